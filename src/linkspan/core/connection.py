@@ -1,0 +1,541 @@
+"""The server's end of one duplex byte stream: bytes in, calls out; values in, bytes out. No I/O, no clock of its own.
+
+Both eras share the stream: an envelope in a request's `_meta` means modern, none means the handshake session. Every request
+is answered exactly once or cancelled. Not thread-safe: the driver holds `lock` around each call, and so do handlers that emit.
+Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/transports (checklist 1, 2.4.1, 5.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol
+
+from linkspan.core.call import Call, Dispatch
+from linkspan.core.params import HasMeta, read_meta, read_params
+from linkspan.core.subscriptions import Subscriptions
+from linkspan.errors import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    PARSE_ERROR,
+    LocalProtocolError,
+    RemoteProtocolError,
+)
+from linkspan.events import CallCancelled, CallReady, Event
+from linkspan.revisions import LATEST, supported_versions
+from linkspan.revisions.legacy import OWN_METHODS, LegacySession, encode_params
+from linkspan.revisions.legacy import encode_result as encode_legacy
+from linkspan.revisions.modern import Envelope, encode_result, read_envelope, stamp
+from linkspan.revisions.neutral import Facts, InputRequired, Outcome, Peer, Request, ServerFacts
+from linkspan.types.base import Wire
+from linkspan.types.lifecycle import DiscoverResult, Implementation
+from linkspan.types.requests import CancelledParams, ListenParams
+from linkspan.wire.framing import LineReader, TooLong
+from linkspan.wire.limits import DEFAULT_LIMITS, Limits
+from linkspan.wire.messages import (
+    NO_PARAMS,
+    Batch,
+    ErrorResponse,
+    Malformed,
+    Message,
+    Notification,
+    RequestId,
+    Response,
+    RpcRequest,
+    decode,
+    encode_batch,
+    encode_error,
+    encode_notification,
+    encode_response,
+)
+
+__all__ = ["ConnectionServer", "ServerConnection"]
+
+_NO_FACTS = Facts()
+
+
+class ConnectionServer(Dispatch, ServerFacts, Protocol):
+    """The server as its connections see it."""
+
+    @property
+    def limits(self) -> Limits:
+        """The bounds on each connection."""
+        ...
+
+    @property
+    def require_initialized(self) -> bool:
+        """Refuse what comes before the handshake and without an envelope."""
+        ...
+
+    def discover(self) -> DiscoverResult:
+        """Describe the server to a modern client."""
+        ...
+
+    def observe(self, method: str, error: RemoteProtocolError | None, duration: float) -> None:
+        """Take note of a request that a connection answered by itself."""
+        ...
+
+
+class _BatchReply:
+    """The responses of one batch: sent together when the last is there (MSG-32)."""
+
+    __slots__ = ("complete", "responses", "waiting")
+
+    def __init__(self) -> None:
+        self.waiting: set[RequestId] = set()
+        self.responses: list[bytes] = []
+        self.complete = False
+
+
+class ServerConnection:
+    """The machine. Feed it bytes, run the calls it hands out, send what it has to send."""
+
+    def __init__(
+        self,
+        server: ConnectionServer,
+        *,
+        clock: Callable[[], float],
+        back_channel: bool = True,
+        one_shot: bool = False,
+    ) -> None:
+        """Open a connection to `server`.
+
+        `clock` gives seconds that never go back. `back_channel` tells whether the client can be asked in the handshake era.
+        `one_shot` serves single messages that come without a handshake, and batches of them (`handle_json`).
+        """
+        self._server = server
+        self._limits: Limits = server.limits
+        self._clock = clock
+        self._back_channel = back_channel
+        self._one_shot = one_shot
+        self._reader = LineReader(self._limits.max_line_bytes)
+        self._session = LegacySession(
+            server,
+            max_rounds=self._limits.max_rounds,
+            max_subscriptions=self._limits.max_subscriptions,
+            input_timeout=self._limits.input_timeout,
+        )
+        self._subscriptions = Subscriptions(self._limits.max_subscriptions)
+        self._in_flight: dict[RequestId, Request] = {}
+        self._calls: dict[RequestId, Call] = {}
+        self._batches: dict[RequestId, _BatchReply] = {}
+        self._open_batch: _BatchReply | None = None
+        self._out: list[bytes] = []
+        self._stamped: Implementation | None = None
+        self._stamp = b""
+        self.facts = _NO_FACTS
+        self.lock: AbstractContextManager[object] = nullcontext()
+        self.on_output: Callable[[], object] = _nobody
+
+    # What the driver calls.
+
+    def receive_data(self, data: bytes) -> list[Event[Call]]:
+        """Take bytes from the stream, in any chunks. Answers that need no author's code are in `data_to_send` afterwards."""
+        events: list[Event[Call]] = []
+        for line in self._reader.receive_data(data):
+            self._receive_line(line, events)
+        return events
+
+    def receive_eof(self) -> list[Event[Call]]:
+        """Take note that the client will send no more."""
+        events: list[Event[Call]] = []
+        for line in self._reader.receive_eof():
+            self._receive_line(line, events)
+        return events
+
+    def receive_message(self, data: bytes) -> list[Event[Call]]:
+        """Take one whole message or batch that some other framing delivered."""
+        events: list[Event[Call]] = []
+        self._receive_line(data, events)
+        return events
+
+    def finish(self, call: Call, value: object) -> list[Event[Call]]:
+        """Take the value of a call's function. Raises: LocalProtocolError if the call has ended already."""
+        return self._settle(call, call.finish(value))
+
+    def fail(self, call: Call, error: BaseException) -> list[Event[Call]]:
+        """Take the exception of a call's function. Raises: LocalProtocolError if the call has ended already."""
+        return self._settle(call, call.fail(error))
+
+    def data_to_send(self) -> bytes:
+        """Return what must go to the client now, and forget it."""
+        if not self._out:
+            return b""
+        self._out.append(b"")
+        data = b"\n".join(self._out)
+        self._out = []
+        return data
+
+    def messages_to_send(self) -> list[bytes]:
+        """Return the same as `data_to_send`, message by message, for other framings."""
+        messages, self._out = self._out, []
+        return messages
+
+    def next_timeout(self) -> float | None:
+        """Return when `handle_timeout` wants to be called, by the constructor's clock."""
+        return self._session.deadline()
+
+    def handle_timeout(self, now: float) -> list[Event[Call]]:
+        """End what has waited too long for the client."""
+        for request, outcome, messages in self._session.expire(now):
+            self._out += messages
+            self._reply(request, outcome)
+        return []
+
+    @property
+    def running(self) -> int:
+        """Calls that were handed out and have not ended."""
+        return len(self._calls)
+
+    @property
+    def accepting(self) -> bool:
+        """Whether the driver should read on; not while as many calls run as the limits allow."""
+        return len(self._calls) < self._limits.max_running
+
+    def close(self) -> list[Event[Call]]:
+        """Say goodbye: end the subscriptions, withdraw questions, cancel what still runs."""
+        for request in list(self._subscriptions.requests()):
+            self._subscriptions.remove(request.id)
+            self._reply(request, self._subscriptions.goodbye(request))
+        events: list[Event[Call]] = []
+        for request_id in list(self._in_flight):
+            self._cancel(request_id, "the server is closing", events)
+        return events
+
+    # What the server behind it calls.
+
+    def notify_list_changed(self, kind: str) -> bool:
+        """Tell the client that the list of `kind` ("tools", "prompts", "resources") changed, if it wants to know."""
+        return self._announce(f"notifications/{kind}/list_changed", kind, None)
+
+    def notify_resource_updated(self, uri: str) -> bool:
+        """Tell the client that a resource changed, if it subscribed to it."""
+        return self._announce("notifications/resources/updated", None, uri)
+
+    def _announce(self, method: str, kind: str | None, uri: str | None) -> bool:
+        with self.lock:
+            told = False
+            session = self._session
+            if session.ready and (uri is None or uri in session.subscriptions):
+                self._out.append(self._subscriptions.untagged(method, uri))
+                told = True
+            for message in self._subscriptions.tagged(method, kind, uri):
+                self._out.append(message)
+                told = True
+        if told:
+            self.on_output()
+        return told
+
+    # One message.
+
+    def _receive_line(self, line: bytes | TooLong, events: list[Event[Call]]) -> None:
+        if isinstance(line, TooLong):
+            bound = self._limits.max_line_bytes
+            self._reject(None, PARSE_ERROR, f"Parse error: message longer than {bound} bytes (max_line_bytes)")
+            return
+        message = decode(line, self._limits)
+        if type(message) is RpcRequest:
+            self._receive_request(message, events)
+        elif isinstance(message, Batch):
+            self._receive_batch(message, events)
+        else:
+            self._receive_other(message, events)
+
+    def _receive_other(self, message: Message, events: list[Event[Call]]) -> None:
+        match message:
+            case RpcRequest():
+                self._receive_request(message, events)
+            case Notification():
+                self._receive_notification(message, events)
+            case Response():
+                self._reissue(self._session.receive_answer(message), events)
+            case ErrorResponse():
+                self._receive_refusal(message, events)
+            case Malformed():
+                self._reject(message.id, message.code, message.message)
+
+    def _receive_batch(self, batch: Batch, events: list[Event[Call]]) -> None:
+        session = self._session
+        allowed = session.revision.batching if session.negotiated else self._one_shot
+        if not allowed:
+            self._reject(None, INVALID_REQUEST, "Invalid Request: batches are not part of this protocol revision")
+            return
+        self._open_batch = reply = _BatchReply()
+        for message in batch.messages:
+            if isinstance(message, RpcRequest) and message.method == "initialize":
+                self._reject(message.id, INVALID_REQUEST, "Invalid Request: initialize must not be part of a batch")
+            else:
+                self._receive_other(message, events)
+        self._open_batch = None
+        reply.complete = True
+        self._send_batch(reply)
+
+    def _receive_request(self, rpc: RpcRequest, events: list[Event[Call]]) -> None:
+        if rpc.id in self._in_flight:
+            self._reject(rpc.id, INVALID_REQUEST, "Invalid Request: a request with this id is still running")
+            return
+        if self._open_batch is not None:
+            self._batches[rpc.id] = self._open_batch
+            self._open_batch.waiting.add(rpc.id)
+        try:
+            params = read_params(rpc.method, rpc.params)
+            envelope = read_envelope(params.meta)
+        except RemoteProtocolError as error:
+            self._refuse(rpc, error)
+            return
+        if envelope.peer is None:
+            self._begin_legacy(rpc, params, envelope, events)
+        else:
+            self._begin_modern(rpc, params, envelope, envelope.peer, events)
+
+    def _refuse(self, rpc: RpcRequest, error: RemoteProtocolError) -> None:
+        """Answer a request whose params are wrong; what is wrong with its envelope comes first (checklist 2.4.2)."""
+        try:
+            envelope = read_envelope(read_meta(rpc.params))
+        except RemoteProtocolError as earlier:
+            error = earlier
+        else:
+            modern = envelope.peer is not None
+            if modern and envelope.peer is not None and not self._has_method(rpc.method, envelope.peer):
+                error = _method_not_found(rpc.method)
+        self._push_error(rpc.id, error)
+        self._server.observe(rpc.method, error, 0.0)
+
+    def _begin_modern(
+        self, rpc: RpcRequest, params: HasMeta, envelope: Envelope, peer: Peer, events: list[Event[Call]]
+    ) -> None:
+        method = rpc.method
+        request = self._lift(rpc, params, peer, envelope)
+        request.log_level = envelope.log_level
+        if method == "server/discover":
+            self._answer(request, self._server.discover)
+        elif isinstance(params, ListenParams):
+            self._answer(request, lambda: self._listen(request, params))
+        elif not self._has_method(method, peer):
+            self._answer(request, lambda: _method_not_found(method))
+        else:
+            self._begin(request, events)
+
+    def _begin_legacy(
+        self, rpc: RpcRequest, params: HasMeta, envelope: Envelope, events: list[Event[Call]]
+    ) -> None:
+        session, method = self._session, rpc.method
+        request = self._lift(rpc, params, session.peer, envelope)
+        if not (session.negotiated or self._one_shot or method in ("initialize", "ping")) and (
+            self._server.require_initialized
+        ):
+            self._answer(request, _not_initialized)
+        elif not self._has_method(method, session.peer):
+            self._answer(request, lambda: _method_not_found(method))
+        elif method in OWN_METHODS:
+            self._answer(request, lambda: session.answer(method, params))
+        else:
+            request.log_level = session.log_level
+            self._begin(request, events)
+
+    def _has_method(self, method: str, peer: Peer) -> bool:
+        return method in peer.revision.requests or method in self._server.custom_methods()
+
+    def _lift(self, rpc: RpcRequest, params: HasMeta, peer: Peer, envelope: Envelope) -> Request:
+        request = Request(
+            rpc.id,
+            rpc.method,
+            params if rpc.method in LATEST.requests or rpc.method in OWN_METHODS else rpc.params,
+            peer,
+            params.meta,
+            envelope.progress_token,
+        )
+        request.input_responses = getattr(params, "input_responses", NO_PARAMS)
+        request.request_state = getattr(params, "request_state", None)
+        request.facts = self.facts
+        return request
+
+    def _answer(self, request: Request, answer: Callable[[], Outcome | None]) -> None:
+        """Answer a request without the author's code. None means that the answer comes later."""
+        started = self._clock()
+        outcome = answer()
+        if outcome is not None:
+            self._reply(request, outcome)
+        error = outcome if isinstance(outcome, RemoteProtocolError) else None
+        self._server.observe(request.method, error, self._clock() - started)
+
+    def _begin(self, request: Request, events: list[Event[Call]]) -> None:
+        request.emit = lambda method, params: self._emit(request, method, params)
+        step = self._server.begin(request)
+        if type(step) is Call:
+            self._in_flight[request.id] = request
+            self._calls[request.id] = step
+            events.append(CallReady(step))
+        else:
+            self._conclude(request, step, events)  # type: ignore[arg-type]
+
+    def _listen(self, request: Request, params: ListenParams) -> Outcome | None:
+        refusal, acknowledgement = self._subscriptions.add(request, params, self._server)
+        if refusal is not None:
+            return refusal
+        self._in_flight[request.id] = request
+        self._out.append(acknowledgement)
+        return None
+
+    # Notifications and answers from the client.
+
+    def _receive_notification(self, message: Notification, events: list[Event[Call]]) -> None:
+        if message.method == "notifications/cancelled":
+            try:
+                params = read_params(message.method, message.params)
+            except RemoteProtocolError:
+                return
+            if isinstance(params, CancelledParams) and params.request_id is not None:
+                self._cancel(params.request_id, params.reason, events)
+        elif message.method == "notifications/initialized":
+            self._session.initialized()
+        elif message.method in self._server.custom_methods():
+            request = Request(0, message.method, message.params, self._session.peer, is_notification=True)
+            request.facts = self.facts
+            step = self._server.begin(request)
+            if type(step) is Call:
+                events.append(CallReady(step))
+
+    def _cancel(self, request_id: RequestId, reason: str | None, events: list[Event[Call]]) -> None:
+        request = self._in_flight.pop(request_id, None)
+        if request is None:
+            return
+        request.cancelled = True
+        request.cancel_reason = reason
+        self._subscriptions.remove(request_id)
+        self._out += self._session.forget(request_id, reason or "cancelled")
+        self._leave_batch(request_id, None)
+        call = self._calls.pop(request_id, None)
+        if call is not None:
+            events.append(CallCancelled(call))
+
+    def _receive_refusal(self, message: ErrorResponse, events: list[Event[Call]]) -> None:
+        refused = self._session.receive_refusal(message)
+        if isinstance(refused, tuple):
+            request, outcome, messages = refused
+            self._out += messages
+            self._reply(request, outcome)
+        else:
+            self._reissue(refused, events)
+
+    def _reissue(self, request_id: RequestId | None, events: list[Event[Call]]) -> None:
+        """Serve a request again once the client has answered all that it was asked."""
+        if request_id is not None and (request := self._session.due(request_id)) is not None:
+            del self._in_flight[request_id]
+            self._begin(request, events)
+
+    # What comes of a request.
+
+    def _settle(self, call: Call, outcome: Outcome) -> list[Event[Call]]:
+        request = call.request
+        if request.cancelled or request.is_notification:
+            return []
+        if self._calls.get(request.id) is not call:
+            raise LocalProtocolError(f"the call for request {request.id!r} has ended already")
+        del self._calls[request.id]
+        events: list[Event[Call]] = []
+        self._conclude(request, outcome, events)
+        return events
+
+    def _conclude(self, request: Request, outcome: Outcome, events: list[Event[Call]]) -> None:
+        if type(outcome) is InputRequired and request.peer.revision.era == "legacy":
+            self._ask(request, outcome, events)
+        else:
+            self._reply(request, outcome)
+
+    def _ask(self, request: Request, outcome: InputRequired, events: list[Event[Call]]) -> None:
+        if not self._back_channel:
+            problem = RemoteProtocolError(INTERNAL_ERROR, "The client cannot be asked here: there is no way back to it")
+            self._reply(request, problem)
+            return
+        messages = self._session.ask(request, outcome, self._clock())
+        if isinstance(messages, list):
+            self._in_flight[request.id] = request
+            self._out += messages
+            self._reissue(request.id, events)
+        else:
+            self._reply(request, messages)
+
+    def _reply(self, request: Request, outcome: Outcome) -> None:
+        self._in_flight.pop(request.id, None)
+        if request.cancelled:
+            return
+        if isinstance(outcome, RemoteProtocolError):
+            self._push_error(request.id, outcome)
+            return
+        if request.peer.revision.era == "modern":
+            body = encode_result(request, outcome, self._ending())
+        elif isinstance(outcome, InputRequired):
+            raise LocalProtocolError("an interim result cannot be sent to a handshake client")
+        else:
+            body = encode_legacy(request, outcome)
+        self._push(request.id, encode_response(request.id, body))
+
+    def _ending(self) -> bytes:
+        implementation = self._server.implementation
+        if implementation is not self._stamped:
+            self._stamped, self._stamp = implementation, stamp(implementation)
+        return self._stamp
+
+    def _push_error(self, request_id: RequestId, error: RemoteProtocolError) -> None:
+        self._push(request_id, encode_error(request_id, error.code, error.message, error.data))
+
+    def _reject(self, request_id: RequestId | None, code: int, message: str) -> None:
+        """Answer what is no message. It has no place in a table, so it can disturb nothing."""
+        session = self._session
+        id_required = session.negotiated and session.revision.error_id_required
+        answer = encode_error(request_id, code, message, id_required=id_required)
+        if self._open_batch is not None:
+            self._open_batch.responses.append(answer)
+        else:
+            self._out.append(answer)
+
+    def _push(self, request_id: RequestId, message: bytes) -> None:
+        if request_id in self._batches:
+            self._leave_batch(request_id, message)
+        else:
+            self._out.append(message)
+
+    def _leave_batch(self, request_id: RequestId, message: bytes | None) -> None:
+        reply = self._batches.pop(request_id, None)
+        if reply is None:
+            return
+        reply.waiting.discard(request_id)
+        if message is not None:
+            reply.responses.append(message)
+        if reply.complete:
+            self._send_batch(reply)
+
+    def _send_batch(self, reply: _BatchReply) -> None:
+        if not reply.waiting and reply.responses:
+            self._out.append(encode_batch(reply.responses))
+            reply.responses = []
+
+    def _emit(self, request: Request, method: str, params: Wire) -> None:
+        """Send a notification of a running request, from whatever thread it runs in."""
+        with self.lock:
+            if request.cancelled or request.id not in self._in_flight:
+                return
+            revision = request.peer.revision
+            if method in revision.server_notifications:
+                self._out.append(encode_notification(method, encode_params(revision, params)))
+        self.on_output()
+
+
+def _nobody() -> None:
+    """Stand in for a driver that has not attached itself."""
+
+
+def _method_not_found(method: str) -> RemoteProtocolError:
+    return RemoteProtocolError(METHOD_NOT_FOUND, f"Method not found: {method}", method)
+
+
+def _not_initialized() -> RemoteProtocolError:
+    return RemoteProtocolError(
+        INVALID_PARAMS,
+        "Invalid params: send initialize first, or _meta io.modelcontextprotocol/protocolVersion and "
+        "io.modelcontextprotocol/clientCapabilities with the request",
+        {"supported": supported_versions()},
+    )

@@ -1,0 +1,127 @@
+"""Errors. The type says whose fault it was, the message says what to do, the code is for the wire.
+
+Codes: https://modelcontextprotocol.io/specification/2026-07-28/basic (checklist section 1.5).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = [
+    "HEADER_MISMATCH",
+    "INTERNAL_ERROR",
+    "INVALID_PARAMS",
+    "INVALID_REQUEST",
+    "METHOD_NOT_FOUND",
+    "MISSING_CLIENT_CAPABILITY",
+    "PARSE_ERROR",
+    "RESOURCE_NOT_FOUND",
+    "UNSUPPORTED_PROTOCOL_VERSION",
+    "URL_ELICITATION_REQUIRED",
+    "Declined",
+    "DuplicateNameError",
+    "LinkspanError",
+    "LocalProtocolError",
+    "MethodAlreadyDefinedError",
+    "RegistrationError",
+    "RemoteProtocolError",
+    "RequestCancelled",
+    "RequestHandlerError",
+    "ResourceNotFoundError",
+    "ToolError",
+    "UnsupportedProtocolVersion",
+]
+
+PARSE_ERROR = -32700
+INVALID_REQUEST = -32600
+METHOD_NOT_FOUND = -32601
+INVALID_PARAMS = -32602
+INTERNAL_ERROR = -32603
+RESOURCE_NOT_FOUND = -32002
+URL_ELICITATION_REQUIRED = -32042
+HEADER_MISMATCH = -32020
+MISSING_CLIENT_CAPABILITY = -32021
+UNSUPPORTED_PROTOCOL_VERSION = -32022
+
+
+class LinkspanError(Exception):
+    """The root of every error that Linkspan raises."""
+
+
+class LocalProtocolError(LinkspanError):
+    """Our caller broke the rules of a machine, for example by answering one request twice."""
+
+
+class RemoteProtocolError(LinkspanError):
+    """The peer asked for something that cannot be served; it is answered with this code, message and data.
+
+    A handler may raise it to choose the JSON-RPC error of its own request; application codes lie outside
+    -32768 ... -32000 (MSG-42).
+    """
+
+    def __init__(self, code: int, message: str, data: Any = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.data = data
+
+
+class ResourceNotFoundError(RemoteProtocolError):
+    """No resource has this URI. The code on the wire is the one of the peer's revision (RES-3)."""
+
+    def __init__(self, uri: str) -> None:
+        super().__init__(INVALID_PARAMS, f"Resource not found: {uri}", {"uri": uri})
+        self.uri = uri
+
+
+class ToolError(LinkspanError):
+    """A failure that the model should read: the call's result is `isError` with exactly this text."""
+
+
+class Declined(ToolError):
+    """The user declined or cancelled a question. Unhandled, the model is told so.
+
+    Attributes: `key` is the question's key, `action` is `"decline"` or `"cancel"`.
+    """
+
+    def __init__(self, key: str, action: str) -> None:
+        verb = "declined" if action == "decline" else "dismissed"
+        super().__init__(f"The user {verb} the question {key!r}")
+        self.key = key
+        self.action = action
+
+
+class RequestCancelled(LinkspanError):
+    """The client cancelled the request that a handler was working on; the reason is the client's own word."""
+
+    def __init__(self, reason: str | None = None) -> None:
+        super().__init__(reason or "the client cancelled the request")
+        self.reason = reason
+
+
+class RegistrationError(LinkspanError, ValueError):
+    """Something cannot be offered as it is written; the message says what to write instead."""
+
+
+class DuplicateNameError(RegistrationError):
+    """Two things of one kind bear one name; nothing was changed."""
+
+
+class MethodAlreadyDefinedError(RegistrationError):
+    """A custom method would replace a method that exists already."""
+
+    def __init__(self, method_name: str) -> None:
+        super().__init__(f"Method {method_name} already defined")
+        self.method_name = method_name
+
+
+class UnsupportedProtocolVersion(LinkspanError, ValueError):
+    """The protocol version asked for is not one that this release speaks."""
+
+
+class RequestHandlerError(LinkspanError):
+    """A handler failed; `__cause__` is its exception. Peers see only that an internal error occurred."""
+
+    def __init__(self, method: str) -> None:
+        super().__init__(f"Internal error handling {method} request")
+        self.method = method

@@ -1,0 +1,282 @@
+"""The handshake era as an adapter: a session that answers what is about itself and sends the rest up, filled in.
+
+What comes down is stepped down to the negotiated revision. A request for input becomes requests of ours to the client;
+their answers issue the same request again, so that a handler means the same here and in the modern era.
+Spec: https://modelcontextprotocol.io/specification/2025-11-25/basic/lifecycle (checklist 2.5.3, 2.6, 4.2-4.4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+import msgspec
+from msgspec import Raw
+
+from linkspan.errors import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, RESOURCE_NOT_FOUND, RemoteProtocolError
+from linkspan.revisions import LATEST_LEGACY, LEGACY, REVISIONS
+from linkspan.revisions.neutral import (
+    ELICIT,
+    NOTHING,
+    Encoded,
+    InputRequest,
+    InputRequired,
+    Outcome,
+    Peer,
+    Request,
+    ServerFacts,
+)
+from linkspan.revisions.record import Revision
+from linkspan.revisions.stepdown import step_down
+from linkspan.types.base import JSON, Wire
+from linkspan.types.content import TextContent
+from linkspan.types.elicitation import ElicitParams
+from linkspan.types.lifecycle import Implementation, InitializeResult
+from linkspan.types.logging import LOG_LEVELS, LoggingLevel
+from linkspan.types.requests import CancelledParams, InitializeParams, SetLevelParams, SubscribeParams
+from linkspan.types.tools import CallToolResult
+from linkspan.wire.messages import (
+    ErrorResponse,
+    RequestId,
+    Response,
+    encode,
+    encode_notification,
+    encode_request,
+)
+from linkspan.wire.values import from_builtins, to_builtins
+
+__all__ = ["OWN_METHODS", "LegacySession", "encode_params", "encode_result"]
+
+OWN_METHODS = frozenset({"initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"})
+"""What a session answers itself."""
+
+_EMPTY = Encoded(b"{}")
+_DEFAULT_LOG_LEVEL: LoggingLevel = "info"
+
+
+@dataclass(slots=True)
+class _Round:
+    """The questions that one request waits for."""
+
+    request: Request
+    state: str | None
+    deadline: float
+    waiting: dict[RequestId, tuple[str, str]]
+    """Our request's id to the key and the method of its question."""
+    answers: dict[str, JSON] = field(default_factory=dict[str, JSON])
+
+
+class LegacySession:
+    """One handshake and what was agreed in it. Scoped to a process on stdio, to a session id over HTTP (ERA-4)."""
+
+    def __init__(self, server: ServerFacts, *, max_rounds: int, max_subscriptions: int, input_timeout: float) -> None:
+        """Begin before the handshake. `input_timeout` is in seconds."""
+        self._server = server
+        self._max_rounds = max_rounds
+        self._max_subscriptions = max_subscriptions
+        self._input_timeout = input_timeout
+        self._asked = 0
+        self._rounds: dict[RequestId, _Round] = {}
+        self._rounds_of: dict[RequestId, int] = {}
+        self._round_of_question: dict[RequestId, _Round] = {}
+        self.peer = Peer(server.pinned or LATEST_LEGACY)
+        self.log_level: LoggingLevel = _DEFAULT_LOG_LEVEL
+        self.negotiated = False
+        self.ready = False
+        self.subscriptions: set[str] = set()
+
+    @property
+    def revision(self) -> Revision:
+        """The negotiated revision; before the handshake the one that would be proposed."""
+        return self.peer.revision
+
+    # What the session answers itself.
+
+    def answer(self, method: str, params: object) -> Outcome:
+        """Answer one of `OWN_METHODS`."""
+        match params:
+            case InitializeParams():
+                return self._initialize(params)
+            case SetLevelParams():
+                return self._set_level(params.level)
+            case SubscribeParams():
+                return self._subscribe(params.uri) if method == "resources/subscribe" else self._unsubscribe(params.uri)
+            case _:
+                return _EMPTY
+
+    def initialized(self) -> None:
+        """Take note of `notifications/initialized`: from now on we may speak first (INI-3)."""
+        self.ready = self.negotiated
+
+    def _initialize(self, params: InitializeParams) -> Outcome:
+        if self.negotiated:
+            return RemoteProtocolError(INVALID_REQUEST, "Invalid Request: this connection is initialized already")
+        revision = self._negotiate(params.protocol_version)
+        capabilities = params.capabilities or {}
+        self.peer = Peer(
+            revision,
+            MappingProxyType(capabilities) if capabilities else NOTHING,
+            _implementation(params.client_info),
+        )
+        self.negotiated = True
+        result = InitializeResult(
+            protocol_version=revision.date,
+            capabilities=self._server.capabilities(),
+            server_info=self._server.implementation,
+            instructions=self._server.instructions,
+        )
+        return result
+
+    def _negotiate(self, wanted: str) -> Revision:
+        """Choose what the client asked for if it is a handshake revision, else our own; never a modern one (ERA-5, INI-1)."""
+        if wanted in LEGACY:
+            return REVISIONS[wanted]
+        pinned = self._server.pinned
+        return pinned if pinned is not None and pinned.date in LEGACY else LATEST_LEGACY
+
+    def _set_level(self, level: str) -> Outcome:
+        if level not in LOG_LEVELS:
+            return RemoteProtocolError(INVALID_PARAMS, f"Invalid params: level must be one of {', '.join(LOG_LEVELS)}")
+        chosen: LoggingLevel = level
+        self.log_level = chosen
+        return _EMPTY
+
+    def _subscribe(self, uri: str) -> Outcome:
+        if not self._server.knows_resource(uri):
+            return RemoteProtocolError(RESOURCE_NOT_FOUND, f"Resource not found: {uri}", {"uri": uri})
+        if uri not in self.subscriptions and len(self.subscriptions) >= self._max_subscriptions:
+            return RemoteProtocolError(INVALID_PARAMS, f"More than {self._max_subscriptions} subscriptions")
+        self.subscriptions.add(uri)
+        return _EMPTY
+
+    def _unsubscribe(self, uri: str) -> Outcome:
+        self.subscriptions.discard(uri)
+        return _EMPTY
+
+    # Requests for input: our requests to the client, whose answers issue the same request again.
+
+    def ask(self, request: Request, outcome: InputRequired, now: float) -> list[bytes] | Outcome:
+        """Begin a round: return the messages to send, or how the request ends when it has asked too often.
+
+        A round without questions has nothing to send and is answered at once: look at `due`.
+        """
+        rounds = self._rounds_of.get(request.id, 0) + 1
+        if rounds > self._max_rounds:
+            self._rounds_of.pop(request.id, None)
+            return _failure(request, f"Gave up after {self._max_rounds} rounds of questions (max_rounds)")
+        self._rounds_of[request.id] = rounds
+        current = _Round(request, outcome.state, now + self._input_timeout, {})
+        self._rounds[request.id] = current
+        messages: list[bytes] = []
+        for key, question in outcome.requests.items():
+            self._asked += 1
+            question_id = f"{request.id}/{self._asked}"
+            current.waiting[question_id] = (key, question.method)
+            self._round_of_question[question_id] = current
+            messages.append(encode_request(question_id, question.method, self._question(question, question_id)))
+        return messages
+
+    def _question(self, question: InputRequest, question_id: str) -> bytes | None:
+        if question.params is None:
+            return None
+        params = step_down(self.revision, question.params)
+        if question.method == ELICIT and isinstance(question.params, ElicitParams) and question.params.mode == "url":
+            members = dict(to_builtins(question.params))
+            return encode(members | {"elicitationId": question_id})
+        return encode(params)
+
+    def due(self, request_id: RequestId) -> Request | None:
+        """Return the request to issue again once all its questions are answered, with the answers filled in."""
+        current = self._rounds.get(request_id)
+        if current is None or current.waiting:
+            return None
+        del self._rounds[request_id]
+        request = current.request
+        request.input_responses = Raw(encode(current.answers))
+        request.request_state = current.state
+        return request
+
+    def receive_answer(self, response: Response) -> RequestId | None:
+        """Take the client's answer to one of our requests. Unknown and late ones are dropped (CAN-5)."""
+        current = self._round_of_question.pop(response.id, None)
+        if current is None:
+            return None
+        key, _ = current.waiting.pop(response.id)
+        current.answers[key] = msgspec.json.decode(response.result)
+        return current.request.id
+
+    def receive_refusal(self, response: ErrorResponse) -> tuple[Request, Outcome, list[bytes]] | RequestId | None:
+        """Take the client's error for one of our requests.
+
+        Refusing a form is a `cancel`, as in the modern era. There is no answer that refuses sampling or roots (SAM-10), so the
+        request ends: the result is the request, its outcome, and the messages that withdraw its other questions.
+        """
+        if response.id is None or (current := self._round_of_question.get(response.id)) is None:
+            return None
+        key, method = current.waiting[response.id]
+        request = current.request
+        if method == ELICIT:
+            del self._round_of_question[response.id]
+            del current.waiting[response.id]
+            current.answers[key] = {"action": "cancel"}
+            return request.id
+        withdrawn = self.forget(request.id, f"refused: {key}", spare=response.id)
+        return request, _failure(request, f"The client refused {key!r}: {response.message} ({response.code})"), withdrawn
+
+    def forget(self, request_id: RequestId, reason: str, *, spare: RequestId | None = None) -> list[bytes]:
+        """Give up the questions of a request: return the messages that tell the client (CAN-7)."""
+        self._rounds_of.pop(request_id, None)
+        current = self._rounds.pop(request_id, None)
+        if current is None:
+            return []
+        messages: list[bytes] = []
+        for question_id in current.waiting:
+            self._round_of_question.pop(question_id, None)
+            if question_id != spare:
+                params = CancelledParams(request_id=question_id, reason=reason)
+                messages.append(encode_notification("notifications/cancelled", encode(params)))
+        return messages
+
+    def deadline(self) -> float | None:
+        """Return when the next round runs out of time."""
+        return min((current.deadline for current in self._rounds.values()), default=None)
+
+    def expire(self, now: float) -> list[tuple[Request, Outcome, list[bytes]]]:
+        """End the requests whose questions were not answered in time."""
+        late = [current.request for current in self._rounds.values() if current.deadline <= now]
+        return [
+            (
+                request,
+                _failure(request, f"No answer from the user within {self._input_timeout:g} seconds"),
+                self.forget(request.id, "timed out"),
+            )
+            for request in late
+        ]
+
+
+def encode_result(request: Request, outcome: Wire | Encoded | Raw) -> bytes:
+    """Encode a result for the revision of the request's peer."""
+    if isinstance(outcome, Encoded):
+        return outcome.body
+    if isinstance(outcome, Raw):
+        return bytes(outcome)
+    return encode(step_down(request.peer.revision, outcome))
+
+
+def encode_params(revision: Revision, params: Wire) -> bytes:
+    """Encode the params of a notification for a revision."""
+    return encode(step_down(revision, params))
+
+
+def _implementation(value: Mapping[str, JSON] | None) -> Implementation | None:
+    try:
+        return from_builtins(value, Implementation) if value else None
+    except msgspec.ValidationError:
+        return None
+
+
+def _failure(request: Request, message: str) -> Outcome:
+    if request.method == "tools/call":
+        return CallToolResult(content=[TextContent(message)], is_error=True)
+    return RemoteProtocolError(INTERNAL_ERROR, message)

@@ -1,0 +1,177 @@
+"""The modern era: no handshake, every request carries its envelope in `_meta`, every result is stamped.
+
+Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic (checklist 1.3, 1.6, 2.3, 2.4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any, Final
+
+import msgspec
+from msgspec import Raw
+
+from linkspan.errors import INVALID_PARAMS, UNSUPPORTED_PROTOCOL_VERSION, RemoteProtocolError
+from linkspan.revisions import MODERN, REVISIONS, supported_versions
+from linkspan.revisions.neutral import NOTHING, Encoded, InputRequired, Peer, Request
+from linkspan.types.base import JSON, Wire
+from linkspan.types.lifecycle import DiscoverResult, Implementation
+from linkspan.types.logging import LOG_LEVELS, LoggingLevel
+from linkspan.wire.messages import NO_PARAMS, RequestId, encode
+from linkspan.wire.values import from_builtins, to_builtins
+
+__all__ = ["SUBSCRIPTION_ID", "Envelope", "discover", "encode_result", "read_envelope", "stamp"]
+
+_PREFIX = "io.modelcontextprotocol/"
+_VERSION = _PREFIX + "protocolVersion"
+_CAPABILITIES = _PREFIX + "clientCapabilities"
+_CLIENT_INFO = _PREFIX + "clientInfo"
+_LOG_LEVEL = _PREFIX + "logLevel"
+_SERVER_INFO = _PREFIX + "serverInfo"
+SUBSCRIPTION_ID: Final = _PREFIX + "subscriptionId"
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """What the `_meta` of one request says. `peer` is None where no modern envelope was sent."""
+
+    peer: Peer | None = None
+    progress_token: RequestId | None = None
+    log_level: LoggingLevel | None = None
+
+
+NO_ENVELOPE: Final = Envelope()
+_CACHEABLE = 2048
+
+
+def read_envelope(meta: Raw) -> Envelope:
+    """Read the `_meta` of a request. Clients repeat theirs to the byte, so the last ones are remembered.
+
+    Raises: RemoteProtocolError for an envelope that is claimed and incomplete, mistyped (-32602, META-3, META-7) or of a
+    version that is not served (-32022, MSG-46).
+    """
+    if meta is NO_PARAMS:
+        return NO_ENVELOPE
+    text = bytes(meta)
+    return _read_remembered(text) if len(text) <= _CACHEABLE else _read(text)
+
+
+def _read(text: bytes) -> Envelope:
+    if not text:
+        return NO_ENVELOPE
+    meta: Any = msgspec.json.decode(text)
+    if meta is None:
+        return NO_ENVELOPE
+    if not isinstance(meta, dict):
+        raise RemoteProtocolError(INVALID_PARAMS, "Invalid params: _meta must be an object")
+    members: dict[str, JSON] = meta
+    token = members.get("progressToken")
+    if token is not None and (isinstance(token, bool) or not isinstance(token, int | str)):
+        raise RemoteProtocolError(INVALID_PARAMS, "Invalid params: _meta.progressToken must be a string or an integer")
+    if _VERSION not in members and _CAPABILITIES not in members:
+        return Envelope(progress_token=token)
+    return Envelope(_peer(members), token, _log_level(members))
+
+
+_read_remembered = lru_cache(maxsize=256)(_read)
+
+
+def _peer(members: dict[str, JSON]) -> Peer:
+    missing = [key for key in (_VERSION, _CAPABILITIES) if key not in members]
+    if missing:
+        raise RemoteProtocolError(
+            INVALID_PARAMS, f"Invalid params: _meta lacks {', '.join(missing)}", {"supported": supported_versions()}
+        )
+    version, capabilities = members[_VERSION], members[_CAPABILITIES]
+    if not isinstance(version, str):
+        raise RemoteProtocolError(INVALID_PARAMS, f"Invalid params: _meta {_VERSION} must be a string")
+    if not isinstance(capabilities, dict) or not all(isinstance(value, dict) for value in capabilities.values()):  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+        raise RemoteProtocolError(INVALID_PARAMS, f"Invalid params: _meta {_CAPABILITIES} must be an object of objects")
+    if version not in MODERN:
+        raise RemoteProtocolError(
+            UNSUPPORTED_PROTOCOL_VERSION,
+            f"Unsupported protocol version: {version}",
+            {"supported": supported_versions(), "requested": version},
+        )
+    declared: Mapping[str, JSON] = MappingProxyType(capabilities) if capabilities else NOTHING
+    return Peer(REVISIONS[version], declared, _client_info(members.get(_CLIENT_INFO)))
+
+
+def _client_info(value: JSON) -> Implementation | None:
+    """Display only, so what is odd is forgotten rather than refused (META-5)."""
+    try:
+        return from_builtins(value, Implementation) if value is not None else None
+    except msgspec.ValidationError:
+        return None
+
+
+def _log_level(members: dict[str, JSON]) -> LoggingLevel | None:
+    level = members.get(_LOG_LEVEL)
+    if level is None:
+        return None
+    if level not in LOG_LEVELS:
+        raise RemoteProtocolError(
+            INVALID_PARAMS, f"Invalid params: _meta {_LOG_LEVEL} must be one of {', '.join(LOG_LEVELS)}"
+        )
+    chosen: LoggingLevel = level
+    return chosen
+
+
+def stamp(implementation: Implementation) -> bytes:
+    """Return the members that end every complete result: its type, and who answered (MSG-20, META-6)."""
+    return b'"resultType":"complete","_meta":{"%b":%b}}' % (_SERVER_INFO.encode(), encode(to_builtins(implementation)))
+
+
+def encode_result(request: Request, outcome: Wire | Encoded | Raw | InputRequired, ending: bytes) -> bytes:
+    """Encode the outcome of a request; `ending` comes from `stamp`."""
+    if isinstance(outcome, Encoded):
+        return _close(outcome.body, ending)
+    if isinstance(outcome, Raw):
+        return _close_foreign(outcome, ending)
+    if isinstance(outcome, InputRequired):
+        return _close_foreign(Raw(encode(_input_required(outcome))), ending)
+    if getattr(outcome, "meta", None):
+        return _close_foreign(Raw(encode(to_builtins(outcome))), ending)
+    return _close(encode(outcome), ending)
+
+
+def _close(body: bytes, ending: bytes) -> bytes:
+    return b"{" + ending if body == b"{}" else b"%b,%b" % (body[:-1], ending)
+
+
+def _close_foreign(body: Raw, ending: bytes) -> bytes:
+    """Stamp a result that may have `_meta` or a type of its own; those win. A bare scalar stays bare."""
+    members: Any = msgspec.json.decode(body)
+    if not isinstance(members, dict):
+        return bytes(body)
+    stamped: dict[str, JSON] = msgspec.json.decode(b"{" + ending)
+    meta: dict[str, JSON] = stamped["_meta"] | (members.get("_meta") or {})  # pyright: ignore[reportUnknownMemberType]
+    return encode(stamped | members | {"_meta": meta})
+
+
+def _input_required(outcome: InputRequired) -> dict[str, JSON]:
+    body: dict[str, JSON] = {"resultType": "input_required"}
+    if outcome.requests:
+        body["inputRequests"] = {
+            key: {"method": asked.method, "params": to_builtins(asked.params)}
+            if asked.params is not None
+            else {"method": asked.method}
+            for key, asked in outcome.requests.items()
+        }
+    if outcome.state is not None:
+        body["requestState"] = outcome.state
+    return body
+
+
+def discover(capabilities: Wire, instructions: str | None, *, ttl_ms: int, cache_scope: str) -> DiscoverResult:
+    """Describe the server to a client that knows nothing of it yet (DISC-1)."""
+    return DiscoverResult(
+        supported_versions=supported_versions(),
+        capabilities=to_builtins(capabilities),
+        instructions=instructions,
+        ttl_ms=ttl_ms,
+        cache_scope=cache_scope,
+    )

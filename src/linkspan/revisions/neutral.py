@@ -1,0 +1,170 @@
+"""What passes between an era and the core: the peer, the request, the outcome. The same for every revision.
+
+An era lifts a message of its wire into a `Request`, and steps the `Outcome` down to its wire again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Protocol, TypeAlias
+
+from msgspec import Raw
+
+from linkspan.errors import RemoteProtocolError
+from linkspan.revisions.record import Revision
+from linkspan.types.base import JSON, Wire
+from linkspan.types.lifecycle import Implementation, ServerCapabilities
+from linkspan.types.logging import LoggingLevel
+from linkspan.wire.messages import NO_PARAMS, RequestId
+
+__all__ = [
+    "ELICIT",
+    "LIST_ROOTS",
+    "NOTHING",
+    "SAMPLE",
+    "Encoded",
+    "Facts",
+    "InputRequest",
+    "InputRequired",
+    "Outcome",
+    "Peer",
+    "Request",
+    "ServerFacts",
+    "missing_capability",
+]
+
+ELICIT = "elicitation/create"
+SAMPLE = "sampling/createMessage"
+LIST_ROOTS = "roots/list"
+
+NOTHING: Mapping[str, JSON] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Facts about the other side: never taken from an earlier request in the modern era (META-4)."""
+
+    revision: Revision
+    capabilities: Mapping[str, JSON] = NOTHING
+    info: Implementation | None = None
+
+    def supports(self, capability: str, part: str | None = None) -> bool:
+        """Tell whether the peer declared a capability, or a part of it such as `("elicitation", "url")`.
+
+        A bare `elicitation: {}` means the form mode (ELI-1).
+        """
+        declared = self.capabilities.get(capability)
+        if not isinstance(declared, Mapping):
+            return False
+        if part is None or part in declared:
+            return True
+        return capability == "elicitation" and part == "form" and "url" not in declared
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the transport knows of a request. Empty on stdio and in memory."""
+
+    headers: Mapping[str, str] = NOTHING
+    principal: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InputRequest:
+    """One question to the client: the method, and the params in the newest vocabulary."""
+
+    method: str
+    params: Wire | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InputRequired:
+    """An interim outcome: the request needs answers from the client before it can be served (MRTR-S2).
+
+    `requests` maps a key to a question; `state` is what the next round brings back. At least one is given.
+    """
+
+    requests: Mapping[str, InputRequest] = field(default_factory=dict[str, InputRequest])
+    state: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A result that is encoded for its request's revision already: a JSON object without `_meta` and `resultType`."""
+
+    body: bytes
+
+
+Outcome: TypeAlias = Wire | Encoded | Raw | InputRequired | RemoteProtocolError
+"""A result (a shape, ready bytes, or the JSON value of a custom method), an interim result, or a JSON-RPC error."""
+
+
+def _discard(_method: str, _params: Wire) -> None:
+    """Where notifications go when there is no way to the client."""
+
+
+@dataclass(slots=True)
+class Request:
+    """One request of a client, whichever era it came from."""
+
+    id: RequestId
+    method: str
+    params: object
+    """The params, typed by the method; raw for a custom method."""
+    peer: Peer
+    meta: Raw = NO_PARAMS
+    progress_token: RequestId | None = None
+    log_level: LoggingLevel | None = None
+    """The least level the client wants to see; None for nothing."""
+    input_responses: Raw = NO_PARAMS
+    request_state: str | None = None
+    facts: Facts = Facts()
+    emit: Callable[[str, Wire], None] = _discard
+    """Send a notification that belongs to this request; it comes before the response."""
+    is_notification: bool = False
+    """Nobody waits for an answer: a custom method came without an id."""
+    cancelled: bool = False
+    cancel_reason: str | None = None
+
+
+class ServerFacts(Protocol):
+    """What an era has to know of the server it speaks for."""
+
+    @property
+    def implementation(self) -> Implementation:
+        """The server's name and version, read each time because they may change."""
+        ...
+
+    @property
+    def instructions(self) -> str | None:
+        """How a model should use the server."""
+        ...
+
+    @property
+    def pinned(self) -> Revision | None:
+        """The revision that the author insists on, if any."""
+        ...
+
+    def capabilities(self) -> ServerCapabilities:
+        """Return what the server offers now."""
+        ...
+
+    def knows_resource(self, uri: str) -> bool:
+        """Tell whether a read of `uri` could be answered."""
+        ...
+
+
+def missing_capability(peer: Peer, request: InputRequest) -> dict[str, JSON] | None:
+    """Return the ClientCapabilities that `request` needs and `peer` did not declare, or None (MRTR-S4, MSG-45)."""
+    if request.method == LIST_ROOTS:
+        return None if peer.supports("roots") else {"roots": {}}
+    if request.method == SAMPLE:
+        if not peer.supports("sampling"):
+            return {"sampling": {}}
+        wants_tools = getattr(request.params, "tools", None) or getattr(request.params, "tool_choice", None)
+        return {"sampling": {"tools": {}}} if wants_tools and not peer.supports("sampling", "tools") else None
+    if getattr(request.params, "mode", None) == "url":
+        return None if peer.supports("elicitation", "url") else {"elicitation": {"url": {}}}
+    return None if peer.supports("elicitation", "form") else {"elicitation": {}}

@@ -1,0 +1,215 @@
+"""Asking the user in the middle of a request: questions, answers, and the rounds between them.
+
+A handler runs again from the top with the answers of earlier rounds filled in, in both eras. The answers travel sealed in
+`requestState`. Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/utilities/mrtr (checklist 3.11).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Raw
+
+from linkspan.errors import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    MISSING_CLIENT_CAPABILITY,
+    Declined,
+    RemoteProtocolError,
+)
+from linkspan.revisions.neutral import (
+    ELICIT,
+    LIST_ROOTS,
+    NOTHING,
+    SAMPLE,
+    InputRequest,
+    InputRequired,
+    Outcome,
+    Request,
+    missing_capability,
+)
+from linkspan.schema.compile import AskParameter
+from linkspan.schema.forms import Form, compile_form
+from linkspan.schema.problems import ArgumentsInvalid
+from linkspan.types.base import JSON, UNSET, JSONObject
+from linkspan.types.content import TextContent
+from linkspan.types.elicitation import ElicitParams
+from linkspan.types.roots import ListRootsResult, Root
+from linkspan.types.sampling import CreateMessageParams, CreateMessageResult, SamplingMessage
+from linkspan.types.tools import CallToolResult
+from linkspan.wire.values import from_builtins
+
+__all__ = [
+    "InputNeeded",
+    "Round",
+    "ask_form",
+    "ask_form_with",
+    "ask_roots",
+    "ask_sampling",
+    "ask_url",
+    "collect",
+    "read_responses",
+    "refuse_incapable",
+    "sampling_params",
+]
+
+T = TypeVar("T")
+
+
+class InputNeeded(BaseException):
+    """Ends a handler's run because an answer is missing. Not an Exception, so that `except Exception` lets it pass."""
+
+
+class Round:
+    """What is known, and what is asked, in one run of a handler."""
+
+    __slots__ = ("_counters", "answers", "questions", "state")
+
+    def __init__(self, answers: Mapping[str, JSON] = NOTHING, state: str | None = None) -> None:
+        """Begin with the answers so far (key to the client's result) and the state that the author kept."""
+        self.answers = answers
+        self.state = state
+        self.questions: dict[str, InputRequest] = {}
+        self._counters: dict[str, int] = {}
+
+    def form(self, key: str, form: Form, message: str) -> Any:
+        """Return the user's answer, decoded. Raises: InputNeeded, or Declined."""
+        content = self._accepted(key, ask_form_with(form, message))
+        try:
+            return form.decode(content)
+        except ArgumentsInvalid as problem:
+            return self._need(key, ask_form_with(form, f"{message} ({problem})"))
+
+    def url(self, key: str, url: str, message: str) -> None:
+        """Return once the user agreed to open `url`. Raises: InputNeeded, or Declined."""
+        self._accepted(key, ask_url(url, message))
+
+    def sample(self, key: str | None, params: CreateMessageParams) -> CreateMessageResult:
+        """Return what the client's model wrote. Raises: InputNeeded."""
+        key = key or self._numbered("sample")
+        return self._decoded(key, InputRequest(SAMPLE, params), CreateMessageResult)
+
+    def roots(self, key: str | None) -> list[Root]:
+        """Return the client's roots. Raises: InputNeeded."""
+        key = key or self._numbered("roots")
+        return self._decoded(key, InputRequest(LIST_ROOTS), ListRootsResult).roots
+
+    def _numbered(self, kind: str) -> str:
+        self._counters[kind] = count = self._counters.get(kind, 0) + 1
+        return f"{kind}-{count}"
+
+    def _accepted(self, key: str, question: InputRequest) -> Mapping[str, JSON]:
+        answer = self.answers.get(key)
+        match answer:
+            case {"action": "accept"}:
+                content: JSON = answer.get("content")
+                return content if isinstance(content, dict) else {}
+            case {"action": "decline" | "cancel" as action}:
+                raise Declined(key, action)
+            case _:
+                return self._need(key, question)
+
+    def _decoded(self, key: str, question: InputRequest, kind: type[T]) -> T:
+        if key not in self.answers:
+            return self._need(key, question)
+        try:
+            return from_builtins(self.answers[key], kind)
+        except msgspec.ValidationError:
+            return self._need(key, question)
+
+    def _need(self, key: str, question: InputRequest) -> Any:
+        self.questions[key] = question
+        raise InputNeeded(key)
+
+
+def ask_form_with(form: Form, message: str) -> InputRequest:
+    """Return a question that shows a compiled form."""
+    return InputRequest(ELICIT, ElicitParams(message=message, mode="form", requested_schema=form.json_schema))
+
+
+def ask_form(message: str, hint: object) -> InputRequest:
+    """Return a question for `InputRequired`: a form for a type (a primitive, or a flat dataclass of primitives).
+
+    Raises: RegistrationError if the type cannot be asked for.
+    """
+    return ask_form_with(compile_form(hint), message)
+
+
+def ask_url(url: str, message: str) -> InputRequest:
+    """Return a question for `InputRequired`: may the user's browser open `url`? Nothing secret belongs in it (ELI-11)."""
+    return InputRequest(ELICIT, ElicitParams(message=message, mode="url", url=url))
+
+
+def ask_sampling(messages: str | Sequence[SamplingMessage], *, max_tokens: int, **more: Any) -> InputRequest:
+    """Return a question for `InputRequired`: what would the client's model write? `more` are `CreateMessageParams`."""
+    return InputRequest(SAMPLE, sampling_params(messages, max_tokens, more))
+
+
+def ask_roots() -> InputRequest:
+    """Return a question for `InputRequired`: which folders may the server look at?"""
+    return InputRequest(LIST_ROOTS)
+
+
+def sampling_params(
+    messages: str | Sequence[SamplingMessage], max_tokens: int, more: Mapping[str, Any]
+) -> CreateMessageParams:
+    """Build the params of a sampling request; a plain string is one message of the user."""
+    if isinstance(messages, str):
+        messages = [SamplingMessage(role="user", content=TextContent(messages))]
+    return CreateMessageParams(messages=list(messages), max_tokens=max_tokens, **more)
+
+
+def collect(asks: Sequence[AskParameter], current: Round, *, can_ask: bool) -> JSONObject:
+    """Return the values of a handler's `Ask` parameters, all from one round.
+
+    A parameter with a default takes it when the user declines, or when the client has no way to ask.
+    Raises: InputNeeded with every question that is still open, or Declined.
+    """
+    values: JSONObject = {}
+    for ask in asks:
+        if ask.default is not UNSET and not can_ask:
+            values[ask.name] = ask.default
+            continue
+        try:
+            values[ask.name] = current.form(ask.name, ask.form, ask.message)
+        except InputNeeded:
+            continue
+        except Declined:
+            if ask.default is UNSET:
+                raise
+            values[ask.name] = ask.default
+    if current.questions:
+        raise InputNeeded(*current.questions)
+    return values
+
+
+def refuse_incapable(request: Request, outcome: InputRequired) -> Outcome | None:
+    """Return the error for a client that did not declare what a question needs, naming all that is missing (MRTR-S4)."""
+    required: JSONObject = {}
+    for question in outcome.requests.values():
+        for name, parts in (missing_capability(request.peer, question) or {}).items():
+            required.setdefault(name, {}).update(parts)
+    if not required:
+        return None
+    message = f"The client does not support what this needs: {', '.join(sorted(required))}"
+    if request.peer.revision.era == "modern":
+        return RemoteProtocolError(MISSING_CLIENT_CAPABILITY, message, {"requiredCapabilities": required})
+    if request.method == "tools/call":
+        return CallToolResult(content=[TextContent(message)], is_error=True)
+    return RemoteProtocolError(INTERNAL_ERROR, message)
+
+
+def read_responses(raw: Raw) -> JSONObject:
+    """Read `inputResponses`: an object of objects, else a RemoteProtocolError (MRTR-S6)."""
+    text = bytes(raw)
+    if not text or text == b"null":
+        return {}
+    try:
+        return msgspec.json.decode(text, type=dict[str, dict[str, Any]])
+    except (msgspec.DecodeError, RecursionError):
+        raise RemoteProtocolError(
+            INVALID_PARAMS, "Invalid params: inputResponses must be an object of objects"
+        ) from None
+

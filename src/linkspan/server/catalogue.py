@@ -1,0 +1,85 @@
+"""Everything that one server offers, and the capabilities that follow from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from linkspan.server.handlers import Handler
+from linkspan.server.prompts import BoundPrompt
+from linkspan.server.registry import Registry
+from linkspan.server.resources import BoundResource, BoundTemplate
+from linkspan.server.tools import BoundTool
+from linkspan.types.base import JSON
+from linkspan.types.lifecycle import (
+    ListChangedCapability,
+    ResourcesCapability,
+    ServerCapabilities,
+)
+from linkspan.wire.values import from_builtins, to_builtins
+
+__all__ = ["Catalogue"]
+
+
+class Catalogue:
+    """The registries of one server."""
+
+    def __init__(self) -> None:
+        """Begin empty."""
+        self.tools: Registry[BoundTool] = Registry("tool", "tools")
+        self.prompts: Registry[BoundPrompt] = Registry("prompt", "prompts")
+        self.resources: Registry[BoundResource] = Registry("resource", "resources")
+        self.templates: Registry[BoundTemplate] = Registry("resource template", "resourceTemplates")
+        self.custom_methods: dict[str, Handler] = {}
+        self.read_handler: Handler | None = None
+        self.completers: dict[tuple[str, str], Handler] = {}
+        self.completion_handler: Handler | None = None
+        self.declared: Mapping[str, JSON] | ServerCapabilities | None = None
+
+    def find_resource(self, uri: str) -> tuple[BoundResource | BoundTemplate, dict[str, str]] | None:
+        """Return what answers `uri`, and the variables in it: an exact resource first, then templates in their order."""
+        exact = self.resources.get(uri)
+        if exact is not None:
+            return exact, {}
+        for template in self.templates:
+            variables = template.template.match(uri)
+            if variables is not None:
+                return template, variables
+        return None
+
+    def knows_resource(self, uri: str) -> bool:
+        """Tell whether a read of `uri` could be answered."""
+        return self.read_handler is not None or self.find_resource(uri) is not None
+
+    def completes(self) -> bool:
+        """Tell whether there is anything to complete."""
+        return bool(self.completers or self.completion_handler) or any(
+            _has_choices(prompt.handler.parameters.json_schema) for prompt in self.prompts
+        )
+
+    def capabilities(self) -> ServerCapabilities:
+        """Return what is offered now, and what the author declared besides (SRV-1, SRV-3)."""
+        has_resources = len(self.resources) or len(self.templates) or self.read_handler is not None
+        derived = ServerCapabilities(
+            tools=ListChangedCapability(list_changed=True) if len(self.tools) else None,
+            prompts=ListChangedCapability(list_changed=True) if len(self.prompts) else None,
+            resources=ResourcesCapability(subscribe=True, list_changed=True) if has_resources else None,
+            completions={} if self.completes() else None,
+            logging={},
+        )
+        if self.declared is None:
+            return derived
+        if isinstance(self.declared, ServerCapabilities):
+            return self.declared
+        merged: dict[str, Any] = to_builtins(derived)
+        for name, value in self.declared.items():
+            if value is None:
+                merged.pop(name, None)
+            else:
+                merged[name] = value
+        return from_builtins(merged, ServerCapabilities)
+
+
+def _has_choices(schema: Mapping[str, JSON]) -> bool:
+    properties: Mapping[str, JSON] = schema.get("properties") or {}
+    return any("enum" in each for each in properties.values())

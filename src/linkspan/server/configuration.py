@@ -1,0 +1,185 @@
+"""What an application sets once for all its servers, and what one server sets for itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, fields
+from typing import Any, Literal, NotRequired, Required, TypeAlias, TypedDict
+
+from linkspan.errors import UnsupportedProtocolVersion
+from linkspan.revisions import supported_versions
+from linkspan.types.base import UNSET, UnsetType
+
+__all__ = [
+    "AroundRequest",
+    "Configuration",
+    "ExceptionReporter",
+    "InstrumentationCallback",
+    "InstrumentationData",
+    "Settings",
+    "SettingsSource",
+    "ToolErrorMode",
+    "check_protocol_version",
+    "configuration",
+    "configure",
+    "reset_configuration",
+]
+
+
+class InstrumentationData(TypedDict, total=False):
+    """What is told of one request. Names and URIs are there only if something was found under them."""
+
+    method: Required[str]
+    tool_name: NotRequired[str]
+    prompt_name: NotRequired[str]
+    resource_uri: NotRequired[str]
+    error: NotRequired[str]
+    duration: NotRequired[float]
+    """Seconds, by a clock that never goes back."""
+    server_context: NotRequired[Mapping[str, Any]]
+    """Only with `instrument_server_context`: it may hold secrets."""
+
+
+ExceptionReporter: TypeAlias = Callable[[BaseException, Mapping[str, Any]], object]
+InstrumentationCallback: TypeAlias = Callable[[InstrumentationData], object]
+AroundRequest: TypeAlias = Callable[[InstrumentationData], AbstractContextManager[object]]
+ToolErrorMode: TypeAlias = Literal["generic", "message", "protocol"]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """A configuration with every question answered."""
+
+    exception_reporter: ExceptionReporter | None = None
+    instrumentation_callback: InstrumentationCallback | None = None
+    around_request: AroundRequest | None = None
+    protocol_version: str | None = None
+    validate_tool_call_arguments: bool = True
+    validate_tool_call_results: bool = False
+    instrument_server_context: bool = False
+    tool_error_mode: ToolErrorMode = "generic"
+    repair_arguments: bool = True
+    portable_schemas: bool = True
+
+
+@dataclass(kw_only=True)
+class Configuration:
+    """What a server does around its requests. What is not set is inherited, from the global configuration in the end.
+
+    - `exception_reporter(exception, context)` hears of every exception that was the author's fault.
+    - `instrumentation_callback(data)` hears of every request when it has ended.
+    - `around_request(data)` gives a context manager that is open while the author's function runs.
+    - `protocol_version` pins a revision; None lets each client choose.
+    - `validate_tool_call_arguments`: check arguments against schemas that authors wrote by hand. Hints are always checked.
+    - `validate_tool_call_results`: check structured results against output schemas that authors wrote by hand.
+    - `instrument_server_context`: tell the callback the server context too.
+    - `tool_error_mode`: answer an exception of a tool with a fixed sentence ("generic"), with its own text ("message"), or as
+      a JSON-RPC error ("protocol").
+    - `repair_arguments`: decode a JSON string where the schema wants an array or an object.
+    - `portable_schemas`: write schemas that every model provider accepts.
+
+    Raises: UnsupportedProtocolVersion for a protocol version that is not spoken here.
+    """
+
+    exception_reporter: ExceptionReporter | None | UnsetType = UNSET
+    instrumentation_callback: InstrumentationCallback | None | UnsetType = UNSET
+    around_request: AroundRequest | None | UnsetType = UNSET
+    protocol_version: str | None | UnsetType = UNSET
+    validate_tool_call_arguments: bool | UnsetType = UNSET
+    validate_tool_call_results: bool | UnsetType = UNSET
+    instrument_server_context: bool | UnsetType = UNSET
+    tool_error_mode: ToolErrorMode | UnsetType = UNSET
+    repair_arguments: bool | UnsetType = UNSET
+    portable_schemas: bool | UnsetType = UNSET
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name not in Settings.__dataclass_fields__:
+            raise AttributeError(f"Configuration has no setting {name!r}")
+        if name == "protocol_version" and value is not UNSET:
+            check_protocol_version(value)
+        object.__setattr__(self, name, value)
+        _changes.count += 1
+
+    def merge(self, other: Configuration | None) -> Configuration:
+        """Return a new configuration: what `other` sets, and what this one sets where `other` is silent."""
+        merged = Configuration()
+        for each in fields(self):
+            theirs = getattr(other, each.name) if other is not None else UNSET
+            setattr(merged, each.name, getattr(self, each.name) if theirs is UNSET else theirs)
+        return merged
+
+
+class _Changes:
+    """Counts every change of every configuration, so that settings need to be merged only after one."""
+
+    count = 0
+
+
+_changes = _Changes()
+_global = Configuration()
+
+
+def check_protocol_version(version: object) -> None:
+    """Raise UnsupportedProtocolVersion unless `version` is None or a revision that is spoken here."""
+    known = supported_versions()
+    if version is not None and version not in known:
+        listed = f"{', '.join(known[:-1])}, or {known[-1]}"
+        raise UnsupportedProtocolVersion(f"protocol_version must be {listed}; got {version!r}")
+
+
+def configuration() -> Configuration:
+    """Return the global configuration. Servers follow its changes at once."""
+    return _global
+
+
+@contextmanager
+def _configuring() -> Iterator[Configuration]:
+    yield _global
+
+
+def configure(
+    function: Callable[[Configuration], object] | None = None, /, **settings: Any
+) -> AbstractContextManager[Configuration]:
+    """Change the global configuration, in whichever way reads best.
+
+    >>> configure(validate_tool_call_results=True)          # doctest: +SKIP
+    >>> with configure() as config:                         # doctest: +SKIP
+    ...     config.exception_reporter = report
+    >>> @configure                                          # doctest: +SKIP
+    ... def _(config): config.exception_reporter = report
+
+    Raises: AttributeError for a setting that does not exist.
+    """
+    for name, value in settings.items():
+        setattr(_global, name, value)
+    if function is not None:
+        function(_global)
+    return _configuring()
+
+
+def reset_configuration() -> None:
+    """Forget every global setting (for tests)."""
+    for each in fields(Configuration):
+        setattr(_global, each.name, UNSET)
+
+
+class SettingsSource:
+    """Resolves one configuration against the global one, again only after either has changed."""
+
+    __slots__ = ("_configuration", "_seen", "_settings")
+
+    def __init__(self, configuration: Configuration | None) -> None:
+        """Follow `configuration`, or the global one alone."""
+        self._configuration = configuration
+        self._seen = -1
+        self._settings = Settings()
+
+    def current(self) -> Settings:
+        """Return the settings as they are now."""
+        if self._seen != _changes.count:
+            merged = _global.merge(self._configuration)
+            chosen = {each.name: getattr(merged, each.name) for each in fields(merged)}
+            self._settings = Settings(**{name: value for name, value in chosen.items() if value is not UNSET})
+            self._seen = _changes.count
+        return self._settings

@@ -1,0 +1,108 @@
+"""From what authors naturally return to content blocks and resource contents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeAlias
+
+from linkspan.schema.results import encode_json
+from linkspan.types.base import JSON, Wire
+from linkspan.types.content import (
+    AudioContent,
+    BlobResourceContents,
+    EmbeddedResource,
+    ImageContent,
+    ResourceLink,
+    TextContent,
+    TextResourceContents,
+    ToolResultContent,
+    ToolUseContent,
+    UnknownContent,
+    decode_content,
+    encode_base64,
+)
+from linkspan.wire.values import from_builtins
+
+__all__ = ["BLOCKS", "CONTENTS", "audio", "blocks_of", "contents_of", "image", "is_block"]
+
+Block: TypeAlias = TextContent | ImageContent | AudioContent | EmbeddedResource | ResourceLink | UnknownContent
+Contents: TypeAlias = TextResourceContents | BlobResourceContents
+
+BLOCKS: tuple[type[Wire], ...] = (
+    TextContent,
+    ImageContent,
+    AudioContent,
+    EmbeddedResource,
+    ResourceLink,
+    ToolUseContent,
+    ToolResultContent,
+    UnknownContent,
+)
+CONTENTS: tuple[type[Wire], ...] = (TextResourceContents, BlobResourceContents)
+
+
+def image(data: bytes, mime_type: str) -> ImageContent:
+    """Return an image block for raw bytes."""
+    return ImageContent(encode_base64(data), mime_type)
+
+
+def audio(data: bytes, mime_type: str) -> AudioContent:
+    """Return an audio block for raw bytes."""
+    return AudioContent(encode_base64(data), mime_type)
+
+
+def is_block(value: object) -> bool:
+    """Tell whether `value` is a content block already."""
+    return isinstance(value, BLOCKS)
+
+
+def blocks_of(value: object) -> list[Any]:
+    """Return content blocks for a block, a text, a mapping in wire form, or several of them.
+
+    Raises: TypeError for anything else.
+    """
+    if value is None:
+        return []
+    if isinstance(value, str | Mapping) or is_block(value):
+        return [_block(value)]
+    if isinstance(value, Iterable):
+        return [_block(each) for each in value]  # pyright: ignore[reportUnknownVariableType]
+    raise TypeError(f"a content block is a text, a content object or a mapping with a type; got {type(value).__name__}")
+
+
+def _block(value: object) -> object:
+    if isinstance(value, str):
+        return TextContent(value)
+    if isinstance(value, Mapping):
+        return decode_content(dict(value))  # pyright: ignore[reportUnknownArgumentType]
+    if is_block(value):
+        return value
+    raise TypeError(f"a content block is a text, a content object or a mapping with a type; got {type(value).__name__}")
+
+
+def contents_of(value: object, uri: str, mime_type: str | None) -> list[Any]:
+    """Return resource contents for what a resource's function gave: a text, bytes, contents, JSON, or a list of contents."""
+    if isinstance(value, CONTENTS):
+        return [value]
+    if isinstance(value, str):
+        return [TextResourceContents(uri=uri, text=value, mime_type=mime_type or "text/plain")]
+    if isinstance(value, bytes | bytearray | memoryview):
+        blob = encode_base64(bytes(value))
+        return [BlobResourceContents(uri=uri, blob=blob, mime_type=mime_type or "application/octet-stream")]
+    if isinstance(value, Mapping) and is_contents(value):
+        return [_contents(value)]
+    if isinstance(value, list) and value and all(isinstance(each, CONTENTS) or is_contents(each) for each in value):  # pyright: ignore[reportUnknownVariableType]
+        return [each if isinstance(each, CONTENTS) else _contents(each) for each in value]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    text = encode_json(value).decode()
+    return [TextResourceContents(uri=uri, text=text, mime_type=mime_type or "application/json")]
+
+
+def is_contents(value: object) -> bool:
+    """Tell whether a mapping is resource contents in wire form."""
+    return isinstance(value, Mapping) and "uri" in value and ("text" in value or "blob" in value)
+
+
+def _contents(value: Mapping[str, JSON]) -> object:
+    return from_builtins(dict(value), TextResourceContents if "text" in value else BlobResourceContents)
+
+

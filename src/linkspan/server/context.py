@@ -1,0 +1,199 @@
+"""What a handler can see of its request and do to it. It needs no `await`: everything goes to an outbox."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Literal, TypeVar, overload
+
+import msgspec
+
+from linkspan.errors import RequestCancelled
+from linkspan.revisions.neutral import NOTHING, Peer, Request
+from linkspan.schema.forms import compile_form
+from linkspan.server.asking import Round, sampling_params
+from linkspan.types.base import JSON
+from linkspan.types.lifecycle import Implementation
+from linkspan.types.logging import LOG_LEVELS, LoggingLevel
+from linkspan.types.requests import LoggingMessageParams, ProgressParams
+from linkspan.types.roots import Root
+from linkspan.types.sampling import CreateMessageResult, SamplingMessage
+
+__all__ = ["Context"]
+
+T = TypeVar("T")
+
+
+class Context(Mapping[str, Any]):
+    """The request that a handler serves. Also a mapping: the server's `server_context`.
+
+    Take it by annotating a parameter with `Context`, or by calling one `ctx` or `server_context`.
+    """
+
+    __slots__ = ("_progress", "_request", "_round", "_server_context")
+
+    def __init__(self, request: Request, round: Round, server_context: Mapping[str, Any] = NOTHING) -> None:
+        """Made by the server for each run of a handler."""
+        self._request = request
+        self._round = round
+        self._server_context = server_context
+        self._progress: float | None = None
+
+    # The server's own context, as a mapping.
+
+    def __getitem__(self, key: str) -> Any:
+        return self._server_context[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._server_context)
+
+    def __len__(self) -> int:
+        return len(self._server_context)
+
+    def __bool__(self) -> bool:
+        return True
+
+    # Facts.
+
+    @property
+    def peer(self) -> Peer:
+        """The client's revision, capabilities and name. Its name is for display, never for decisions (META-5)."""
+        return self._request.peer
+
+    @property
+    def client_info(self) -> Implementation | None:
+        """The client's name and version, if it said them."""
+        return self._request.peer.info
+
+    @property
+    def protocol_version(self) -> str:
+        """The date of the revision that this request is served in."""
+        return self._request.peer.revision.date
+
+    @property
+    def request_id(self) -> int | str:
+        """The JSON-RPC id."""
+        return self._request.id
+
+    @property
+    def meta(self) -> Mapping[str, JSON]:
+        """The request's whole `_meta`, with what nobody here knows (trace context, vendor keys)."""
+        raw = bytes(self._request.meta)
+        return MappingProxyType(msgspec.json.decode(raw) or {}) if raw else NOTHING
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The HTTP headers, names in lower case; empty on stdio and in memory."""
+        return self._request.facts.headers
+
+    @property
+    def principal(self) -> str | None:
+        """Who is calling, if the transport authenticated somebody."""
+        return self._request.facts.principal
+
+    # Cancellation.
+
+    @property
+    def cancelled(self) -> bool:
+        """The client does not want the answer any more."""
+        return self._request.cancelled
+
+    def raise_if_cancelled(self) -> None:
+        """Raise RequestCancelled if the client does not want the answer any more: a long plain function asks now and then."""
+        if self._request.cancelled:
+            raise RequestCancelled(self._request.cancel_reason)
+
+    # Telling.
+
+    def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        """Report progress to a client that asked for it. A value that is not above the last one is not sent (PROG-3)."""
+        token = self._request.progress_token
+        if token is None or (self._progress is not None and progress <= self._progress):
+            return
+        self._progress = progress
+        params = ProgressParams(progress_token=token, progress=progress, total=total, message=message)
+        self._request.emit("notifications/progress", params)
+
+    def log(self, level: LoggingLevel, data: JSON, logger: str | None = None) -> None:
+        """Send a log message to a client that wants messages of this level. No secrets belong in it (LOG-4).
+
+        Raises: ValueError for an unknown level.
+        """
+        if level not in LOG_LEVELS:
+            raise ValueError(f"level must be one of {', '.join(LOG_LEVELS)}; got {level!r}")
+        least = self._request.log_level
+        if least is not None and LOG_LEVELS.index(level) >= LOG_LEVELS.index(least):
+            self._request.emit("notifications/message", LoggingMessageParams(level=level, data=data, logger=logger))
+
+    def debug(self, data: JSON) -> None:
+        """Log at the level "debug"."""
+        self.log("debug", data)
+
+    def info(self, data: JSON) -> None:
+        """Log at the level "info"."""
+        self.log("info", data)
+
+    def warning(self, data: JSON) -> None:
+        """Log at the level "warning"."""
+        self.log("warning", data)
+
+    def error(self, data: JSON) -> None:
+        """Log at the level "error"."""
+        self.log("error", data)
+
+    # Asking. Each of these returns the answer, or ends this run: the handler runs again from the top with the answer there.
+
+    @overload
+    def ask(self, key: str, hint: type[T], message: str) -> T: ...
+    @overload
+    def ask(self, key: str, hint: object, message: str) -> Any: ...
+    def ask(self, key: str, hint: object, message: str) -> Any:
+        """Ask the user for a value of the type `hint`: a primitive, an Enum, or a flat dataclass of them.
+
+        `key` names the question within this request. Raises: Declined if the user does not want to answer.
+        """
+        return self._round.form(key, compile_form(hint, name=key), message)
+
+    def ask_url(self, key: str, url: str, message: str) -> None:
+        """Ask the user to open `url`. Returning means consent, not that the user has finished there (ELI-12).
+
+        Raises: Declined if the user does not want to.
+        """
+        self._round.url(key, url, message)
+
+    def sample(
+        self,
+        messages: str | Sequence[SamplingMessage],
+        *,
+        max_tokens: int,
+        key: str | None = None,
+        system_prompt: str | None = None,
+        temperature: float | None = None,
+        stop_sequences: Sequence[str] | None = None,
+        include_context: Literal["none", "thisServer", "allServers"] | None = None,
+        **more: Any,
+    ) -> CreateMessageResult:
+        """Let the client's model write something. Without a `key` the questions of a run are numbered in their order."""
+        given = {
+            "system_prompt": system_prompt,
+            "temperature": temperature,
+            "stop_sequences": list(stop_sequences) if stop_sequences is not None else None,
+            "include_context": include_context,
+        }
+        return self._round.sample(key, sampling_params(messages, max_tokens, given | more))
+
+    def roots(self, *, key: str | None = None) -> list[Root]:
+        """Return the folders that the client says the server should work in."""
+        return self._round.roots(key)
+
+    @property
+    def input_responses(self) -> Mapping[str, JSON]:
+        """The client's answers so far, by key, as they came: for handlers that return `InputRequired` themselves."""
+        return self._round.answers
+
+    @property
+    def request_state(self) -> str | None:
+        """The `state` of the `InputRequired` that this handler returned last. It was sealed on its way (MRTR-S5)."""
+        return self._round.state
+
+

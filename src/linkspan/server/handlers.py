@@ -1,0 +1,161 @@
+"""An author's function, looked at once: what it takes, how it wants to be called, and where it should run."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias
+
+import msgspec
+
+from linkspan.errors import RegistrationError
+from linkspan.schema.compile import Parameters, compile_parameters
+from linkspan.schema.validate import RawParameters, compile_raw_parameters
+from linkspan.server.context import Context
+from linkspan.types.base import JSON
+
+__all__ = ["CONTEXT_NAMES", "Function", "Handler", "compile_handler", "describe", "from_text", "is_async_function"]
+
+Function: TypeAlias = Callable[..., object]
+
+CONTEXT_NAMES = ("ctx", "server_context")
+_WHOLE_NAMES = ("args", "arguments", "params")
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """A function and how to call it with the arguments of a request."""
+
+    function: Function
+    parameters: Parameters | RawParameters
+    is_async: bool
+    inline: bool
+    context_parameter: str | None = None
+    context_positional: bool = False
+    whole: str | None = None
+    """The parameter that takes all arguments as one mapping."""
+    keywords: frozenset[str] | None = None
+    """The names it takes of a hand-written schema; None for all."""
+
+    def bind(self, arguments: dict[str, Any], context: Callable[[], Context]) -> Callable[[], object]:
+        """Return the function with its arguments: call it to run it."""
+        if self.whole is not None:
+            positional: list[Any] = [arguments]
+            if self.context_positional:
+                positional.append(context())
+                return partial(self.function, *positional)
+            arguments = {}
+            if self.context_parameter is not None:
+                arguments[self.context_parameter] = context()
+            return partial(self.function, *positional, **arguments)
+        if self.keywords is not None:
+            arguments = {name: value for name, value in arguments.items() if name in self.keywords}
+        if self.context_parameter is not None:
+            arguments[self.context_parameter] = context()
+        return partial(self.function, **arguments)
+
+
+def is_async_function(function: Function) -> bool:
+    """Tell whether calling `function` gives a coroutine (looking through partials and callable objects)."""
+    while isinstance(function, partial):
+        function = function.func
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
+
+
+def describe(function: Function) -> str:
+    """Return how to name a function in a message to its author."""
+    return getattr(function, "__qualname__", None) or repr(function)
+
+
+def compile_handler(
+    function: Function,
+    *,
+    schema: Mapping[str, JSON] | str | None = None,
+    loose: bool = False,
+    check: bool = True,
+    portable: bool = True,
+    inline: bool = False,
+    name: str | None = None,
+) -> Handler:
+    """Look at a function once and remember all that its calls need.
+
+    With `schema` (a JSON Schema written by hand) the function may take its arguments as keywords, as one mapping, or both
+    `(args, server_context)`. Without one they follow from its hints; `loose` functions without hints, such as
+    `lambda **args`, take anything. Raises: RegistrationError.
+    """
+    if schema is None and not (loose and _takes_anything(function)):
+        parameters = compile_parameters(
+            function, context_types=(Context,), context_names=CONTEXT_NAMES, portable=portable, name=name
+        )
+        return Handler(
+            function, parameters, is_async_function(function), inline, context_parameter=parameters.context_parameter
+        )
+    raw = compile_raw_parameters(schema or {"type": "object"}, check=check and schema is not None)
+    return _raw_handler(function, raw, inline)
+
+
+def _raw_handler(function: Function, parameters: RawParameters, inline: bool) -> Handler:
+    signature = _signature(function)
+    context = next((each.name for each in signature if _is_context(each)), None)
+    rest = [each for each in signature if each.name != context]
+    properties: Mapping[str, JSON] = parameters.json_schema.get("properties") or {}
+    is_async = is_async_function(function)
+    if len(rest) == 1 and _is_whole(rest[0], properties):
+        positional = context is not None and _positional(signature, context)
+        return Handler(function, parameters, is_async, inline, context, positional, whole=rest[0].name)
+    if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in rest):
+        return Handler(function, parameters, is_async, inline, context)
+    names = frozenset(each.name for each in rest)
+    missing = [each.name for each in rest if each.default is each.empty and each.name not in properties]
+    if missing and properties:
+        raise RegistrationError(
+            f"{describe(function)} takes {', '.join(missing)}, which the input schema does not name: "
+            "add it to the schema, or give the parameter a default"
+        )
+    return Handler(function, parameters, is_async, inline, context, keywords=names)
+
+
+def from_text(text: str, schema: JSON) -> JSON:
+    """Read a text that is something else in the function: prompts and URIs carry texts only (PR-1)."""
+    if not isinstance(schema, dict) or "type" not in schema or schema["type"] == "string":
+        return text
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text
+
+
+def _signature(function: Function) -> Sequence[inspect.Parameter]:
+    try:
+        return list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        raise RegistrationError(f"{describe(function)} has no signature: wrap it in a function that has one") from None
+
+
+def _takes_anything(function: Function) -> bool:
+    """Tell whether a function without hints takes all arguments at once."""
+    rest = [each for each in _signature(function) if not _is_context(each)]
+    return len(rest) == 1 and (rest[0].kind is inspect.Parameter.VAR_KEYWORD or _is_whole(rest[0], {}))
+
+
+def _is_context(parameter: inspect.Parameter) -> bool:
+    annotation = parameter.annotation
+    if annotation is Context or (isinstance(annotation, str) and annotation.rpartition(".")[2] == "Context"):
+        return True
+    return parameter.name in CONTEXT_NAMES and parameter.kind in (
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+        inspect.Parameter.KEYWORD_ONLY,
+    )
+
+
+def _is_whole(parameter: inspect.Parameter, properties: Mapping[str, JSON]) -> bool:
+    """`args` takes the whole mapping, unless the schema has a property of that very name."""
+    positional = parameter.kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return positional and parameter.name in _WHOLE_NAMES and parameter.name not in properties
+
+
+def _positional(signature: Sequence[inspect.Parameter], name: str) -> bool:
+    """Tell whether the context comes second by position, as in `(args, server_context)` of a positional-only callable."""
+    return any(each.name == name and each.kind is inspect.Parameter.POSITIONAL_ONLY for each in signature)

@@ -1,0 +1,113 @@
+"""What the application hears of its server's requests: instrumentation, exceptions, logs. It can never change an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any, cast
+
+from linkspan.server.configuration import InstrumentationData, Settings
+
+__all__ = ["Observation", "around", "log_failure", "report", "warn"]
+
+
+class Observation:
+    """The instrumentation of one request. The first error that is noted stays."""
+
+    __slots__ = ("_callback", "_clock", "_started", "data")
+
+    def __init__(self, method: str, callback: Callable[[InstrumentationData], object] | None, clock: Callable[[], float]):
+        self._callback = callback
+        self._clock = clock
+        self._started = clock()
+        self.data: InstrumentationData = {"method": method}
+
+    def note_error(self, error: str) -> None:
+        """Note why the request failed, unless that is known already."""
+        self.data.setdefault("error", error)
+
+    def end(self) -> None:
+        """Tell the callback."""
+        if self._callback is None:
+            return
+        self.data["duration"] = self._clock() - self._started
+        try:
+            self._callback(cast(InstrumentationData, dict(self.data)))
+        except Exception as problem:
+            warn("the instrumentation callback failed", problem)
+
+
+def around(
+    run: Callable[[], object], open_around: Callable[[InstrumentationData], AbstractContextManager[object]], observation: Observation
+) -> Callable[[], object]:
+    """Return `run` inside the author's context manager, whatever that does; for coroutines it stays open until the end."""
+
+    def inside() -> object:
+        manager = _entered(open_around, observation)
+        try:
+            value = run()
+        except BaseException as error:
+            _exited(manager, error)
+            raise
+        if hasattr(value, "__await__"):
+            return _awaiting(value, manager)
+        _exited(manager, None)
+        return value
+
+    return inside
+
+
+async def _awaiting(value: Any, manager: AbstractContextManager[object] | None) -> object:
+    try:
+        result: object = await value
+    except BaseException as error:
+        _exited(manager, error)
+        raise
+    _exited(manager, None)
+    return result
+
+
+def _entered(
+    open_around: Callable[[InstrumentationData], AbstractContextManager[object]], observation: Observation
+) -> AbstractContextManager[object] | None:
+    try:
+        manager = open_around(observation.data)
+        manager.__enter__()
+    except Exception as problem:
+        warn("around_request failed before the request", problem)
+        return None
+    return manager
+
+
+def _exited(manager: AbstractContextManager[object] | None, error: BaseException | None) -> None:
+    if manager is None:
+        return
+    try:
+        manager.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
+    except BaseException as problem:
+        if problem is not error:
+            warn("around_request failed after the request", problem)
+
+
+def report(settings: Settings, error: BaseException, context: Mapping[str, Any]) -> None:
+    """Tell the exception reporter."""
+    if settings.exception_reporter is None:
+        return
+    try:
+        settings.exception_reporter(error, context)
+    except Exception as problem:
+        warn("the exception reporter failed", problem)
+
+
+def log_failure(what: str, incident: str, error: BaseException) -> None:
+    """Log an author's exception, with the incident id that the client was told."""
+    from logging import getLogger
+
+    getLogger("linkspan.server").error("%s failed (incident %s)", what, incident, exc_info=error)
+
+
+def warn(message: str, error: BaseException | None = None) -> None:
+    """Log something that the author should look at."""
+    from logging import getLogger
+
+    getLogger("linkspan.server").warning("%s", message, exc_info=error)

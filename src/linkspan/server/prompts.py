@@ -1,0 +1,218 @@
+"""Prompts: as decorated functions, as classes with a `template`, and defined in place.
+
+Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/prompts (checklist 3.6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeAlias
+
+from linkspan.errors import INVALID_PARAMS, RegistrationError, RemoteProtocolError
+from linkspan.revisions.neutral import InputRequired, Outcome
+from linkspan.schema.docstrings import parse_docstring
+from linkspan.server.content import blocks_of, is_block
+from linkspan.server.handlers import Function, Handler, compile_handler, from_text
+from linkspan.server.tools import check_name, default_name
+from linkspan.types.base import JSON, JSONObject, Meta
+from linkspan.types.lifecycle import Icon
+from linkspan.types.prompts import GetPromptResult, PromptArgument, PromptMessage
+from linkspan.types.prompts import Prompt as PromptShape
+
+__all__ = ["BoundPrompt", "Message", "Prompt", "PromptResult", "PromptSource", "bind_prompt"]
+
+
+def Message(role: str, content: object) -> PromptMessage:  # noqa: N802 - stands for the shape, with its role checked
+    """Return a message of a prompt; a plain text becomes a text block. Raises: ValueError for another role."""
+    if role not in ("user", "assistant"):
+        raise ValueError(f"role must be 'user' or 'assistant', got {role!r}")
+    (block,) = blocks_of(content)
+    return PromptMessage(role=role, content=block)  # type: ignore[arg-type]
+
+
+class PromptResult:
+    """What a prompt gives: its messages, in order."""
+
+    __slots__ = ("description", "messages", "meta")
+
+    def __init__(self, messages: object = (), *, description: str | None = None, meta: Meta | None = None) -> None:
+        """Take messages, texts (the user's) and content blocks, one or several. Raises: TypeError for anything else."""
+        self.messages = messages_of(messages)
+        self.description = description
+        self.meta = meta
+
+
+class Prompt:
+    """A prompt. Subclass it and write `template`, or use `Prompt.define`.
+
+    The class itself is the prompt. Its name is the class's in snake_case unless `name` (or `prompt_name`) says otherwise.
+    `template(args, server_context)` gets all arguments as one mapping of texts.
+    """
+
+    name: ClassVar[str] = ""
+    title: ClassVar[str | None] = None
+    description: ClassVar[str | None] = None
+    arguments: ClassVar[Sequence[PromptArgument]] = ()
+    icons: ClassVar[Sequence[Icon] | None] = None
+    meta: ClassVar[Meta | None] = None
+    inline: ClassVar[bool] = False
+    template: ClassVar[Any] = None
+
+    Argument: TypeAlias = PromptArgument
+    Result: TypeAlias = PromptResult
+    Message = staticmethod(Message)
+
+    def __init_subclass__(cls, **options: object) -> None:
+        super().__init_subclass__(**options)
+        own = vars(cls)
+        cls.name = own.get("name") or own.get("prompt_name") or default_name(cls.__name__)
+        check_name(cls.name, "prompt")
+
+    @classmethod
+    def define(
+        cls,
+        *,
+        name: str | None = None,
+        handler: Function | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        arguments: Sequence[PromptArgument] | None = None,
+        icons: Sequence[Icon] | None = None,
+        meta: Meta | None = None,
+        inline: bool = False,
+    ) -> Any:
+        """Define a prompt in place: returns it, or without a `handler` a decorator that does. Raises: RegistrationError."""
+        if handler is None:
+            return lambda function: cls.define(  # pyright: ignore[reportUnknownLambdaType]
+                name=name,
+                handler=function,  # pyright: ignore[reportUnknownArgumentType]
+                title=title,
+                description=description,
+                arguments=arguments,
+                icons=icons,
+                meta=meta,
+                inline=inline,
+            )
+        chosen = name or default_name(getattr(handler, "__name__", ""))
+        members: dict[str, object] = {
+            "name": chosen,
+            "title": title,
+            "description": description,
+            "arguments": arguments,
+            "icons": icons,
+            "meta": meta,
+            "inline": inline,
+            "template": staticmethod(handler),
+        }
+        return type(cls)(chosen, (cls,), members)
+
+
+PromptSource: TypeAlias = type[Prompt] | Function
+
+
+@dataclass(frozen=True, slots=True)
+class BoundPrompt:
+    """A registered prompt."""
+
+    spec: PromptShape
+    handler: Handler
+
+    def decode(self, given: Mapping[str, str]) -> JSONObject:
+        """Check the arguments: texts on the wire, what the hints say in the function.
+
+        Raises: RemoteProtocolError (-32602) that names what is missing (PR-3), or ArgumentsInvalid.
+        """
+        missing = [each.name for each in self.spec.arguments or () if each.required and each.name not in given]
+        if missing:
+            raise RemoteProtocolError(INVALID_PARAMS, f"Missing required arguments: {', '.join(missing)}")
+        properties: Mapping[str, JSON] = self.handler.parameters.json_schema.get("properties") or {}
+        values = {name: from_text(text, properties.get(name)) for name, text in given.items()}
+        return self.handler.parameters.decode_values(values).arguments
+
+    def outcome(self, value: object) -> Outcome:
+        """Turn what the template returned into a result. Raises: TypeError for what is no message."""
+        if isinstance(value, GetPromptResult | InputRequired):
+            return value
+        result = value if isinstance(value, PromptResult) else PromptResult(value)
+        return GetPromptResult(
+            messages=result.messages, description=result.description or self.spec.description, meta=result.meta
+        )
+
+
+def messages_of(value: object) -> list[PromptMessage]:
+    """Return messages for a text, a content block, a message, a mapping in wire form, or several of them."""
+    if isinstance(value, PromptMessage):
+        return [value]
+    if isinstance(value, str) or is_block(value):
+        return [Message("user", value)]
+    if isinstance(value, Mapping):
+        return [Message(value.get("role", "user"), value.get("content"))]  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+    if isinstance(value, Iterable):
+        return [message for each in value for message in messages_of(each)]  # pyright: ignore[reportUnknownVariableType]
+    raise TypeError(f"a prompt returns texts, content or messages, not {type(value).__name__}")
+
+
+def bind_prompt(
+    source: PromptSource,
+    *,
+    name: str | None = None,
+    title: str | None = None,
+    description: str | None = None,
+    icons: Iterable[Icon] | None = None,
+    meta: Meta | None = None,
+    inline: bool = False,
+) -> BoundPrompt:
+    """Turn a prompt, however it was written, into a registered one. Raises: RegistrationError, TypeError."""
+    if isinstance(source, type) and issubclass(source, Prompt):
+        return _bind_class(source)
+    if not callable(source):
+        raise TypeError(f"a prompt is a function or a Prompt, not {type(source).__name__}")
+    chosen = name or default_name(getattr(source, "__name__", "") or type(source).__name__)
+    check_name(chosen, "prompt")
+    handler = compile_handler(source, inline=inline, name=chosen)
+    spec = PromptShape(
+        name=chosen,
+        title=title,
+        description=description or handler.parameters.description,
+        arguments=_arguments_of(handler) or None,
+        icons=list(icons) if icons is not None else None,
+        meta=meta,
+    )
+    return BoundPrompt(spec, handler)
+
+
+def _bind_class(source: type[Prompt]) -> BoundPrompt:
+    template = source.template
+    if template is None or not callable(template):
+        raise RegistrationError(f"Prompt {source.__name__} has no template: write `def template(args)` in it")
+    declared = source.arguments
+    schema: JSONObject | None = None
+    if declared:
+        schema = {
+            "type": "object",
+            "properties": {each.name: {"type": "string"} for each in declared},
+            "required": [each.name for each in declared if each.required],
+        }
+    handler = compile_handler(template, schema=schema, loose=True, check=False, inline=source.inline, name=source.name)
+    spec = PromptShape(
+        name=source.name,
+        title=source.title,
+        description=source.description or parse_docstring(vars(source).get("__doc__")).description,
+        arguments=(list(declared) if declared else _arguments_of(handler)) or None,
+        icons=list(source.icons) if source.icons is not None else None,
+        meta=source.meta,
+    )
+    return BoundPrompt(spec, handler)
+
+
+def _arguments_of(handler: Handler) -> list[PromptArgument]:
+    """Describe a function's parameters as prompt arguments: texts, with or without a default."""
+    schema = handler.parameters.json_schema
+    required: Sequence[str] = schema.get("required") or ()
+    properties: Mapping[str, JSONObject] = schema.get("properties") or {}
+    return [
+        PromptArgument(name, each.get("description"), True if name in required else None)
+        for name, each in properties.items()
+    ]
+

@@ -1,0 +1,338 @@
+"""Tools: as decorated functions, as classes, and defined in place. All become one thing when they are registered.
+
+Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/tools (checklist 3.4).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeAlias
+
+import msgspec
+from msgspec import Raw
+
+from linkspan.errors import RegistrationError
+from linkspan.revisions.neutral import InputRequired, Outcome
+from linkspan.schema.docstrings import parse_docstring
+from linkspan.schema.results import ResultShape, compile_result, encode_json
+from linkspan.schema.validate import Validator, compile_validator
+from linkspan.server.content import BLOCKS, blocks_of, is_block
+from linkspan.server.handlers import Function, Handler, compile_handler
+from linkspan.types.base import JSON, UNSET, JSONObject, Meta, UnsetType
+from linkspan.types.content import TextContent
+from linkspan.types.lifecycle import Icon
+from linkspan.types.tools import CallToolResult, ToolAnnotations
+from linkspan.types.tools import Tool as ToolShape
+
+__all__ = ["BoundTool", "Tool", "ToolResponse", "ToolSource", "bind_tool", "coerce_annotations", "default_name"]
+
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+
+
+class ToolResponse:
+    """What a tool answers, said in full: `ToolResponse([{"type": "text", "text": "OK"}])`."""
+
+    __slots__ = ("content", "is_error", "meta", "structured_content")
+
+    def __init__(
+        self,
+        content: object = (),
+        is_error: bool = False,
+        *,
+        structured_content: JSON | UnsetType = UNSET,
+        meta: Meta | None = None,
+    ) -> None:
+        """Take texts, content objects and mappings in wire form, mixed. Raises: TypeError for other content."""
+        self.content = blocks_of(content)
+        self.is_error = is_error
+        self.structured_content = structured_content
+        self.meta = meta
+
+
+class Tool:
+    """A tool. Subclass it and write `call`, or use `Tool.define`.
+
+    The class itself is the tool; nobody makes an instance of it. Its name is the class's in snake_case unless `name` says
+    otherwise. `input_schema` may be left out where the hints of `call` say it all.
+    """
+
+    name: ClassVar[str] = ""
+    title: ClassVar[str | None] = None
+    description: ClassVar[str | None] = None
+    input_schema: ClassVar[Mapping[str, JSON] | str | None] = None
+    output_schema: ClassVar[Mapping[str, JSON] | None] = None
+    annotations: ClassVar[ToolAnnotations | Mapping[str, JSON] | None] = None
+    icons: ClassVar[Sequence[Icon] | None] = None
+    meta: ClassVar[Meta | None] = None
+    inline: ClassVar[bool] = False
+    call: ClassVar[Any] = None
+
+    Response: TypeAlias = ToolResponse
+    Annotations: TypeAlias = ToolAnnotations
+
+    def __init_subclass__(cls, **options: object) -> None:
+        super().__init_subclass__(**options)
+        own = vars(cls)
+        cls.name = own.get("name") or own.get("tool_name") or default_name(cls.__name__)
+        check_name(cls.name, "tool")
+        coerce_annotations(cls.annotations)
+
+    @classmethod
+    def define(
+        cls,
+        *,
+        name: str | None = None,
+        handler: Function | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        input_schema: Mapping[str, JSON] | str | None = None,
+        output_schema: Mapping[str, JSON] | None = None,
+        annotations: ToolAnnotations | Mapping[str, JSON] | None = None,
+        icons: Sequence[Icon] | None = None,
+        meta: Meta | None = None,
+        inline: bool = False,
+    ) -> Any:
+        """Define a tool in place: returns it, or without a `handler` a decorator that does.
+
+        The handler takes keywords, one mapping `(args)`, or `(args, server_context)`. Raises: RegistrationError.
+        """
+        if handler is None:
+            return lambda function: cls.define(  # pyright: ignore[reportUnknownLambdaType]
+                name=name,
+                handler=function,  # pyright: ignore[reportUnknownArgumentType]
+                title=title,
+                description=description,
+                input_schema=input_schema,
+                output_schema=output_schema,
+                annotations=annotations,
+                icons=icons,
+                meta=meta,
+                inline=inline,
+            )
+        chosen = name or default_name(getattr(handler, "__name__", ""))
+        members: dict[str, object] = {
+            "name": chosen,
+            "title": title,
+            "description": description,
+            "input_schema": input_schema,
+            "output_schema": output_schema,
+            "annotations": annotations,
+            "icons": icons,
+            "meta": meta,
+            "inline": inline,
+            "call": staticmethod(handler),
+        }
+        return type(cls)(chosen, (cls,), members)
+
+
+ToolSource: TypeAlias = type[Tool] | Function
+
+
+@dataclass(frozen=True, slots=True)
+class BoundTool:
+    """A registered tool: everything that a call needs, decided before the first one."""
+
+    spec: ToolShape
+    handler: Handler
+    shape: ResultShape | None = None
+    output_check: Validator | None = None
+
+    def outcome(self, value: object, *, check: bool = False) -> Outcome:
+        """Turn what the function returned into a result.
+
+        Raises: TypeError, ValueError or msgspec errors for a value that cannot be sent: the author's mistake.
+        """
+        if type(value) is CallToolResult or type(value) is InputRequired:
+            return value
+        if isinstance(value, ToolResponse):
+            return self._checked(_from_response(value), check)
+        shape = self.shape
+        if shape is not None and shape.json_schema is not None:
+            body = shape.encode(value)
+            structured = b'{"result":%b}' % body if shape.wrapped else body
+            return CallToolResult(content=[TextContent(body.decode())], structured_content=Raw(structured))
+        return self._checked(_from_value(value), check)
+
+    def _checked(self, result: CallToolResult, check: bool) -> CallToolResult:
+        """Hold a hand-written output schema to its word (TOOL-5)."""
+        if not check or self.output_check is None or result.is_error:
+            return result
+        structured = result.structured_content
+        value: JSON = msgspec.json.decode(structured) if isinstance(structured, Raw) else structured
+        problems = self.output_check.check(None if value is UNSET else value)
+        if problems:
+            listed = "; ".join(f"{each.path} {each.message}".strip() for each in problems)
+            raise ValueError(f"the result of tool {self.spec.name!r} does not fit its output schema: {listed}")
+        return result
+
+
+def _from_response(response: ToolResponse) -> CallToolResult:
+    structured = response.structured_content
+    content = response.content
+    if structured is not UNSET:
+        encoded = encode_json(structured)
+        content = content or [TextContent(encoded.decode())]
+        structured = Raw(encoded)
+    return CallToolResult(
+        content=content, structured_content=structured, is_error=response.is_error or None, meta=response.meta
+    )
+
+
+def _from_value(value: object) -> CallToolResult:
+    """Guess from the value itself, where hints say nothing."""
+    if value is None:
+        return CallToolResult(content=[])
+    if isinstance(value, str):
+        return CallToolResult(content=[TextContent(value)])
+    if is_block(value) or (isinstance(value, list | tuple) and value and all(isinstance(each, BLOCKS) for each in value)):  # pyright: ignore[reportUnknownVariableType]
+        return CallToolResult(content=blocks_of(value))
+    encoded = encode_json(value)
+    text = TextContent(encoded.decode())
+    if encoded.startswith(b"{"):
+        return CallToolResult(content=[text], structured_content=Raw(encoded))
+    return CallToolResult(content=[text])
+
+
+def bind_tool(
+    source: ToolSource | Tool,
+    *,
+    portable: bool = True,
+    check_arguments: bool = True,
+    name: str | None = None,
+    title: str | None = None,
+    description: str | None = None,
+    annotations: ToolAnnotations | Mapping[str, JSON] | None = None,
+    icons: Iterable[Icon] | None = None,
+    meta: Meta | None = None,
+    output_schema: Mapping[str, JSON] | None = None,
+    inline: bool = False,
+) -> BoundTool:
+    """Turn a tool, however it was written, into a registered one. Raises: RegistrationError, TypeError."""
+    if isinstance(source, type) and issubclass(source, Tool):
+        return _bind_class(source, portable=portable, check_arguments=check_arguments)
+    if not callable(source):
+        raise TypeError(f"a tool is a function or a Tool, not {type(source).__name__}")
+    chosen = name or default_name(getattr(source, "__name__", "") or type(source).__name__)
+    check_name(chosen, "tool")
+    handler = compile_handler(source, portable=portable, inline=inline, name=chosen)
+    return _bind(
+        handler,
+        name=chosen,
+        title=title,
+        description=description or handler.parameters.description,
+        annotations=annotations,
+        icons=icons,
+        meta=meta,
+        output_schema=output_schema,
+        portable=portable,
+    )
+
+
+def _bind_class(source: type[Tool], *, portable: bool, check_arguments: bool) -> BoundTool:
+    function = _bound_call(source)
+    handler = compile_handler(
+        function,
+        schema=source.input_schema,
+        loose=True,
+        check=check_arguments,
+        portable=portable,
+        inline=source.inline,
+        name=source.name,
+    )
+    description = source.description or parse_docstring(vars(source).get("__doc__")).description
+    return _bind(
+        handler,
+        name=source.name,
+        title=source.title,
+        description=description or handler.parameters.description,
+        annotations=source.annotations,
+        icons=source.icons,
+        meta=source.meta,
+        output_schema=source.output_schema,
+        portable=portable,
+    )
+
+
+def _bound_call(source: type[Tool]) -> Function:
+    written = source.call if not _is_plain_method(source) else getattr(source(), "call")  # noqa: B009
+    if written is None or not callable(written):
+        raise RegistrationError(f"Tool {source.__name__} has no call: write `def call(...)` in it")
+    function: Function = written
+    return function
+
+
+def _is_plain_method(source: type[Tool]) -> bool:
+    """Tell whether `call` was written as an ordinary method, which wants an instance."""
+    import inspect
+
+    written = inspect.getattr_static(source, "call", None)
+    if not inspect.isfunction(written):
+        return False
+    first = next(iter(inspect.signature(written).parameters), None)
+    return first == "self"
+
+
+def _bind(
+    handler: Handler,
+    *,
+    name: str,
+    title: str | None,
+    description: str | None,
+    annotations: ToolAnnotations | Mapping[str, JSON] | None,
+    icons: Iterable[Icon] | None,
+    meta: Meta | None,
+    output_schema: Mapping[str, JSON] | None,
+    portable: bool,
+) -> BoundTool:
+    shape = None if output_schema is not None else _result_shape(handler, portable=portable, name=name)
+    declared: Mapping[str, JSON] | None = output_schema if output_schema is not None else (shape and shape.json_schema)
+    spec = ToolShape(
+        name=name,
+        title=title,
+        description=description,
+        input_schema=handler.parameters.json_schema,
+        output_schema=dict(declared) if declared is not None else None,
+        annotations=coerce_annotations(annotations),
+        icons=list(icons) if icons is not None else None,
+        meta=meta,
+    )
+    return BoundTool(spec, handler, shape, compile_validator(output_schema) if output_schema is not None else None)
+
+
+def _result_shape(handler: Handler, *, portable: bool, name: str) -> ResultShape:
+    from linkspan.schema.hints import return_hint
+
+    hint = return_hint(handler.function)
+    return compile_result(hint, passthrough=(*BLOCKS, CallToolResult, ToolResponse, InputRequired), portable=portable, name=name)
+
+
+def default_name(name: str) -> str:
+    """Return a class's or function's name in snake_case: `HTTPServerTool2` gives `http_server_tool2`."""
+    spaced = re.sub(r"(?<=[A-Z])(?=[A-Z][a-z])|(?<=[a-z0-9])(?=[A-Z])", "_", name)
+    return spaced.lower() if spaced != name else name
+
+
+def check_name(name: str, noun: str) -> None:
+    """Raise RegistrationError unless `name` may name a tool (checklist 1.8)."""
+    if not _NAME.fullmatch(name):
+        raise RegistrationError(
+            f"{name!r} cannot name a {noun}: use 1 to 128 letters, digits, '_', '-' or '.', "
+            f"for example {re.sub(r'[^A-Za-z0-9_.-]+', '_', name).strip('_')[:128] or 'my_' + noun!r}"
+        )
+
+
+def coerce_annotations(value: ToolAnnotations | Mapping[str, JSON] | None) -> ToolAnnotations | None:
+    """Return annotations for a mapping with snake_case or camelCase keys. Raises: TypeError for an unknown key."""
+    if value is None or isinstance(value, ToolAnnotations):
+        return value
+    known = ToolAnnotations.__struct_fields__
+    by_wire_name = dict(zip(ToolAnnotations.__struct_encode_fields__, known, strict=True))
+    members: JSONObject = {by_wire_name.get(key, key): each for key, each in value.items()}
+    unknown = sorted(set(members) - set(known))
+    if unknown:
+        raise TypeError(f"unknown tool annotation {unknown[0]!r}; there are {', '.join(known)}")
+    return ToolAnnotations(**members)
+
+

@@ -1,0 +1,33 @@
+"""What every wire shape shares: the JSON alias, the Struct they inherit from, and where unknown members go.
+
+Wire shapes follow the newest revision's schema. `None` means absent; `UNSET` is used only where null is a value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+__all__ = ["JSON", "UNSET", "JSONObject", "Meta", "UnsetType", "Wire", "unknown_members"]
+
+JSON: TypeAlias = Any
+"""Any JSON value: str, int, float, bool, None, list or dict."""
+
+JSONObject: TypeAlias = dict[str, Any]
+"""A JSON object."""
+
+Meta: TypeAlias = dict[str, Any]
+"""The `_meta` member: open, its unknown keys are kept."""
+
+
+class Wire(msgspec.Struct, omit_defaults=True, rename="camel", frozen=True, dict=True):
+    """A shape of the protocol. Members that its schema does not name are kept beside the fields (`unknown_members`)."""
+
+
+def unknown_members(value: Wire) -> Mapping[str, JSON]:
+    """Return the members that came with `value` and that its type does not name (empty for values made here)."""
+    found: Mapping[str, JSON] = value.__dict__.get("unknown", {})
+    return found

@@ -1,0 +1,47 @@
+"""Every bound that a peer can run into, by name, with its default."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["DEFAULT_LIMITS", "Limits"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds on what one peer may make us hold or do (MSG-60).
+
+    Raises: ValueError for a bound below 1, because "no bound" is never what anybody means.
+    """
+
+    max_line_bytes: int = 4 * 1024 * 1024
+    """One message, in bytes. The rest of a longer line is thrown away and the connection goes on."""
+
+    max_depth: int = 256
+    """Arrays and objects inside each other, in one message."""
+
+    max_batch: int = 1000
+    """Messages in one JSON-RPC batch (only one revision has batches)."""
+
+    max_running: int = 1024
+    """Calls at work on one connection. At the bound nothing more is read until one is done."""
+
+    max_subscriptions: int = 1000
+    """Open `subscriptions/listen` requests and subscribed resources, each, on one connection."""
+
+    max_rounds: int = 16
+    """Rounds of questions to the user that one request may need."""
+
+    input_timeout: float = 600.0
+    """Seconds that a handshake client has to answer one server request."""
+
+    max_request_state_bytes: int = 64 * 1024
+    """A sealed `requestState`."""
+
+    def __post_init__(self) -> None:
+        for name in self.__dataclass_fields__:
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)!r}")
+
+
+DEFAULT_LIMITS = Limits()

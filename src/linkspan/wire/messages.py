@@ -1,0 +1,277 @@
+"""JSON-RPC 2.0 as MCP uses it, both directions (checklist section 1.1-1.5). Never raises on what a peer sent.
+
+`decode` reads a message once; params, results and errors stay raw until somebody knows their type.
+Of duplicate keys the last one counts. Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from linkspan.errors import INVALID_REQUEST, PARSE_ERROR
+from linkspan.wire.limits import DEFAULT_LIMITS, Limits
+
+__all__ = [
+    "NO_PARAMS",
+    "Batch",
+    "ErrorResponse",
+    "Malformed",
+    "Message",
+    "Notification",
+    "RequestId",
+    "Response",
+    "RpcRequest",
+    "decode",
+    "encode",
+    "encode_batch",
+    "encode_error",
+    "encode_notification",
+    "encode_request",
+    "encode_response",
+]
+
+RequestId: TypeAlias = int | str
+NO_PARAMS = Raw()
+"""Stands where a message has no params member."""
+
+
+class RpcRequest(msgspec.Struct, frozen=True):
+    """A request: it is answered exactly once, or cancelled."""
+
+    id: RequestId
+    method: str
+    params: Raw = NO_PARAMS
+
+
+class Notification(msgspec.Struct, frozen=True):
+    """A notification: it is never answered (MSG-4)."""
+
+    method: str
+    params: Raw = NO_PARAMS
+
+
+class Response(msgspec.Struct, frozen=True):
+    """The peer's result for one of our requests."""
+
+    id: RequestId
+    result: Raw
+
+
+class ErrorResponse(msgspec.Struct, frozen=True):
+    """The peer's error. `id` is None when the peer could not read ours; the code is the peer's own number."""
+
+    id: RequestId | None
+    code: int
+    message: str
+    data: Any = None
+
+
+class Malformed(msgspec.Struct, frozen=True):
+    """Not a message. `code` and `message` are the answer it deserves; `id` is None where none could be read."""
+
+    code: int
+    message: str
+    id: RequestId | None = None
+
+
+Message: TypeAlias = RpcRequest | Notification | Response | ErrorResponse | Malformed
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """An array of messages. Only one revision allows it."""
+
+    messages: list[Message]
+
+
+class _Envelope(msgspec.Struct):
+    jsonrpc: str
+    id: RequestId | None | UnsetType = UNSET
+    method: str | UnsetType = UNSET
+    params: Raw = NO_PARAMS
+    result: Raw | UnsetType = UNSET
+    error: Raw | UnsetType = UNSET
+
+
+class _ErrorBody(msgspec.Struct):
+    code: int
+    message: str = ""
+    data: Any = None
+
+
+_envelope = msgspec.json.Decoder(_Envelope)
+_error_body = msgspec.json.Decoder(_ErrorBody)
+_elements = msgspec.json.Decoder(list[Raw])
+_anything = msgspec.json.Decoder()
+_encoder = msgspec.json.Encoder()
+_BOM = b"\xef\xbb\xbf"
+_STRING_OR_BRACKET = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')
+
+
+def decode(line: bytes, limits: Limits = DEFAULT_LIMITS) -> Message | Batch:
+    """Read one message, or one batch, from UTF-8 JSON. What is wrong comes back as `Malformed`, never as an exception."""
+    if len(line) > 2 * limits.max_depth and _too_deep(line, limits.max_depth):
+        return Malformed(PARSE_ERROR, f"Parse error: nested deeper than {limits.max_depth} levels (max_depth)")
+    try:
+        if not line.isascii():
+            line = line.removeprefix(_BOM)
+            line.decode()
+        envelope = _envelope.decode(line)
+    except msgspec.ValidationError:
+        return _not_an_envelope(line, limits)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return Malformed(PARSE_ERROR, f"Parse error: {_plain(error)}")
+    return _classify(envelope)
+
+
+def _classify(envelope: _Envelope) -> Message:
+    request_id = envelope.id
+    known_id = request_id if isinstance(request_id, int | str) else None
+    if envelope.jsonrpc != "2.0":
+        return Malformed(INVALID_REQUEST, 'Invalid Request: "jsonrpc" must be "2.0"', known_id)
+    method = envelope.method
+    if method is not UNSET:
+        if envelope.result is not UNSET or envelope.error is not UNSET:
+            return Malformed(INVALID_REQUEST, "Invalid Request: both a method and a result or error", known_id)
+        if known_id is not None:
+            return RpcRequest(known_id, method, envelope.params)
+        if request_id is None:
+            return Malformed(INVALID_REQUEST, "Invalid Request: id must be a string or an integer, got null")
+        return Notification(method, envelope.params)
+    return _response(envelope, known_id)
+
+
+def _response(envelope: _Envelope, known_id: RequestId | None) -> Message:
+    has_result, has_error = envelope.result is not UNSET, envelope.error is not UNSET
+    if has_result == has_error:
+        problem = "both a result and an error" if has_result else "no method"
+        return Malformed(INVALID_REQUEST, f"Invalid Request: {problem}", known_id)
+    if isinstance(envelope.error, Raw):
+        try:
+            body = _error_body.decode(envelope.error)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return Malformed(INVALID_REQUEST, "Invalid Request: error must have an integer code and a message", known_id)
+        return ErrorResponse(known_id, body.code, body.message, body.data)
+    if known_id is None or not isinstance(envelope.result, Raw):
+        return Malformed(INVALID_REQUEST, "Invalid Request: a response needs the id of its request")
+    return Response(known_id, envelope.result)
+
+
+def _not_an_envelope(line: bytes, limits: Limits) -> Message | Batch:
+    """Say what is wrong with valid JSON that is no message, and keep its id (MSG-5). The slow path: it may parse again."""
+    try:
+        value = _anything.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return Malformed(PARSE_ERROR, f"Parse error: {_plain(error)}")
+    if isinstance(value, list):
+        return _batch(line, len(value), limits)  # pyright: ignore[reportUnknownArgumentType]
+    if not isinstance(value, dict):
+        return Malformed(INVALID_REQUEST, "Invalid Request: a message is a JSON object")
+    return Malformed(INVALID_REQUEST, f"Invalid Request: {_complaint(value)}", _readable_id(value))  # pyright: ignore[reportUnknownArgumentType]
+
+
+def _batch(line: bytes, length: int, limits: Limits) -> Malformed | Batch:
+    if not length:
+        return Malformed(INVALID_REQUEST, "Invalid Request: empty batch")
+    if length > limits.max_batch:
+        return Malformed(INVALID_REQUEST, f"Invalid Request: more than {limits.max_batch} messages in a batch (max_batch)")
+    messages: list[Message] = []
+    for element in _elements.decode(line):
+        message = decode(bytes(element), limits)
+        if isinstance(message, Batch):
+            message = Malformed(INVALID_REQUEST, "Invalid Request: a batch inside a batch")
+        messages.append(message)
+    return Batch(messages)
+
+
+def _complaint(value: dict[str, Any]) -> str:
+    if value.get("jsonrpc") != "2.0":
+        return '"jsonrpc" must be "2.0"'
+    if "id" in value and _readable_id(value) is None:
+        return "id must be a string or an integer"
+    if not isinstance(value.get("method", ""), str):
+        return "method must be a string"
+    return "not a request, notification or response"
+
+
+def _readable_id(value: dict[str, Any]) -> RequestId | None:
+    found = value.get("id")
+    return found if isinstance(found, int | str) and not isinstance(found, bool) else None
+
+
+def _too_deep(line: bytes, max_depth: int) -> bool:
+    if line.count(b"[") + line.count(b"{") <= max_depth:
+        return False
+    depth = 0
+    for token in _STRING_OR_BRACKET.finditer(line):
+        first = line[token.start()]
+        if first in b"[{":
+            depth += 1
+            if depth > max_depth:
+                return True
+        elif first in b"]}":
+            depth -= 1
+    return False
+
+
+def _plain(error: Exception) -> str:
+    if isinstance(error, UnicodeDecodeError):
+        return f"not UTF-8 (byte {error.start})"
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
+    return str(error).removeprefix("JSON is malformed: ")
+
+
+def encode(value: Any) -> bytes:
+    """Encode JSON builtins, wire shapes and raw JSON.
+
+    Raises: TypeError for other types, UnicodeEncodeError for a lone surrogate.
+    """
+    return _encoder.encode(value)
+
+
+def _encode_id(request_id: RequestId) -> bytes:
+    return b"%d" % request_id if type(request_id) is int else _encoder.encode(request_id)
+
+
+def encode_response(request_id: RequestId, result: bytes) -> bytes:
+    """Put an encoded result into a response: one splice, no second pass over the bytes."""
+    return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (_encode_id(request_id), result)
+
+
+def encode_error(
+    request_id: RequestId | None, code: int, message: str, data: Any = None, *, id_required: bool = False
+) -> bytes:
+    """Encode an error response. Without a known id the member is left out, or null where the revision requires it (MSG-5)."""
+    body: dict[str, Any] = {"code": code, "message": message}
+    if data is not None:
+        body["data"] = data
+    if request_id is None:
+        head = b'{"jsonrpc":"2.0","id":null,' if id_required else b'{"jsonrpc":"2.0",'
+    else:
+        head = b'{"jsonrpc":"2.0","id":%b,' % _encode_id(request_id)
+    return b'%b"error":%b}' % (head, _encoder.encode(body))
+
+
+def encode_notification(method: str, params: bytes | None = None) -> bytes:
+    """Encode a notification with params that are encoded already."""
+    if params is None:
+        return b'{"jsonrpc":"2.0","method":%b}' % _encoder.encode(method)
+    return b'{"jsonrpc":"2.0","method":%b,"params":%b}' % (_encoder.encode(method), params)
+
+
+def encode_request(request_id: RequestId, method: str, params: bytes | None = None) -> bytes:
+    """Encode a request with params that are encoded already."""
+    head = b'{"jsonrpc":"2.0","id":%b,"method":%b' % (_encode_id(request_id), _encoder.encode(method))
+    return head + b"}" if params is None else b'%b,"params":%b}' % (head, params)
+
+
+def encode_batch(messages: list[bytes]) -> bytes:
+    """Put encoded messages into one array."""
+    return b"[" + b",".join(messages) + b"]"
+
