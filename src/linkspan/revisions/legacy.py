@@ -80,7 +80,7 @@ class LegacySession:
         self._rounds: dict[RequestId, _Round] = {}
         self._rounds_of: dict[RequestId, int] = {}
         self._round_of_question: dict[RequestId, _Round] = {}
-        self.peer = Peer(server.pinned or LATEST_LEGACY)
+        self.peer = Peer(_own_revision(server))
         self.log_level: LoggingLevel = _DEFAULT_LOG_LEVEL
         self.negotiated = False
         self.ready = False
@@ -132,8 +132,7 @@ class LegacySession:
         """Choose what the client asked for if it is a handshake revision, else our own; never a modern one (ERA-5, INI-1)."""
         if wanted in LEGACY:
             return REVISIONS[wanted]
-        pinned = self._server.pinned
-        return pinned if pinned is not None and pinned.date in LEGACY else LATEST_LEGACY
+        return _own_revision(self._server)
 
     def _set_level(self, level: str) -> Outcome:
         if level not in LOG_LEVELS:
@@ -267,6 +266,12 @@ def encode_result(request: Request, outcome: Wire | Encoded | Raw) -> bytes:
 def encode_params(revision: Revision, params: Wire) -> bytes:
     """Encode the params of a notification for a revision."""
     return encode(step_down(revision, params))
+
+
+def _own_revision(server: ServerFacts) -> Revision:
+    """Return the revision to propose: the pinned one, unless it has no handshake."""
+    pinned = server.pinned
+    return pinned if pinned is not None and pinned.date in LEGACY else LATEST_LEGACY
 
 
 def _implementation(value: Mapping[str, JSON] | None) -> Implementation | None:

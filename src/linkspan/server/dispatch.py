@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -23,7 +22,9 @@ from linkspan.errors import (
     ResourceNotFoundError,
     ToolError,
 )
+from linkspan.revisions.modern import discover
 from linkspan.revisions.neutral import NOTHING, InputRequired, Outcome, Request
+from linkspan.revisions.record import Revision
 from linkspan.schema.problems import ArgumentsInvalid
 from linkspan.schema.results import encode_json
 from linkspan.server import observation as observing
@@ -34,60 +35,33 @@ from linkspan.server.configuration import InstrumentationData, Settings, Setting
 from linkspan.server.context import Context
 from linkspan.server.handlers import Handler
 from linkspan.server.observation import Observation
+from linkspan.server.profile import Profile, System
 from linkspan.server.registry import Registry, nearest
 from linkspan.server.request_state import Binding, RequestStateKeys, digest, seal, unseal
 from linkspan.server.resources import BoundResource, read_outcome
 from linkspan.types.base import JSONObject, Wire
 from linkspan.types.completion import PromptReference
 from linkspan.types.content import TextContent
+from linkspan.types.lifecycle import DiscoverResult, Implementation, ServerCapabilities
 from linkspan.types.requests import CallToolParams, CompleteParams, GetPromptParams, ListParams, ReadResourceParams
 from linkspan.types.resources import ReadResourceResult
 from linkspan.types.tools import CallToolResult
-from linkspan.wire.messages import encode
+from linkspan.wire.limits import Limits
+from linkspan.wire.messages import NO_PARAMS, encode
 from linkspan.wire.values import to_builtins
 
-__all__ = ["Dispatcher", "Sealing", "ServerContext"]
-
-ServerContext = Mapping[str, Any] | Callable[[Request], Mapping[str, Any]] | None
-
-
-@dataclass(slots=True)
-class Sealing:
-    """How `requestState` is protected: keys (the first one seals), seconds to live, and who the server is."""
-
-    keys: RequestStateKeys
-    ttl: float
-    audience: Callable[[], str]
+__all__ = ["Dispatcher"]
 
 
 class Dispatcher:
     """Serves the requests of one server. Never raises; what the author's code raises ends one request."""
 
-    def __init__(
-        self,
-        catalogue: Catalogue,
-        settings: SettingsSource,
-        *,
-        server_context: ServerContext,
-        sealing: Callable[[], Sealing],
-        page_size: int | None,
-        ttl_ms: int,
-        cache_scope: str,
-        clock: Callable[[], float],
-        wall_clock: Callable[[], float],
-        random: Callable[[int], bytes],
-    ) -> None:
-        """Serve `catalogue`. Clocks are in seconds, `random(n)` gives n unguessable bytes."""
+    def __init__(self, catalogue: Catalogue, profile: Profile, settings: SettingsSource, system: System) -> None:
+        """Serve `catalogue` as `profile` says."""
         self.catalogue = catalogue
+        self.profile = profile
         self.settings = settings
-        self.server_context = server_context
-        self._sealing = sealing
-        self.page_size = page_size
-        self.ttl_ms = ttl_ms
-        self.cache_scope = cache_scope
-        self._clock = clock
-        self._wall_clock = wall_clock
-        self._random = random
+        self.system = system
         self.repairs = 0
         self._methods: dict[str, Callable[[Request, Observation | None], Outcome | Call]] = {
             "tools/list": self._list_tools,
@@ -99,6 +73,50 @@ class Dispatcher:
             "resources/read": self._read_resource,
             "completion/complete": self._complete,
         }
+
+    # What connections ask (core.connection.ConnectionServer).
+
+    @property
+    def implementation(self) -> Implementation:
+        """The server's name and version."""
+        return self.profile.implementation
+
+    @property
+    def instructions(self) -> str | None:
+        """How a model should use the server."""
+        return self.profile.instructions
+
+    @property
+    def pinned(self) -> Revision | None:
+        """The revision that the author insists on, if any."""
+        return self.profile.pinned
+
+    @property
+    def limits(self) -> Limits:
+        """The bounds on each connection."""
+        return self.profile.limits
+
+    @property
+    def require_initialized(self) -> bool:
+        """Refuse what comes before the handshake and without an envelope."""
+        return self.profile.require_initialized
+
+    def capabilities(self) -> ServerCapabilities:
+        """Return what the server offers now."""
+        return self.catalogue.capabilities()
+
+    def knows_resource(self, uri: str) -> bool:
+        """Tell whether a read of `uri` could be answered."""
+        return self.catalogue.knows_resource(uri)
+
+    def custom_methods(self) -> Mapping[str, object]:
+        """Return the methods that the author added."""
+        return self.catalogue.custom_methods
+
+    def discover(self) -> DiscoverResult:
+        """Describe the server to a modern client."""
+        profile = self.profile
+        return discover(self.capabilities(), profile.instructions, ttl_ms=profile.ttl_ms, cache_scope=profile.cache_scope)
 
     def begin(self, request: Request) -> Outcome | Call:
         """Serve a request, or say which function must run for it."""
@@ -196,7 +214,7 @@ class Dispatcher:
             return self._run_read(request, observation, catalogue.read_handler, arguments, uri, None)
         if found is None:
             if not self._has_resources():
-                return ReadResourceResult(contents=[], ttl_ms=self.ttl_ms, cache_scope=self.cache_scope)
+                return ReadResourceResult(contents=[], ttl_ms=self.profile.ttl_ms, cache_scope=self.profile.cache_scope)
             if observation is not None:
                 observation.note_error("resource_not_found")
             raise ResourceNotFoundError(uri)
@@ -212,7 +230,7 @@ class Dispatcher:
             except ArgumentsInvalid:
                 raise ResourceNotFoundError(uri) from None
         if item.handler is None:
-            return ReadResourceResult(contents=[], ttl_ms=self.ttl_ms, cache_scope=self.cache_scope)
+            return ReadResourceResult(contents=[], ttl_ms=self.profile.ttl_ms, cache_scope=self.profile.cache_scope)
         return self._run_read(request, observation, item.handler, decoded, uri, spec.mime_type)
 
     def _run_read(
@@ -229,7 +247,7 @@ class Dispatcher:
         )
 
     def _read(self, value: object, uri: str, mime_type: str | None) -> Outcome:
-        return read_outcome(value, uri, mime_type, ttl_ms=self.ttl_ms, cache_scope=self.cache_scope)
+        return read_outcome(value, uri, mime_type, ttl_ms=self.profile.ttl_ms, cache_scope=self.profile.cache_scope)
 
     # Completion and custom methods.
 
@@ -296,7 +314,8 @@ class Dispatcher:
         conclude: Callable[[object], Outcome],
         target: str,
     ) -> Outcome | Call:
-        current = self._round(request, target) if request.request_state or request.input_responses else Round()
+        answered = request.request_state is not None or request.input_responses is not NO_PARAMS
+        current = self._round(request, target) if answered else Round()
         asks = handler.parameters.asks
         if asks:
             try:
@@ -335,12 +354,18 @@ class Dispatcher:
         return Call(request, run, finish, fail, is_async=handler.is_async, inline=handler.inline)
 
     def _context_of(self, request: Request) -> Mapping[str, Any]:
-        source = self.server_context
+        source = self.profile.server_context
         if source is None:
             return NOTHING
         return source if isinstance(source, Mapping) else source(request)
 
     # Rounds of questions.
+
+    def _keys(self) -> RequestStateKeys:
+        """Return the author's keys, or keys that live as long as this process."""
+        if self.profile.request_state_keys is None:
+            self.profile.request_state_keys = RequestStateKeys.ephemeral(self.system.random)
+        return self.profile.request_state_keys
 
     def _binding(self, request: Request, target: str) -> Binding:
         arguments = getattr(request.params, "arguments", None)
@@ -350,7 +375,7 @@ class Dispatcher:
             target=target,
             arguments=digest(raw),
             principal=request.facts.principal,
-            audience=self._sealing().audience(),
+            audience=self.profile.name,
         )
 
     def _round(self, request: Request, target: str) -> Round:
@@ -358,9 +383,8 @@ class Dispatcher:
         answers = read_responses(request.input_responses)
         if request.request_state is None:
             return Round(answers)
-        sealing = self._sealing()
         binding = self._binding(request, target)
-        kept = unseal(sealing.keys, request.request_state, binding, now=self._wall_clock())
+        kept = unseal(self._keys(), request.request_state, binding, now=self.system.wall_clock())
         earlier = msgspec.json.decode(kept, type=_Kept)
         return Round(earlier.answers | answers, earlier.state)
 
@@ -373,15 +397,14 @@ class Dispatcher:
             return refusal
         if not outcome.requests and outcome.state is None:
             return RemoteProtocolError(INTERNAL_ERROR, "Internal error: InputRequired needs requests or a state")
-        sealing = self._sealing()
         kept = encode(_Kept(dict(current.answers), outcome.state))
         state = seal(
-            sealing.keys,
+            self._keys(),
             self._binding(request, target),
             kept,
-            now=self._wall_clock(),
-            ttl=sealing.ttl,
-            random=self._random,
+            now=self.system.wall_clock(),
+            ttl=self.profile.request_state_ttl,
+            random=self.system.random,
         )
         return InputRequired(outcome.requests, state)
 
@@ -405,7 +428,7 @@ class Dispatcher:
         self, request: Request, observation: Observation | None, error: BaseException, is_tool: bool
     ) -> Outcome:
         settings = self.settings.current()
-        incident = self._random(3).hex().upper()
+        incident = self.system.random(3).hex().upper()
         if observation is not None:
             observation.note_error("internal_error")
         what = f"tool {request.params.name!r}" if isinstance(request.params, CallToolParams) else request.method
@@ -436,7 +459,7 @@ class Dispatcher:
     def _observe(self, request: Request, settings: Settings) -> Observation | None:
         if settings.instrumentation_callback is None and settings.around_request is None:
             return None
-        found = Observation(request.method, settings.instrumentation_callback, self._clock)
+        found = Observation(request.method, settings.instrumentation_callback, self.system.clock)
         if settings.instrument_server_context:
             found.data["server_context"] = self._context_of(request)
         return found
@@ -470,7 +493,7 @@ class Dispatcher:
         params = request.params
         assert isinstance(params, ListParams)
         return registry.page(
-            request.peer.revision, params.cursor, self.page_size, ttl_ms=self.ttl_ms, cache_scope=self.cache_scope
+            request.peer.revision, params.cursor, self.profile.page_size, ttl_ms=self.profile.ttl_ms, cache_scope=self.profile.cache_scope
         )
 
 

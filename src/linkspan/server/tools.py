@@ -14,19 +14,21 @@ import msgspec
 from msgspec import Raw
 
 from linkspan.errors import RegistrationError
+from linkspan.revisions import REVISIONS
 from linkspan.revisions.neutral import InputRequired, Outcome
+from linkspan.revisions.record import Revision
 from linkspan.schema.docstrings import parse_docstring
 from linkspan.schema.results import ResultShape, compile_result, encode_json
 from linkspan.schema.validate import Validator, compile_validator
 from linkspan.server.content import BLOCKS, blocks_of, is_block
 from linkspan.server.handlers import Function, Handler, compile_handler
-from linkspan.types.base import JSON, UNSET, JSONObject, Meta, UnsetType
+from linkspan.types.base import JSON, UNSET, JSONObject, Meta, UnsetType, Wire
 from linkspan.types.content import TextContent
 from linkspan.types.lifecycle import Icon
 from linkspan.types.tools import CallToolResult, ToolAnnotations
 from linkspan.types.tools import Tool as ToolShape
 
-__all__ = ["BoundTool", "Tool", "ToolResponse", "ToolSource", "bind_tool", "coerce_annotations", "default_name"]
+__all__ = ["BoundTool", "Tool", "ToolResponse", "ToolSource", "bind_tool", "check_name", "check_pinned", "coerce_annotations", "default_name"]
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 
@@ -336,3 +338,13 @@ def coerce_annotations(value: ToolAnnotations | Mapping[str, JSON] | None) -> To
     return ToolAnnotations(**members)
 
 
+
+
+def check_pinned(pinned: Revision | None, spec: Wire) -> None:
+    """Refuse members that the pinned revision does not know, naming the first one that does (H14). Raises: RegistrationError."""
+    if pinned is None:
+        return
+    for field in spec.__struct_fields__:
+        if getattr(spec, field) is not None and not pinned.knows_field(type(spec), field):
+            since = next(each.date for each in REVISIONS.values() if each.knows_field(type(spec), field))
+            raise RegistrationError(f"`{field}` of {type(spec).__name__} supported by protocol version {since} or higher")

@@ -1,0 +1,165 @@
+"""Linkspan: the Model Context Protocol for Python, in every revision, sync and async.
+
+    from linkspan import Server
+
+    server = Server("dice")
+
+    @server.tool
+    def roll(sides: int = 6) -> int: ...
+
+    server.run()
+
+Names are loaded when they are first used, so importing this package costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from linkspan._version import __version__
+
+if TYPE_CHECKING:
+    from linkspan.errors import Declined as Declined
+    from linkspan.errors import DuplicateNameError as DuplicateNameError
+    from linkspan.errors import LinkspanError as LinkspanError
+    from linkspan.errors import MethodAlreadyDefinedError as MethodAlreadyDefinedError
+    from linkspan.errors import RegistrationError as RegistrationError
+    from linkspan.errors import RemoteProtocolError as RemoteProtocolError
+    from linkspan.errors import RequestCancelled as RequestCancelled
+    from linkspan.errors import ResourceNotFoundError as ResourceNotFoundError
+    from linkspan.errors import ToolError as ToolError
+    from linkspan.errors import UnsupportedProtocolVersion as UnsupportedProtocolVersion
+    from linkspan.io.stdio import StdioTransport as StdioTransport
+    from linkspan.revisions.neutral import InputRequired as InputRequired
+    from linkspan.schema.hints import Ask as Ask
+    from linkspan.schema.hints import Header as Header
+    from linkspan.server.asking import ask_form as ask_form
+    from linkspan.server.asking import ask_roots as ask_roots
+    from linkspan.server.asking import ask_sampling as ask_sampling
+    from linkspan.server.asking import ask_url as ask_url
+    from linkspan.server.configuration import Configuration as Configuration
+    from linkspan.server.configuration import configuration as configuration
+    from linkspan.server.configuration import configure as configure
+    from linkspan.server.configuration import reset_configuration as reset_configuration
+    from linkspan.server.content import audio as audio
+    from linkspan.server.content import image as image
+    from linkspan.server.context import Context as Context
+    from linkspan.server.prompts import Prompt as Prompt
+    from linkspan.server.resources import Resource as Resource
+    from linkspan.server.resources import ResourceTemplate as ResourceTemplate
+    from linkspan.server.server import Server as Server
+    from linkspan.server.tools import Tool as Tool
+    from linkspan.server.tools import ToolResponse as ToolResponse
+    from linkspan.types.content import Annotations as Annotations
+    from linkspan.types.content import AudioContent as AudioContent
+    from linkspan.types.content import BlobResourceContents as BlobResourceContents
+    from linkspan.types.content import EmbeddedResource as EmbeddedResource
+    from linkspan.types.content import ImageContent as ImageContent
+    from linkspan.types.content import ResourceLink as ResourceLink
+    from linkspan.types.content import TextContent as TextContent
+    from linkspan.types.content import TextResourceContents as TextResourceContents
+    from linkspan.types.lifecycle import Icon as Icon
+    from linkspan.types.tools import CallToolResult as CallToolResult
+    from linkspan.types.tools import ToolAnnotations as ToolAnnotations
+    from linkspan.wire.limits import Limits as Limits
+
+_HOMES = {
+    "linkspan.errors": (
+        "Declined",
+        "DuplicateNameError",
+        "LinkspanError",
+        "MethodAlreadyDefinedError",
+        "RegistrationError",
+        "RemoteProtocolError",
+        "RequestCancelled",
+        "ResourceNotFoundError",
+        "ToolError",
+        "UnsupportedProtocolVersion",
+    ),
+    "linkspan.io.stdio": ("StdioTransport",),
+    "linkspan.revisions.neutral": ("InputRequired",),
+    "linkspan.schema.hints": ("Ask", "Header"),
+    "linkspan.server.asking": ("ask_form", "ask_roots", "ask_sampling", "ask_url"),
+    "linkspan.server.configuration": ("Configuration", "configuration", "configure", "reset_configuration"),
+    "linkspan.server.content": ("audio", "image"),
+    "linkspan.server.context": ("Context",),
+    "linkspan.server.prompts": ("Prompt",),
+    "linkspan.server.resources": ("Resource", "ResourceTemplate"),
+    "linkspan.server.server": ("Server",),
+    "linkspan.server.tools": ("Tool", "ToolResponse"),
+    "linkspan.types.content": (
+        "Annotations",
+        "AudioContent",
+        "BlobResourceContents",
+        "EmbeddedResource",
+        "ImageContent",
+        "ResourceLink",
+        "TextContent",
+        "TextResourceContents",
+    ),
+    "linkspan.types.lifecycle": ("Icon",),
+    "linkspan.types.tools": ("CallToolResult", "ToolAnnotations"),
+    "linkspan.wire.limits": ("Limits",),
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = [  # noqa: PLE0604 - a test holds it against the names above
+    "Annotations",
+    "Ask",
+    "AudioContent",
+    "BlobResourceContents",
+    "CallToolResult",
+    "Configuration",
+    "Context",
+    "Declined",
+    "DuplicateNameError",
+    "EmbeddedResource",
+    "Header",
+    "Icon",
+    "ImageContent",
+    "InputRequired",
+    "Limits",
+    "LinkspanError",
+    "MethodAlreadyDefinedError",
+    "Prompt",
+    "RegistrationError",
+    "RemoteProtocolError",
+    "RequestCancelled",
+    "Resource",
+    "ResourceLink",
+    "ResourceNotFoundError",
+    "ResourceTemplate",
+    "Server",
+    "StdioTransport",
+    "TextContent",
+    "TextResourceContents",
+    "Tool",
+    "ToolAnnotations",
+    "ToolError",
+    "ToolResponse",
+    "UnsupportedProtocolVersion",
+    "__version__",
+    "ask_form",
+    "ask_roots",
+    "ask_sampling",
+    "ask_url",
+    "audio",
+    "configuration",
+    "configure",
+    "image",
+    "reset_configuration",
+]
+
+
+def __getattr__(name: str) -> object:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module 'linkspan' has no attribute {name!r}")
+    value: object = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

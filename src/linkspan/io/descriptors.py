@@ -1,0 +1,155 @@
+"""File descriptors: wait for input, wake a waiter, write without blocking. Knows nothing of messages.
+
+Law: nothing here changes a descriptor that we share with others (no O_NONBLOCK), and every call copes with one that
+somebody else made non-blocking. Where input cannot be polled (Windows pipes) a pump copies it to a socket, which can.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import threading
+from math import ceil
+from typing import Final
+
+__all__ = ["CHUNK", "Waiter", "WakePipe", "can_poll", "pump", "room_probe", "write_all", "write_some"]
+
+CHUNK: Final = 65536
+"""Bytes per read. More makes the allocator map memory for each read, which costs ten times the read."""
+
+_ATOMIC: Final = 4096
+"""Bytes that a pipe takes without blocking once it polls as writable (PIPE_BUF)."""
+
+can_poll: Final = hasattr(select, "poll")
+"""Whether pipes can be polled here. Not on Windows, where only sockets can be waited for."""
+
+
+class Waiter:
+    """Waits until one of a few descriptors can be read."""
+
+    __slots__ = ("_fds", "_poll")
+
+    def __init__(self, *fds: int) -> None:
+        """Watch `fds`. An end of file counts as readable."""
+        self._fds = fds
+        self._poll = None
+        if can_poll:
+            self._poll = select.poll()
+            for fd in fds:
+                self._poll.register(fd, select.POLLIN)
+
+    def wait(self, timeout: float | None) -> list[int]:
+        """Return the readable ones; none when `timeout` seconds have passed."""
+        if self._poll is not None:
+            return [fd for fd, _ in self._poll.poll(None if timeout is None else ceil(max(0.0, timeout) * 1000))]
+        if timeout is None:
+            timeout = 0.5  # lets Python run signal handlers, which do not interrupt a select on Windows
+        return select.select(self._fds, (), (), max(0.0, timeout))[0]
+
+
+class WakePipe:
+    """Wakes whoever waits on it, from any thread and from a signal handler. Never blocks; wakes add up to one."""
+
+    __slots__ = ("_socket", "reader", "writer")
+
+    def __init__(self) -> None:
+        self._socket = None
+        if can_poll:
+            self.reader, self.writer = os.pipe()
+            os.set_blocking(self.reader, False)
+            os.set_blocking(self.writer, False)
+        else:
+            import socket
+
+            self._socket = reader, writer = socket.socketpair()
+            reader.setblocking(False)
+            writer.setblocking(False)
+            self.reader, self.writer = reader.fileno(), writer.fileno()
+
+    def wake(self, note: int = 0) -> None:
+        """Make `reader` readable."""
+        try:
+            if self._socket is None:
+                os.write(self.writer, bytes((note,)))
+            else:
+                self._socket[1].send(bytes((note,)))
+        except OSError:
+            return  # full: a wake is under way already; closed: nobody is left to wake
+
+    def drain(self) -> bytes:
+        """Take the notes out, so that the next wait sleeps."""
+        try:
+            return os.read(self.reader, 512) if self._socket is None else self._socket[0].recv(512)
+        except OSError:
+            return b""
+
+    def close(self) -> None:
+        """Give the descriptors back."""
+        if self._socket is None:
+            os.close(self.reader)
+            os.close(self.writer)
+        else:
+            for end in self._socket:
+                end.close()
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """Write all of `data`, waiting as long as it takes. Raises: OSError if there is nobody to read it."""
+    view = memoryview(data)
+    while view:
+        try:
+            view = view[os.write(fd, view) :]
+        except BlockingIOError:
+            if can_poll:
+                probe = select.poll()
+                probe.register(fd, select.POLLOUT)
+                probe.poll()
+
+
+def room_probe(fd: int) -> select.poll | None:
+    """Return what `write_some` needs to see whether `fd` has room; None where that cannot be seen."""
+    if not can_poll:
+        return None
+    probe = select.poll()
+    probe.register(fd, select.POLLOUT)
+    return probe
+
+
+def write_some(fd: int, data: bytes, probe: select.poll | None) -> bytes | memoryview:
+    """Write what fits without blocking and return the rest. Raises: OSError if there is nobody to read it."""
+    if probe is None:
+        return data
+    if len(data) <= _ATOMIC and probe.poll(0):
+        try:
+            written = os.write(fd, data)
+        except BlockingIOError:
+            return data
+        return data[written:] if written < len(data) else b""
+    rest = memoryview(data)
+    try:
+        while rest and probe.poll(0):
+            rest = rest[os.write(fd, rest[:_ATOMIC]) :]
+    except BlockingIOError:
+        pass
+    return rest
+
+
+def pump(fd: int) -> int:
+    """Copy `fd` to a socket from a thread of its own and return the socket's descriptor, which can be waited for."""
+    import socket
+
+    reader, writer = socket.socketpair()
+
+    def copy() -> None:
+        try:
+            while data := os.read(fd, CHUNK):
+                writer.sendall(data)
+        except OSError:
+            pass  # a broken pipe is how Windows spells end of file
+        writer.close()
+
+    threading.Thread(target=copy, name="linkspan-input", daemon=True).start()
+    if sys.platform == "win32":
+        return reader.detach()
+    return reader.detach()

@@ -1,0 +1,131 @@
+"""Runs the calls that a connection hands out. What differs between the transports comes in through a `Face`.
+
+Law: one lock per connection, held around each of its methods and never while an author's function runs.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING, Protocol, cast
+
+from linkspan.events import CallCancelled, Event
+from linkspan.io.workers import MAX_WORKERS, Workers
+
+if TYPE_CHECKING:
+    from linkspan.core.call import Call
+    from linkspan.core.connection import ServerConnection
+
+__all__ = ["Driver", "Face"]
+
+
+class Face(Protocol):
+    """What a transport does for its driver. Each method may be called from any thread, without the lock."""
+
+    def flush(self) -> None:
+        """Send what the connection has to send, now or very soon."""
+        ...
+
+    def start(self, call: Call, awaitable: Awaitable[object] | None) -> None:
+        """Run an async call on an event loop, or only wait for the `awaitable` that its function has returned."""
+        ...
+
+    def cancel(self, call: Call) -> None:
+        """Stop a call that was started, if it still runs."""
+        ...
+
+
+class Driver:
+    """Feeds one connection and runs its calls: inline, in a worker thread, or through the face on an event loop."""
+
+    def __init__(self, connection: ServerConnection, face: Face, *, max_workers: int = MAX_WORKERS) -> None:
+        """Attach to `connection`, which nobody else may drive."""
+        self.lock = threading.RLock()
+        self.connection = connection
+        self._face = face
+        self._context = contextvars.copy_context()
+        self._workers: Workers[Call] = Workers(self._work, max_workers)
+        self._submit: Callable[[Call], object] = self._workers.submit
+        if max_workers < 1:
+            self._submit = self.run_inline
+        connection.lock = self.lock
+        connection.on_output = face.flush
+
+    def receive_data(self, data: bytes) -> None:
+        """Feed bytes and start what they ask for."""
+        with self.lock:
+            events = self.connection.receive_data(data)
+        self.perform(events)
+
+    def receive_eof(self) -> None:
+        """Feed the end of the stream."""
+        with self.lock:
+            events = self.connection.receive_eof()
+        self.perform(events)
+
+    def handle_timeout(self, now: float) -> None:
+        """Let the connection end what has waited too long."""
+        with self.lock:
+            deadline = self.connection.next_timeout()
+            events = self.connection.handle_timeout(now) if deadline is not None and deadline <= now else []
+        self.perform(events)
+
+    def close(self) -> None:
+        """Say goodbye and cancel what runs."""
+        with self.lock:
+            events = self.connection.close()
+        self.perform(events)
+
+    def perform(self, events: Iterable[Event[Call]]) -> None:
+        """Do what the connection asks for."""
+        for event in events:
+            call = event.call
+            if type(event) is CallCancelled:
+                self._face.cancel(call)
+            elif call.is_async:
+                self._face.start(call, None)
+            elif call.inline:
+                self.run_inline(call)
+            else:
+                self._submit(call)
+
+    def run_inline(self, call: Call) -> None:
+        """Run a plain call here and now."""
+        try:
+            value = call.run()
+        except BaseException as error:
+            self.fail(call, error)
+        else:
+            self._returned(call, value)
+
+    def finish(self, call: Call, value: object) -> None:
+        """Hand in the value of a call."""
+        with self.lock:
+            events = self.connection.finish(call, value)
+        if events:
+            self.perform(events)
+
+    def fail(self, call: Call, error: BaseException) -> None:
+        """Hand in the exception of a call."""
+        with self.lock:
+            events = self.connection.fail(call, error)
+        if events:
+            self.perform(events)
+
+    def _work(self, call: Call) -> None:
+        if call.cancelled:
+            return
+        try:
+            value = self._context.copy().run(call.run)
+        except BaseException as error:
+            self.fail(call, error)
+        else:
+            self._returned(call, value)
+        self._face.flush()
+
+    def _returned(self, call: Call, value: object) -> None:
+        if hasattr(type(value), "__await__"):
+            self._face.start(call, cast("Awaitable[object]", value))
+        else:
+            self.finish(call, value)

@@ -1,0 +1,59 @@
+"""One message in, one answer out, right here: the driver behind `handle_json`. Needs no event loop for plain functions."""
+
+from __future__ import annotations
+
+import inspect
+from collections import deque
+from typing import Any
+
+import msgspec
+
+from linkspan.core.call import Call
+from linkspan.core.connection import ServerConnection
+from linkspan.errors import INVALID_REQUEST
+from linkspan.events import CallReady, Event
+from linkspan.wire.messages import encode, encode_error
+
+__all__ = ["answer", "answer_value"]
+
+
+def answer(connection: ServerConnection, data: bytes, *, raise_exceptions: bool = False) -> bytes | None:
+    """Feed one message, or one batch, to a connection made for it; return the answer, or None where none is due.
+
+    Raises: what a handler raised, after it was reported, if `raise_exceptions` is set.
+    """
+    events: deque[Event[Call]] = deque(connection.receive_message(data))
+    while events:
+        event = events.popleft()
+        if isinstance(event, CallReady):
+            events += _run(connection, event.call, raise_exceptions)
+    replies = connection.messages_to_send()
+    return replies[-1] if replies else None
+
+
+def _run(connection: ServerConnection, call: Call, raise_exceptions: bool) -> list[Event[Call]]:
+    try:
+        value = call.run()
+        if inspect.isawaitable(value):
+            from linkspan.io.background import run_awaitable
+
+            value = run_awaitable(value)
+    except BaseException as error:
+        events = connection.fail(call, error)
+        if raise_exceptions and isinstance(error, Exception):
+            raise
+        return events
+    return connection.finish(call, value)
+
+
+def answer_value(connection: ServerConnection, request: object, *, raise_exceptions: bool = False) -> Any:
+    """The same for a message that is parsed already; what is not JSON gets an error, not an exception."""
+    try:
+        data = encode(request)
+    except (TypeError, ValueError, RecursionError):
+        data = None
+    if data is None:
+        reply: bytes | None = encode_error(None, INVALID_REQUEST, "Invalid Request: not a JSON value")
+    else:
+        reply = answer(connection, data, raise_exceptions=raise_exceptions)
+    return msgspec.json.decode(reply) if reply is not None else None

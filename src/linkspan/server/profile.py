@@ -1,0 +1,78 @@
+"""What a server says of itself, and how it serves: plain facts that its author sets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+from linkspan.revisions.neutral import Request
+from linkspan.revisions.record import Revision
+from linkspan.server.request_state import RequestStateKeys
+from linkspan.types.lifecycle import Icon, Implementation
+from linkspan.wire.limits import DEFAULT_LIMITS, Limits
+
+__all__ = ["Profile", "ServerContext", "System"]
+
+ServerContext: TypeAlias = Mapping[str, Any] | Callable[[Request], Mapping[str, Any]] | None
+"""What handlers get as their context: a mapping, or a function that makes one for each request."""
+
+
+class System(Protocol):
+    """Where time and chance come from: nothing below io/ has any of its own."""
+
+    @property
+    def clock(self) -> Callable[[], float]:
+        """Seconds that never go back."""
+        ...
+
+    @property
+    def wall_clock(self) -> Callable[[], float]:
+        """Seconds since 1970."""
+        ...
+
+    @property
+    def random(self) -> Callable[[int], bytes]:
+        """Unguessable bytes, as many as asked for."""
+        ...
+
+
+@dataclass(slots=True)
+class Profile:
+    """One server's facts. They may change while it serves; the next request sees the change."""
+
+    name: str
+    version: str
+    title: str | None = None
+    description: str | None = None
+    website_url: str | None = None
+    icons: Sequence[Icon] | None = None
+    instructions: str | None = None
+    pinned: Revision | None = None
+    server_context: ServerContext = None
+    page_size: int | None = None
+    ttl_ms: int = 0
+    cache_scope: str = "private"
+    require_initialized: bool = False
+    limits: Limits = DEFAULT_LIMITS
+    request_state_keys: RequestStateKeys | None = None
+    request_state_ttl: float = 3600.0
+    """Seconds that a user may take to answer."""
+    _shown: tuple[tuple[object, ...], Implementation] | None = None
+
+    @property
+    def implementation(self) -> Implementation:
+        """The `Implementation` shape; the same object until one of the facts in it changes."""
+        facts = (self.name, self.version, self.title, self.description, self.website_url, self.icons)
+        if self._shown is None or self._shown[0] != facts:
+            icons = list(self.icons) if self.icons is not None else None
+            shape = Implementation(
+                name=self.name,
+                version=self.version,
+                title=self.title,
+                description=self.description,
+                website_url=self.website_url,
+                icons=icons,
+            )
+            self._shown = (facts, shape)
+        return self._shown[1]

@@ -1,0 +1,619 @@
+"""`Server`: where an author registers what is offered, and from where it is served.
+
+    server = Server("dice")
+
+    @server.tool
+    def roll(sides: int = 6) -> int: ...
+
+    server.run()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar, overload
+from weakref import WeakSet
+
+from linkspan.core.connection import ServerConnection
+from linkspan.errors import LinkspanError, MethodAlreadyDefinedError, RegistrationError
+from linkspan.revisions import REVISIONS
+from linkspan.server import observation
+from linkspan.server.catalogue import Catalogue
+from linkspan.server.configuration import (
+    Configuration,
+    ExceptionReporter,
+    InstrumentationCallback,
+    SettingsSource,
+    check_protocol_version,
+    configuration as global_configuration,
+)
+from linkspan.server.dispatch import Dispatcher
+from linkspan.server.handlers import Function, compile_handler
+from linkspan.server.profile import Profile, ServerContext
+from linkspan.server.prompts import Prompt, PromptSource, bind_prompt
+from linkspan.server.request_state import RequestStateKeys
+from linkspan.server.resources import (
+    Resource,
+    ResourceSource,
+    ResourceTemplate,
+    TemplateSource,
+    bind_resource,
+    bind_template,
+    from_function,
+)
+from linkspan.server.tools import Tool, ToolSource, bind_tool, check_pinned
+from linkspan.types.base import JSON, UNSET, Meta
+from linkspan.types.content import Annotations
+from linkspan.types.lifecycle import Icon, ServerCapabilities
+from linkspan.types.prompts import PromptArgument
+from linkspan.types.tools import ToolAnnotations
+from linkspan.wire.limits import DEFAULT_LIMITS, Limits
+
+__all__ = ["Server"]
+
+F = TypeVar("F", bound=Callable[..., object])
+
+
+class _PinsRevision(type):
+    """Gives the class `Server` a setting of its own: `Server.protocol_version`, for servers made from now on (H12)."""
+
+    _pinned: str | None = None
+
+    @property
+    def protocol_version(cls) -> str | None:
+        """The revision that new servers propose, or None for the newest."""
+        return cls._pinned
+
+    @protocol_version.setter
+    def protocol_version(cls, version: str | None) -> None:
+        check_protocol_version(version)
+        cls._pinned = version
+
+
+class Server(metaclass=_PinsRevision):
+    """An MCP server: register on it, then serve it over as many transports as you like, in every revision at once."""
+
+    def __init__(
+        self,
+        name: str = "model_context_protocol",
+        version: str = "0.1.0",
+        *,
+        title: str | None = None,
+        description: str | None = None,
+        website_url: str | None = None,
+        icons: Sequence[Icon] | None = None,
+        instructions: str | None = None,
+        tools: Iterable[ToolSource] = (),
+        prompts: Iterable[PromptSource] = (),
+        resources: Iterable[ResourceSource] = (),
+        resource_templates: Iterable[TemplateSource] = (),
+        server_context: ServerContext = None,
+        configuration: Configuration | None = None,
+        exception_reporter: ExceptionReporter | None = None,
+        instrumentation_callback: InstrumentationCallback | None = None,
+        capabilities: ServerCapabilities | Mapping[str, JSON] | None = None,
+        page_size: int | None = None,
+        ttl_ms: int = 0,
+        cache_scope: str = "private",
+        require_initialized: bool = False,
+        auto_notify: bool = False,
+        limits: Limits = DEFAULT_LIMITS,
+        request_state_keys: Sequence[bytes | str] | None = None,
+        request_state_ttl: float = 3600.0,
+    ) -> None:
+        """Make a server. It does nothing until it is served.
+
+        - `server_context`: a mapping for handlers, or a function that makes one for each request.
+        - `capabilities`: declared instead of (a `ServerCapabilities`) or besides (a mapping) what is registered.
+        - `page_size`: how many items a list result has at most; None for all.
+        - `ttl_ms`, `cache_scope`: how long clients may keep lists and resources, and whether for one user ("private") or all
+          ("public").
+        - `require_initialized`: refuse requests without a handshake or an envelope, instead of serving them as they come.
+        - `auto_notify`: tell clients of every change of the lists. Otherwise call `notify_*_list_changed`.
+        - `request_state_keys`: secrets that seal `requestState`, the first one seals, all open. Several processes behind one
+          address need the same ones; without any, each process makes its own.
+        - `request_state_ttl`: seconds that a user may take to answer a question.
+
+        Raises: RegistrationError, TypeError, UnsupportedProtocolVersion.
+        """
+        if cache_scope not in ("public", "private"):
+            raise ValueError(f"cache_scope must be 'public' or 'private', got {cache_scope!r}")
+        if page_size is not None and page_size < 1:
+            raise ValueError(f"page_size must be at least 1, or None for all; got {page_size!r}")
+        self.configuration = _configuration(configuration, exception_reporter, instrumentation_callback)
+        self._settings = SettingsSource(self.configuration)
+        pinned = self._pinned_version()
+        self._profile = Profile(
+            name,
+            version,
+            title=title,
+            description=description,
+            website_url=website_url,
+            icons=icons,
+            instructions=instructions,
+            pinned=REVISIONS[pinned] if pinned is not None else None,
+            server_context=server_context,
+            page_size=page_size,
+            ttl_ms=ttl_ms,
+            cache_scope=cache_scope,
+            require_initialized=require_initialized,
+            limits=limits,
+            request_state_keys=RequestStateKeys(*request_state_keys) if request_state_keys else None,
+            request_state_ttl=request_state_ttl,
+        )
+        self._catalogue = Catalogue()
+        self._catalogue.declared = capabilities
+        self._auto_notify = auto_notify
+        self._connections: WeakSet[ServerConnection] = WeakSet()
+        self.transport: object = None
+        self._check_profile()
+        self._add_tools(tools)
+        self._add_prompts(prompts)
+        self._add_resources(resources)
+        self._add_templates(resource_templates)
+
+    # Facts, live: the next request sees a change.
+
+    @property
+    def name(self) -> str:
+        """The server's name."""
+        return self._profile.name
+
+    @name.setter
+    def name(self, value: str) -> None:
+        self._profile.name = value
+
+    @property
+    def version(self) -> str:
+        """The server's own version."""
+        return self._profile.version
+
+    @version.setter
+    def version(self, value: str) -> None:
+        self._profile.version = value
+
+    @property
+    def instructions(self) -> str | None:
+        """How a model should use the server."""
+        return self._profile.instructions
+
+    @instructions.setter
+    def instructions(self, value: str | None) -> None:
+        self._profile.instructions = value
+
+    @property
+    def protocol_version(self) -> str | None:
+        """The pinned revision, if any."""
+        return self._profile.pinned.date if self._profile.pinned is not None else None
+
+    @property
+    def server_context(self) -> ServerContext:
+        """What handlers get as their context."""
+        return self._profile.server_context
+
+    @server_context.setter
+    def server_context(self, value: ServerContext) -> None:
+        self._profile.server_context = value
+
+    @property
+    def repaired_arguments(self) -> int:
+        """How many arguments of models were repaired so far (a JSON text where an array or object was wanted)."""
+        return self._dispatcher.repairs
+
+    # Tools.
+
+    @overload
+    def tool(self, function: F, /) -> F: ...
+    @overload
+    def tool(
+        self,
+        *,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        annotations: ToolAnnotations | Mapping[str, JSON] | None = None,
+        icons: Sequence[Icon] | None = None,
+        meta: Meta | None = None,
+        output_schema: Mapping[str, JSON] | None = None,
+        inline: bool = False,
+    ) -> Callable[[F], F]: ...
+    def tool(self, function: F | None = None, /, **described: Any) -> F | Callable[[F], F]:
+        """Offer a function as a tool: its name, its docstring and its hints say the rest.
+
+        Use it bare or with keywords; it gives the function back unchanged. `inline=True` runs a tiny plain function where the
+        transport is, instead of in a thread. Raises: RegistrationError with a sentence that says what to write instead.
+        """
+
+        def register(function: F) -> F:
+            self._add_tools([function], **described)
+            return function
+
+        return register if function is None else register(function)
+
+    def define_tool(
+        self,
+        name: str | None = None,
+        *,
+        handler: Function | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        input_schema: Mapping[str, JSON] | str | None = None,
+        output_schema: Mapping[str, JSON] | None = None,
+        annotations: ToolAnnotations | Mapping[str, JSON] | None = None,
+        icons: Sequence[Icon] | None = None,
+        meta: Meta | None = None,
+        inline: bool = False,
+        notify: bool = False,
+    ) -> Any:
+        """Define a tool in place and register it: returns the tool, or without a `handler` a decorator.
+
+        `notify=True` tells the clients. Raises: RegistrationError.
+        """
+
+        def define(function: Function) -> type[Tool]:
+            tool: type[Tool] = Tool.define(
+                name=name,
+                handler=function,
+                title=title,
+                description=description,
+                input_schema=input_schema,
+                output_schema=output_schema,
+                annotations=annotations,
+                icons=icons,
+                meta=meta,
+                inline=inline,
+            )
+            self._add_tools([tool])
+            if notify and not self._auto_notify:
+                self.notify_tools_list_changed()
+            return tool
+
+        return define if handler is None else define(handler)
+
+    register_tool = define_tool
+
+    def remove_tool(self, name: str) -> bool:
+        """Take a tool back; tells whether there was one."""
+        removed = self._catalogue.tools.remove(name) is not None
+        self._changed("tools", removed)
+        return removed
+
+    def _add_tools(self, sources: Iterable[ToolSource], **described: Any) -> None:
+        settings = self._settings.current()
+        bound = [
+            bind_tool(
+                source,
+                portable=settings.portable_schemas,
+                check_arguments=settings.validate_tool_call_arguments,
+                **described,
+            )
+            for source in sources
+        ]
+        for tool in bound:
+            check_pinned(self._profile.pinned, tool.spec)
+        self._catalogue.tools.add((tool.spec.name, tool) for tool in bound)
+        self._changed("tools", bool(bound))
+
+    # Prompts.
+
+    @overload
+    def prompt(self, function: F, /) -> F: ...
+    @overload
+    def prompt(
+        self,
+        *,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        icons: Sequence[Icon] | None = None,
+        meta: Meta | None = None,
+        inline: bool = False,
+    ) -> Callable[[F], F]: ...
+    def prompt(self, function: F | None = None, /, **described: Any) -> F | Callable[[F], F]:
+        """Offer a function as a prompt: it returns a text, messages, or a list of them. Raises: RegistrationError."""
+
+        def register(function: F) -> F:
+            self._add_prompts([function], **described)
+            return function
+
+        return register if function is None else register(function)
+
+    def define_prompt(
+        self,
+        name: str | None = None,
+        *,
+        handler: Function | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        arguments: Sequence[PromptArgument] | None = None,
+        icons: Sequence[Icon] | None = None,
+        meta: Meta | None = None,
+        notify: bool = False,
+    ) -> Any:
+        """Define a prompt in place and register it: returns the prompt, or without a `handler` a decorator."""
+
+        def define(function: Function) -> type[Prompt]:
+            prompt: type[Prompt] = Prompt.define(
+                name=name,
+                handler=function,
+                title=title,
+                description=description,
+                arguments=arguments,
+                icons=icons,
+                meta=meta,
+            )
+            self._add_prompts([prompt])
+            if notify and not self._auto_notify:
+                self.notify_prompts_list_changed()
+            return prompt
+
+        return define if handler is None else define(handler)
+
+    def remove_prompt(self, name: str) -> bool:
+        """Take a prompt back; tells whether there was one."""
+        removed = self._catalogue.prompts.remove(name) is not None
+        self._changed("prompts", removed)
+        return removed
+
+    def _add_prompts(self, sources: Iterable[PromptSource], **described: Any) -> None:
+        bound = [bind_prompt(source, **described) for source in sources]
+        for prompt in bound:
+            check_pinned(self._profile.pinned, prompt.spec)
+        self._catalogue.prompts.add((prompt.spec.name, prompt) for prompt in bound)
+        self._changed("prompts", bool(bound))
+
+    # Resources.
+
+    def resource(
+        self,
+        uri: str,
+        *,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        mime_type: str | None = None,
+        annotations: Annotations | None = None,
+        icons: Sequence[Icon] | None = None,
+        meta: Meta | None = None,
+        inline: bool = False,
+    ) -> Callable[[F], F]:
+        """Offer a function as the resource at `uri`, or with `{braces}` in it as a template of resources (RFC 6570).
+
+        The function returns a text, bytes, JSON, or contents. Raises: RegistrationError.
+        """
+
+        def register(function: F) -> F:
+            source = from_function(
+                function,
+                uri,
+                name=name,
+                title=title,
+                description=description,
+                mime_type=mime_type,
+                annotations=annotations,
+                icons=icons,
+                meta=meta,
+                inline=inline,
+            )
+            if isinstance(source, ResourceTemplate):
+                self._add_templates([source])
+            else:
+                self._add_resources([source])
+            return function
+
+        return register
+
+    def define_resource(self, uri: str, **described: Any) -> Resource:
+        """Register a `Resource`, with the arguments of its constructor, and return it. Raises: RegistrationError."""
+        resource = Resource(uri, **described)
+        self._add_resources([resource])
+        return resource
+
+    def define_resource_template(self, uri_template: str, **described: Any) -> ResourceTemplate:
+        """Register a `ResourceTemplate`, with the arguments of its constructor, and return it. Raises: RegistrationError."""
+        template = ResourceTemplate(uri_template, **described)
+        self._add_templates([template])
+        return template
+
+    def remove_resource(self, uri: str) -> bool:
+        """Take a resource or a template back; tells whether there was one."""
+        removed = self._catalogue.resources.remove(uri) or self._catalogue.templates.remove(uri)
+        self._changed("resources", removed is not None)
+        return removed is not None
+
+    def resources_read_handler(self, function: F) -> F:
+        """Let one function answer every `resources/read`: it gets the params and returns a list of contents (E3).
+
+        It takes the place of what resources would answer themselves. Usable as a decorator.
+        """
+        self._catalogue.read_handler = compile_handler(function, loose=True, name="resources/read")
+        return function
+
+    def _add_resources(self, sources: Iterable[ResourceSource]) -> None:
+        bound = [bind_resource(source) for source in sources]
+        for resource in bound:
+            check_pinned(self._profile.pinned, resource.spec)
+        self._catalogue.resources.add((resource.spec.uri, resource) for resource in bound)
+        self._changed("resources", bool(bound))
+
+    def _add_templates(self, sources: Iterable[TemplateSource]) -> None:
+        bound = [bind_template(source) for source in sources]
+        for template in bound:
+            check_pinned(self._profile.pinned, template.spec)
+        self._catalogue.templates.add((template.spec.uri_template, template) for template in bound)
+        self._changed("resources", bool(bound))
+
+    # Completion and custom methods.
+
+    def completion(self, ref: str, argument: str) -> Callable[[F], F]:
+        """Let a function complete one argument of a prompt (`ref` is its name) or of a resource template (`ref` is the template).
+
+        It takes `value`, what the user has typed, and if it likes `arguments`, what is filled in already; it returns texts.
+        """
+
+        def register(function: F) -> F:
+            self._catalogue.completers[ref, argument] = compile_handler(
+                function, schema=_COMPLETER_SCHEMA, check=False, name=f"completion of {ref}"
+            )
+            return function
+
+        return register
+
+    def completion_handler(self, function: F) -> F:
+        """Let one function answer every `completion/complete`: it gets the params. Usable as a decorator."""
+        self._catalogue.completion_handler = compile_handler(function, loose=True, name="completion/complete")
+        return function
+
+    def custom_method(self, method_name: str) -> Callable[[F], F]:
+        """Offer a JSON-RPC method of your own, as a decorator. See `define_custom_method`."""
+
+        def register(function: F) -> F:
+            self.define_custom_method(method_name, function)
+            return function
+
+        return register
+
+    def define_custom_method(self, method_name: str, handler: Function) -> None:
+        """Offer a JSON-RPC method, or notification, of your own: the function gets the params and returns any JSON (G1).
+
+        Raises: MethodAlreadyDefinedError for a method that exists, in the protocol or here.
+        """
+        if _is_reserved(method_name) or method_name in self._catalogue.custom_methods:
+            raise MethodAlreadyDefinedError(method_name)
+        self._catalogue.custom_methods[method_name] = compile_handler(handler, loose=True, name=method_name)
+
+    # Telling clients.
+
+    def notify_tools_list_changed(self) -> int:
+        """Tell every client that wants to know; returns how many that were. Never raises, from any thread (F2)."""
+        return self._notify("tools")
+
+    def notify_prompts_list_changed(self) -> int:
+        """Tell every client that wants to know; returns how many that were (F3)."""
+        return self._notify("prompts")
+
+    def notify_resources_list_changed(self) -> int:
+        """Tell every client that wants to know; returns how many that were (F4)."""
+        return self._notify("resources")
+
+    def notify_resource_updated(self, uri: str) -> int:
+        """Tell every client that subscribed to `uri`; returns how many that were (RES-6, RES-7)."""
+        return self._tell("resource_updated", lambda connection: connection.notify_resource_updated(uri))
+
+    def _notify(self, kind: str) -> int:
+        return self._tell(f"{kind}_list_changed", lambda connection: connection.notify_list_changed(kind))
+
+    def _tell(self, notification: str, tell: Callable[[ServerConnection], bool]) -> int:
+        told = 0
+        for connection in list(self._connections):
+            try:
+                told += tell(connection)
+            except Exception as error:
+                observation.report(self._settings.current(), error, {"notification": notification})
+        return told
+
+    def _changed(self, kind: str, really: bool) -> None:
+        if really and self._auto_notify:
+            self._notify(kind)
+
+    # Serving.
+
+    def connect(self, *, back_channel: bool = True, one_shot: bool = False) -> ServerConnection:
+        """Open a sans-IO connection, for a transport of your own."""
+        dispatcher = self._dispatcher
+        connection = ServerConnection(
+            dispatcher, clock=dispatcher.system.clock, back_channel=back_channel, one_shot=one_shot
+        )
+        if not one_shot:
+            self._connections.add(connection)
+        return connection
+
+    def handle_json(self, data: str | bytes | bytearray, *, raise_exceptions: bool = False) -> str | None:
+        """Answer one JSON-RPC message, or batch, without any transport; None for what needs no answer (A5).
+
+        Plain functions run right here, without an event loop; coroutine functions run on one background loop.
+        `raise_exceptions` raises what a handler raised, after it was reported, instead of answering (for tests).
+        """
+        from linkspan.io.inline import answer
+
+        text = data.encode(errors="surrogatepass") if isinstance(data, str) else bytes(data)
+        reply = answer(self.connect(back_channel=False, one_shot=True), text, raise_exceptions=raise_exceptions)
+        return reply.decode() if reply is not None else None
+
+    def handle(self, request: object, *, raise_exceptions: bool = False) -> Any:
+        """Answer one message, or batch, that is parsed already: a dict in, a dict (or a list, or None) out (A4)."""
+        from linkspan.io.inline import answer_value
+
+        connection = self.connect(back_channel=False, one_shot=True)
+        return answer_value(connection, request, raise_exceptions=raise_exceptions)
+
+    def run(self, transport: str = "stdio", **options: Any) -> None:
+        """Serve until the client goes away, then leave the process with exit status 0 (130 after Ctrl-C).
+
+        `transport` is "stdio". Raises: LinkspanError for a transport that does not exist.
+        """
+        if transport != "stdio":
+            raise LinkspanError(f"There is no transport {transport!r}: use 'stdio'")
+        from linkspan.io.stdio import StdioTransport
+
+        raise SystemExit(StdioTransport(self, **options).open())
+
+    # Helpers.
+
+    @property
+    def _dispatcher(self) -> Dispatcher:
+        found: Dispatcher | None = self.__dict__.get("_made_dispatcher")
+        if found is None:
+            from linkspan.io.system import SYSTEM
+
+            found = self.__dict__["_made_dispatcher"] = Dispatcher(
+                self._catalogue, self._profile, self._settings, SYSTEM
+            )
+        return found
+
+    def _pinned_version(self) -> str | None:
+        """Explicit configuration, then `Server.protocol_version`, then the global configuration (C7)."""
+        own = self.configuration.protocol_version if self.configuration is not None else UNSET
+        if own is not UNSET:
+            return own
+        everywhere = global_configuration().protocol_version
+        return type(self).protocol_version or (everywhere if everywhere is not UNSET else None)
+
+    def _check_profile(self) -> None:
+        """Refuse what the pinned revision cannot say (H14)."""
+        pinned = self._profile.pinned
+        check_pinned(pinned, self._profile.implementation)
+        if pinned is not None and not pinned.has_instructions and self._profile.instructions is not None:
+            since = next(revision.date for revision in REVISIONS.values() if revision.has_instructions)
+            raise RegistrationError(f"`instructions` supported by protocol version {since} or higher")
+
+
+_COMPLETER_SCHEMA = {"type": "object", "properties": {"value": {}, "arguments": {}}}
+
+
+def _is_reserved(method: str) -> bool:
+    """Tell whether the protocol, in any revision, or JSON-RPC itself has a claim on this name."""
+    if method.startswith("rpc.") or method == "server/discover":
+        return True
+    return any(
+        method in revision.requests or method in revision.client_notifications or method in revision.server_notifications
+        for revision in REVISIONS.values()
+    )
+
+
+def _configuration(
+    given: Configuration | None,
+    exception_reporter: ExceptionReporter | None,
+    instrumentation_callback: InstrumentationCallback | None,
+) -> Configuration | None:
+    """Put hooks that were passed to the constructor over the configuration that was (C18)."""
+    if exception_reporter is None and instrumentation_callback is None:
+        return given
+    hooks = Configuration()
+    if exception_reporter is not None:
+        hooks.exception_reporter = exception_reporter
+    if instrumentation_callback is not None:
+        hooks.instrumentation_callback = instrumentation_callback
+    return given.merge(hooks) if given is not None else hooks
+
+
