@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from linkspan.server.server import Server as Server
     from linkspan.server.tools import Tool as Tool
     from linkspan.server.tools import ToolResponse as ToolResponse
-    from linkspan.types.content import Annotations as Annotations
+    from linkspan.types.shared import Annotations as Annotations
     from linkspan.types.content import AudioContent as AudioContent
     from linkspan.types.content import BlobResourceContents as BlobResourceContents
     from linkspan.types.content import EmbeddedResource as EmbeddedResource
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from linkspan.types.content import ResourceLink as ResourceLink
     from linkspan.types.content import TextContent as TextContent
     from linkspan.types.content import TextResourceContents as TextResourceContents
-    from linkspan.types.lifecycle import Icon as Icon
+    from linkspan.types.shared import Icon as Icon
     from linkspan.types.tools import CallToolResult as CallToolResult
     from linkspan.types.tools import ToolAnnotations as ToolAnnotations
     from linkspan.wire.limits import Limits as Limits
@@ -89,7 +89,6 @@ _HOMES = {
     "linkspan.server.server": ("Server",),
     "linkspan.server.tools": ("Tool", "ToolResponse"),
     "linkspan.types.content": (
-        "Annotations",
         "AudioContent",
         "BlobResourceContents",
         "EmbeddedResource",
@@ -98,7 +97,7 @@ _HOMES = {
         "TextContent",
         "TextResourceContents",
     ),
-    "linkspan.types.lifecycle": ("Icon",),
+    "linkspan.types.shared": ("Annotations", "Icon"),
     "linkspan.types.tools": ("CallToolResult", "ToolAnnotations"),
     "linkspan.wire.limits": ("Limits",),
 }

@@ -28,10 +28,11 @@ from linkspan.revisions import LATEST, supported_versions
 from linkspan.revisions.legacy import OWN_METHODS, LegacySession, encode_params
 from linkspan.revisions.legacy import encode_result as encode_legacy
 from linkspan.revisions.modern import Envelope, encode_result, read_envelope, stamp
-from linkspan.revisions.neutral import Facts, InputRequired, Outcome, Peer, Request, ServerFacts
+from linkspan.revisions.neutral import NO_FACTS, InputRequired, Outcome, Peer, Request, ServerFacts
 from linkspan.types.base import Wire
-from linkspan.types.lifecycle import DiscoverResult, Implementation
+from linkspan.types.lifecycle import DiscoverResult
 from linkspan.types.requests import CancelledParams, ListenParams
+from linkspan.types.shared import Implementation
 from linkspan.wire.framing import LineReader, TooLong
 from linkspan.wire.limits import DEFAULT_LIMITS, Limits
 from linkspan.wire.messages import (
@@ -52,8 +53,6 @@ from linkspan.wire.messages import (
 )
 
 __all__ = ["ConnectionServer", "ServerConnection"]
-
-_NO_FACTS = Facts()
 
 
 class ConnectionServer(Dispatch, ServerFacts, Protocol):
@@ -125,7 +124,7 @@ class ServerConnection:
         self._out: list[bytes] = []
         self._stamped: Implementation | None = None
         self._stamp = b""
-        self.facts = _NO_FACTS
+        self.facts = NO_FACTS
         self.lock: AbstractContextManager[object] = nullcontext()
         self.on_output: Callable[[], object] = _nobody
 

@@ -1,7 +1,7 @@
 """Ends the process in time: on a signal, when the parent dies, when the input has hung up, even if a function blocks.
 
 A daemon thread watches what the main thread may be too busy to see, asks it to stop, and ends the process itself when
-`patience` seconds later nothing has come of that. Law: the first SIGINT or SIGTERM asks, a second SIGINT does not ask.
+some time later nothing has come of that. Law: the first SIGINT or SIGTERM asks, a second SIGINT does not ask.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from math import ceil
 from types import FrameType
 from typing import Final
 
@@ -40,23 +41,31 @@ class Lifeline:
         progress: Callable[[], int],
         watch_parent: bool,
         patience: float,
+        hurry: float,
     ) -> None:
-        """`on_stop` is called in another thread; `progress` tells by a changing number that input is still being read."""
+        """Prepare to watch.
+
+        `on_stop` is called in another thread; `progress` tells by a changing number that input is being read. The process
+
+        gets `patience` seconds to end after its input has hung up, and `hurry` seconds after a signal.
+        """
         self.stopped = False
         self.exit_code = 0
         self._input_fd = input_fd
         self._on_stop = on_stop
         self._progress = progress
         self._patience = patience
+        self._hurry = hurry
         self._notes = WakePipe()
         self._closing = False
         self._deadline: float | None = None
         self._parent = os.getppid() if watch_parent and sys.platform != "win32" else 0
         self._parent_fd = -1
+        self._seen = 0
+        self._since = 0.0
         self._previous: dict[int, object] = {}
         self._previous_wakeup = -1
         self._main = threading.get_ident()
-        self._pid = os.getpid()
         self._thread = threading.Thread(target=self._watch, name="linkspan-lifeline", daemon=True)
 
     def start(self) -> None:
@@ -75,7 +84,7 @@ class Lifeline:
 
     def close(self) -> None:
         """Give the signals back and watch no more; only threads that would block the exit are still seen to."""
-        self._give_signals_back()
+        self.give_signals_back()
         self._closing = True
         self._notes.wake()
         self._thread.join(1.0)
@@ -92,10 +101,10 @@ class Lifeline:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 self._previous[number] = signal.signal(number, self._handle_signal)
         self._previous_wakeup = signal.set_wakeup_fd(self._notes.writer, warn_on_full_buffer=False)
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._forget_signals)
+        _serving.append(self)
 
-    def _give_signals_back(self) -> None:
+    def give_signals_back(self) -> None:
+        """Put the handlers of before back in their places."""
         if not self._previous:
             return
         signal.set_wakeup_fd(self._previous_wakeup)
@@ -103,12 +112,7 @@ class Lifeline:
             if signal.getsignal(number) == self._handle_signal:
                 signal.signal(number, handler)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
         self._previous = {}
-
-    def _forget_signals(self) -> None:
-        """In a forked child: a signal to the child is none to us."""
-        if self._previous:
-            with suppress(ValueError):
-                self._give_signals_back()
+        _serving.remove(self)
 
     def _handle_signal(self, number: int, frame: FrameType | None) -> None:
         """Pass the signal on if somebody (an event loop, for example) has taken the interpreter's pipe from us."""
@@ -124,8 +128,8 @@ class Lifeline:
             with suppress(OSError):  # an old kernel, or a sandbox that forbids it: then we ask now and then
                 self._parent_fd = os.pidfd_open(self._parent)
 
-    def _parent_died(self) -> bool:
-        return self._parent > 1 and os.getppid() != self._parent
+    def _parent_died(self, ready: list[int]) -> bool:
+        return self._parent > 1 and (self._parent_fd in ready or os.getppid() != self._parent)
 
     # The thread.
 
@@ -136,7 +140,7 @@ class Lifeline:
             ready = self._wait(poll, hung_up)
             if self._notes.reader in ready:
                 self._take_notes()
-            if self._parent_died():
+            if self._parent_died(ready):
                 self._parent = 0
                 self._stop(0)
                 if poll is not None and self._parent_fd >= 0:
@@ -160,13 +164,15 @@ class Lifeline:
 
     def _wait(self, poll: select.poll | None, hung_up: bool) -> list[int]:
         timeout = None
-        if hung_up or self._deadline is not None:
+        if self._deadline is not None:
+            timeout = max(0.0, self._deadline - time.monotonic())
+        elif hung_up:
             timeout = _TICK
         elif self._parent > 1 and self._parent_fd < 0:
             timeout = _PARENT_TICK
         if poll is None:
             return select.select([self._notes.reader], (), (), timeout)[0]
-        return [fd for fd, _ in poll.poll(None if timeout is None else timeout * 1000)]
+        return [fd for fd, _ in poll.poll(None if timeout is None else ceil(timeout * 1000))]
 
     def _take_notes(self) -> None:
         for number in self._notes.drain():
@@ -182,8 +188,8 @@ class Lifeline:
             return
         self.stopped = True
         self.exit_code = exit_code
-        if self._deadline is None:
-            self._deadline = time.monotonic() + self._patience
+        hurry = time.monotonic() + self._hurry
+        self._deadline = hurry if self._deadline is None else min(self._deadline, hurry)
         self._on_stop()
 
     def _overdue(self, hung_up: bool) -> bool:
@@ -211,13 +217,39 @@ class Lifeline:
                 os._exit(self.exit_code)
 
 
+# A forked child shares the pipe, so a signal to the child must not reach it before the child has let go of it.
+
+_serving: list[Lifeline] = []
+_forking = threading.local()
+
+
+def _before_fork() -> None:
+    _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS) if _serving else None
+
+
+def _after_fork_in_parent() -> None:
+    if _forking.mask is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, _forking.mask)
+
+
+def _after_fork_in_child() -> None:
+    for lifeline in tuple(_serving):
+        with suppress(ValueError):
+            lifeline.give_signals_back()
+    _after_fork_in_parent()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
+
+
 def _stragglers() -> bool:
     main, current = threading.main_thread(), threading.current_thread()
     return any(not thread.daemon and thread not in (main, current) for thread in threading.enumerate())
 
 
 def _place(thread: int) -> str:
-    frame = sys._current_frames().get(thread)
+    frame = sys._current_frames().get(thread)  # pyright: ignore[reportPrivateUsage]
     return f" at {frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else ""
 
 

@@ -1,7 +1,7 @@
 """The one writer of a connection's output: whoever has something to send drains for everybody.
 
-Law: bytes leave in the order in which the connection produced them; the thread that reads never blocks here; other threads
-block only while more than `bound` bytes are unsent.
+Law: bytes leave in the order in which the connection produced them; the thread that reads never blocks here; other
+threads block only while they write, or while more than `bound` bytes are unsent.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
-from linkspan.io.descriptors import room_probe, write_all, write_some
+from linkspan.io.descriptors import Outlet, write_all
 
 __all__ = ["Source", "Writer"]
 
@@ -34,7 +34,7 @@ class Writer:
         self._lock = lock
         self._room = threading.Condition(lock)
         self._fd = fd
-        self._probe = room_probe(fd)
+        self._outlet = Outlet(fd)
         self._bound = bound
         self._on_change = on_change
         self._pending: list[bytes] = []
@@ -65,7 +65,7 @@ class Writer:
             rest = self._write_some(data)
             if rest:
                 with self._lock:
-                    self._pending.insert(0, bytes(rest))
+                    self._pending.insert(0, rest)
                 threading.Thread(target=self._drain, name="linkspan-output", daemon=True).start()
                 return
 
@@ -107,9 +107,9 @@ class Writer:
             else:
                 self._sent(len(data))
 
-    def _write_some(self, data: bytes) -> bytes | memoryview:
+    def _write_some(self, data: bytes) -> bytes:
         try:
-            rest = write_some(self._fd, data, self._probe)
+            rest = self._outlet.write_some(data)
         except OSError:
             self._break()
             return b""

@@ -32,10 +32,11 @@ from linkspan.revisions.stepdown import step_down
 from linkspan.types.base import JSON, Wire
 from linkspan.types.content import TextContent
 from linkspan.types.elicitation import ElicitParams
-from linkspan.types.lifecycle import Implementation, InitializeResult
+from linkspan.types.lifecycle import InitializeResult
 from linkspan.types.logging import LOG_LEVELS, LoggingLevel
 from linkspan.types.requests import CancelledParams, InitializeParams, SetLevelParams, SubscribeParams
 from linkspan.types.tools import CallToolResult
+from linkspan.types.shared import Implementation
 from linkspan.wire.messages import (
     ErrorResponse,
     RequestId,

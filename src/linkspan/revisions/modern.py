@@ -18,8 +18,9 @@ from linkspan.errors import INVALID_PARAMS, UNSUPPORTED_PROTOCOL_VERSION, Remote
 from linkspan.revisions import MODERN, REVISIONS, supported_versions
 from linkspan.revisions.neutral import NOTHING, Encoded, InputRequired, Peer, Request
 from linkspan.types.base import JSON, Wire
-from linkspan.types.lifecycle import DiscoverResult, Implementation
+from linkspan.types.lifecycle import DiscoverResult
 from linkspan.types.logging import LOG_LEVELS, LoggingLevel
+from linkspan.types.shared import Implementation
 from linkspan.wire.messages import NO_PARAMS, RequestId, encode
 from linkspan.wire.values import from_builtins, to_builtins
 

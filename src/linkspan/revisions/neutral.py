@@ -10,19 +10,22 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Protocol, TypeAlias
 
+import msgspec
 from msgspec import Raw
 
 from linkspan.errors import RemoteProtocolError
 from linkspan.revisions.record import Revision
 from linkspan.types.base import JSON, Wire
-from linkspan.types.lifecycle import Implementation, ServerCapabilities
+from linkspan.types.lifecycle import ServerCapabilities
 from linkspan.types.logging import LoggingLevel
+from linkspan.types.shared import Implementation
 from linkspan.wire.messages import NO_PARAMS, RequestId
 
 __all__ = [
     "ELICIT",
     "LIST_ROOTS",
     "NOTHING",
+    "NO_FACTS",
     "SAMPLE",
     "Encoded",
     "Facts",
@@ -40,6 +43,11 @@ SAMPLE = "sampling/createMessage"
 LIST_ROOTS = "roots/list"
 
 NOTHING: Mapping[str, JSON] = MappingProxyType({})
+"""An empty mapping that nobody can fill."""
+
+
+def _nothing() -> Mapping[str, JSON]:
+    return NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +55,7 @@ class Peer:
     """Facts about the other side: never taken from an earlier request in the modern era (META-4)."""
 
     revision: Revision
-    capabilities: Mapping[str, JSON] = NOTHING
+    capabilities: Mapping[str, JSON] = field(default_factory=_nothing)
     info: Implementation | None = None
 
     def supports(self, capability: str, part: str | None = None) -> bool:
@@ -67,8 +75,11 @@ class Peer:
 class Facts:
     """What the transport knows of a request. Empty on stdio and in memory."""
 
-    headers: Mapping[str, str] = NOTHING
+    headers: Mapping[str, str] = field(default_factory=_nothing)
     principal: str | None = None
+
+
+NO_FACTS = Facts()
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +116,8 @@ def _discard(_method: str, _params: Wire) -> None:
     """Where notifications go when there is no way to the client."""
 
 
-@dataclass(slots=True)
-class Request:
-    """One request of a client, whichever era it came from."""
+class Request(msgspec.Struct, eq=False):
+    """One request of a client, whichever era it came from. A Struct because one is made for every message."""
 
     id: RequestId
     method: str
@@ -120,7 +130,7 @@ class Request:
     """The least level the client wants to see; None for nothing."""
     input_responses: Raw = NO_PARAMS
     request_state: str | None = None
-    facts: Facts = Facts()
+    facts: Facts = NO_FACTS
     emit: Callable[[str, Wire], None] = _discard
     """Send a notification that belongs to this request; it comes before the response."""
     is_notification: bool = False

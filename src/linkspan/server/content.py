@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 from linkspan.schema.results import encode_json
-from linkspan.types.base import JSON, Wire
+from linkspan.types.base import JSON, Wire, unknown_members
 from linkspan.types.content import (
     AudioContent,
     BlobResourceContents,
@@ -18,10 +18,8 @@ from linkspan.types.content import (
     ToolResultContent,
     ToolUseContent,
     UnknownContent,
-    decode_content,
-    encode_base64,
 )
-from linkspan.wire.values import from_builtins
+from linkspan.wire.values import decode_content, encode_base64, from_builtins, to_builtins
 
 __all__ = ["BLOCKS", "CONTENTS", "audio", "blocks_of", "contents_of", "image", "is_block"]
 
@@ -74,9 +72,9 @@ def _block(value: object) -> object:
     if isinstance(value, str):
         return TextContent(value)
     if isinstance(value, Mapping):
-        return decode_content(dict(value))  # pyright: ignore[reportUnknownArgumentType]
-    if is_block(value):
-        return value
+        value = decode_content(value)  # pyright: ignore[reportUnknownArgumentType]
+    if isinstance(value, BLOCKS):
+        return to_builtins(value) if isinstance(value, UnknownContent) or unknown_members(value) else value
     raise TypeError(f"a content block is a text, a content object or a mapping with a type; got {type(value).__name__}")
 
 

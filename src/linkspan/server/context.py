@@ -13,9 +13,8 @@ from linkspan.revisions.neutral import NOTHING, Peer, Request
 from linkspan.schema.forms import compile_form
 from linkspan.server.asking import Round, sampling_params
 from linkspan.types.base import JSON
-from linkspan.types.lifecycle import Implementation
-from linkspan.types.logging import LOG_LEVELS, LoggingLevel
-from linkspan.types.requests import LoggingMessageParams, ProgressParams
+from linkspan.types.shared import Implementation
+from linkspan.types.logging import LOG_LEVELS, LoggingLevel, LoggingMessageParams, ProgressParams
 from linkspan.types.roots import Root
 from linkspan.types.sampling import CreateMessageResult, SamplingMessage
 

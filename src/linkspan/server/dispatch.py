@@ -42,9 +42,10 @@ from linkspan.server.resources import BoundResource, read_outcome
 from linkspan.types.base import JSONObject, Wire
 from linkspan.types.completion import PromptReference
 from linkspan.types.content import TextContent
-from linkspan.types.lifecycle import DiscoverResult, Implementation, ServerCapabilities
+from linkspan.types.lifecycle import DiscoverResult, ServerCapabilities
 from linkspan.types.requests import CallToolParams, CompleteParams, GetPromptParams, ListParams, ReadResourceParams
 from linkspan.types.resources import ReadResourceResult
+from linkspan.types.shared import Implementation
 from linkspan.types.tools import CallToolResult
 from linkspan.wire.limits import Limits
 from linkspan.wire.messages import NO_PARAMS, encode

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeAlias
 from linkspan.revisions.neutral import Request
 from linkspan.revisions.record import Revision
 from linkspan.server.request_state import RequestStateKeys
-from linkspan.types.lifecycle import Icon, Implementation
+from linkspan.types.shared import Icon, Implementation
 from linkspan.wire.limits import DEFAULT_LIMITS, Limits
 
 __all__ = ["Profile", "ServerContext", "System"]

@@ -16,7 +16,7 @@ from linkspan.server.content import blocks_of, is_block
 from linkspan.server.handlers import Function, Handler, compile_handler, from_text
 from linkspan.server.tools import check_name, default_name
 from linkspan.types.base import JSON, JSONObject, Meta
-from linkspan.types.lifecycle import Icon
+from linkspan.types.shared import Icon
 from linkspan.types.prompts import GetPromptResult, PromptArgument, PromptMessage
 from linkspan.types.prompts import Prompt as PromptShape
 

@@ -17,8 +17,7 @@ from linkspan.server.handlers import Function, Handler, compile_handler, describ
 from linkspan.server.tools import default_name
 from linkspan.server.uri_template import UriTemplate, check_uri, compile_template, is_template
 from linkspan.types.base import JSON, JSONObject, Meta
-from linkspan.types.content import Annotations
-from linkspan.types.lifecycle import Icon
+from linkspan.types.shared import Annotations, Icon
 from linkspan.types.resources import ReadResourceResult
 from linkspan.types.resources import Resource as ResourceShape
 from linkspan.types.resources import ResourceTemplate as TemplateShape

@@ -43,9 +43,9 @@ from linkspan.server.resources import (
 )
 from linkspan.server.tools import Tool, ToolSource, bind_tool, check_pinned
 from linkspan.types.base import JSON, UNSET, Meta
-from linkspan.types.content import Annotations
-from linkspan.types.lifecycle import Icon, ServerCapabilities
+from linkspan.types.lifecycle import ServerCapabilities
 from linkspan.types.prompts import PromptArgument
+from linkspan.types.shared import Annotations, Icon
 from linkspan.types.tools import ToolAnnotations
 from linkspan.wire.limits import DEFAULT_LIMITS, Limits
 

@@ -17,6 +17,7 @@ from linkspan.errors import RegistrationError
 from linkspan.revisions import REVISIONS
 from linkspan.revisions.neutral import InputRequired, Outcome
 from linkspan.revisions.record import Revision
+from linkspan.revisions.stepdown import knows_field
 from linkspan.schema.docstrings import parse_docstring
 from linkspan.schema.results import ResultShape, compile_result, encode_json
 from linkspan.schema.validate import Validator, compile_validator
@@ -24,7 +25,7 @@ from linkspan.server.content import BLOCKS, blocks_of, is_block
 from linkspan.server.handlers import Function, Handler, compile_handler
 from linkspan.types.base import JSON, UNSET, JSONObject, Meta, UnsetType, Wire
 from linkspan.types.content import TextContent
-from linkspan.types.lifecycle import Icon
+from linkspan.types.shared import Icon
 from linkspan.types.tools import CallToolResult, ToolAnnotations
 from linkspan.types.tools import Tool as ToolShape
 
@@ -345,6 +346,6 @@ def check_pinned(pinned: Revision | None, spec: Wire) -> None:
     if pinned is None:
         return
     for field in spec.__struct_fields__:
-        if getattr(spec, field) is not None and not pinned.knows_field(type(spec), field):
-            since = next(each.date for each in REVISIONS.values() if each.knows_field(type(spec), field))
+        if getattr(spec, field) is not None and not knows_field(pinned, type(spec), field):
+            since = next(each.date for each in REVISIONS.values() if knows_field(each, type(spec), field))
             raise RegistrationError(f"`{field}` of {type(spec).__name__} supported by protocol version {since} or higher")

@@ -1,0 +1,10 @@
+"""`python -m linkspan` is `linkspan`."""
+
+import sys
+
+from linkspan.cli.main import main
+
+__all__: list[str] = []
+
+if __name__ == "__main__":
+    sys.exit(main())

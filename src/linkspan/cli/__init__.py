@@ -1,0 +1,3 @@
+"""The command line. Each verb is a module of its own, loaded when it is used."""
+
+__all__: list[str] = []

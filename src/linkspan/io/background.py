@@ -1,0 +1,134 @@
+"""One event loop in one daemon thread, for async functions that are called by code without a loop.
+
+Law: at most one such loop per process, started when first needed, again after a fork, gone before the interpreter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import threading
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+__all__ = ["BackgroundLoop", "background_loop", "run_awaitable"]
+
+ResultT = TypeVar("ResultT")
+
+
+class BackgroundLoop:
+    """An event loop that runs in a thread of its own."""
+
+    def __init__(self) -> None:
+        """Start the thread."""
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._serve, name="linkspan-loop", daemon=True)
+        self._thread.start()
+
+    def run(self, start: Callable[[], Awaitable[ResultT]]) -> ResultT:
+        """Await what `start` returns on the loop, in the caller's context; return its result or raise its exception.
+
+        Works in any thread, also while a loop runs in it (which then waits).
+        """
+        if threading.get_ident() == self._thread.ident:
+            return _run_beside(start)
+        future = self.submit(start)
+        try:
+            return future.result().get()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def submit(self, start: Callable[[], Awaitable[ResultT]]) -> Future[Returned[ResultT]]:
+        """Begin to await what `start` returns; the future can be cancelled."""
+        return asyncio.run_coroutine_threadsafe(_outcome(start), self._loop)
+
+    def close(self) -> None:
+        """Cancel what runs and end the thread."""
+        if not self._loop.is_closed():
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(1.0)
+
+    def _serve(self) -> None:
+        loop = self._loop
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_forever()
+            if tasks := asyncio.all_tasks(loop):
+                for task in tasks:
+                    task.cancel()
+                loop.run_until_complete(asyncio.wait(tasks, timeout=0.25))
+        finally:
+            loop.close()
+
+
+class Returned(Generic[ResultT]):
+    """A result, or an exception that must not pass through the loop, because it would end it."""
+
+    __slots__ = ("_error", "_value")
+
+    def __init__(self, value: ResultT | None, error: BaseException | None = None) -> None:
+        self._value = value
+        self._error = error
+
+    def get(self) -> ResultT:
+        """Return the result or raise the exception."""
+        if self._error is not None:
+            raise self._error
+        return self._value  # type: ignore[return-value]  # pyright: ignore[reportReturnType]
+
+
+async def _outcome(start: Callable[[], Awaitable[ResultT]]) -> Returned[ResultT]:
+    try:
+        return Returned(await start())
+    except (SystemExit, KeyboardInterrupt) as error:
+        return Returned(None, error)
+
+
+def _run_beside(start: Callable[[], Awaitable[ResultT]]) -> ResultT:
+    """Run on a second loop, because the first one waits for us."""
+    beside = BackgroundLoop()
+    try:
+        return beside.run(start)
+    finally:
+        beside.close()
+
+
+def background_loop() -> BackgroundLoop:
+    """Return the loop of this process."""
+    global _loop
+    with _starting:
+        if _loop is None:
+            _loop = BackgroundLoop()
+        return _loop
+
+
+def run_awaitable(awaitable: Awaitable[ResultT]) -> ResultT:
+    """Await something on the loop of this process; return its result or raise its exception."""
+    return background_loop().run(lambda: awaitable)
+
+
+_loop: BackgroundLoop | None = None
+_starting = threading.Lock()
+
+
+def _forget() -> None:
+    """In a forked child: threads did not come along."""
+    global _loop, _starting
+    _loop, _starting = None, threading.Lock()
+
+
+def _end() -> None:
+    if _loop is not None:
+        _loop.close()
+
+
+atexit.register(_end)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)

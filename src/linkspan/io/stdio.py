@@ -1,0 +1,102 @@
+"""Serve one client over standard input and output.
+
+A server starts without asyncio: `initialize`, lists and plain functions do not wait for its import.
+Law: whatever runs, the process ends within two seconds of end of file, SIGTERM, SIGINT or its parent's death.
+Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/transports (checklist 5.1, STDIO-*).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Protocol
+
+from linkspan.io.descriptors import can_poll, pump
+from linkspan.io.stdout import claim_stdout
+from linkspan.io.stream import StreamServer
+from linkspan.io.workers import MAX_WORKERS
+
+if TYPE_CHECKING:
+    from linkspan.core.connection import ServerConnection
+
+__all__ = ["GRACE", "MAX_UNSENT", "Connectable", "StdioTransport", "serve_stdio"]
+
+GRACE: Final = 1.0
+"""Seconds in which what was asked before the end of the input is still answered."""
+
+MAX_UNSENT: Final = 16 * 1024 * 1024
+"""Bytes of output that wait for a slow client. Beyond, its requests wait too."""
+
+
+def serve_stdio(
+    open_connection: Callable[[], ServerConnection],
+    *,
+    input_fd: int | None = None,
+    output_fd: int | None = None,
+    watch_parent: bool = True,
+    grace: float = GRACE,
+    max_workers: int = MAX_WORKERS,
+    max_unsent: int = MAX_UNSENT,
+) -> int:
+    """Serve one client until it hangs up or the process is asked to stop; return the exit code that says which.
+
+    0 after end of file, SIGTERM or the parent's death; 130 after SIGINT. Without `input_fd` and `output_fd` standard
+    input and output are claimed for the protocol. Signals are handled only when this runs on the main thread; the
+    handlers of before are back in place on return. `grace` is in seconds, `max_unsent` in bytes; at most `max_workers`
+    plain functions run at once, with 0 they run in the serving thread.
+    """
+    if input_fd is None or output_fd is None:
+        streams = claim_stdout()
+        input_fd = streams.input_fd if input_fd is None else input_fd
+        output_fd = streams.output_fd if output_fd is None else output_fd
+    with StreamServer(
+        open_connection(),
+        input_fd if can_poll else pump(input_fd),
+        output_fd,
+        watch_parent=watch_parent,
+        grace=grace,
+        max_workers=max_workers,
+        max_unsent=max_unsent,
+    ) as server:
+        if not server.serve_plainly():
+            from linkspan.io.stream_loop import serve_on_loop
+
+            serve_on_loop(server)
+    return server.lifeline.exit_code
+
+
+class Connectable(Protocol):
+    """A server, as a transport sees it."""
+
+    def connect(self) -> ServerConnection:
+        """Open a connection."""
+        ...
+
+
+class StdioTransport:
+    """A server on standard input and output: `StdioTransport(server).open()`."""
+
+    def __init__(
+        self,
+        server: Connectable,
+        *,
+        input_fd: int | None = None,
+        output_fd: int | None = None,
+        watch_parent: bool = True,
+        grace: float = GRACE,
+        max_workers: int = MAX_WORKERS,
+        max_unsent: int = MAX_UNSENT,
+    ) -> None:
+        """Prepare; the options are those of `serve_stdio`."""
+        self._serve: Callable[[], int] = lambda: serve_stdio(
+            server.connect,
+            input_fd=input_fd,
+            output_fd=output_fd,
+            watch_parent=watch_parent,
+            grace=grace,
+            max_workers=max_workers,
+            max_unsent=max_unsent,
+        )
+
+    def open(self) -> int:
+        """Serve until the client goes away; return the exit code, 0 or 130 (I1)."""
+        return self._serve()

@@ -1,0 +1,161 @@
+"""Serve one connection on two descriptors: the chapter with an event loop, from the first async call on.
+
+Law: the loop runs in the thread that has served so far, and never waits for anything but its selector.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import selectors
+import stat
+import sys
+from collections.abc import Awaitable, Coroutine
+from typing import TYPE_CHECKING, cast
+
+from linkspan.io.stream import StreamServer
+
+if TYPE_CHECKING:
+    from linkspan.core.call import Call
+
+__all__ = ["serve_on_loop"]
+
+
+def serve_on_loop(server: StreamServer) -> None:
+    """Go on serving on a new event loop, to the end."""
+    loop = _new_loop(server.input_fd)
+    asyncio.set_event_loop(loop)
+    face = _LoopFace(server, loop)
+    try:
+        face.run()
+    finally:
+        asyncio.set_event_loop(None)
+        _close(loop)
+
+
+def _new_loop(input_fd: int) -> asyncio.AbstractEventLoop:
+    if sys.platform == "win32":
+        return asyncio.SelectorEventLoop()
+    if _needs_polling(input_fd):
+        return asyncio.SelectorEventLoop(selectors.PollSelector())
+    return asyncio.new_event_loop()
+
+
+def _needs_polling(fd: int) -> bool:
+    """Tell whether `fd` is of a kind that an epoll refuses to watch: a file, or /dev/null."""
+    mode = os.fstat(fd).st_mode
+    return stat.S_ISREG(mode) or (stat.S_ISCHR(mode) and not os.isatty(fd))
+
+
+def _close(loop: asyncio.AbstractEventLoop) -> None:
+    """Close the loop without waiting for what does not end: the lifeline sees to threads of executors."""
+    loop.run_until_complete(_bounded(loop.shutdown_asyncgens()))
+    loop.close()
+
+
+async def _bounded(ending: Coroutine[object, object, None]) -> None:
+    await asyncio.wait([asyncio.ensure_future(ending)], timeout=0.1)
+
+
+class _LoopFace:
+    """Runs a server on an event loop: its input, its timer and its async calls."""
+
+    def __init__(self, server: StreamServer, loop: asyncio.AbstractEventLoop) -> None:
+        self._server = server
+        self._loop = loop
+        self._reading = False
+        self._flushing = False
+        self._over = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._tasks: dict[Call, asyncio.Task[None]] = {}
+        server.tasks_running = lambda: bool(self._tasks)
+        server.flush_here = self._flush_soon
+        server.start_here = self._start
+        server.cancel_here = self._cancel
+
+    def run(self) -> None:
+        """Serve to the end."""
+        self._loop.add_reader(self._server.wakes.reader, self._woken)
+        self._loop.call_soon(self._turn)
+        self._loop.run_forever()
+
+    def _woken(self) -> None:
+        self._server.wakes.drain()
+        self._turn()
+
+    def _readable(self) -> None:
+        self._server.read()
+        self._send()
+
+    def _send(self) -> None:
+        """Send what there is, and look further only if there is reason to."""
+        self._flushing = False
+        server = self._server
+        if self._reading and self._timer is None and server.calm() and not server.started:
+            server.writer.flush_now()
+        else:
+            self._turn()
+
+    def _turn(self) -> None:
+        """Do what is due, then see what to wait for."""
+        if self._over:
+            return
+        server = self._server
+        server.writer.flush_now()
+        self._over = server.tick()
+        while server.started:
+            self._start(*server.started.popleft())
+        if self._over:
+            self._loop.stop()
+            return
+        self._watch(server.wants_input)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        delay = server.sleep()
+        if delay is not None:
+            self._timer = self._loop.call_later(delay, self._turn)
+
+    def _watch(self, wanted: bool) -> None:
+        if wanted == self._reading:
+            return
+        self._reading = wanted
+        if wanted:
+            self._loop.add_reader(self._server.input_fd, self._readable)
+        else:
+            self._loop.remove_reader(self._server.input_fd)
+
+    # Output of one turn of the loop goes out together.
+
+    def _flush_soon(self) -> None:
+        if not self._flushing:
+            self._flushing = True
+            self._loop.call_soon(self._send)
+
+    # Async calls.
+
+    def _start(self, call: Call, awaitable: Awaitable[object] | None) -> None:
+        if not call.cancelled:
+            self._tasks[call] = self._loop.create_task(self._run(call, awaitable))
+
+    def _cancel(self, call: Call) -> None:
+        task = self._tasks.get(call)
+        if task is not None:
+            task.cancel()
+
+    async def _run(self, call: Call, awaitable: Awaitable[object] | None) -> None:
+        driver = self._server.driver
+        try:
+            value = await (cast("Awaitable[object]", call.run()) if awaitable is None else awaitable)
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            driver.fail(call, error)
+        else:
+            driver.finish(call, value)
+        finally:
+            del self._tasks[call]
+        if self._tasks:
+            self._flush_soon()
+        else:
+            self._send()

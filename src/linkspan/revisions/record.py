@@ -1,0 +1,75 @@
+"""What a revision is: a record of facts. Each one is written as a change of the one before it, like its changelog."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from linkspan.types.base import Wire
+
+__all__ = ["Era", "Fields", "Revision"]
+
+Era = Literal["legacy", "modern"]
+Fields = Mapping[type[Wire], tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Revision:
+    """The facts of one revision that anything here depends on."""
+
+    date: str
+    era: Era
+    requests: frozenset[str]
+    """Methods that clients may call."""
+    server_requests: frozenset[str]
+    """Methods that servers may call; in the modern era they travel inside results."""
+    client_notifications: frozenset[str]
+    server_notifications: frozenset[str]
+    content: frozenset[str]
+    """Types of content blocks in results and messages."""
+    sampling_content: frozenset[str]
+    """Types of content blocks in sampling."""
+    new_fields: Fields = field(default_factory=dict[type[Wire], tuple[str, ...]])
+    """Members that came with this revision, by shape."""
+    batching: bool = False
+    error_id_required: bool = True
+    """An error whose request's id is unknown says `"id": null`; later revisions leave the member out."""
+    resource_not_found: int = -32002
+    structured_content: Literal["none", "object", "any"] = "none"
+    sampling_lists: bool = False
+    """A sampling message may hold a list of blocks."""
+    rich_forms: bool = False
+    """Forms know titled and multiple choices, and defaults of every type."""
+    has_instructions: bool = True
+
+    def evolve(
+        self,
+        date: str,
+        *,
+        add: Iterable[str] = (),
+        remove: Iterable[str] = (),
+        add_notifications: Iterable[str] = (),
+        remove_notifications: Iterable[str] = (),
+        new_content: Iterable[str] = (),
+        new_sampling_content: Iterable[str] = (),
+        new_fields: Fields | None = None,
+        **facts: Any,
+    ) -> Revision:
+        """Return the next revision: this one, with changes. Methods go to the table of the side that may send them."""
+        gone, gone_notifications = frozenset(remove), frozenset(remove_notifications)
+        return replace(
+            self,
+            date=date,
+            requests=(self.requests | (frozenset(add) - _FROM_SERVER)) - gone,
+            server_requests=(self.server_requests | (frozenset(add) & _FROM_SERVER)) - gone,
+            client_notifications=self.client_notifications - gone_notifications,
+            server_notifications=(self.server_notifications | frozenset(add_notifications)) - gone_notifications,
+            content=self.content | frozenset(new_content),
+            sampling_content=self.sampling_content | frozenset(new_sampling_content),
+            new_fields=new_fields or {},
+            **facts,
+        )
+
+
+_FROM_SERVER = frozenset({"elicitation/create", "sampling/createMessage", "roots/list"})

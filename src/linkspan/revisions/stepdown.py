@@ -1,0 +1,236 @@
+"""From the newest vocabulary down to an older revision's: later members go, later blocks become texts, values are bent.
+
+A plan is compiled once for a revision and a shape. Where nothing differs the plan is None, and the shape goes out as it is:
+the newest revision pays nothing for the old ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, TypeAlias, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from linkspan.revisions import LATEST, REVISIONS
+from linkspan.revisions.record import Revision
+from linkspan.types.base import JSON, JSONObject, Wire
+from linkspan.types.content import (
+    AudioContent,
+    BlobResourceContents,
+    EmbeddedResource,
+    ImageContent,
+    ResourceLink,
+    TextContent,
+    TextResourceContents,
+    ToolResultContent,
+    ToolUseContent,
+)
+from linkspan.types.elicitation import ElicitParams
+from linkspan.types.prompts import PromptMessage
+from linkspan.types.resources import ReadResourceResult
+from linkspan.types.sampling import CreateMessageResult, SamplingMessage
+from linkspan.types.tools import CallToolResult, Tool
+from linkspan.wire.values import to_builtins
+
+__all__ = ["knows_field", "plan_for", "step_down"]
+
+Plan: TypeAlias = Callable[[JSONObject], JSONObject]
+
+
+def step_down(revision: Revision, value: Wire) -> Wire | JSON:
+    """Return what `revision` can say of `value`: the shape itself, or JSON builtins."""
+    plan = plan_for(revision, type(value))
+    return value if plan is None else plan(to_builtins(value))
+
+
+def knows_field(revision: Revision, kind: type[Wire], field: str) -> bool:
+    """Tell whether a member of a shape existed in `revision`."""
+    return field not in _later_fields(revision, kind)
+
+
+@cache
+def plan_for(revision: Revision, kind: type[Wire]) -> Plan | None:
+    """Compile the way down for one shape, on its JSON builtins; None where it is the same in the newest revision."""
+    if revision is LATEST:
+        return None
+    steps: list[Plan] = []
+    wire_names = dict(zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True))
+    if rule := _RULES.get(kind):
+        steps.append(lambda members: rule(revision, members))
+    if gone := [wire_names[name] for name in _later_fields(revision, kind)]:
+        steps.append(lambda members: {name: value for name, value in members.items() if name not in gone})
+    for name, hint in get_type_hints(kind).items():
+        inner = _shape_in(hint)
+        if inner is not None and name in wire_names and (plan := plan_for(revision, inner)) is not None:
+            steps.append(_inside(wire_names[name], plan))
+    return _chain(steps) if steps else None
+
+
+@cache
+def _later_fields(revision: Revision, kind: type[Wire]) -> frozenset[str]:
+    later = [each for each in REVISIONS.values() if each.date > revision.date]
+    return frozenset(name for each in later for name in each.new_fields.get(kind, ()))
+
+
+def _shape_in(hint: Any) -> type[Wire] | None:
+    """Return the shape that a member is, or is a list of."""
+    if get_origin(hint) in (Union, UnionType):
+        inner = [each for each in get_args(hint) if each is not NoneType]
+        return _shape_in(inner[0]) if len(inner) == 1 else None
+    if get_origin(hint) is list:
+        return _shape_in(get_args(hint)[0])
+    return hint if isinstance(hint, type) and issubclass(hint, Wire) else None
+
+
+def _inside(name: str, plan: Plan) -> Plan:
+    def apply(members: JSONObject) -> JSONObject:
+        value = members.get(name)
+        if isinstance(value, list):
+            return members | {name: [plan(each) for each in value]}  # pyright: ignore[reportUnknownVariableType]
+        return members | {name: plan(value)} if isinstance(value, dict) else members  # pyright: ignore[reportUnknownArgumentType]
+
+    return apply
+
+
+def _chain(steps: list[Plan]) -> Plan:
+    def apply(members: JSONObject) -> JSONObject:
+        for step in steps:
+            members = step(members)
+        return members
+
+    return apply
+
+
+# Rules for values. Each takes and returns the JSON of one shape.
+
+
+def _block(revision: Revision, block: JSON, known: frozenset[str]) -> JSON:
+    """Keep a content block that the revision knows, and say what the others were. Foreign types pass (MSG-53)."""
+    if not isinstance(block, dict):
+        return block
+    members: JSONObject = block
+    kind = members.get("type")
+    if kind in known or kind not in _ALL_BLOCKS:
+        return _block_fields(revision, members)
+    match members:
+        case {"type": "audio", "mimeType": mime, "data": str(data)}:
+            return {"type": "text", "text": f"[{mime} audio, {len(data) * 3 // 4} bytes]"}
+        case {"type": "resource_link", "uri": uri, "name": name}:
+            return {"type": "text", "text": f"[resource {name}: {uri}]"}
+        case {"type": "tool_use", "name": name}:
+            return {"type": "text", "text": f"[call of tool {name}: {_json(members.get('input'))}]"}
+        case {"type": "tool_result"}:
+            return {"type": "text", "text": f"[result of a tool: {_json(members.get('content'))}]"}
+        case _:
+            return {"type": "text", "text": _json(members)}
+
+
+def _block_fields(revision: Revision, members: JSONObject) -> JSONObject:
+    kind = _ALL_BLOCKS.get(members.get("type", ""))
+    plan = plan_for(revision, kind) if kind is not None else None
+    return plan(members) if plan is not None else members
+
+
+def _embedded(revision: Revision, members: JSONObject) -> JSONObject:
+    resource = members.get("resource")
+    return members | {"resource": _contents(revision, resource)} if isinstance(resource, dict) else members  # pyright: ignore[reportUnknownArgumentType]
+
+
+def _contents(revision: Revision, members: JSONObject) -> JSONObject:
+    plan = plan_for(revision, BlobResourceContents if "blob" in members else TextResourceContents)
+    return plan(members) if plan is not None else members
+
+
+def _read_result(revision: Revision, members: JSONObject) -> JSONObject:
+    return members | {"contents": [_contents(revision, each) for each in members["contents"]]}
+
+
+def _prompt_message(revision: Revision, members: JSONObject) -> JSONObject:
+    return members | {"content": _block(revision, members["content"], revision.content)}
+
+
+def _call_result(revision: Revision, members: JSONObject) -> JSONObject:
+    """`structuredContent` must be an object before the modern era; a bare value must not be lost with it (TOOL-4)."""
+    content: list[JSON] = [_block(revision, each, revision.content) for each in members["content"]]
+    if "structuredContent" in members:
+        value = members["structuredContent"]
+        says_it = revision.structured_content == "any" or (
+            revision.structured_content == "object" and isinstance(value, dict)
+        )
+        if not says_it:
+            members = {name: each for name, each in members.items() if name != "structuredContent"}
+            content = content or [{"type": "text", "text": _json(value)}]
+    return members | {"content": content}
+
+
+def _tool(revision: Revision, members: JSONObject) -> JSONObject:
+    """Before the modern era an output schema must describe an object (JS-5)."""
+    schema = members.get("outputSchema")
+    if revision.structured_content != "any" and isinstance(schema, dict) and schema.get("type") != "object":  # pyright: ignore[reportUnknownMemberType]
+        return {name: each for name, each in members.items() if name != "outputSchema"}
+    return members
+
+
+def _sampling_content(revision: Revision, members: JSONObject) -> JSONObject:
+    content = members.get("content")
+    blocks: list[JSON] = content if isinstance(content, list) else [content]
+    stepped = [_block(revision, each, revision.sampling_content) for each in blocks]
+    if revision.sampling_lists:
+        return members | {"content": stepped if isinstance(content, list) else stepped[0]}
+    if len(stepped) == 1:
+        return members | {"content": stepped[0]}
+    texts = [each.get("text", "") for each in stepped if isinstance(each, dict)]
+    return members | {"content": {"type": "text", "text": "\n".join(text for text in texts if text)}}
+
+
+def _form(revision: Revision, members: JSONObject) -> JSONObject:
+    """Before rich forms: `enum` with `enumNames`, and defaults for booleans only (ELI-4)."""
+    schema = members.get("requestedSchema")
+    if revision.rich_forms or not isinstance(schema, dict):
+        return members
+    properties: Mapping[str, JSONObject] = schema.get("properties") or {}  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    plain = {name: _plain_property(each) for name, each in properties.items()}
+    return members | {"requestedSchema": schema | {"properties": plain}}
+
+
+def _plain_property(schema: JSONObject) -> JSONObject:
+    plain = {name: each for name, each in schema.items() if name != "default" or schema.get("type") == "boolean"}
+    choices: list[JSONObject] | None = plain.pop("oneOf", None)
+    if choices is not None:
+        plain["enum"] = [each["const"] for each in choices]
+        plain["enumNames"] = [each.get("title", each["const"]) for each in choices]
+    if plain.get("type") == "array":
+        items: JSONObject = plain.pop("items", {})
+        values = items.get("enum") or [each["const"] for each in items.get("anyOf", ())]
+        hint = f"one or more of {', '.join(map(str, values))}, separated by commas"
+        said = plain.get("description")
+        kept = {name: each for name, each in plain.items() if name not in ("minItems", "maxItems")}
+        return kept | {"type": "string", "description": f"{said} ({hint})" if said else hint}
+    return plain
+
+
+def _json(value: JSON) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+_ALL_BLOCKS: dict[str, type[Wire]] = {
+    "text": TextContent,
+    "image": ImageContent,
+    "audio": AudioContent,
+    "resource": EmbeddedResource,
+    "resource_link": ResourceLink,
+    "tool_use": ToolUseContent,
+    "tool_result": ToolResultContent,
+}
+_RULES: dict[type[Wire], Callable[[Revision, JSONObject], JSONObject]] = {
+    CallToolResult: _call_result,
+    Tool: _tool,
+    PromptMessage: _prompt_message,
+    ReadResourceResult: _read_result,
+    EmbeddedResource: _embedded,
+    SamplingMessage: _sampling_content,
+    CreateMessageResult: _sampling_content,
+    ElicitParams: _form,
+}

@@ -1,0 +1,25 @@
+"""2025-03-26: tool annotations, audio, batches, progress messages, a capability for completions.
+
+Changelog: https://modelcontextprotocol.io/specification/2025-03-26/changelog
+"""
+
+from __future__ import annotations
+
+from linkspan.revisions import v2024_11_05
+from linkspan.types.lifecycle import ServerCapabilities
+from linkspan.types.logging import ProgressParams
+from linkspan.types.tools import Tool
+
+__all__ = ["REVISION"]
+
+REVISION = v2024_11_05.REVISION.evolve(
+    "2025-03-26",
+    new_content=("audio",),
+    new_sampling_content=("audio",),
+    new_fields={
+        Tool: ("annotations",),
+        ProgressParams: ("message",),
+        ServerCapabilities: ("completions",),
+    },
+    batching=True,
+)

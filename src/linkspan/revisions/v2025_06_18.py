@@ -1,0 +1,50 @@
+"""2025-06-18: no more batches; structured output, elicitation, resource links, titles, `_meta` on the nouns.
+
+Changelog: https://modelcontextprotocol.io/specification/2025-06-18/changelog
+"""
+
+from __future__ import annotations
+
+from linkspan.revisions import v2025_03_26
+from linkspan.types.completion import PromptReference
+from linkspan.types.content import (
+    AudioContent,
+    BlobResourceContents,
+    EmbeddedResource,
+    ImageContent,
+    TextContent,
+    TextResourceContents,
+)
+from linkspan.types.prompts import Prompt, PromptArgument
+from linkspan.types.resources import Resource, ResourceTemplate
+from linkspan.types.roots import Root
+from linkspan.types.shared import Annotations, Implementation
+from linkspan.types.tools import CallToolResult, Tool
+
+__all__ = ["REVISION"]
+
+REVISION = v2025_03_26.REVISION.evolve(
+    "2025-06-18",
+    add=("elicitation/create",),
+    new_content=("resource_link",),
+    new_fields={
+        Implementation: ("title",),
+        Tool: ("title", "output_schema", "meta"),
+        CallToolResult: ("structured_content",),
+        Prompt: ("title", "meta"),
+        PromptArgument: ("title",),
+        PromptReference: ("title",),
+        Resource: ("title", "meta"),
+        ResourceTemplate: ("title", "meta"),
+        Root: ("meta",),
+        Annotations: ("last_modified",),
+        TextContent: ("meta",),
+        ImageContent: ("meta",),
+        AudioContent: ("meta",),
+        EmbeddedResource: ("meta",),
+        TextResourceContents: ("meta",),
+        BlobResourceContents: ("meta",),
+    },
+    batching=False,
+    structured_content="object",
+)

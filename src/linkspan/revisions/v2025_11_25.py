@@ -1,0 +1,38 @@
+"""2025-11-25: icons, descriptions of implementations, elicitation by URL and rich choices, tools in sampling.
+
+Its experimental tasks are not served. Changelog: https://modelcontextprotocol.io/specification/2025-11-25/changelog
+"""
+
+from __future__ import annotations
+
+from linkspan.revisions import v2025_06_18
+from linkspan.types.content import ResourceLink
+from linkspan.types.elicitation import ElicitParams
+from linkspan.types.prompts import Prompt
+from linkspan.types.resources import Resource, ResourceTemplate
+from linkspan.types.sampling import CreateMessageParams, CreateMessageResult, SamplingMessage
+from linkspan.types.shared import Implementation
+from linkspan.types.tools import Tool
+
+__all__ = ["REVISION"]
+
+REVISION = v2025_06_18.REVISION.evolve(
+    "2025-11-25",
+    add_notifications=("notifications/elicitation/complete",),
+    new_sampling_content=("tool_use", "tool_result"),
+    new_fields={
+        Implementation: ("icons", "description", "website_url"),
+        Tool: ("icons",),
+        Prompt: ("icons",),
+        Resource: ("icons",),
+        ResourceTemplate: ("icons",),
+        ResourceLink: ("icons",),
+        ElicitParams: ("mode", "url"),
+        CreateMessageParams: ("tools", "tool_choice"),
+        SamplingMessage: ("meta",),
+        CreateMessageResult: (),
+    },
+    error_id_required=False,
+    sampling_lists=True,
+    rich_forms=True,
+)

@@ -1,0 +1,38 @@
+"""2026-07-28: stateless. No handshake; envelopes, discovery, subscriptions, multi-round requests, caching hints, extensions.
+
+Changelog: https://modelcontextprotocol.io/specification/2026-07-28/changelog
+"""
+
+from __future__ import annotations
+
+from linkspan.revisions import v2025_11_25
+from linkspan.types.lifecycle import DiscoverResult, ServerCapabilities
+from linkspan.types.prompts import ListPromptsResult
+from linkspan.types.resources import ListResourcesResult, ListResourceTemplatesResult, ReadResourceResult
+from linkspan.types.tools import ListToolsResult
+
+__all__ = ["REVISION"]
+
+REVISION = v2025_11_25.REVISION.evolve(
+    "2026-07-28",
+    add=("server/discover", "subscriptions/listen"),
+    remove=("initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"),
+    add_notifications=("notifications/subscriptions/acknowledged",),
+    remove_notifications=(
+        "notifications/initialized",
+        "notifications/roots/list_changed",
+        "notifications/elicitation/complete",
+    ),
+    new_fields={
+        ServerCapabilities: ("extensions",),
+        DiscoverResult: ("ttl_ms", "cache_scope"),
+        ListToolsResult: ("ttl_ms", "cache_scope"),
+        ListPromptsResult: ("ttl_ms", "cache_scope"),
+        ListResourcesResult: ("ttl_ms", "cache_scope"),
+        ListResourceTemplatesResult: ("ttl_ms", "cache_scope"),
+        ReadResourceResult: ("ttl_ms", "cache_scope"),
+    },
+    era="modern",
+    resource_not_found=-32602,
+    structured_content="any",
+)

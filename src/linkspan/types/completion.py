@@ -1,0 +1,60 @@
+"""Completion of prompt arguments and template variables.
+
+Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/utilities/completion (checklist 3.7).
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from linkspan.types.base import Meta, Wire
+
+__all__ = [
+    "CompleteResult",
+    "Completion",
+    "CompletionArgument",
+    "CompletionContext",
+    "PromptReference",
+    "ResourceTemplateReference",
+]
+
+
+class PromptReference(Wire, tag_field="type", tag="ref/prompt"):
+    """Names a prompt."""
+
+    name: str
+    title: str | None = None
+
+
+class ResourceTemplateReference(Wire, tag_field="type", tag="ref/resource"):
+    """Names a resource or a template."""
+
+    uri: str
+
+
+class CompletionArgument(Wire):
+    """The argument to complete, and what the user has typed of it."""
+
+    name: str
+    value: str
+
+
+class CompletionContext(Wire):
+    """What is filled in already."""
+
+    arguments: dict[str, str] | None = None
+
+
+class Completion(Wire):
+    """At most 100 values; `total` may be more."""
+
+    values: list[str]
+    total: int | None = None
+    has_more: bool | None = None
+
+
+class CompleteResult(Wire):
+    """Suggestions."""
+
+    completion: Completion
+    meta: Meta | None = msgspec.field(default=None, name="_meta")

@@ -1,0 +1,202 @@
+"""Shapes from and to JSON builtins without losing anything: unknown members and unknown content types survive (MSG-25, MSG-53).
+
+The hot path does not come here: results are encoded straight from their shapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import Raw
+
+from linkspan.types.base import JSON, JSONObject, Wire
+from linkspan.types.content import (
+    AudioContent,
+    BlobResourceContents,
+    EmbeddedResource,
+    ImageContent,
+    ResourceLink,
+    TextContent,
+    TextResourceContents,
+    ToolResultContent,
+    ToolUseContent,
+    UnknownContent,
+)
+from linkspan.types.prompts import PromptMessage
+from linkspan.types.resources import ReadResourceResult
+from linkspan.types.sampling import CreateMessageResult, SamplingMessage
+from linkspan.types.tools import CallToolResult
+
+__all__ = ["decode_content", "decode_open", "encode_base64", "from_builtins", "to_builtins"]
+
+T = TypeVar("T", bound=Wire)
+Convert: TypeAlias = Callable[[Any], Any]
+
+_BLOCKS: dict[str, type[Wire]] = {
+    "text": TextContent,
+    "image": ImageContent,
+    "audio": AudioContent,
+    "resource": EmbeddedResource,
+    "resource_link": ResourceLink,
+    "tool_use": ToolUseContent,
+    "tool_result": ToolResultContent,
+}
+
+
+def encode_base64(data: bytes) -> str:
+    """Return bytes as the wire carries them."""
+    import binascii
+
+    return binascii.b2a_base64(data, newline=False).decode()
+
+
+# To builtins.
+
+
+def to_builtins(value: object) -> JSON:
+    """Turn shapes, and lists and mappings of them, into JSON builtins, unknown members included."""
+    if isinstance(value, UnknownContent):
+        return value.members
+    if isinstance(value, msgspec.Struct):
+        return _members(value)
+    if isinstance(value, Mapping):
+        return {key: to_builtins(each) for key, each in value.items()}  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(value, list | tuple):
+        return [to_builtins(each) for each in value]  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(value, Raw):
+        return msgspec.json.decode(value)
+    return value
+
+
+def _members(value: msgspec.Struct) -> JSONObject:
+    members: JSONObject = {}
+    config = value.__struct_config__
+    if config.tag is not None:
+        members[config.tag_field or "type"] = config.tag
+    for attribute, name, default in _fields(type(value)):
+        each = getattr(value, attribute)
+        if each is not default:
+            members[name] = to_builtins(each)
+    unknown: JSONObject = getattr(value, "__dict__", {}).get("unknown", {})
+    return members | unknown if unknown else members
+
+
+@cache
+def _fields(kind: type[msgspec.Struct]) -> tuple[tuple[str, str, object], ...]:
+    names, wire = kind.__struct_fields__, kind.__struct_encode_fields__
+    required = object()
+    defaults = (required,) * (len(names) - len(kind.__struct_defaults__)) + kind.__struct_defaults__
+    return tuple(zip(names, wire, defaults, strict=True))
+
+
+# From builtins.
+
+
+def decode_open(data: bytes | Raw, kind: type[T]) -> T:
+    """Decode JSON into a shape and keep what the shape does not name. Raises: msgspec.DecodeError, msgspec.ValidationError."""
+    return from_builtins(msgspec.json.decode(data), kind)
+
+
+def from_builtins(value: JSON, kind: type[T]) -> T:
+    """Turn JSON builtins into a shape and keep what the shape does not name. Raises: msgspec.ValidationError."""
+    if not isinstance(value, Mapping):
+        raise msgspec.ValidationError(f"Expected `object`, got `{type(value).__name__}`")
+    members: dict[str, JSON] = dict(value)  # pyright: ignore[reportUnknownArgumentType]
+    config = kind.__struct_config__
+    if config.tag is not None:
+        members.pop(config.tag_field or "type", None)
+    given: dict[str, Any] = {}
+    for attribute, name, convert, required in _plan(kind):
+        if name in members:
+            each = members.pop(name)
+            try:
+                given[attribute] = convert(each)
+            except msgspec.ValidationError as error:
+                raise msgspec.ValidationError(f"{error} (in {name})") from None
+        elif required:
+            raise msgspec.ValidationError(f"Object missing required field `{name}`")
+    made = kind(**given)
+    if members:
+        made.__dict__["unknown"] = members
+    return made
+
+
+def decode_content(value: Mapping[str, JSON]) -> Wire:
+    """Turn one content block in wire form into its shape; of a type that is not known here, keep all of it."""
+    kind = _BLOCKS.get(value.get("type", ""))
+    return UnknownContent(dict(value)) if kind is None else from_builtins(value, kind)
+
+
+@cache
+def _plan(kind: type[Wire]) -> tuple[tuple[str, str, Convert, bool], ...]:
+    hints = get_type_hints(kind)
+    return tuple(
+        (attribute, name, _special(kind, attribute) or _converter(hints[attribute]), _is_required(kind, attribute))
+        for attribute, name, _ in _fields(kind)
+    )
+
+
+def _is_required(kind: type[Wire], attribute: str) -> bool:
+    names = kind.__struct_fields__
+    return names.index(attribute) < len(names) - len(kind.__struct_defaults__)
+
+
+def _converter(hint: Any) -> Convert:
+    """Choose how to read a member: shapes by hand, so that nothing is lost in them, the rest by msgspec."""
+    inner = [each for each in get_args(hint) if each is not NoneType] if _is_union(hint) else [hint]
+    if len(inner) == 1:
+        only = inner[0]
+        if _is_shape(only):
+            return lambda value: None if value is None and only is not hint else from_builtins(value, only)
+        if get_origin(only) is list and _is_shape(get_args(only)[0]):
+            element: type[Wire] = get_args(only)[0]
+            return lambda value: [from_builtins(each, element) for each in _list(value)]
+    return lambda value: msgspec.convert(value, hint)
+
+
+def _is_union(hint: Any) -> bool:
+    return get_origin(hint) in (Union, UnionType)
+
+
+def _is_shape(hint: Any) -> bool:
+    return isinstance(hint, type) and issubclass(hint, Wire)
+
+
+def _list(value: JSON) -> list[JSON]:
+    if not isinstance(value, list):
+        raise msgspec.ValidationError(f"Expected `array`, got `{type(value).__name__}`")
+    return value  # pyright: ignore[reportUnknownVariableType]
+
+
+def _block(value: JSON) -> Wire:
+    if not isinstance(value, Mapping):
+        raise msgspec.ValidationError(f"Expected `object`, got `{type(value).__name__}`")
+    return decode_content(value)  # pyright: ignore[reportUnknownArgumentType]
+
+
+def _block_or_blocks(value: JSON) -> Wire | list[Wire]:
+    return [_block(each) for each in value] if isinstance(value, list) else _block(value)  # pyright: ignore[reportUnknownVariableType]
+
+
+def _contents(value: JSON) -> Wire:
+    is_blob = isinstance(value, Mapping) and "blob" in value
+    return from_builtins(value, BlobResourceContents if is_blob else TextResourceContents)
+
+
+def _special(kind: type[Wire], attribute: str) -> Convert | None:
+    return _SPECIAL.get((kind, attribute))
+
+
+_SPECIAL: dict[tuple[type[Wire], str], Convert] = {
+    (CallToolResult, "content"): lambda value: [_block(each) for each in _list(value)],
+    (ToolResultContent, "content"): lambda value: [_block(each) for each in _list(value)],
+    (PromptMessage, "content"): _block,
+    (SamplingMessage, "content"): _block_or_blocks,
+    (CreateMessageResult, "content"): _block_or_blocks,
+    (EmbeddedResource, "resource"): _contents,
+    (ReadResourceResult, "contents"): lambda value: [_contents(each) for each in _list(value)],
+}
