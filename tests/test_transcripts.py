@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from servers import SERVERS
-from transcript import Transcript, compare, load
 
 from linkspan.core.connection import ServerConnection
 from linkspan.events import CallReady
+from servers import SERVERS
+from transcript import Transcript, compare, load
 
 CASES = [
     pytest.param(transcript, revision, id=f"{transcript.name}@{revision}")

@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from linkspan.server.server import Server as Server
     from linkspan.server.tools import Tool as Tool
     from linkspan.server.tools import ToolResponse as ToolResponse
-    from linkspan.types.shared import Annotations as Annotations
     from linkspan.types.content import AudioContent as AudioContent
     from linkspan.types.content import BlobResourceContents as BlobResourceContents
     from linkspan.types.content import EmbeddedResource as EmbeddedResource
@@ -59,6 +58,7 @@ if TYPE_CHECKING:
     from linkspan.types.content import ResourceLink as ResourceLink
     from linkspan.types.content import TextContent as TextContent
     from linkspan.types.content import TextResourceContents as TextResourceContents
+    from linkspan.types.shared import Annotations as Annotations
     from linkspan.types.shared import Icon as Icon
     from linkspan.types.tools import CallToolResult as CallToolResult
     from linkspan.types.tools import ToolAnnotations as ToolAnnotations
@@ -103,7 +103,7 @@ _HOMES = {
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
-__all__ = [  # noqa: PLE0604 - a test holds it against the names above
+__all__ = [
     "Annotations",
     "Ask",
     "AudioContent",

@@ -1,4 +1,4 @@
-"""A server with the tools that the tests of the stdio driver need. Runs as a process; prints before and after it serves."""
+"""A server process with the tools that the tests of the stdio driver need; prints before and after it serves."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import asyncio
 import contextvars
 import ctypes
 import os
+import signal
 import subprocess
 import sys
-import threading
 import time
 
 if os.environ.get("LINKSPAN_TEST_FAKE"):
@@ -48,6 +48,7 @@ async def async_add(a: int, b: int) -> int:
 
 @server.tool
 def text(size: int) -> str:
+    log("making text")
     return "x" * size
 
 
@@ -134,7 +135,7 @@ def read_stdin() -> str:
 
 @server.tool
 def child_descriptors() -> str:
-    code = "import os; print([os.readlink(f'/proc/self/fd/{fd}') for fd in range(3, 64) if os.path.exists(f'/proc/self/fd/{fd}')])"
+    code = "import os; print([fd for fd in range(3, 64) if os.path.exists(f'/proc/self/fd/{fd}')])"
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
 
 
@@ -166,13 +167,9 @@ async def cancel_oneself() -> str:
 
 
 @server.tool
-def threads() -> int:
-    return threading.active_count()
-
-
-@server.tool
-def modules() -> bool:
-    return "asyncio" in sys.modules
+async def take_the_signals() -> str:
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, lambda: None)
+    return "taken"
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
     return StdioTransport(server).open()
 
 
-def load_server(target: str):  # type: ignore[no-untyped-def]  # noqa: ANN201
+def load_server(target: str):  # type: ignore[no-untyped-def]
     """Import a file and return its Server. Raises: CannotLoad, and whatever the file raises."""
     import os
     from importlib.util import module_from_spec, spec_from_file_location
@@ -68,7 +68,9 @@ def load_server(target: str):  # type: ignore[no-untyped-def]  # noqa: ANN201
     if not unique:
         raise CannotLoad(f"{path} has no Server: write `server = linkspan.Server(...)` at its top level")
     if len(unique) > 1:
-        raise CannotLoad(f"{path} has several Servers ({', '.join(servers)}): say which, as in {path}:{next(iter(servers))}")
+        raise CannotLoad(
+            f"{path} has several Servers ({', '.join(servers)}): say which, as in {path}:{next(iter(servers))}"
+        )
     return next(iter(servers.values()))
 
 
@@ -77,6 +79,8 @@ def _print_from_user_code(error: Exception) -> None:
     import traceback
 
     frames = error.__traceback__
-    while frames is not None and ("linkspan" in frames.tb_frame.f_code.co_filename or "importlib" in frames.tb_frame.f_code.co_filename):
+    while frames is not None and (
+        "linkspan" in frames.tb_frame.f_code.co_filename or "importlib" in frames.tb_frame.f_code.co_filename
+    ):
         frames = frames.tb_next
     traceback.print_exception(type(error), error, frames or error.__traceback__)

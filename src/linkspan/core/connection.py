@@ -34,7 +34,7 @@ from linkspan.types.lifecycle import DiscoverResult
 from linkspan.types.requests import CancelledParams, ListenParams
 from linkspan.types.shared import Implementation
 from linkspan.wire.framing import LineReader, TooLong
-from linkspan.wire.limits import DEFAULT_LIMITS, Limits
+from linkspan.wire.limits import Limits
 from linkspan.wire.messages import (
     NO_PARAMS,
     Batch,
@@ -317,9 +317,7 @@ class ServerConnection:
         else:
             self._begin(request, events)
 
-    def _begin_legacy(
-        self, rpc: RpcRequest, params: HasMeta, envelope: Envelope, events: list[Event[Call]]
-    ) -> None:
+    def _begin_legacy(self, rpc: RpcRequest, params: HasMeta, envelope: Envelope, events: list[Event[Call]]) -> None:
         session, method = self._session, rpc.method
         request = self._lift(rpc, params, session.peer, envelope)
         if not (session.negotiated or self._one_shot or method in ("initialize", "ping")) and (

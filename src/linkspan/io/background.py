@@ -26,7 +26,7 @@ class BackgroundLoop:
 
     def __init__(self) -> None:
         """Start the thread."""
-        self._loop = asyncio.new_event_loop()
+        self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, name="linkspan-loop", daemon=True)
         self._thread.start()
 
@@ -46,17 +46,17 @@ class BackgroundLoop:
 
     def submit(self, start: Callable[[], Awaitable[ResultT]]) -> Future[Returned[ResultT]]:
         """Begin to await what `start` returns; the future can be cancelled."""
-        return asyncio.run_coroutine_threadsafe(_outcome(start), self._loop)
+        return asyncio.run_coroutine_threadsafe(_outcome(start), self.loop)
 
     def close(self) -> None:
         """Cancel what runs and end the thread."""
-        if not self._loop.is_closed():
+        if not self.loop.is_closed():
             with suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._loop.stop)
+                self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(1.0)
 
     def _serve(self) -> None:
-        loop = self._loop
+        loop = self.loop
         asyncio.set_event_loop(loop)
         try:
             loop.run_forever()

@@ -17,7 +17,15 @@ if TYPE_CHECKING:
     from linkspan.core.call import Call
     from linkspan.core.connection import ServerConnection
 
-__all__ = ["Driver", "Face"]
+__all__ = ["Connectable", "Driver", "Face"]
+
+
+class Connectable(Protocol):
+    """A server, as a transport sees it."""
+
+    def connect(self) -> ServerConnection:
+        """Open a connection."""
+        ...
 
 
 class Face(Protocol):

@@ -45,9 +45,8 @@ class Lifeline:
     ) -> None:
         """Prepare to watch.
 
-        `on_stop` is called in another thread; `progress` tells by a changing number that input is being read. The process
-
-        gets `patience` seconds to end after its input has hung up, and `hurry` seconds after a signal.
+        `on_stop` is called in another thread; `progress` tells by a changing number that input is being read. The
+        process gets `patience` seconds to end after its input has hung up, and `hurry` seconds after a signal.
         """
         self.stopped = False
         self.exit_code = 0

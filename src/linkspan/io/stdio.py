@@ -8,9 +8,10 @@ Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/transports 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from linkspan.io.descriptors import can_poll, pump
+from linkspan.io.driver import Connectable
 from linkspan.io.stdout import claim_stdout
 from linkspan.io.stream import StreamServer
 from linkspan.io.workers import MAX_WORKERS
@@ -18,7 +19,7 @@ from linkspan.io.workers import MAX_WORKERS
 if TYPE_CHECKING:
     from linkspan.core.connection import ServerConnection
 
-__all__ = ["GRACE", "MAX_UNSENT", "Connectable", "StdioTransport", "serve_stdio"]
+__all__ = ["GRACE", "MAX_UNSENT", "StdioTransport", "serve_stdio"]
 
 GRACE: Final = 1.0
 """Seconds in which what was asked before the end of the input is still answered."""
@@ -62,14 +63,6 @@ def serve_stdio(
 
             serve_on_loop(server)
     return server.lifeline.exit_code
-
-
-class Connectable(Protocol):
-    """A server, as a transport sees it."""
-
-    def connect(self) -> ServerConnection:
-        """Open a connection."""
-        ...
 
 
 class StdioTransport:

@@ -52,12 +52,21 @@ def claim_stdout() -> ProtocolStreams:
 
 
 _claimed: ProtocolStreams | None = None
+_kept: io.TextIOWrapper | None = None
+"""Collected, it would close the buffer that somebody who wraps `sys.stdout.buffer` anew goes on using."""
+
 _claiming = threading.Lock()
 
 
 def _claim() -> ProtocolStreams:
-    streams = ProtocolStreams(_private_copy(_STDIN), _private_copy(_STDOUT))
+    global _kept
     _ensure_stderr()
+    for fd, name in ((_STDIN, "input"), (_STDOUT, "output")):
+        try:
+            os.fstat(fd)
+        except OSError as error:
+            raise OSError(error.errno, f"no standard {name} to speak the protocol on") from None
+    streams = ProtocolStreams(_private_copy(_STDIN), _private_copy(_STDOUT))
     _replace(_STDIN, os.open(os.devnull, os.O_RDONLY))
     pump = _divert_stdout()
     old = sys.stdout
@@ -65,7 +74,7 @@ def _claim() -> ProtocolStreams:
         with suppress(ValueError, OSError):
             old.reconfigure(line_buffering=True)
             old.flush()
-    sys.stdout = _NotedStdout()
+    sys.stdout = _kept = _NotedStdout()
     atexit.register(_finish, pump)
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=lambda: _disown(streams))
@@ -74,13 +83,7 @@ def _claim() -> ProtocolStreams:
 
 def _private_copy(fd: int) -> int:
     """Duplicate `fd` for our own use. Duplicates are not inherited by child processes."""
-    try:
-        copy = os.dup(fd)
-    except OSError as error:
-        name = "input" if fd == _STDIN else "output"
-        raise OSError(error.errno, f"no standard {name} to speak the protocol on") from None
-    while copy <= _STDERR:  # stderr is closed: its number must not become ours
-        copy = os.dup(copy)
+    copy = os.dup(fd)
     if sys.platform == "win32":
         import msvcrt
 

@@ -10,13 +10,10 @@ import os
 import selectors
 import stat
 import sys
-from collections.abc import Awaitable, Coroutine
-from typing import TYPE_CHECKING, cast
+from collections.abc import Coroutine
 
 from linkspan.io.stream import StreamServer
-
-if TYPE_CHECKING:
-    from linkspan.core.call import Call
+from linkspan.io.tasks import Tasks
 
 __all__ = ["serve_on_loop"]
 
@@ -67,11 +64,11 @@ class _LoopFace:
         self._flushing = False
         self._over = False
         self._timer: asyncio.TimerHandle | None = None
-        self._tasks: dict[Call, asyncio.Task[None]] = {}
-        server.tasks_running = lambda: bool(self._tasks)
+        self._tasks = Tasks(server.driver, loop, self._done)
+        server.tasks_running = self._tasks.__bool__
         server.flush_here = self._flush_soon
-        server.start_here = self._start
-        server.cancel_here = self._cancel
+        server.start_here = self._tasks.start
+        server.cancel_here = self._tasks.cancel
 
     def run(self) -> None:
         """Serve to the end."""
@@ -104,7 +101,7 @@ class _LoopFace:
         server.writer.flush_now()
         self._over = server.tick()
         while server.started:
-            self._start(*server.started.popleft())
+            self._tasks.start(*server.started.popleft())
         if self._over:
             self._loop.stop()
             return
@@ -132,29 +129,8 @@ class _LoopFace:
             self._flushing = True
             self._loop.call_soon(self._send)
 
-    # Async calls.
-
-    def _start(self, call: Call, awaitable: Awaitable[object] | None) -> None:
-        if not call.cancelled:
-            self._tasks[call] = self._loop.create_task(self._run(call, awaitable))
-
-    def _cancel(self, call: Call) -> None:
-        task = self._tasks.get(call)
-        if task is not None:
-            task.cancel()
-
-    async def _run(self, call: Call, awaitable: Awaitable[object] | None) -> None:
-        driver = self._server.driver
-        try:
-            value = await (cast("Awaitable[object]", call.run()) if awaitable is None else awaitable)
-        except GeneratorExit:
-            raise
-        except BaseException as error:
-            driver.fail(call, error)
-        else:
-            driver.finish(call, value)
-        finally:
-            del self._tasks[call]
+    def _done(self) -> None:
+        """Send now what the last call at work has brought, later what others may add to."""
         if self._tasks:
             self._flush_soon()
         else:

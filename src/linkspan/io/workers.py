@@ -1,14 +1,15 @@
-"""Worker threads for plain `def` functions: a queue, and as many daemon threads as are busy, up to a bound.
+"""Worker threads for plain `def` functions: a backlog, and as many daemon threads as it needs, up to a bound.
 
-Law: a submitted item waits for a thread only when `limit` of them are at work. Threads are daemons, so a function that
-never returns cannot keep the process alive; those that have had nothing to do for a while go away.
+Law: while items wait, some thread is on its way to them unless `limit` are at work; so a function that blocks holds up
+nobody, and a burst of quick ones wakes few threads. Each woken thread wakes the next one if there is work left.
+Threads are daemons: a function that never returns cannot keep the process alive. Those with nothing to do go away.
 """
 
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable
-from queue import Empty, SimpleQueue
 from typing import Final, Generic, TypeVar
 
 __all__ = ["MAX_WORKERS", "Workers"]
@@ -28,34 +29,72 @@ class Workers(Generic[ItemT]):
         """`run` must not raise."""
         self._run = run
         self._limit = limit
-        self._queue: SimpleQueue[ItemT] = SimpleQueue()
         self._lock = threading.Lock()
+        self._backlog: deque[ItemT] = deque()
+        self._idle: list[threading.Lock] = []
         self._threads = 0
-        self._unfinished = 0
+        self._waking = False
 
     def submit(self, item: ItemT) -> None:
-        """Run `item` soon, in a thread of its own if all are busy and the limit allows."""
+        """Run `item` soon."""
         with self._lock:
-            self._unfinished += 1
-            grow = self._unfinished > self._threads < self._limit
-            if grow:
-                self._threads += 1
-        self._queue.put(item)
-        if grow:
+            self._backlog.append(item)
+            wake = None if self._waking else self._choose()
+        if wake is not None:
+            wake()
+
+    def _choose(self) -> Callable[[], object] | None:
+        """Under the lock: return how to get one more thread to work, if there may be one; the last idle one is warmest."""
+        if self._idle:
+            self._waking = True
+            return self._idle.pop().release
+        if self._threads < self._limit:
+            self._waking = True
+            self._threads += 1
+            return self._add_thread
+        return None
+
+    def _add_thread(self) -> None:
+        try:
             threading.Thread(target=self._work, name="linkspan-worker", daemon=True).start()
+        except RuntimeError:  # the system has no more threads: the ones that there are will do
+            with self._lock:
+                self._waking = False
+                self._threads -= 1
+                if not self._threads:
+                    raise
 
     def _work(self) -> None:
-        get, run, lock = self._queue.get, self._run, self._lock
+        gate = threading.Lock()
+        gate.acquire()
+        lock, backlog, run = self._lock, self._backlog, self._run
+        woken = True
         while True:
-            try:
-                item = get(timeout=_IDLE_SECONDS)
-            except Empty:
-                with lock:
-                    if self._unfinished >= self._threads:
-                        continue
-                    self._threads -= 1
-                return
-            run(item)
-            del item
+            wake = None
             with lock:
-                self._unfinished -= 1
+                if woken:
+                    self._waking = woken = False
+                item = backlog.popleft() if backlog else None
+                if item is None:
+                    self._idle.append(gate)
+                elif backlog and not self._waking:
+                    wake = self._choose()
+            if wake is not None:
+                wake()
+            if item is not None:
+                run(item)
+            elif self._rest(gate):
+                woken = True
+            else:
+                return
+
+    def _rest(self, gate: threading.Lock) -> bool:
+        """Wait for work; False if none came for so long that the thread shall end."""
+        if gate.acquire(timeout=_IDLE_SECONDS):
+            return True
+        with self._lock:
+            if gate in self._idle:
+                self._idle.remove(gate)
+                self._threads -= 1
+                return False
+        return gate.acquire()  # chosen at the last moment

@@ -35,8 +35,8 @@ from linkspan.types.elicitation import ElicitParams
 from linkspan.types.lifecycle import InitializeResult
 from linkspan.types.logging import LOG_LEVELS, LoggingLevel
 from linkspan.types.requests import CancelledParams, InitializeParams, SetLevelParams, SubscribeParams
-from linkspan.types.tools import CallToolResult
 from linkspan.types.shared import Implementation
+from linkspan.types.tools import CallToolResult
 from linkspan.wire.messages import (
     ErrorResponse,
     RequestId,
@@ -121,13 +121,12 @@ class LegacySession:
             _implementation(params.client_info),
         )
         self.negotiated = True
-        result = InitializeResult(
+        return InitializeResult(
             protocol_version=revision.date,
             capabilities=self._server.capabilities(),
             server_info=self._server.implementation,
             instructions=self._server.instructions,
         )
-        return result
 
     def _negotiate(self, wanted: str) -> Revision:
         """Choose what the client asked for if it is a handshake revision, else our own; never a modern one (ERA-5, INI-1)."""
@@ -222,7 +221,11 @@ class LegacySession:
             current.answers[key] = {"action": "cancel"}
             return request.id
         withdrawn = self.forget(request.id, f"refused: {key}", spare=response.id)
-        return request, _failure(request, f"The client refused {key!r}: {response.message} ({response.code})"), withdrawn
+        return (
+            request,
+            _failure(request, f"The client refused {key!r}: {response.message} ({response.code})"),
+            withdrawn,
+        )
 
     def forget(self, request_id: RequestId, reason: str, *, spare: RequestId | None = None) -> list[bytes]:
         """Give up the questions of a request: return the messages that tell the client (CAN-7)."""

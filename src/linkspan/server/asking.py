@@ -7,7 +7,7 @@ A handler runs again from the top with the answers of earlier rounds filled in, 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -33,7 +33,7 @@ from linkspan.revisions.neutral import (
 from linkspan.schema.compile import AskParameter
 from linkspan.schema.forms import Form, compile_form
 from linkspan.schema.problems import ArgumentsInvalid
-from linkspan.types.base import JSON, UNSET, JSONObject
+from linkspan.types.base import JSON, UNSET, JSONObject, Wire
 from linkspan.types.content import TextContent
 from linkspan.types.elicitation import ElicitParams
 from linkspan.types.roots import ListRootsResult, Root
@@ -55,7 +55,7 @@ __all__ = [
     "sampling_params",
 ]
 
-T = TypeVar("T")
+WireT = TypeVar("WireT", bound=Wire)
 
 
 class InputNeeded(BaseException):
@@ -80,7 +80,7 @@ class Round:
         try:
             return form.decode(content)
         except ArgumentsInvalid as problem:
-            return self._need(key, ask_form_with(form, f"{message} ({problem})"))
+            self._need(key, ask_form_with(form, f"{message} ({problem})"))
 
     def url(self, key: str, url: str, message: str) -> None:
         """Return once the user agreed to open `url`. Raises: InputNeeded, or Declined."""
@@ -101,25 +101,24 @@ class Round:
         return f"{kind}-{count}"
 
     def _accepted(self, key: str, question: InputRequest) -> Mapping[str, JSON]:
-        answer = self.answers.get(key)
-        match answer:
-            case {"action": "accept"}:
-                content: JSON = answer.get("content")
-                return content if isinstance(content, dict) else {}
-            case {"action": "decline" | "cancel" as action}:
-                raise Declined(key, action)
-            case _:
-                return self._need(key, question)
+        answer: JSONObject = self.answers.get(key) or {}
+        action = answer.get("action")
+        if action in ("decline", "cancel"):
+            raise Declined(key, action)
+        if action != "accept":
+            self._need(key, question)
+        content: JSONObject | None = answer.get("content")
+        return content if isinstance(content, dict) else {}
 
-    def _decoded(self, key: str, question: InputRequest, kind: type[T]) -> T:
+    def _decoded(self, key: str, question: InputRequest, kind: type[WireT]) -> WireT:
         if key not in self.answers:
-            return self._need(key, question)
+            self._need(key, question)
         try:
             return from_builtins(self.answers[key], kind)
         except msgspec.ValidationError:
-            return self._need(key, question)
+            self._need(key, question)
 
-    def _need(self, key: str, question: InputRequest) -> Any:
+    def _need(self, key: str, question: InputRequest) -> NoReturn:
         self.questions[key] = question
         raise InputNeeded(key)
 
@@ -212,4 +211,3 @@ def read_responses(raw: Raw) -> JSONObject:
         raise RemoteProtocolError(
             INVALID_PARAMS, "Invalid params: inputResponses must be an object of objects"
         ) from None
-

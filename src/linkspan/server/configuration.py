@@ -82,10 +82,10 @@ class Configuration:
     Raises: UnsupportedProtocolVersion for a protocol version that is not spoken here.
     """
 
-    exception_reporter: ExceptionReporter | None | UnsetType = UNSET
-    instrumentation_callback: InstrumentationCallback | None | UnsetType = UNSET
-    around_request: AroundRequest | None | UnsetType = UNSET
-    protocol_version: str | None | UnsetType = UNSET
+    exception_reporter: ExceptionReporter | UnsetType | None = UNSET
+    instrumentation_callback: InstrumentationCallback | UnsetType | None = UNSET
+    around_request: AroundRequest | UnsetType | None = UNSET
+    protocol_version: str | UnsetType | None = UNSET
     validate_tool_call_arguments: bool | UnsetType = UNSET
     validate_tool_call_results: bool | UnsetType = UNSET
     instrument_server_context: bool | UnsetType = UNSET

@@ -102,5 +102,3 @@ def is_contents(value: object) -> bool:
 
 def _contents(value: Mapping[str, JSON]) -> object:
     return from_builtins(dict(value), TextResourceContents if "text" in value else BlobResourceContents)
-
-

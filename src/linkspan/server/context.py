@@ -13,10 +13,10 @@ from linkspan.revisions.neutral import NOTHING, Peer, Request
 from linkspan.schema.forms import compile_form
 from linkspan.server.asking import Round, sampling_params
 from linkspan.types.base import JSON
-from linkspan.types.shared import Implementation
 from linkspan.types.logging import LOG_LEVELS, LoggingLevel, LoggingMessageParams, ProgressParams
 from linkspan.types.roots import Root
 from linkspan.types.sampling import CreateMessageResult, SamplingMessage
+from linkspan.types.shared import Implementation
 
 __all__ = ["Context"]
 
@@ -194,5 +194,3 @@ class Context(Mapping[str, Any]):
     def request_state(self) -> str | None:
         """The `state` of the `InputRequired` that this handler returned last. It was sealed on its way (MRTR-S5)."""
         return self._round.state
-
-

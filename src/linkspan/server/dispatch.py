@@ -117,7 +117,9 @@ class Dispatcher:
     def discover(self) -> DiscoverResult:
         """Describe the server to a modern client."""
         profile = self.profile
-        return discover(self.capabilities(), profile.instructions, ttl_ms=profile.ttl_ms, cache_scope=profile.cache_scope)
+        return discover(
+            self.capabilities(), profile.instructions, ttl_ms=profile.ttl_ms, cache_scope=profile.cache_scope
+        )
 
     def begin(self, request: Request) -> Outcome | Call:
         """Serve a request, or say which function must run for it."""
@@ -243,9 +245,7 @@ class Dispatcher:
         uri: str,
         mime_type: str | None,
     ) -> Outcome | Call:
-        return self._run(
-            request, observation, handler, arguments, lambda value: self._read(value, uri, mime_type), uri
-        )
+        return self._run(request, observation, handler, arguments, lambda value: self._read(value, uri, mime_type), uri)
 
     def _read(self, value: object, uri: str, mime_type: str | None) -> Outcome:
         return read_outcome(value, uri, mime_type, ttl_ms=self.profile.ttl_ms, cache_scope=self.profile.cache_scope)
@@ -282,7 +282,9 @@ class Dispatcher:
     def _choices(self, prompt: str, argument: str) -> list[str]:
         """Return the values that a prompt's own hints allow."""
         found = self.catalogue.prompts.get(prompt)
-        properties: Mapping[str, JSONObject] = found.handler.parameters.json_schema.get("properties") or {} if found else {}
+        properties: Mapping[str, JSONObject] = (
+            found.handler.parameters.json_schema.get("properties") or {} if found else {}
+        )
         return [str(value) for value in properties.get(argument, {}).get("enum", ())]
 
     def _call_custom(self, request: Request, observation: Observation | None) -> Outcome | Call:
@@ -389,9 +391,7 @@ class Dispatcher:
         earlier = msgspec.json.decode(kept, type=_Kept)
         return Round(earlier.answers | answers, earlier.state)
 
-    def _input_required(
-        self, request: Request, current: Round, outcome: InputRequired, target: str
-    ) -> Outcome:
+    def _input_required(self, request: Request, current: Round, outcome: InputRequired, target: str) -> Outcome:
         """Seal what this round knows, so that whoever serves the next one needs no memory (MRTR-S9)."""
         refusal = refuse_incapable(request, outcome)
         if refusal is not None:
@@ -494,7 +494,11 @@ class Dispatcher:
         params = request.params
         assert isinstance(params, ListParams)
         return registry.page(
-            request.peer.revision, params.cursor, self.profile.page_size, ttl_ms=self.profile.ttl_ms, cache_scope=self.profile.cache_scope
+            request.peer.revision,
+            params.cursor,
+            self.profile.page_size,
+            ttl_ms=self.profile.ttl_ms,
+            cache_scope=self.profile.cache_scope,
         )
 
 

@@ -16,7 +16,9 @@ class Observation:
 
     __slots__ = ("_callback", "_clock", "_started", "data")
 
-    def __init__(self, method: str, callback: Callable[[InstrumentationData], object] | None, clock: Callable[[], float]):
+    def __init__(
+        self, method: str, callback: Callable[[InstrumentationData], object] | None, clock: Callable[[], float]
+    ):
         self._callback = callback
         self._clock = clock
         self._started = clock()
@@ -38,7 +40,9 @@ class Observation:
 
 
 def around(
-    run: Callable[[], object], open_around: Callable[[InstrumentationData], AbstractContextManager[object]], observation: Observation
+    run: Callable[[], object],
+    open_around: Callable[[InstrumentationData], AbstractContextManager[object]],
+    observation: Observation,
 ) -> Callable[[], object]:
     """Return `run` inside the author's context manager, whatever that does; for coroutines it stays open until the end."""
 

@@ -16,14 +16,14 @@ from linkspan.server.content import blocks_of, is_block
 from linkspan.server.handlers import Function, Handler, compile_handler, from_text
 from linkspan.server.tools import check_name, default_name
 from linkspan.types.base import JSON, JSONObject, Meta
-from linkspan.types.shared import Icon
 from linkspan.types.prompts import GetPromptResult, PromptArgument, PromptMessage
 from linkspan.types.prompts import Prompt as PromptShape
+from linkspan.types.shared import Icon
 
 __all__ = ["BoundPrompt", "Message", "Prompt", "PromptResult", "PromptSource", "bind_prompt"]
 
 
-def Message(role: str, content: object) -> PromptMessage:  # noqa: N802 - stands for the shape, with its role checked
+def Message(role: str, content: object) -> PromptMessage:
     """Return a message of a prompt; a plain text becomes a text block. Raises: ValueError for another role."""
     if role not in ("user", "assistant"):
         raise ValueError(f"role must be 'user' or 'assistant', got {role!r}")
@@ -105,7 +105,7 @@ class Prompt:
             "inline": inline,
             "template": staticmethod(handler),
         }
-        return type(cls)(chosen, (cls,), members)
+        return type(chosen, (cls,), members)
 
 
 PromptSource: TypeAlias = type[Prompt] | Function
@@ -215,4 +215,3 @@ def _arguments_of(handler: Handler) -> list[PromptArgument]:
         PromptArgument(name, each.get("description"), True if name in required else None)
         for name, each in properties.items()
     ]
-

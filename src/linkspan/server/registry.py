@@ -111,5 +111,3 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """Return `; did you mean x?` for a near miss, else nothing."""
     close = difflib.get_close_matches(name, list(known), n=1)
     return f"; did you mean {close[0]!r}?" if close else ""
-
-

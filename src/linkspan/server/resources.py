@@ -17,10 +17,10 @@ from linkspan.server.handlers import Function, Handler, compile_handler, describ
 from linkspan.server.tools import default_name
 from linkspan.server.uri_template import UriTemplate, check_uri, compile_template, is_template
 from linkspan.types.base import JSON, JSONObject, Meta
-from linkspan.types.shared import Annotations, Icon
 from linkspan.types.resources import ReadResourceResult
 from linkspan.types.resources import Resource as ResourceShape
 from linkspan.types.resources import ResourceTemplate as TemplateShape
+from linkspan.types.shared import Annotations, Icon
 
 __all__ = [
     "BoundResource",
@@ -206,7 +206,9 @@ def bind_template(source: TemplateSource) -> BoundTemplate:
             raise TypeError(f"a resource template is a ResourceTemplate, not {source.__name__}")
         handler = _class_handler(source)
     elif isinstance(source, ResourceTemplate):
-        handler = compile_handler(source.read, loose=True, inline=source.inline, name=source.name) if source.read else None
+        handler = (
+            compile_handler(source.read, loose=True, inline=source.inline, name=source.name) if source.read else None
+        )
     else:
         raise TypeError(f"a resource template is a ResourceTemplate, not {type(source).__name__}")
     template = compile_template(source.uri_template)
@@ -273,4 +275,3 @@ def _check_variables(template: UriTemplate, handler: Handler) -> None:
                 + [f"the template has no {{{name}}}" for name in unfilled]
             )
         )
-

@@ -1,11 +1,11 @@
 """`Server`: where an author registers what is offered, and from where it is served.
 
-    server = Server("dice")
+server = Server("dice")
 
-    @server.tool
-    def roll(sides: int = 6) -> int: ...
+@server.tool
+def roll(sides: int = 6) -> int: ...
 
-    server.run()
+server.run()
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from linkspan.server.configuration import (
     InstrumentationCallback,
     SettingsSource,
     check_protocol_version,
+)
+from linkspan.server.configuration import (
     configuration as global_configuration,
 )
 from linkspan.server.dispatch import Dispatcher
@@ -217,7 +219,7 @@ class Server(metaclass=_PinsRevision):
         output_schema: Mapping[str, JSON] | None = None,
         inline: bool = False,
     ) -> Callable[[F], F]: ...
-    def tool(self, function: F | None = None, /, **described: Any) -> F | Callable[[F], F]:
+    def tool(self, *function: Any, **described: Any) -> Any:
         """Offer a function as a tool: its name, its docstring and its hints say the rest.
 
         Use it bare or with keywords; it gives the function back unchanged. `inline=True` runs a tiny plain function where the
@@ -228,7 +230,7 @@ class Server(metaclass=_PinsRevision):
             self._add_tools([function], **described)
             return function
 
-        return register if function is None else register(function)
+        return register(*function) if function else register
 
     def define_tool(
         self,
@@ -309,14 +311,14 @@ class Server(metaclass=_PinsRevision):
         meta: Meta | None = None,
         inline: bool = False,
     ) -> Callable[[F], F]: ...
-    def prompt(self, function: F | None = None, /, **described: Any) -> F | Callable[[F], F]:
+    def prompt(self, *function: Any, **described: Any) -> Any:
         """Offer a function as a prompt: it returns a text, messages, or a list of them. Raises: RegistrationError."""
 
         def register(function: F) -> F:
             self._add_prompts([function], **described)
             return function
 
-        return register if function is None else register(function)
+        return register(*function) if function else register
 
     def define_prompt(
         self,
@@ -577,7 +579,8 @@ class Server(metaclass=_PinsRevision):
         if own is not UNSET:
             return own
         everywhere = global_configuration().protocol_version
-        return type(self).protocol_version or (everywhere if everywhere is not UNSET else None)
+        family: _PinsRevision = type(self)
+        return family.protocol_version or (everywhere if everywhere is not UNSET else None)
 
     def _check_profile(self) -> None:
         """Refuse what the pinned revision cannot say (H14)."""
@@ -596,7 +599,9 @@ def _is_reserved(method: str) -> bool:
     if method.startswith("rpc.") or method == "server/discover":
         return True
     return any(
-        method in revision.requests or method in revision.client_notifications or method in revision.server_notifications
+        method in revision.requests
+        or method in revision.client_notifications
+        or method in revision.server_notifications
         for revision in REVISIONS.values()
     )
 
@@ -615,5 +620,3 @@ def _configuration(
     if instrumentation_callback is not None:
         hooks.instrumentation_callback = instrumentation_callback
     return given.merge(hooks) if given is not None else hooks
-
-

@@ -29,7 +29,17 @@ from linkspan.types.shared import Icon
 from linkspan.types.tools import CallToolResult, ToolAnnotations
 from linkspan.types.tools import Tool as ToolShape
 
-__all__ = ["BoundTool", "Tool", "ToolResponse", "ToolSource", "bind_tool", "check_name", "check_pinned", "coerce_annotations", "default_name"]
+__all__ = [
+    "BoundTool",
+    "Tool",
+    "ToolResponse",
+    "ToolSource",
+    "bind_tool",
+    "check_name",
+    "check_pinned",
+    "coerce_annotations",
+    "default_name",
+]
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 
@@ -127,7 +137,7 @@ class Tool:
             "inline": inline,
             "call": staticmethod(handler),
         }
-        return type(cls)(chosen, (cls,), members)
+        return type(chosen, (cls,), members)
 
 
 ToolSource: TypeAlias = type[Tool] | Function
@@ -189,7 +199,9 @@ def _from_value(value: object) -> CallToolResult:
         return CallToolResult(content=[])
     if isinstance(value, str):
         return CallToolResult(content=[TextContent(value)])
-    if is_block(value) or (isinstance(value, list | tuple) and value and all(isinstance(each, BLOCKS) for each in value)):  # pyright: ignore[reportUnknownVariableType]
+    if is_block(value) or (
+        isinstance(value, list | tuple) and value and all(isinstance(each, BLOCKS) for each in value)
+    ):  # pyright: ignore[reportUnknownVariableType]
         return CallToolResult(content=blocks_of(value))
     encoded = encode_json(value)
     text = TextContent(encoded.decode())
@@ -308,7 +320,9 @@ def _result_shape(handler: Handler, *, portable: bool, name: str) -> ResultShape
     from linkspan.schema.hints import return_hint
 
     hint = return_hint(handler.function)
-    return compile_result(hint, passthrough=(*BLOCKS, CallToolResult, ToolResponse, InputRequired), portable=portable, name=name)
+    return compile_result(
+        hint, passthrough=(*BLOCKS, CallToolResult, ToolResponse, InputRequired), portable=portable, name=name
+    )
 
 
 def default_name(name: str) -> str:
@@ -339,8 +353,6 @@ def coerce_annotations(value: ToolAnnotations | Mapping[str, JSON] | None) -> To
     return ToolAnnotations(**members)
 
 
-
-
 def check_pinned(pinned: Revision | None, spec: Wire) -> None:
     """Refuse members that the pinned revision does not know, naming the first one that does (H14). Raises: RegistrationError."""
     if pinned is None:
@@ -348,4 +360,6 @@ def check_pinned(pinned: Revision | None, spec: Wire) -> None:
     for field in spec.__struct_fields__:
         if getattr(spec, field) is not None and not knows_field(pinned, type(spec), field):
             since = next(each.date for each in REVISIONS.values() if knows_field(each, type(spec), field))
-            raise RegistrationError(f"`{field}` of {type(spec).__name__} supported by protocol version {since} or higher")
+            raise RegistrationError(
+                f"`{field}` of {type(spec).__name__} supported by protocol version {since} or higher"
+            )

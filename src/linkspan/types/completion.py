@@ -19,33 +19,33 @@ __all__ = [
 ]
 
 
-class PromptReference(Wire, tag_field="type", tag="ref/prompt"):
+class PromptReference(Wire, frozen=True, tag_field="type", tag="ref/prompt"):
     """Names a prompt."""
 
     name: str
     title: str | None = None
 
 
-class ResourceTemplateReference(Wire, tag_field="type", tag="ref/resource"):
+class ResourceTemplateReference(Wire, frozen=True, tag_field="type", tag="ref/resource"):
     """Names a resource or a template."""
 
     uri: str
 
 
-class CompletionArgument(Wire):
+class CompletionArgument(Wire, frozen=True):
     """The argument to complete, and what the user has typed of it."""
 
     name: str
     value: str
 
 
-class CompletionContext(Wire):
+class CompletionContext(Wire, frozen=True):
     """What is filled in already."""
 
     arguments: dict[str, str] | None = None
 
 
-class Completion(Wire):
+class Completion(Wire, frozen=True):
     """At most 100 values; `total` may be more."""
 
     values: list[str]
@@ -53,7 +53,7 @@ class Completion(Wire):
     has_more: bool | None = None
 
 
-class CompleteResult(Wire):
+class CompleteResult(Wire, frozen=True):
     """Suggestions."""
 
     completion: Completion

@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 
-class TextContent(Wire, tag_field="type", tag="text"):
+class TextContent(Wire, frozen=True, tag_field="type", tag="text"):
     """A text."""
 
     text: str
@@ -37,7 +37,7 @@ class TextContent(Wire, tag_field="type", tag="text"):
     meta: Meta | None = msgspec.field(default=None, name="_meta")
 
 
-class ImageContent(Wire, tag_field="type", tag="image"):
+class ImageContent(Wire, frozen=True, tag_field="type", tag="image"):
     """An image; `data` is base64."""
 
     data: str
@@ -46,7 +46,7 @@ class ImageContent(Wire, tag_field="type", tag="image"):
     meta: Meta | None = msgspec.field(default=None, name="_meta")
 
 
-class AudioContent(Wire, tag_field="type", tag="audio"):
+class AudioContent(Wire, frozen=True, tag_field="type", tag="audio"):
     """A sound; `data` is base64."""
 
     data: str
@@ -55,7 +55,7 @@ class AudioContent(Wire, tag_field="type", tag="audio"):
     meta: Meta | None = msgspec.field(default=None, name="_meta")
 
 
-class TextResourceContents(Wire):
+class TextResourceContents(Wire, frozen=True):
     """The contents of a resource, as a text."""
 
     uri: str
@@ -64,7 +64,7 @@ class TextResourceContents(Wire):
     meta: Meta | None = msgspec.field(default=None, name="_meta")
 
 
-class BlobResourceContents(Wire):
+class BlobResourceContents(Wire, frozen=True):
     """The contents of a resource, as base64."""
 
     uri: str
@@ -76,7 +76,7 @@ class BlobResourceContents(Wire):
 ResourceContents: TypeAlias = TextResourceContents | BlobResourceContents
 
 
-class EmbeddedResource(Wire, tag_field="type", tag="resource"):
+class EmbeddedResource(Wire, frozen=True, tag_field="type", tag="resource"):
     """A resource with its contents."""
 
     resource: Any
@@ -85,7 +85,7 @@ class EmbeddedResource(Wire, tag_field="type", tag="resource"):
     meta: Meta | None = msgspec.field(default=None, name="_meta")
 
 
-class ResourceLink(Wire, tag_field="type", tag="resource_link"):
+class ResourceLink(Wire, frozen=True, tag_field="type", tag="resource_link"):
     """A pointer to a resource that the client may read."""
 
     uri: str
@@ -99,7 +99,7 @@ class ResourceLink(Wire, tag_field="type", tag="resource_link"):
     meta: Meta | None = msgspec.field(default=None, name="_meta")
 
 
-class ToolUseContent(Wire, tag_field="type", tag="tool_use"):
+class ToolUseContent(Wire, frozen=True, tag_field="type", tag="tool_use"):
     """A model's wish to call a tool (sampling only)."""
 
     id: str
@@ -108,7 +108,7 @@ class ToolUseContent(Wire, tag_field="type", tag="tool_use"):
     meta: Meta | None = msgspec.field(default=None, name="_meta")
 
 
-class ToolResultContent(Wire, tag_field="type", tag="tool_result"):
+class ToolResultContent(Wire, frozen=True, tag_field="type", tag="tool_result"):
     """What a tool answered to a model (sampling only)."""
 
     tool_use_id: str
@@ -118,15 +118,13 @@ class ToolResultContent(Wire, tag_field="type", tag="tool_result"):
     meta: Meta | None = msgspec.field(default=None, name="_meta")
 
 
-class UnknownContent(Wire):
+class UnknownContent(Wire, frozen=True):
     """A block of a type that a later revision, or nobody, defines; `members` is all of it (MSG-53)."""
 
     members: JSONObject
 
 
-ContentBlock: TypeAlias = (
-    TextContent | ImageContent | AudioContent | EmbeddedResource | ResourceLink | UnknownContent
-)
+ContentBlock: TypeAlias = TextContent | ImageContent | AudioContent | EmbeddedResource | ResourceLink | UnknownContent
 SamplingContent: TypeAlias = (
     TextContent | ImageContent | AudioContent | ToolUseContent | ToolResultContent | UnknownContent
 )

@@ -12,7 +12,7 @@ from linkspan.types.base import JSONObject, Wire
 __all__ = ["ElicitParams", "ElicitResult"]
 
 
-class ElicitParams(Wire):
+class ElicitParams(Wire, frozen=True):
     """A form (`requested_schema`: a flat object of primitives) or a page to open (`url`)."""
 
     message: str
@@ -21,7 +21,7 @@ class ElicitParams(Wire):
     url: str | None = None
 
 
-class ElicitResult(Wire):
+class ElicitResult(Wire, frozen=True):
     """What the user did, and for an accepted form what they filled in."""
 
     action: Literal["accept", "decline", "cancel"]

@@ -19,20 +19,20 @@ __all__ = [
 ]
 
 
-class ListChangedCapability(Wire):
+class ListChangedCapability(Wire, frozen=True):
     """Whether changes of a list are announced."""
 
     list_changed: bool | None = None
 
 
-class ResourcesCapability(Wire):
+class ResourcesCapability(Wire, frozen=True):
     """Whether single resources can be watched, and changes of the list are announced."""
 
     subscribe: bool | None = None
     list_changed: bool | None = None
 
 
-class ServerCapabilities(Wire):
+class ServerCapabilities(Wire, frozen=True):
     """What a server offers. Not a closed set (MSG-51)."""
 
     tools: ListChangedCapability | None = None
@@ -44,7 +44,7 @@ class ServerCapabilities(Wire):
     extensions: JSONObject | None = None
 
 
-class InitializeResult(Wire):
+class InitializeResult(Wire, frozen=True):
     """The answer to a handshake."""
 
     protocol_version: str
@@ -54,7 +54,7 @@ class InitializeResult(Wire):
     meta: Meta | None = msgspec.field(default=None, name="_meta")
 
 
-class DiscoverResult(Wire):
+class DiscoverResult(Wire, frozen=True):
     """What a modern server says of itself."""
 
     supported_versions: list[str]

@@ -14,9 +14,7 @@ from linkspan.types.shared import RequestId
 
 __all__ = ["LOG_LEVELS", "LoggingLevel", "LoggingMessageParams", "ProgressParams"]
 
-LoggingLevel: TypeAlias = Literal[
-    "debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"
-]
+LoggingLevel: TypeAlias = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 LOG_LEVELS: Final[tuple[LoggingLevel, ...]] = (
     "debug",
     "info",
@@ -30,7 +28,7 @@ LOG_LEVELS: Final[tuple[LoggingLevel, ...]] = (
 """From the least to the most severe (RFC 5424)."""
 
 
-class LoggingMessageParams(Wire):
+class LoggingMessageParams(Wire, frozen=True):
     """A log message; `data` is any JSON."""
 
     level: LoggingLevel
@@ -39,7 +37,7 @@ class LoggingMessageParams(Wire):
     meta: Meta | None = msgspec.field(default=None, name="_meta")
 
 
-class ProgressParams(Wire):
+class ProgressParams(Wire, frozen=True):
     """How far a request has come; `progress` grows with every message."""
 
     progress_token: RequestId

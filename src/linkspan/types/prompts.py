@@ -15,7 +15,7 @@ from linkspan.types.shared import Icon, Role
 __all__ = ["GetPromptResult", "ListPromptsResult", "Prompt", "PromptArgument", "PromptMessage"]
 
 
-class PromptArgument(Wire):
+class PromptArgument(Wire, frozen=True):
     """A parameter of a prompt; its values are texts."""
 
     name: str
@@ -24,7 +24,7 @@ class PromptArgument(Wire):
     title: str | None = None
 
 
-class Prompt(Wire):
+class Prompt(Wire, frozen=True):
     """A prompt as a list shows it."""
 
     name: str
@@ -35,14 +35,14 @@ class Prompt(Wire):
     meta: Meta | None = msgspec.field(default=None, name="_meta")
 
 
-class PromptMessage(Wire):
+class PromptMessage(Wire, frozen=True):
     """A message of a prompt, with one content block."""
 
     role: Role
     content: Any
 
 
-class ListPromptsResult(Wire):
+class ListPromptsResult(Wire, frozen=True):
     """One page of prompts."""
 
     prompts: list[Prompt]
@@ -52,7 +52,7 @@ class ListPromptsResult(Wire):
     meta: Meta | None = msgspec.field(default=None, name="_meta")
 
 
-class GetPromptResult(Wire):
+class GetPromptResult(Wire, frozen=True):
     """The messages of a prompt."""
 
     messages: list[PromptMessage]

@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 
-class Resource(Wire):
+class Resource(Wire, frozen=True):
     """A resource as a list shows it; `size` is in bytes."""
 
     uri: str
@@ -39,7 +39,7 @@ class Resource(Wire):
     meta: Meta | None = msgspec.field(default=None, name="_meta")
 
 
-class ResourceTemplate(Wire):
+class ResourceTemplate(Wire, frozen=True):
     """A family of resources, by an RFC 6570 template."""
 
     uri_template: str
@@ -52,7 +52,7 @@ class ResourceTemplate(Wire):
     meta: Meta | None = msgspec.field(default=None, name="_meta")
 
 
-class ListResourcesResult(Wire):
+class ListResourcesResult(Wire, frozen=True):
     """One page of resources."""
 
     resources: list[Resource]
@@ -62,7 +62,7 @@ class ListResourcesResult(Wire):
     meta: Meta | None = msgspec.field(default=None, name="_meta")
 
 
-class ListResourceTemplatesResult(Wire):
+class ListResourceTemplatesResult(Wire, frozen=True):
     """One page of templates."""
 
     resource_templates: list[ResourceTemplate]
@@ -72,7 +72,7 @@ class ListResourceTemplatesResult(Wire):
     meta: Meta | None = msgspec.field(default=None, name="_meta")
 
 
-class ReadResourceResult(Wire):
+class ReadResourceResult(Wire, frozen=True):
     """The contents of a resource."""
 
     contents: list[Any]

@@ -12,7 +12,7 @@ from linkspan.types.base import Meta, Wire
 __all__ = ["ListRootsResult", "Root"]
 
 
-class Root(Wire):
+class Root(Wire, frozen=True):
     """A folder, as a file: URI."""
 
     uri: str
@@ -20,7 +20,7 @@ class Root(Wire):
     meta: Meta | None = msgspec.field(default=None, name="_meta")
 
 
-class ListRootsResult(Wire):
+class ListRootsResult(Wire, frozen=True):
     """The folders."""
 
     roots: list[Root]

@@ -23,13 +23,13 @@ __all__ = [
 ]
 
 
-class ModelHint(Wire):
+class ModelHint(Wire, frozen=True):
     """Part of a model's name."""
 
     name: str | None = None
 
 
-class ModelPreferences(Wire):
+class ModelPreferences(Wire, frozen=True):
     """What matters in choosing a model; the priorities go from 0 to 1."""
 
     hints: list[ModelHint] | None = None
@@ -38,7 +38,7 @@ class ModelPreferences(Wire):
     intelligence_priority: float | None = None
 
 
-class SamplingMessage(Wire):
+class SamplingMessage(Wire, frozen=True):
     """A message: one content block, or a list of them."""
 
     role: Role
@@ -46,13 +46,13 @@ class SamplingMessage(Wire):
     meta: Meta | None = msgspec.field(default=None, name="_meta")
 
 
-class ToolChoice(Wire):
+class ToolChoice(Wire, frozen=True):
     """Whether the model may, must or must not use tools."""
 
     mode: Literal["auto", "required", "none"] | None = None
 
 
-class CreateMessageParams(Wire):
+class CreateMessageParams(Wire, frozen=True):
     """What the model should go on from, and how."""
 
     messages: list[SamplingMessage]
@@ -67,7 +67,7 @@ class CreateMessageParams(Wire):
     tool_choice: ToolChoice | None = None
 
 
-class CreateMessageResult(Wire):
+class CreateMessageResult(Wire, frozen=True):
     """What the model wrote. `stop_reason` is an open set: endTurn, stopSequence, maxTokens, toolUse, ..."""
 
     role: Role

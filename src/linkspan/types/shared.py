@@ -15,7 +15,7 @@ Role: TypeAlias = Literal["user", "assistant"]
 RequestId: TypeAlias = int | str
 
 
-class Annotations(Wire):
+class Annotations(Wire, frozen=True):
     """Hints for clients: for whom something is, how much it matters (0 to 1), when it changed (ISO 8601)."""
 
     audience: list[Role] | None = None
@@ -23,7 +23,7 @@ class Annotations(Wire):
     last_modified: str | None = None
 
 
-class Icon(Wire):
+class Icon(Wire, frozen=True):
     """An image that stands for something. `src` is an https: or data: URI, `sizes` are like "48x48" or "any"."""
 
     src: str
@@ -32,7 +32,7 @@ class Icon(Wire):
     theme: Literal["light", "dark"] | None = None
 
 
-class Implementation(Wire):
+class Implementation(Wire, frozen=True):
     """The name and version of a server or a client, for display."""
 
     name: str

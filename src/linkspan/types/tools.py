@@ -15,7 +15,7 @@ from linkspan.types.shared import Icon
 __all__ = ["CallToolResult", "ListToolsResult", "Tool", "ToolAnnotations"]
 
 
-class ToolAnnotations(Wire):
+class ToolAnnotations(Wire, frozen=True):
     """Hints about a tool, never promises. What is not said means: not read-only, destructive, not idempotent, open world."""
 
     title: str | None = None
@@ -25,7 +25,7 @@ class ToolAnnotations(Wire):
     open_world_hint: bool | None = None
 
 
-class Tool(Wire):
+class Tool(Wire, frozen=True):
     """A tool as a list shows it. The schemas go out verbatim (MSG-55)."""
 
     name: str
@@ -38,7 +38,7 @@ class Tool(Wire):
     meta: Meta | None = msgspec.field(default=None, name="_meta")
 
 
-class ListToolsResult(Wire):
+class ListToolsResult(Wire, frozen=True):
     """One page of tools."""
 
     tools: list[Tool]
@@ -48,7 +48,7 @@ class ListToolsResult(Wire):
     meta: Meta | None = msgspec.field(default=None, name="_meta")
 
 
-class CallToolResult(Wire):
+class CallToolResult(Wire, frozen=True):
     """What a tool answered: content blocks, and perhaps a JSON value (which may be null, so UNSET means absent)."""
 
     content: list[Any]

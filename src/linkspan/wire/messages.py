@@ -91,7 +91,7 @@ class Batch:
 
 class _Envelope(msgspec.Struct):
     jsonrpc: str
-    id: RequestId | None | UnsetType = UNSET
+    id: RequestId | UnsetType | None = UNSET
     method: str | UnsetType = UNSET
     params: Raw = NO_PARAMS
     result: Raw | UnsetType = UNSET
@@ -155,7 +155,9 @@ def _response(envelope: _Envelope, known_id: RequestId | None) -> Message:
         try:
             body = _error_body.decode(envelope.error)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return Malformed(INVALID_REQUEST, "Invalid Request: error must have an integer code and a message", known_id)
+            return Malformed(
+                INVALID_REQUEST, "Invalid Request: error must have an integer code and a message", known_id
+            )
         return ErrorResponse(known_id, body.code, body.message, body.data)
     if known_id is None or not isinstance(envelope.result, Raw):
         return Malformed(INVALID_REQUEST, "Invalid Request: a response needs the id of its request")
@@ -179,7 +181,9 @@ def _batch(line: bytes, length: int, limits: Limits) -> Malformed | Batch:
     if not length:
         return Malformed(INVALID_REQUEST, "Invalid Request: empty batch")
     if length > limits.max_batch:
-        return Malformed(INVALID_REQUEST, f"Invalid Request: more than {limits.max_batch} messages in a batch (max_batch)")
+        return Malformed(
+            INVALID_REQUEST, f"Invalid Request: more than {limits.max_batch} messages in a batch (max_batch)"
+        )
     messages: list[Message] = []
     for element in _elements.decode(line):
         message = decode(bytes(element), limits)
@@ -274,4 +278,3 @@ def encode_request(request_id: RequestId, method: str, params: bytes | None = No
 def encode_batch(messages: list[bytes]) -> bytes:
     """Put encoded messages into one array."""
     return b"[" + b",".join(messages) + b"]"
-

@@ -1,0 +1,261 @@
+"""Shapes of single values: numbers, texts, formats such as dates, and choices."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import enum
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from linkspan.schema.problems import join_words, nearest, quote
+from linkspan.schema.shape import INVALID, Rendering, Walk, marker
+from linkspan.types.base import JSON, JSONObject
+
+__all__ = ["FORMATTED", "AnyShape", "Choice", "Formatted", "NoneShape", "Number", "Plain", "choices_of", "path_shape"]
+
+
+class AnyShape:
+    """Anything at all."""
+
+    native: Any = Any
+    kinds = frozenset({"string", "integer", "number", "boolean", "null", "array", "object"})
+    words = "any value"
+
+    def schema(self, out: Rendering) -> JSONObject:
+        """Return the schema that takes everything."""
+        return {}
+
+    def convert(self, value: JSON, path: str, walk: Walk) -> Any:
+        """Return the value."""
+        return value
+
+
+class NoneShape:
+    """Null."""
+
+    native: Any = None
+    kinds = frozenset({"null"})
+    words = "null"
+
+    def schema(self, out: Rendering) -> JSONObject:
+        """Return the schema of null."""
+        return {"type": "null"}
+
+    def convert(self, value: JSON, path: str, walk: Walk) -> Any:
+        """Return None."""
+        return None if value is None else walk.refuse_value(path, self.words, value)
+
+
+class Plain:
+    """A text or a truth value."""
+
+    __slots__ = ("kinds", "native", "words")
+
+    def __init__(self, kind: type[str] | type[bool]) -> None:
+        self.native: Any = kind
+        self.kinds = frozenset({"string" if kind is str else "boolean"})
+        self.words = "a string" if kind is str else "true or false"
+
+    def schema(self, out: Rendering) -> JSONObject:
+        """Return `{"type": ...}`."""
+        return {"type": next(iter(self.kinds))}
+
+    def convert(self, value: JSON, path: str, walk: Walk) -> Any:
+        """Return the value if it is of the type."""
+        return value if isinstance(value, self.native) else walk.refuse_value(path, self.words, value)
+
+
+class Number:
+    """An int or a float. 1.0 is an int, true is not; an int is a float."""
+
+    __slots__ = ("kinds", "native", "words")
+
+    def __init__(self, kind: type[int] | type[float]) -> None:
+        self.native: Any = kind
+        self.kinds = frozenset({"integer"} if kind is int else {"integer", "number"})
+        self.words = "an integer" if kind is int else "a number"
+
+    def schema(self, out: Rendering) -> JSONObject:
+        """Return `{"type": ...}`."""
+        return {"type": "integer" if self.native is int else "number"}
+
+    def convert(self, value: JSON, path: str, walk: Walk) -> Any:
+        """Return an int or a float."""
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return walk.refuse_value(path, self.words, value)
+        if isinstance(value, self.native):
+            return value
+        if walk.exact or (isinstance(value, float) and not value.is_integer()):
+            return walk.refuse_value(path, self.words, value)
+        try:
+            return self.native(value)
+        except OverflowError:
+            return walk.refuse(path, "is too large a number")
+
+
+class Formatted:
+    """A text that stands for a value of another type, such as a date. `numbers` says that a JSON number will do too."""
+
+    __slots__ = ("_numbers", "format", "kinds", "native", "target", "words")
+
+    def __init__(self, target: type, words: str, format: str | None = None, *, numbers: bool = False) -> None:
+        self.target = target
+        self.words = words
+        self.native: Any = target
+        self.kinds = frozenset({"string"})
+        self.format = format
+        self._numbers = numbers
+
+    def schema(self, out: Rendering) -> JSONObject:
+        """Return a string schema with its format."""
+        return {"type": "string"} if self.format is None else {"type": "string", "format": self.format}
+
+    def convert(self, value: JSON, path: str, walk: Walk) -> Any:
+        """Return the value that the text stands for."""
+        if isinstance(value, self.target):
+            return value
+        number = self._numbers and isinstance(value, int | float) and not isinstance(value, bool)
+        if not number and not isinstance(value, str):
+            return walk.refuse_value(path, self.words, value)
+        try:
+            return msgspec.convert(value, self.target)
+        except (msgspec.ValidationError, ValueError, ArithmeticError):
+            return walk.refuse_value(path, self.words, value)
+
+
+FORMATTED: Mapping[type, Formatted] = {
+    bytes: Formatted(bytes, "base64 text"),
+    bytearray: Formatted(bytearray, "base64 text"),
+    datetime.datetime: Formatted(datetime.datetime, 'a date and time such as "2026-07-28T09:30:00Z"', "date-time"),
+    datetime.date: Formatted(datetime.date, 'a date such as "2026-07-28"', "date"),
+    datetime.time: Formatted(datetime.time, 'a time such as "09:30:00"', "time"),
+    datetime.timedelta: Formatted(datetime.timedelta, 'a duration such as "PT90M"', "duration"),
+    uuid.UUID: Formatted(uuid.UUID, "a UUID", "uuid"),
+    decimal.Decimal: Formatted(decimal.Decimal, 'a decimal number such as "12.50"', numbers=True),
+}
+
+
+class _Built:
+    """A text from which a class is built: paths."""
+
+    __slots__ = ("_target", "kinds", "native", "words")
+
+    def __init__(self, target: type, words: str) -> None:
+        self._target = target
+        self.words = words
+        self.kinds = frozenset({"string"})
+        self.native: Any = marker(self)
+
+    def schema(self, out: Rendering) -> JSONObject:
+        """Return a string schema."""
+        return {"type": "string"}
+
+    def convert(self, value: JSON, path: str, walk: Walk) -> Any:
+        """Return what the class makes of the text."""
+        if isinstance(value, self._target):
+            return value
+        return self._target(value) if isinstance(value, str) else walk.refuse_value(path, self.words, value)
+
+
+def path_shape(target: type) -> _Built:
+    """Return the shape of a class of `pathlib`."""
+    return _Built(target, "a path")
+
+
+class Choice:
+    """One of several JSON values, each standing for a Python value: an Enum or a Literal."""
+
+    __slots__ = ("_by_key", "_missing", "kinds", "members", "native", "words")
+
+    def __init__(self, members: Sequence[tuple[JSON, Any]], native: Any, missing: type[enum.Enum] | None = None) -> None:
+        self.members = tuple(members)
+        self._by_key = {_key(wire): value for wire, value in members}
+        self._missing = missing
+        self.kinds = frozenset(_type_of(wire) for wire, _ in members)
+        self.words = ("one of " if len(self.members) > 1 else "") + join_words([_spell(wire) for wire, _ in members])
+        self.native = marker(self) if native is None else native
+
+    def schema(self, out: Rendering) -> JSONObject:
+        """Return an enum with its type; several types make an `anyOf` of enums."""
+        by_type: dict[str, list[JSON]] = {}
+        for wire, _ in self.members:
+            by_type.setdefault(_type_of(wire), []).append(wire)
+        if out.portable and not out.output:
+            by_type.pop("null", None)
+        parts = [_enumeration(kind, values, out) for kind, values in by_type.items()]
+        return parts[0] if len(parts) == 1 else {"anyOf": parts}
+
+    def convert(self, value: JSON, path: str, walk: Walk) -> Any:
+        """Return the Python value that the JSON value stands for."""
+        try:
+            found = self._by_key.get(_key(value, lax=not walk.exact), INVALID)
+        except TypeError:
+            return walk.refuse_value(path, self.words, value)
+        if found is not INVALID:
+            return found
+        if self._missing is not None and (found := self._missed(value)) is not INVALID:
+            return found
+        if isinstance(value, str):
+            meant = nearest(value, [wire for wire, _ in self.members if isinstance(wire, str)])
+            if meant is not None and len(self.members) > 8:
+                return walk.refuse(path, f"must be {self.words}, got {quote(value)} (did you mean {quote(meant)}?)")
+        return walk.refuse_value(path, self.words, value)
+
+    def _missed(self, value: JSON) -> Any:
+        """Give the Enum's own `_missing_` a chance, for values of the right JSON type."""
+        if self._missing is None or _type_of(value) not in self.kinds:
+            return INVALID
+        try:
+            return self._missing(value)
+        except Exception:
+            return INVALID
+
+
+def choices_of(source: type[enum.Enum]) -> list[tuple[JSON, Any]]:
+    """Return the members of an Enum under their values, or under their names if some value is no JSON text or number."""
+    members = list(source.__members__.values())
+    if all(type(each.value) in (str, int) or isinstance(each, str | int) for each in members):
+        return list({_key(_bare(each.value)): (_bare(each.value), each) for each in members}.values())
+    return [(each.name, each) for each in source]
+
+
+def _bare(value: Any) -> JSON:
+    return str.__str__(value) if isinstance(value, str) else int(value)
+
+
+def _key(value: JSON, *, lax: bool = True) -> tuple[str, JSON]:
+    if lax and isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return _type_of(value), value
+
+
+def _type_of(value: JSON) -> str:
+    for kind, name in _TYPES:
+        if isinstance(value, kind):
+            return name
+    return "null" if value is None else "object"
+
+
+_TYPES: Sequence[tuple[type, str]] = (
+    (bool, "boolean"),
+    (str, "string"),
+    (int, "integer"),
+    (float, "number"),
+    (list, "array"),
+)
+
+
+def _enumeration(kind: str, values: list[JSON], out: Rendering) -> JSONObject:
+    if kind == "null":
+        return {"type": "null"}
+    if len(values) == 1 and not out.portable:
+        return {"type": kind, "const": values[0]}
+    return {"type": kind, "enum": values}
+
+
+def _spell(wire: JSON) -> str:
+    return quote(wire) if isinstance(wire, str) else msgspec.json.encode(wire).decode()

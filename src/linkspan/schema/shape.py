@@ -1,0 +1,143 @@
+"""What every shape is: a type that knows its JSON Schema and how to read a JSON value, collecting all problems.
+
+The fast path does not come here: it is msgspec alone, over each shape's `native` type. A walk through shapes happens only
+when msgspec refuses, or inside it through a marker, for types that msgspec does not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from linkspan.schema.problems import Problem, describe_value
+from linkspan.types.base import JSON, JSONObject
+
+__all__ = ["INVALID", "Rendering", "Shape", "Walk", "from_marker", "is_marker", "marker", "usable"]
+
+INVALID: Final[Any] = object()
+"""What `convert` returns after it has written down a problem."""
+
+_MOST_PROBLEMS = 100
+
+
+@dataclass(slots=True)
+class Rendering:
+    """How schemas are being written: for providers that take little (`portable`), and for results (`output`)."""
+
+    portable: bool = True
+    output: bool = False
+    definitions: JSONObject = field(default_factory=dict[str, JSON])
+    names: dict[int, str] = field(default_factory=dict[int, str])
+
+
+class Walk:
+    """One reading of one value: the problems found, the repairs made, and how strict it is.
+
+    `repair` decodes a JSON text where an array or object is wanted; `exact` keeps 1.0 from being an int (for unions).
+    """
+
+    __slots__ = ("exact", "problems", "repair", "repairs")
+
+    def __init__(self, *, repair: bool = False, exact: bool = False) -> None:
+        self.repair = repair
+        self.exact = exact
+        self.problems: list[Problem] = []
+        self.repairs: list[str] = []
+
+    def refuse(self, path: str, message: str) -> Any:
+        """Write down a problem; returns INVALID."""
+        if len(self.problems) < _MOST_PROBLEMS:
+            self.problems.append(Problem(path, message))
+        return INVALID
+
+    def refuse_value(self, path: str, words: str, value: JSON) -> Any:
+        """Write down that something else is wanted; returns INVALID."""
+        return self.refuse(path, f"must be {words}, got {describe_value(value)}")
+
+    def repaired(self, value: JSON, kind: type, path: str) -> JSON:
+        """Decode a text that holds an array or object in JSON, where that kind is wanted; otherwise leave it."""
+        if not self.repair or not isinstance(value, str) or not value.lstrip()[:1] == ("[" if kind is list else "{"):
+            return value
+        try:
+            found: JSON = msgspec.json.decode(value)
+        except (msgspec.DecodeError, ValueError, RecursionError):
+            return value
+        self.repairs.append(f"{path or 'the arguments'}: decoded a string into an {'array' if kind is list else 'object'}")
+        return found
+
+    def absorb(self, other: Walk) -> None:
+        """Take over what another walk found."""
+        self.problems.extend(other.problems)
+        self.repairs.extend(other.repairs)
+
+
+class Shape(Protocol):
+    """A type as this layer sees it."""
+
+    @property
+    def native(self) -> Any:
+        """The type that msgspec decodes, a marker where it has none."""
+        ...
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """The JSON types a value may have: string, integer, number, boolean, null, array, object."""
+        ...
+
+    @property
+    def words(self) -> str:
+        """What to call a value of it: `an integer`."""
+        ...
+
+    def schema(self, out: Rendering) -> JSONObject:
+        """Return the JSON Schema, a new object each time."""
+        ...
+
+    def convert(self, value: JSON, path: str, walk: Walk) -> Any:
+        """Return the Python value, or INVALID after writing down at least one problem."""
+        ...
+
+
+class _Marker(type):
+    """A class of which everything is an instance: msgspec hands its values to `from_marker` and takes what comes."""
+
+    shape: Shape
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return True
+
+
+def marker(shape: Shape) -> Any:
+    """Return a type for msgspec that stands for a shape."""
+    return _Marker("Marker", (), {"shape": shape})
+
+
+def is_marker(native: object) -> bool:
+    """Tell whether a native type is a marker."""
+    return isinstance(native, _Marker)
+
+
+def from_marker(kind: type, value: JSON) -> Any:
+    """Read a value through the shape behind a marker: msgspec's `dec_hook`. Raises: ValueError if it does not fit."""
+    if not isinstance(kind, _Marker):
+        raise NotImplementedError
+    walk = Walk()
+    found = kind.shape.convert(value, "", walk)
+    if walk.problems:
+        raise ValueError("does not fit")
+    return found
+
+
+def usable(native: Callable[[], Any], shape: Shape) -> Any:
+    """Return a native type if msgspec takes it, else a marker for the shape."""
+    try:
+        found = native()
+        msgspec.json.Decoder(found, dec_hook=from_marker)
+    except (TypeError, ValueError, RuntimeError):
+        return marker(shape)
+    return found
+
+
