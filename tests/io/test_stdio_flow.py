@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import subprocess
@@ -10,7 +11,7 @@ import threading
 
 import pytest
 from fake_server import Server
-from stdio_process import ping, said, tool_call
+from stdio_process import HERE, ping, said, tool_call
 
 from linkspan.io import descriptors, stdio
 
@@ -235,3 +236,37 @@ def test_an_input_that_cannot_be_polled_is_pumped(monkeypatch):
     assert not served.is_alive()
     for fd in (reader, source, output_reader, output_writer):
         os.close(fd)
+
+
+def test_serving_inside_a_running_event_loop_is_refused():
+    async def main() -> None:
+        stdio.serve_stdio(Server().connect)
+
+    with pytest.raises(RuntimeError, match="blocks this event loop"):
+        asyncio.run(main())
+
+
+WITHOUT_POLL = f"""
+import runpy, select, sys
+del select.poll  # as on Windows: pipes are pumped to sockets, wakes come through sockets, output leaves from a thread
+runpy.run_path({str(HERE / "tool_server.py")!r}, run_name="__main__")
+"""
+
+
+def test_a_system_that_cannot_poll_pipes_serves_all_the_same(spawn):
+    process = spawn("-c", WITHOUT_POLL)
+    for request_id, tool in enumerate(("add", "inline_add", "async_add")):
+        assert process.result(request_id, tool, a=1, b=2) == "3"
+    assert len(process.result(9, "text", size=1_000_000)) == 1_000_000
+    process.call(10, "wait", seconds=60)
+    process.wait_for_error("waiting")
+    process.close_input()
+    assert process.exit_code() == 0
+    assert b"cleaned up" in process.errors
+
+
+def test_a_system_that_cannot_poll_pipes_heeds_signals(spawn):
+    process = spawn("-c", WITHOUT_POLL)
+    assert process.result(1, "add", a=1, b=2) == "3"
+    process.popen.terminate()
+    assert process.exit_code() == 0

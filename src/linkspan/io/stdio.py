@@ -7,6 +7,7 @@ Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/transports 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -44,7 +45,9 @@ def serve_stdio(
     input and output are claimed for the protocol. Signals are handled only when this runs on the main thread; the
     handlers of before are back in place on return. `grace` is in seconds, `max_unsent` in bytes; at most `max_workers`
     plain functions run at once, with 0 they run in the serving thread.
+    Raises: RuntimeError in a thread where an event loop runs, which this would block; OSError without standard streams.
     """
+    _refuse_running_loop()
     if input_fd is None or output_fd is None:
         streams = claim_stdout()
         input_fd = streams.input_fd if input_fd is None else input_fd
@@ -63,6 +66,14 @@ def serve_stdio(
 
             serve_on_loop(server)
     return server.lifeline.exit_code
+
+
+def _refuse_running_loop() -> None:
+    asyncio = sys.modules.get("asyncio")
+    if asyncio is not None and asyncio._get_running_loop() is not None:
+        raise RuntimeError(
+            "serving stdio blocks this event loop: serve in a thread (asyncio.to_thread) or without a loop"
+        )
 
 
 class StdioTransport:

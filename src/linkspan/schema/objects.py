@@ -172,7 +172,7 @@ def _property(each: Field, out: Rendering) -> JSONObject:
 
 def default_schema(default: Any, out: Rendering) -> JSONObject:
     """Return `{"default": ...}` for a default that JSON can carry, else nothing. Portable schemas leave out null."""
-    from linkspan.schema.results import to_json
+    from linkspan.schema.encode import to_json
 
     if default is None and out.portable:
         return {}

@@ -1,0 +1,313 @@
+"""A function's parameters, looked at once: the input schema, and a decoder from bytes to keyword arguments.
+
+The fast path is one msgspec decoder over all parameters. What it refuses is walked through our own shapes, which find every
+problem, take 1.0 for an int, and repair what is safe to repair.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import re
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import Raw
+
+from linkspan.errors import RegistrationError
+from linkspan.schema.build import build, rendered
+from linkspan.schema.docstrings import parse_docstring
+from linkspan.schema.forms import Form, compile_form
+from linkspan.schema.headers import header_paths
+from linkspan.schema.hints import Ask, bound_names, name_of, peel, resolve, underlying
+from linkspan.schema.objects import Field, ObjectShape
+from linkspan.schema.problems import ArgumentsInvalid, Problem
+from linkspan.schema.shape import Rendering, Walk, from_marker
+from linkspan.types.base import JSON, UNSET, JSONObject
+
+__all__ = ["ArgumentsInvalid", "AskParameter", "Decoded", "Parameters", "Problem", "compile_parameters"]
+
+CONTEXT_NAMES = ("ctx", "server_context")
+_EMPTY: Any = inspect.Parameter.empty
+_KEYWORD = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+_IMMUTABLE = (str, int, float, bool, bytes, type(None))
+_MUTABLE = (list, dict, set, bytearray, msgspec.Struct)
+
+
+class Decoded(NamedTuple):
+    """Keyword arguments for the function, and what was repaired to get them."""
+
+    arguments: dict[str, Any]
+    repairs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AskParameter:
+    """A parameter that the user fills in: the question, its form, and the default (UNSET if there is none)."""
+
+    name: str
+    message: str
+    form: Form
+    default: Any = UNSET
+
+
+_decoded: Callable[[Any, tuple[dict[str, Any], tuple[str, ...]]], Decoded] = tuple.__new__  # type: ignore[assignment]
+_asdict = msgspec.structs.asdict
+
+
+class Parameters:
+    """What a function takes.
+
+    `json_schema` is the input schema, without the context and without what is asked of the user; `headers` are the paths
+    that go into HTTP headers; `description` is the docstring's, without its sections.
+    """
+
+    __slots__ = ("_decode", "_shape", "asks", "context_parameter", "description", "headers", "json_schema")
+
+    def __init__(
+        self,
+        shape: ObjectShape,
+        *,
+        portable: bool = True,
+        asks: Sequence[AskParameter] = (),
+        context_parameter: str | None = None,
+        description: str | None = None,
+    ) -> None:
+        self._shape = shape
+        self.asks = tuple(asks)
+        self.context_parameter = context_parameter
+        self.description = description
+        self.json_schema = _input_schema(shape, portable)
+        self.headers: Mapping[tuple[str, ...], str] = header_paths(self.json_schema)
+        self._decode = _fast_decoder(shape)
+
+    def decode(self, raw: bytes | Raw | None, *, repair: bool = True) -> Decoded:
+        """Turn the arguments of a call, a JSON object in bytes, into keyword arguments (None means none).
+
+        A text that holds JSON is decoded where an array or object is wanted, if `repair`. Raises: ArgumentsInvalid.
+        """
+        try:
+            return _decoded(Decoded, (_asdict(self._decode(raw or b"{}")), ()))
+        except Exception:
+            return self.decode_values(_values(raw), repair=repair)
+
+    def decode_values(self, values: Mapping[str, JSON], *, repair: bool = True) -> Decoded:
+        """Turn arguments that are decoded JSON already into keyword arguments. Raises: ArgumentsInvalid."""
+        walk = Walk(repair=repair)
+        try:
+            found = self._shape.convert(values, "", walk)
+        except RecursionError:
+            raise ArgumentsInvalid([Problem("", "the arguments are nested too deeply")]) from None
+        if walk.problems:
+            raise ArgumentsInvalid(walk.problems)
+        return Decoded(found, tuple(walk.repairs))
+
+
+def _values(raw: bytes | Raw | None) -> JSON:
+    try:
+        return msgspec.json.decode(raw or b"{}")
+    except RecursionError:
+        raise ArgumentsInvalid([Problem("", "the arguments are nested too deeply")]) from None
+    except Exception:
+        raise ArgumentsInvalid([Problem("", "the arguments are not valid JSON")]) from None
+
+
+def _input_schema(shape: ObjectShape, portable: bool) -> JSONObject:
+    found = rendered(shape, Rendering(portable=portable))
+    found.pop("description", None)
+    return found
+
+
+def _fast_decoder(shape: ObjectShape) -> Callable[[bytes | Raw], Any]:
+    fields = [_struct_field(each) for each in shape.fields]
+    struct = msgspec.defstruct("Arguments", fields, forbid_unknown_fields=True, kw_only=True, gc=False)
+    return msgspec.json.Decoder(struct, dec_hook=from_marker).decode
+
+
+def _struct_field(each: Field) -> tuple[str, Any, Any]:
+    if each.default is not UNSET:
+        return each.name, each.shape.native, _struct_default(each.default)
+    if not each.required:
+        return each.name, each.shape.native, msgspec.field(default=None)
+    return each.name, each.shape.native, msgspec.field()
+
+
+def _struct_default(default: Any) -> Any:
+    if isinstance(default, _IMMUTABLE):
+        return msgspec.field(default=default)
+    return msgspec.field(default_factory=partial(_fresh, default))
+
+
+def _fresh(default: Any) -> Any:
+    """Return a default for one call: a mutable one is copied, so that calls do not share it."""
+    if isinstance(default, _MUTABLE) or hasattr(type(default), "__dataclass_fields__"):
+        return copy.deepcopy(default)
+    return default
+
+
+def compile_parameters(
+    function: Callable[..., object],
+    *,
+    context_types: tuple[type, ...] = (),
+    context_names: tuple[str, ...] = CONTEXT_NAMES,
+    portable: bool = True,
+    name: str | None = None,
+) -> Parameters:
+    """Look at a function's parameters once.
+
+    The parameter hinted with one of `context_types`, or without a hint and named in `context_names`, is left out of the
+    schema. `portable` writes the subset of JSON Schema that every model provider takes. Raises: RegistrationError.
+    """
+    return _Compiler(function, context_types, context_names, portable, name or name_of(function)).parameters()
+
+
+@dataclass(frozen=True, slots=True)
+class _Compiler:
+    function: Callable[..., object]
+    context_types: tuple[type, ...]
+    context_names: tuple[str, ...]
+    portable: bool
+    name: str
+
+    def parameters(self) -> Parameters:
+        doc = parse_docstring(_docstring(self.function))
+        fields: list[Field] = []
+        asks: list[AskParameter] = []
+        context: str | None = None
+        for parameter in self._signature():
+            self._check_kind(parameter)
+            hint = self._hint(parameter)
+            if self._is_context(parameter, hint):
+                if context is not None:
+                    raise RegistrationError(f"{self.name}: both {context} and {parameter.name} are the context; keep one")
+                context = parameter.name
+            elif (ask := _ask_of(hint)) is not None:
+                asks.append(self._ask(parameter, hint, ask))
+            else:
+                fields.append(self._field(parameter, hint, doc.parameters.get(parameter.name)))
+        shape = ObjectShape(self.name, fields, self._make(fields), root=True)
+        return Parameters(
+            shape, portable=self.portable, asks=asks, context_parameter=context, description=doc.description
+        )
+
+    def _signature(self) -> list[inspect.Parameter]:
+        try:
+            signature = inspect.signature(self.function)
+        except (TypeError, ValueError):
+            raise RegistrationError(f"{self.name} has no signature; wrap it in a function that has one") from None
+        fixed = bound_names(self.function)
+        return [each for each in signature.parameters.values() if each.name not in fixed]
+
+    def _check_kind(self, parameter: inspect.Parameter) -> None:
+        shown = {
+            parameter.VAR_POSITIONAL: f"*{parameter.name} cannot be said in a schema; use a parameter such as "
+            f"{parameter.name}: list[str]",
+            parameter.VAR_KEYWORD: f"**{parameter.name} cannot be said in a schema; use a parameter such as "
+            f"{parameter.name}: dict[str, str]",
+            parameter.POSITIONAL_ONLY: f"the parameter {parameter.name} is positional-only, but arguments have names; "
+            "remove the `/`",
+        }
+        if parameter.kind not in _KEYWORD:
+            raise RegistrationError(f"{self.name}: {shown[parameter.kind]}")
+
+    def _hint(self, parameter: inspect.Parameter) -> Any:
+        if parameter.annotation is _EMPTY:
+            return Any
+        try:
+            return resolve(parameter.annotation, self.function)
+        except NameError as problem:
+            if self._names_context(parameter.annotation):
+                return self.context_types[0]
+            raise RegistrationError(
+                f"{self.name}: the name {problem.name!r} in the hint of parameter {parameter.name} cannot be resolved; "
+                "define or import it at module level (not only under TYPE_CHECKING)"
+            ) from None
+        except (TypeError, SyntaxError, AttributeError) as problem:
+            raise RegistrationError(
+                f"{self.name}: the hint of parameter {parameter.name} cannot be evaluated ({problem})"
+            ) from None
+
+    def _names_context(self, annotation: object) -> bool:
+        """Tell whether a hint that cannot be resolved names a context type, imported for type checkers only."""
+        words = set(re.findall(r"\w+", annotation)) if isinstance(annotation, str) else set[str]()
+        return bool(words) and words - {"None", "Optional", "Union", "typing", "linkspan"} <= {
+            each.__name__ for each in self.context_types
+        }
+
+    def _is_context(self, parameter: inspect.Parameter, hint: Any) -> bool:
+        if parameter.annotation is _EMPTY:
+            return parameter.name in self.context_names
+        bare = peel(hint)[0]
+        arms = typing.get_args(bare) if type(None) in typing.get_args(bare) else (bare,)
+        return any(self._is_context_type(peel(each)[0]) for each in arms)
+
+    def _is_context_type(self, hint: Any) -> bool:
+        target = typing.get_origin(hint) or hint
+        return isinstance(target, type) and target is not object and issubclass(target, self.context_types)
+
+    def _ask(self, parameter: inspect.Parameter, hint: Any, ask: Ask) -> AskParameter:
+        default = UNSET if parameter.default is _EMPTY else parameter.default
+        bare = _without_ask(hint)
+        form = compile_form(bare, default=default, name=f"{self.name}: parameter {parameter.name}")
+        return AskParameter(parameter.name, ask.message, form, default)
+
+    def _field(self, parameter: inspect.Parameter, hint: Any, description: str | None) -> Field:
+        default, notes = _default_of(parameter)
+        if default is None and hint is not Any:
+            hint = typing.Optional[hint]  # noqa: UP045
+        if notes:
+            hint = typing.Annotated[hint, *notes]
+        shape = build(hint, f"{self.name}: parameter {parameter.name}")
+        return Field(parameter.name, parameter.name, shape, required=default is UNSET, default=default, description=description)
+
+    def _make(self, fields: Sequence[Field]) -> Callable[[dict[str, Any]], Any]:
+        defaults = [(each.name, each.default) for each in fields if each.default is not UNSET]
+
+        def make(taken: dict[str, Any]) -> dict[str, Any]:
+            for name, default in defaults:
+                if name not in taken:
+                    taken[name] = _fresh(default)
+            return taken
+
+        return make
+
+
+def _docstring(function: Callable[..., object]) -> str | None:
+    doc = getattr(function, "__doc__", None)
+    if isinstance(function, partial):
+        doc = getattr(underlying(function), "__doc__", None)
+    elif not inspect.isroutine(function) and not inspect.isclass(function):
+        doc = getattr(underlying(function), "__doc__", None) or doc
+    return doc
+
+
+def _ask_of(hint: Any) -> Ask | None:
+    return next((each for each in peel(hint)[1] if isinstance(each, Ask)), None)
+
+
+def _without_ask(hint: Any) -> Any:
+    bare, notes = peel(hint)
+    rest = tuple(each for each in notes if not isinstance(each, Ask))
+    return typing.Annotated[bare, *rest] if rest else bare
+
+
+def _default_of(parameter: inspect.Parameter) -> tuple[Any, tuple[Any, ...]]:
+    """Return the default, and what pydantic's `Field(...)` or a dataclass `field()` in its place has to say."""
+    default = parameter.default
+    if default is _EMPTY:
+        return UNSET, ()
+    factory = getattr(default, "default_factory", None)
+    if type(default).__name__ not in ("FieldInfo", "Field"):
+        return default, ()
+    inner = getattr(default, "default", UNSET)
+    if callable(factory):
+        inner = factory()
+    elif inner is ... or type(inner).__name__ in ("PydanticUndefinedType", "_MISSING_TYPE"):
+        inner = UNSET
+    return inner, (default,)
+
+

@@ -1,0 +1,205 @@
+"""Any value that a handler may return, as JSON. msgspec does the work; what it does not know is made plain first."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from typing import Any
+
+import msgspec
+
+from linkspan.types.base import JSON
+
+__all__ = ["encode_json", "to_json"]
+
+
+def encode_json(value: Any) -> bytes:
+    """Return a value as JSON.
+
+    Takes dataclasses, attrs, msgspec Structs, pydantic models, named tuples, Enums, dates, UUIDs, Decimals, paths, sets,
+    bytes (base64), numpy scalars and arrays, and dictionaries with keys that are not texts. Raises: TypeError for a type
+    that JSON cannot carry, ValueError for NaN and infinity, lone surrogates, or a value that contains itself.
+    """
+    try:
+        found = _encoder.encode(value)
+    except TypeError:
+        return _encoder.encode(to_json(value))
+    except UnicodeEncodeError:
+        raise ValueError("a text in the value has lone surrogates, which UTF-8 cannot carry") from None
+    except (RecursionError, OverflowError):
+        raise ValueError("the value is nested too deeply for JSON, or contains itself") from None
+    if b"null" in found:
+        _refuse_nan(value)
+    return found
+
+
+def to_json(value: Any) -> JSON:
+    """Return a value as plain dictionaries, lists, texts and numbers. Raises: TypeError, ValueError."""
+    try:
+        return _plain(value)
+    except RecursionError:
+        raise ValueError("the value is nested too deeply for JSON, or contains itself") from None
+
+
+def _plain(value: Any) -> JSON:
+    match value:
+        case None | bool():
+            return value
+        case Enum():
+            return _enum(value)
+        case str():
+            return str.__str__(value)
+        case int():
+            return int(value)
+        case float():
+            return _finite(value)
+        case Mapping():
+            members: Mapping[Any, Any] = value
+            return {_key(key): _plain(each) for key, each in members.items()}
+        case list() | tuple() | set() | frozenset():
+            items: Iterable[Any] = value
+            return [_plain(each) for each in items]
+        case _:
+            return _plain(_one_level(value))
+
+
+def _one_level(value: Any) -> Any:
+    """Return the next plainer form of a value: an object's fields, or what stands for it in JSON."""
+    fields = _fields(value)
+    if fields is not None:
+        return fields
+    try:
+        return msgspec.to_builtins(value)
+    except (TypeError, msgspec.ValidationError):
+        return _unknown(value)
+
+
+def _fields(value: Any) -> dict[str, Any] | None:
+    if isinstance(value, type):
+        return None
+    if isinstance(value, msgspec.Struct):
+        return _struct_fields(value)
+    if hasattr(value, "__dataclass_fields__") and not _is_model(value):
+        return {name: getattr(value, name) for name in _stored(value, value.__dataclass_fields__)}
+    if hasattr(type(value), "__attrs_attrs__"):
+        return {each.name: getattr(value, each.name) for each in type(value).__attrs_attrs__ if each.name[0] != "_"}
+    return None
+
+
+def _stored(value: Any, fields: Mapping[str, Any]) -> list[str]:
+    return [name for name, each in fields.items() if str(each._field_type) == "_FIELD"]
+
+
+def _struct_fields(value: Any) -> Any:
+    config: Any = value.__struct_config__
+    items = {
+        each.encode_name: getattr(value, each.name)
+        for each in msgspec.structs.fields(value)
+        if getattr(value, each.name) is not msgspec.UNSET and not (config.omit_defaults and _is_default(value, each))
+    }
+    tagged = items if config.tag_field is None else {config.tag_field: config.tag, **items}
+    return list(tagged.values()) if config.array_like else tagged
+
+
+def _is_default(value: Any, field: msgspec.structs.FieldInfo) -> bool:
+    found = getattr(value, field.name)
+    if field.default_factory is not msgspec.NODEFAULT:
+        return type(found) is field.default_factory and not found
+    return found is field.default or (type(found) is type(field.default) and found == field.default)
+
+
+def _enum(value: Enum) -> JSON:
+    inner: Any = value.value
+    if isinstance(inner, str | int | float) and not isinstance(inner, bool):
+        return _plain(inner)
+    return value.name
+
+
+def _finite(value: float) -> float:
+    if not math.isfinite(value):
+        raise ValueError(f"JSON has no {float(value)!r}; return None or a text instead")
+    return float(value)
+
+
+def _key(key: Any) -> str:
+    match key:
+        case Enum():
+            return _key(_enum(key))
+        case str():
+            return str.__str__(key)
+        case None:
+            return "null"
+        case bool():
+            return "true" if key else "false"
+        case int() | float():
+            return repr(key)
+        case tuple():
+            parts: tuple[Any, ...] = key
+            return ",".join(map(_key, parts))
+    try:
+        found = msgspec.to_builtins(key, enc_hook=_unknown)
+    except TypeError:
+        found = None
+    if not isinstance(found, str):
+        raise TypeError(f"a {type(key).__name__} cannot be a key in JSON; use texts as keys")
+    return found
+
+
+def _unknown(value: Any) -> Any:
+    """Return something plainer for a value that msgspec does not know: its `enc_hook`. Raises: TypeError."""
+    if isinstance(value, Enum):
+        return _enum(value)
+    if _is_model(value):
+        return _dumped(value)
+    if isinstance(value, Mapping):
+        members: Mapping[Any, Any] = value
+        return dict(members)
+    if hasattr(value, "__fspath__") or type(value).__module__ in _AS_TEXT:
+        return str(value)
+    for method in ("tolist", "item", "to_dict", "isoformat"):
+        found = getattr(value, method, None)
+        if callable(found) and not isinstance(value, type):
+            return found()
+    if isinstance(value, Iterable) and hasattr(value, "__len__"):
+        items: Iterable[Any] = value
+        return list(items)
+    raise TypeError(
+        f"a {type(value).__name__} cannot be written as JSON; return a dict, a list, a dataclass or a text made from it"
+    )
+
+
+_AS_TEXT = frozenset({"ipaddress", "fractions", "pydantic.networks", "pydantic_core", "pydantic_core._pydantic_core", "yarl"})
+
+
+def _is_model(value: Any) -> bool:
+    return "pydantic" in sys.modules and hasattr(type(value), "__pydantic_serializer__")
+
+
+def _dumped(value: Any) -> Any:
+    """Return a pydantic model or dataclass as its own serializer writes it."""
+    serializer: Any = type(value).__pydantic_serializer__
+    return serializer.to_python(value, mode="json", by_alias=True)
+
+
+def _refuse_nan(value: Any) -> None:
+    """Look for NaN and infinity, which msgspec writes as null. Raises: ValueError."""
+    pending: list[Any] = [value]
+    while pending:
+        found = pending.pop()
+        if isinstance(found, float):
+            _finite(found)
+        elif isinstance(found, str | int | bytes | None):
+            continue
+        elif isinstance(found, Mapping):
+            members: Mapping[Any, Any] = found
+            pending.extend(members.values())
+        elif isinstance(found, list | tuple | set | frozenset):
+            items: Iterable[Any] = found
+            pending.extend(items)
+        else:
+            pending.extend((_fields(found) or {}).values() if not isinstance(found, Enum) else ())
+
+
+_encoder = msgspec.json.Encoder(enc_hook=_unknown)

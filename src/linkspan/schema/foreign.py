@@ -1,0 +1,140 @@
+"""Types that pydantic knows how to read: its models, its dataclasses, and annotations with its validators.
+
+Looked for only if pydantic is imported already: it is the author who brings it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from linkspan.errors import RegistrationError
+from linkspan.schema.portable import tidied
+from linkspan.schema.problems import at, describe_value
+from linkspan.schema.repair import repair_value, types_of, unknown_keys
+from linkspan.schema.shape import INVALID, Rendering, Walk, marker
+from linkspan.types.base import JSON, JSONObject
+
+__all__ = ["ForeignShape", "is_foreign", "told"]
+
+_HOOK = "__get_pydantic_core_schema__"
+
+
+def is_foreign(hint: Any, notes: Sequence[Any]) -> bool:
+    """Tell whether a hint has to be read by pydantic."""
+    if "pydantic" not in sys.modules:
+        return False
+    if isinstance(hint, type) and (hasattr(hint, _HOOK) or "__pydantic_core_schema__" in vars(hint)):
+        return True
+    return any(hasattr(type(each), _HOOK) or (isinstance(each, type) and hasattr(each, _HOOK)) for each in notes)
+
+
+class ForeignShape:
+    """A type that pydantic reads, strictly, and whose schema it writes."""
+
+    __slots__ = ("_adapter", "_where", "kinds", "native", "words", "_closed")
+
+    def __init__(self, hint: Any, where: str) -> None:
+        pydantic: Any = sys.modules["pydantic"]
+        self._where = where
+        try:
+            self._adapter: Any = pydantic.TypeAdapter(hint)
+        except Exception as problem:
+            raise RegistrationError(f"{where}: pydantic cannot read {hint}: {_first_line(problem)}") from None
+        out = Rendering(portable=True)
+        self._closed = self.schema(out)
+        if out.definitions:
+            self._closed["$defs"] = out.definitions
+        self.kinds = types_of(self._closed, self._closed)
+        self.words = f"an {next(iter(self.kinds))}" if self.kinds <= {"object", "array"} else "another value"
+        self.native: Any = marker(self)
+
+    def schema(self, out: Rendering) -> JSONObject:
+        """Return pydantic's schema in our dialect. Raises: RegistrationError if pydantic has none."""
+        try:
+            found: JSONObject = self._adapter.json_schema(mode="serialization" if out.output else "validation")
+        except Exception as problem:
+            raise RegistrationError(f"{self._where}: pydantic cannot describe it: {_first_line(problem)}") from None
+        return tidied(found, out)
+
+    def convert(self, value: JSON, path: str, walk: Walk) -> Any:
+        """Return what pydantic makes of the value."""
+        before = len(walk.problems)
+        walk.problems.extend(unknown_keys(value, self._closed, self._closed, path or "."))
+        found = INVALID
+        if len(walk.problems) == before:
+            found = self._read(value, path, walk)
+        if found is not INVALID or not walk.repair:
+            return found
+        repairs: list[str] = []
+        mended = repair_value(value, self._closed, self._closed, path, repairs)
+        second = Walk()
+        found = self._reread(mended, path, second)
+        if not second.problems:
+            del walk.problems[before:]
+            walk.repairs.extend(repairs)
+        return found
+
+    def _reread(self, value: JSON, path: str, walk: Walk) -> Any:
+        walk.problems.extend(unknown_keys(value, self._closed, self._closed, path or "."))
+        return INVALID if walk.problems else self._read(value, path, walk)
+
+    def _read(self, value: JSON, path: str, walk: Walk) -> Any:
+        try:
+            return self._adapter.validate_json(msgspec.json.encode(value), strict=True)
+        except ValueError as problem:
+            return told(problem, path, walk)
+        except Exception:
+            return walk.refuse(path, "is not accepted")
+
+
+def told(problem: Any, path: str, walk: Walk) -> Any:
+    """Write down each of pydantic's errors in plain words; returns INVALID."""
+    errors = getattr(problem, "errors", None)
+    listed: list[dict[str, Any]] = errors() if callable(errors) else []
+    for each in listed:
+        where = path
+        for step in each["loc"]:
+            where = at(where, step)
+        walk.refuse(where, _words(each))
+    return INVALID if listed else walk.refuse(path, "is not accepted")
+
+
+def _words(error: dict[str, Any]) -> str:
+    kind: str = error["type"]
+    got = describe_value(error.get("input"))
+    if kind == "missing":
+        return "is missing"
+    if kind in _WANTED:
+        return f"must be {_WANTED[kind]}, got {got}"
+    if kind in ("value_error", "assertion_error"):
+        text = str(error["msg"]).partition(", ")[2] or str(error["msg"])
+        return f"is not accepted: {text[:200]}"
+    text = str(error["msg"])
+    return f"is not accepted: {text[:1].lower()}{text[1:200]} (got {got})"
+
+
+_WANTED = {
+    "int_type": "an integer",
+    "int_parsing": "an integer",
+    "int_from_float": "an integer",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "string_type": "a string",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "list_type": "an array",
+    "set_type": "an array",
+    "tuple_type": "an array",
+    "dict_type": "an object",
+    "model_type": "an object",
+    "model_attributes_type": "an object",
+    "none_required": "null",
+}
+
+
+def _first_line(problem: Exception) -> str:
+    return next(iter(str(problem).splitlines()), type(problem).__name__)
