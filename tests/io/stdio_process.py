@@ -32,6 +32,7 @@ class Process:
         self.popen = subprocess.Popen([sys.executable, *command], env=environment, bufsize=0, **popen)
         self.buffer = b""
         self.errors = b""
+        self.ended = False
         self.noted = threading.Condition()
         self.drainer = threading.Thread(target=self._drain, daemon=True)
         self.drainer.start()
@@ -41,14 +42,20 @@ class Process:
             with self.noted:
                 self.errors += data
                 self.noted.notify_all()
+        with self.noted:
+            self.ended = True
+            self.noted.notify_all()
 
     def wait_for_error(self, text: str) -> None:
         """Wait until `text` is on stderr."""
         with self.noted:
-            assert self.noted.wait_for(lambda: text.encode() in self.errors, DEADLINE), self.errors.decode()
+            self.noted.wait_for(lambda: self.ended or text.encode() in self.errors, DEADLINE)
+            assert text.encode() in self.errors, self.errors.decode()
 
     def write(self, data: bytes) -> None:
-        os.write(self.popen.stdin.fileno(), data)
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self.popen.stdin.fileno(), view) :]
 
     def send(self, request_id: object, method: str, **params: object) -> None:
         self.write(request(request_id, method, **params))

@@ -58,9 +58,8 @@ def test_what_a_tool_sets_in_its_context_stays_with_its_call(serve):
 
 def test_plain_and_inline_tools_do_not_wait_for_asyncio(spawn):
     code = (
-        "import os, sys\n"
-        "if os.environ.get('LINKSPAN_TEST_FAKE'): from fake_server import Server\n"
-        "else: from linkspan import Server\n"
+        "import sys\n"
+        "from linkspan import Server\n"
         "server = Server('lean')\n"
         "@server.tool\n"
         "def plain() -> str: return str('asyncio' in sys.modules)\n"
@@ -146,6 +145,27 @@ def test_descriptors_that_somebody_made_non_blocking_are_served_all_the_same(ser
         received += len(os.read(output_reader, 65536))
     os.close(input_writer)
     os.close(output_reader)
+
+
+HOSTILE_LINES = [
+    b"{",
+    b"\xff\xfe",
+    b'"\\ud800"',
+    b"[" * 100_000,
+    b'{"jsonrpc":"2.0","id":1,"method":"ping","x":' + b'{"a":' * 5000 + b"1" + b"}" * 5001,
+    b'{"jsonrpc":"2.0","id":' + b"9" * 5000 + b',"method":"ping"}',
+    b'{"jsonrpc":"2.0","id":1}',
+    b"null",
+    b"x" * (5 * 1024 * 1024),
+]
+
+
+@pytest.mark.parametrize("hostile", HOSTILE_LINES, ids=lambda line: repr(line[:20]))
+def test_a_line_that_is_no_message_is_answered_with_an_error_and_the_connection_goes_on(serve, hostile):
+    process = serve()
+    process.write(hostile + b"\n" + ping("after"))
+    assert process.read()["error"]["code"] in (-32700, -32600)
+    assert process.read()["id"] == "after"
 
 
 # In this process, on pipes.

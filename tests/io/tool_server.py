@@ -11,10 +11,7 @@ import subprocess
 import sys
 import time
 
-if os.environ.get("LINKSPAN_TEST_FAKE"):
-    from fake_server import Server
-else:
-    from linkspan import Server
+from linkspan import Server
 
 if os.environ.get("CLAIM_FIRST"):
     from linkspan.io.stdout import claim_stdout

@@ -327,10 +327,15 @@ class ServerConnection:
         elif not self._has_method(method, session.peer):
             self._answer(request, lambda: _method_not_found(method))
         elif method in OWN_METHODS:
-            self._answer(request, lambda: session.answer(method, params))
+            self._answer(request, lambda: self._answer_session(request, params))
         else:
             request.log_level = session.log_level
             self._begin(request, events)
+
+    def _answer_session(self, request: Request, params: HasMeta) -> Outcome:
+        outcome = self._session.answer(request.method, params)
+        request.peer = self._session.peer  # a handshake is answered in the revision that it has just agreed on
+        return outcome
 
     def _has_method(self, method: str, peer: Peer) -> bool:
         return method in peer.revision.requests or method in self._server.custom_methods()

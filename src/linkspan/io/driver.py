@@ -72,6 +72,11 @@ class Driver:
             events = self.connection.receive_eof()
         self.perform(events)
 
+    def next_timeout(self) -> float | None:
+        """Return when `handle_timeout` is due, by the connection's clock."""
+        with self.lock:
+            return self.connection.next_timeout()
+
     def handle_timeout(self, now: float) -> None:
         """Let the connection end what has waited too long."""
         with self.lock:

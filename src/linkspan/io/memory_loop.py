@@ -42,7 +42,7 @@ class AsyncMemoryTransport:
         """Return what the server has sent, whole lines; wait for it. Empty once the connection is closed and read."""
         while not self._output and not self._closed:
             self._arrived.clear()
-            deadline = self._connection.next_timeout()
+            deadline = self._driver.next_timeout()
             delay = None if deadline is None else max(0.0, deadline - time.monotonic())
             try:
                 await asyncio.wait_for(self._arrived.wait(), delay)

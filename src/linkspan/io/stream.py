@@ -112,10 +112,8 @@ class StreamServer:
 
     def calm(self) -> bool:
         """Tell, cheaply, whether all there is to do is to wait for input."""
-        self._paused, self._sleeps_until = (
-            False,
-            None,
-        )  # first, so that a worker that changes things from here on wakes us
+        self._paused = False
+        self._sleeps_until = None  # first, so that a worker that changes things from here on wakes us
         return (
             self._deadline is None
             and not self._eof
@@ -123,7 +121,7 @@ class StreamServer:
             and not self.writer.broken
             and not self.writer.full
             and self.connection.accepting
-            and self.connection.next_timeout() is None
+            and self.driver.next_timeout() is None
         )
 
     # Reading.
@@ -157,7 +155,7 @@ class StreamServer:
     def sleep(self) -> float | None:
         """Return for how many seconds nothing needs to be done, None for ever."""
         self._sleeps_until = None  # first, so that a worker that brings a deadline from here on wakes us
-        deadline = self.connection.next_timeout() if self._deadline is None else self._deadline
+        deadline = self.driver.next_timeout() if self._deadline is None else self._deadline
         self._sleeps_until = deadline
         return None if deadline is None else max(0.0, deadline - time.monotonic())
 
@@ -207,7 +205,7 @@ class StreamServer:
         if self._paused or self._deadline is not None:
             self.wakes.wake()
         else:
-            due = self.connection.next_timeout()
+            due = self.driver.next_timeout()
             if due is not None and (self._sleeps_until is None or due < self._sleeps_until):
                 self.wakes.wake()
 

@@ -1,3 +1,8 @@
-"""From hints to decoders and JSON Schemas, once, at registration; and problems in plain words. Pure functions."""
+"""From type hints to JSON Schema and a decoder, once, at registration. Pure functions: no I/O, no clock, no threads.
+
+Tools: https://modelcontextprotocol.io/specification/2026-07-28/server/tools (checklist 1.11, 3.4).
+"""
+
+from __future__ import annotations
 
 __all__: list[str] = []

@@ -10,6 +10,7 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from linkspan.errors import RegistrationError
@@ -25,18 +26,28 @@ from linkspan.types.base import JSONObject
 
 __all__ = ["build", "rendered"]
 
-_ARRAYS: Mapping[Any, tuple[Callable[[Iterable[Any]], Any], Any]] = {
-    list: (list, lambda item: list[item]),
-    abc.Sequence: (list, lambda item: list[item]),
-    abc.MutableSequence: (list, lambda item: list[item]),
-    abc.Collection: (list, lambda item: list[item]),
-    abc.Iterable: (list, lambda item: list[item]),
-    abc.Container: (list, lambda item: list[item]),
-    abc.Reversible: (list, lambda item: list[item]),
-    set: (set, lambda item: set[item]),
-    abc.Set: (set, lambda item: set[item]),
-    abc.MutableSet: (set, lambda item: set[item]),
-    frozenset: (frozenset, lambda item: frozenset[item]),
+
+def _of(generic: Any, item: Any) -> Any:
+    """Return a generic type of an item's native type."""
+    return generic[item]
+
+
+def _of_any_length(item: Any) -> Any:
+    return _of(tuple, (item, ...))
+
+
+_ARRAYS: Mapping[Any, tuple[Callable[[Iterable[Any]], Any], Callable[[Any], Any] | None]] = {
+    list: (list, partial(_of, list)),
+    abc.Sequence: (list, partial(_of, list)),
+    abc.MutableSequence: (list, partial(_of, list)),
+    abc.Collection: (list, partial(_of, list)),
+    abc.Iterable: (list, partial(_of, list)),
+    abc.Container: (list, partial(_of, list)),
+    abc.Reversible: (list, partial(_of, list)),
+    set: (set, partial(_of, set)),
+    abc.Set: (set, partial(_of, set)),
+    abc.MutableSet: (set, partial(_of, set)),
+    frozenset: (frozenset, partial(_of, frozenset)),
     collections.deque: (collections.deque, None),
 }
 _DICTS: Mapping[Any, Callable[[dict[Any, Any]], Any] | None] = {
@@ -81,7 +92,9 @@ class _Builder:
         if any(isinstance(each, Ask) for each in notes):
             raise RegistrationError(f"{self.where}: Ask belongs on a parameter itself, not inside its type")
         if is_foreign(bare, notes):
-            return annotate(ForeignShape(hint, self.where), [each for each in notes if isinstance(each, str)], self.where)
+            return annotate(
+                ForeignShape(hint, self.where), [each for each in notes if isinstance(each, str)], self.where
+            )
         found = self._alias(bare) if hasattr(bare, "__value__") else self._bare(bare)
         return annotate(found, notes, self.where) if notes else found
 
@@ -107,7 +120,9 @@ class _Builder:
             make, native = _ARRAYS[target]
             return ArrayShape(self.shape(arguments[0] if arguments else Any), make, native)
         if target in _DICTS:
-            key, item = arguments if len(arguments) == 2 else (arguments[0] if arguments else str, int if arguments else Any)
+            key, item = (
+                arguments if len(arguments) == 2 else (arguments[0] if arguments else str, int if arguments else Any)
+            )
             return DictShape(self.shape(key), self.shape(item), _DICTS[target])
         if target is collections.defaultdict:
             return self._defaults(arguments)
@@ -157,9 +172,9 @@ class _Builder:
 
     def _tuple(self, hint: Any, arguments: Sequence[Any]) -> Shape:
         if len(arguments) == 2 and arguments[1] is Ellipsis:
-            return ArrayShape(self.shape(arguments[0]), tuple, lambda item: tuple[item, ...])
+            return ArrayShape(self.shape(arguments[0]), tuple, _of_any_length)
         if hint is tuple or hint is typing.Tuple:  # noqa: UP006
-            return ArrayShape(AnyShape(), tuple, lambda item: tuple[item, ...])
+            return ArrayShape(AnyShape(), tuple, _of_any_length)
         return TupleShape([self.shape(each) for each in arguments])
 
     def _defaults(self, arguments: Sequence[Any]) -> Shape:
@@ -229,5 +244,3 @@ class _Builder:
         else:
             advice = "use str, int, float, bool, list, dict, a dataclass or a TypedDict"
         return RegistrationError(f"{self.where} has the type {shown}, which JSON cannot carry; {advice}")
-
-

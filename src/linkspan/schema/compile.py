@@ -20,6 +20,7 @@ from msgspec import Raw
 
 from linkspan.errors import RegistrationError
 from linkspan.schema.build import build, rendered
+from linkspan.schema.containers import is_nullable
 from linkspan.schema.docstrings import parse_docstring
 from linkspan.schema.forms import Form, compile_form
 from linkspan.schema.headers import header_paths
@@ -55,7 +56,7 @@ class AskParameter:
     default: Any = UNSET
 
 
-_decoded: Callable[[Any, tuple[dict[str, Any], tuple[str, ...]]], Decoded] = tuple.__new__  # type: ignore[assignment]
+_decoded: Callable[[Any, tuple[dict[str, Any], tuple[str, ...]]], Decoded] = tuple.__new__
 _asdict = msgspec.structs.asdict
 
 
@@ -131,7 +132,7 @@ def _fast_decoder(shape: ObjectShape) -> Callable[[bytes | Raw], Any]:
 def _struct_field(each: Field) -> tuple[str, Any, Any]:
     if each.default is not UNSET:
         return each.name, each.shape.native, _struct_default(each.default)
-    if not each.required:
+    if not each.required or is_nullable(each.shape):
         return each.name, each.shape.native, msgspec.field(default=None)
     return each.name, each.shape.native, msgspec.field()
 
@@ -183,7 +184,9 @@ class _Compiler:
             hint = self._hint(parameter)
             if self._is_context(parameter, hint):
                 if context is not None:
-                    raise RegistrationError(f"{self.name}: both {context} and {parameter.name} are the context; keep one")
+                    raise RegistrationError(
+                        f"{self.name}: both {context} and {parameter.name} are the context; keep one"
+                    )
                 context = parameter.name
             elif (ask := _ask_of(hint)) is not None:
                 asks.append(self._ask(parameter, hint, ask))
@@ -262,7 +265,9 @@ class _Compiler:
         if notes:
             hint = typing.Annotated[hint, *notes]
         shape = build(hint, f"{self.name}: parameter {parameter.name}")
-        return Field(parameter.name, parameter.name, shape, required=default is UNSET, default=default, description=description)
+        return Field(
+            parameter.name, parameter.name, shape, required=default is UNSET, default=default, description=description
+        )
 
     def _make(self, fields: Sequence[Field]) -> Callable[[dict[str, Any]], Any]:
         defaults = [(each.name, each.default) for each in fields if each.default is not UNSET]
@@ -309,5 +314,3 @@ def _default_of(parameter: inspect.Parameter) -> tuple[Any, tuple[Any, ...]]:
     elif inner is ... or type(inner).__name__ in ("PydanticUndefinedType", "_MISSING_TYPE"):
         inner = UNSET
     return inner, (default,)
-
-

@@ -18,7 +18,7 @@ class ArrayShape:
 
     __slots__ = ("item", "kinds", "make", "native", "words")
 
-    def __init__(self, item: Shape, make: Callable[[Iterable[Any]], Any], generic: Any) -> None:
+    def __init__(self, item: Shape, make: Callable[[Iterable[Any]], Any], generic: Callable[[Any], Any] | None) -> None:
         self.item = item
         self.make = make
         self.kinds = frozenset({"array"})
@@ -67,7 +67,11 @@ class TupleShape:
         schemas = [each.schema(out) for each in self.items]
         if not out.portable:
             rest: JSONObject = {"minItems": length, "maxItems": length}
-            return {"type": "array", "prefixItems": schemas, "items": False, **rest} if schemas else {"type": "array", **rest}
+            return (
+                {"type": "array", "prefixItems": schemas, "items": False, **rest}
+                if schemas
+                else {"type": "array", **rest}
+            )
         kinds: list[JSONObject] = []
         kinds.extend(each for each in schemas if each not in kinds)
         items = kinds[0] if len(kinds) == 1 else {"anyOf": kinds} if kinds else {}
@@ -100,7 +104,7 @@ class DictShape:
         self.words = "an object"
         self.native: Any = None
         plain = make is None and isinstance(key, Plain) and key.native is str
-        self.native = usable(lambda: dict[str, item.native], self) if plain else marker(self)
+        self.native = usable(lambda: _dict_of(item.native), self) if plain else marker(self)
 
     def schema(self, out: Rendering) -> JSONObject:
         """Return an object schema with `additionalProperties`."""
@@ -138,6 +142,11 @@ class DictShape:
         if inner.problems:
             return walk.refuse(path, f"must have keys that are {self.key.words}, got {describe_value(name)}")
         return key
+
+
+def _dict_of(item: Any) -> Any:
+    generic: Any = dict
+    return generic[str, item]
 
 
 def _number(text: str) -> int | float | None:
@@ -227,8 +236,10 @@ def _could_be(value: JSON, shape: Shape) -> bool:
 
 
 def is_nullable(shape: Shape) -> bool:
-    """Tell whether a shape is a union with null."""
-    return isinstance(shape, UnionShape) and "null" in shape.kinds
+    """Tell whether a shape is a union, or a choice, with null."""
+    while (inner := getattr(shape, "inner", None)) is not None:
+        shape = inner
+    return isinstance(shape, UnionShape | Choice) and "null" in shape.kinds
 
 
 def without_null(shape: Shape) -> Shape:

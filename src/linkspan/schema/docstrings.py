@@ -1,105 +1,158 @@
-"""Descriptions from docstrings: Google, NumPy and Sphinx styles."""
+"""Docstrings in Google, NumPy and Sphinx style: the description, and what is said about each parameter."""
 
 from __future__ import annotations
 
+import inspect
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from inspect import cleandoc
+from typing import Protocol
 
 __all__ = ["Docstring", "parse_docstring"]
 
-_GOOGLE = re.compile(r"^(Args|Arguments|Parameters|Params|Keyword Args|Keyword Arguments|Other Parameters):\s*$")
-_OTHER_GOOGLE = re.compile(r"^(Returns?|Raises|Yields?|Examples?|Notes?|Attributes|See Also|Warnings?|Todo|References):\s*$")
-_GOOGLE_ITEM = re.compile(r"^(\s+)\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)$")
-_NUMPY_ITEM = re.compile(r"^\*{0,2}(\w+(?:\s*,\s*\w+)*)\s*(?::.*)?$")
-_SPHINX = re.compile(r"^:param\s+(?:[^:]*\s)?\*{0,2}(\w+)\s*:\s*(.*)$")
-_SPHINX_OTHER = re.compile(r"^:(type|returns?|rtype|raises?|yields?|var|ivar|cvar)\b.*:")
+_ABOUT_PARAMETERS = frozenset(
+    {"args", "arguments", "parameters", "params", "keyword args", "keyword arguments", "other parameters", "attributes"}
+)
+_LEFT_OUT = frozenset(
+    {
+        "returns", "return", "raises", "raise", "yields", "yield", "except", "exceptions", "receives", "warns", "see also",
+        "references", "methods", "todo",
+    }
+)  # fmt: skip
+_HEADING = re.compile(r"([A-Za-z][A-Za-z ]*?)\s*:\s*")
+_GOOGLE = re.compile(r"\*{0,2}([A-Za-z_]\w*)\s*(?:\([^)]*\))?\s*:\s*(.*)")
+_NUMPY = re.compile(r"(\*{0,2}[A-Za-z_]\w*(?:\s*,\s*\*{0,2}[A-Za-z_]\w*)*)\s*(?::.*)?")
+_SPHINX = re.compile(r":(\w+)((?:\s+[^:\s]+)*)\s*:\s*(.*)")
+_SPHINX_PARAMETER = frozenset({"param", "parameter", "arg", "argument", "key", "keyword", "ivar", "var", "cvar"})
+_SPHINX_LEFT_OUT = frozenset(
+    {
+        "type",
+        "kwtype",
+        "vartype",
+        "return",
+        "returns",
+        "rtype",
+        "raise",
+        "raises",
+        "except",
+        "exception",
+        "yield",
+        "yields",
+    }
+)
+
+
+class _Reader(Protocol):
+    def __call__(self, lines: Sequence[str], parameters: dict[str, str], /) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Docstring:
-    """What a docstring says of the whole, and of each parameter."""
+    """What a docstring says: the description without its sections, and a text for each parameter."""
 
     description: str | None = None
     parameters: dict[str, str] = field(default_factory=dict[str, str])
 
 
 def parse_docstring(doc: str | None) -> Docstring:
-    """Take a docstring apart. What is in no known style stays in the description."""
+    """Read a docstring in Google, NumPy or Sphinx style; a style it does not know is all description.
+
+    Sections about parameters are taken out of the description, so are returns and raises: they help the author, not the
+    model. Notes and examples stay.
+    """
     if not doc or not doc.strip():
         return Docstring()
-    body: list[str] = []
+    lines = inspect.cleandoc(doc).splitlines()
+    kept: list[str] = []
     parameters: dict[str, str] = {}
-    lines = cleandoc(doc).splitlines()
-    at = 0
-    while at < len(lines):
-        line = lines[at]
-        if _GOOGLE.match(line):
-            at = _google(lines, at + 1, parameters)
-        elif _is_numpy(lines, at, "Parameters", "Other Parameters"):
-            at = _numpy(lines, at + 2, parameters)
-        elif found := _SPHINX.match(line):
-            at = _sphinx(lines, at, found, parameters)
-        elif _OTHER_GOOGLE.match(line):
-            at = _skip_indented(lines, at + 1)
-        elif _SPHINX_OTHER.match(line):
-            at = _skip_indented(lines, at + 1)
-        elif _is_numpy(lines, at):
-            at = _skip_numpy(lines, at + 2)
-        else:
-            body.append(line)
-            at += 1
-    return Docstring("\n".join(body).strip() or None, {name: text for name, text in parameters.items() if text})
+    position = 0
+    while position < len(lines):
+        position = _one_part(lines, position, kept, parameters)
+    return Docstring(_joined(kept), {name: text for name, text in parameters.items() if text})
 
 
-def _google(lines: list[str], at: int, parameters: dict[str, str]) -> int:
-    name, indent = "", None
-    while at < len(lines) and (not lines[at].strip() or lines[at][0].isspace()):
-        found = _GOOGLE_ITEM.match(lines[at])
-        if found and (indent is None or len(found[1]) <= indent):
-            indent, name = len(found[1]), found[2]
-            parameters[name] = found[3].strip()
-        elif name and lines[at].strip():
-            parameters[name] = f"{parameters[name]} {lines[at].strip()}".strip()
-        at += 1
-    return at
+def _one_part(lines: Sequence[str], position: int, kept: list[str], parameters: dict[str, str]) -> int:
+    """Read one line, field or section at `position`; return where the next begins."""
+    line = lines[position]
+    if (found := _SPHINX.fullmatch(line)) and found[1] in _SPHINX_PARAMETER | _SPHINX_LEFT_OUT:
+        end = _indented_end(lines, position + 1)
+        _sphinx(found, lines[position + 1 : end], parameters)
+        return end
+    following = lines[position + 1] if position + 1 < len(lines) else ""
+    if line.strip() and _is_rule(following):
+        return _section(line, lines[position : _numpy_end(lines, position + 2)], 2, _numpy, kept, parameters) + position
+    heading = _HEADING.fullmatch(line)
+    if heading and not line.startswith(" "):
+        end = _indented_end(lines, position + 1)
+        if end > position + 1:
+            return _section(heading[1], lines[position:end], 1, _google, kept, parameters) + position
+    kept.append(line)
+    return position + 1
 
 
-def _is_numpy(lines: list[str], at: int, *titles: str) -> bool:
-    title = lines[at].strip()
-    underlined = at + 1 < len(lines) and bool(re.fullmatch(r"\s*-{3,}\s*", lines[at + 1]))
-    return underlined and bool(title) and (not titles or title in titles)
+def _section(
+    name: str, lines: Sequence[str], skip: int, read: _Reader, kept: list[str], parameters: dict[str, str]
+) -> int:
+    """Read or keep one section; return how many lines it has."""
+    if name.strip().lower() in _ABOUT_PARAMETERS:
+        read(lines[skip:], parameters)
+    elif name.strip().lower() not in _LEFT_OUT:
+        kept.extend(lines)
+    return len(lines)
 
 
-def _numpy(lines: list[str], at: int, parameters: dict[str, str]) -> int:
+def _google(lines: Sequence[str], parameters: dict[str, str]) -> None:
+    name = ""
+    for line in inspect.cleandoc("\n" + "\n".join(lines)).splitlines():
+        found = _GOOGLE.fullmatch(line)
+        if found and not line.startswith(" "):
+            name = found[1]
+            parameters[name] = found[2].strip()
+        elif name and line.strip():
+            parameters[name] = f"{parameters[name]} {line.strip()}".strip()
+
+
+def _numpy(lines: Sequence[str], parameters: dict[str, str]) -> None:
     names: list[str] = []
-    while at < len(lines) and not _is_numpy(lines, at):
-        line = lines[at]
-        if line.strip() and not line[0].isspace():
-            found = _NUMPY_ITEM.match(line)
-            names = [each.strip() for each in found[1].split(",")] if found else []
-            parameters |= dict.fromkeys(names, "")
-        else:
+    for line in lines:
+        found = _NUMPY.fullmatch(line)
+        if found and not line.startswith(" "):
+            names = [each.strip().lstrip("*") for each in found[1].split(",")]
+            parameters.update(dict.fromkeys(names, ""))
+        elif line.strip():
             for name in names:
                 parameters[name] = f"{parameters[name]} {line.strip()}".strip()
-        at += 1
-    return at
 
 
-def _skip_numpy(lines: list[str], at: int) -> int:
-    while at < len(lines) and not _is_numpy(lines, at):
-        at += 1
-    return at
+def _sphinx(found: re.Match[str], rest: Sequence[str], parameters: dict[str, str]) -> None:
+    words = found[2].split()
+    if found[1] in _SPHINX_PARAMETER and words:
+        parameters[words[-1].lstrip("*")] = " ".join(
+            [found[3].strip(), *(each.strip() for each in rest if each.strip())]
+        )
 
 
-def _sphinx(lines: list[str], at: int, found: re.Match[str], parameters: dict[str, str]) -> int:
-    end = _skip_indented(lines, at + 1, blank=False)
-    rest = [line.strip() for line in lines[at + 1 : end]]
-    parameters[found[1]] = " ".join([found[2].strip(), *rest]).strip()
+def _indented_end(lines: Sequence[str], position: int) -> int:
+    """Return where the indented lines from `position` on end (blank lines within belong to them)."""
+    end = position
+    for index in range(position, len(lines)):
+        if lines[index].startswith(" "):
+            end = index + 1
+        elif lines[index].strip():
+            break
     return end
 
 
-def _skip_indented(lines: list[str], at: int, *, blank: bool = True) -> int:
-    while at < len(lines) and ((blank and not lines[at].strip()) or lines[at][:1].isspace()):
-        at += 1
-    return at
+def _numpy_end(lines: Sequence[str], position: int) -> int:
+    for index in range(position, len(lines) - 1):
+        if lines[index].strip() and _is_rule(lines[index + 1]):
+            return index
+    return len(lines)
+
+
+def _is_rule(line: str) -> bool:
+    return len(line.strip()) > 2 and set(line.strip()) == {"-"}
+
+
+def _joined(lines: Sequence[str]) -> str | None:
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip() or None

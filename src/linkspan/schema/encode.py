@@ -170,7 +170,9 @@ def _unknown(value: Any) -> Any:
     )
 
 
-_AS_TEXT = frozenset({"ipaddress", "fractions", "pydantic.networks", "pydantic_core", "pydantic_core._pydantic_core", "yarl"})
+_AS_TEXT = frozenset(
+    {"ipaddress", "fractions", "pydantic.networks", "pydantic_core", "pydantic_core._pydantic_core", "yarl"}
+)
 
 
 def _is_model(value: Any) -> bool:

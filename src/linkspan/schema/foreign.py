@@ -35,7 +35,7 @@ def is_foreign(hint: Any, notes: Sequence[Any]) -> bool:
 class ForeignShape:
     """A type that pydantic reads, strictly, and whose schema it writes."""
 
-    __slots__ = ("_adapter", "_where", "kinds", "native", "words", "_closed")
+    __slots__ = ("_adapter", "_closed", "_where", "kinds", "native", "words")
 
     def __init__(self, hint: Any, where: str) -> None:
         pydantic: Any = sys.modules["pydantic"]
@@ -94,7 +94,7 @@ class ForeignShape:
 def told(problem: Any, path: str, walk: Walk) -> Any:
     """Write down each of pydantic's errors in plain words; returns INVALID."""
     errors = getattr(problem, "errors", None)
-    listed: list[dict[str, Any]] = errors() if callable(errors) else []
+    listed: Any = errors() if callable(errors) else []
     for each in listed:
         where = path
         for step in each["loc"]:

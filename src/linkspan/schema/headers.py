@@ -29,7 +29,9 @@ def header_paths(schema: Mapping[str, JSON]) -> dict[tuple[str, ...], str]:
     names = [name.lower() for name in found.values()]
     for path, name in found.items():
         if names.count(name.lower()) > 1:
-            raise RegistrationError(f"{'.'.join(path)}: another argument has the header {name!r} already; choose another name")
+            raise RegistrationError(
+                f"{'.'.join(path)}: another argument has the header {name!r} already; choose another name"
+            )
     return found
 
 

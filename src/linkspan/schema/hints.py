@@ -1,109 +1,199 @@
-"""Type hints, taken apart: what `Annotated` says besides the type.
+"""What authors write in `Annotated[...]`, and how the hints of a function or class are looked up.
 
-`Ask` and `Header` are the two marks of our own; descriptions and bounds are understood in the spelling of msgspec, pydantic and
-annotated-types.
+Knows names and scopes; knows nothing of JSON Schema.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Annotated, Any, NewType, get_args, get_origin, get_type_hints
+import functools
+import inspect
+import re
+import sys
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from linkspan.errors import RegistrationError
 
-__all__ = ["Ask", "Header", "Hint", "function_hints", "return_hint", "take_apart"]
+__all__ = [
+    "Ask",
+    "Format",
+    "Header",
+    "bound_names",
+    "class_hints",
+    "name_of",
+    "peel",
+    "resolve",
+    "return_hint",
+    "underlying",
+]
+
+_MOST_LOOKUPS = 50
+_WRAPPERS = (typing.Required, typing.NotRequired, typing.Final)
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Marks a parameter that the user fills in, never the model: `Annotated[int, Ask("How many seats?")]`."""
+    """Have the user fill in a parameter, never the model: `seats: Annotated[int, Ask("How many seats?")]`."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """Marks an argument that HTTP clients repeat in the header `Mcp-Param-{name}`: `Annotated[str, Header("Region")]`."""
+    """Mirror a parameter into the HTTP header `Mcp-Param-<name>`: `region: Annotated[str, Header("Region")]` (XH-1)."""
 
     name: str
 
 
-@dataclass(slots=True)
-class Hint:
-    """A type, and what was said about it."""
+@dataclass(frozen=True, slots=True)
+class Format:
+    """Say what a text is: `Annotated[str, Format("email")]`; forms know email, uri, date and date-time (ELI-4)."""
 
-    type: Any
-    description: str | None = None
-    bounds: dict[str, Any] = field(default_factory=dict[str, Any])
-    """ge, gt, le, lt, multiple_of, min_length, max_length, pattern."""
-    format: str | None = None
-    ask: Ask | None = None
-    header: Header | None = None
+    name: str
 
 
-_BOUNDS = ("ge", "gt", "le", "lt", "multiple_of", "min_length", "max_length", "pattern")
+def name_of(thing: object) -> str:
+    """Return how to name a function or class in a message to its author."""
+    while isinstance(thing, functools.partial):
+        thing = typing.cast("functools.partial[Any]", thing).func
+    name: str | None = getattr(thing, "__qualname__", None) or getattr(type(thing), "__qualname__", None)
+    return (name or repr(thing)).rpartition("<locals>.")[2]
 
 
-def take_apart(hint: Any) -> Hint:
-    """Look through `Annotated`, `NewType` and type aliases down to a type."""
-    found = Hint(hint)
+def underlying(function: Callable[..., object]) -> Any:
+    """Return the function that bears the hints: below partials, wrappers, bound methods and callable objects."""
+    found: Any = function
     while True:
-        if isinstance(found.type, NewType):
-            found.type = found.type.__supertype__
-        elif get_origin(found.type) is Annotated:
-            inner, *marks = get_args(found.type)
-            found.type = inner
-            for mark in marks:
-                _read_mark(found, mark)
-        elif type(found.type).__name__ == "TypeAliasType":
-            found.type = found.type.__value__
+        if isinstance(found, functools.partial):
+            found = typing.cast("functools.partial[Any]", found).func
+        elif hasattr(found, "__wrapped__") and not inspect.isclass(found):
+            found = found.__wrapped__
+        elif inspect.ismethod(found):
+            found = found.__func__
+        elif inspect.isclass(found):
+            return found.__init__
+        elif not inspect.isroutine(found) and inspect.isroutine(getattr(type(found), "__call__", None)):  # noqa: B004
+            found = type(found).__call__
         else:
             return found
 
 
-def _read_mark(found: Hint, mark: Any) -> None:
-    if isinstance(mark, str):
-        found.description = mark
-    elif isinstance(mark, Ask):
-        found.ask = mark
-    elif isinstance(mark, Header):
-        found.header = mark
-    else:
-        description = getattr(mark, "description", None) or getattr(mark, "documentation", None)
-        found.description = description if isinstance(description, str) else found.description
-        for name in _BOUNDS:
-            value = getattr(mark, name, None)
-            if value is not None and not callable(value):
-                found.bounds[name] = value
-        extra = getattr(mark, "extra_json_schema", None)
-        if isinstance(extra, Mapping):
-            found.format = extra.get("format", found.format)  # pyright: ignore[reportUnknownMemberType]
-        for inner in getattr(mark, "metadata", None) or ():
-            _read_mark(found, inner)
+def bound_names(function: Callable[..., object]) -> frozenset[str]:
+    """Return the keywords that a partial has fixed: they are the author's, and may be secrets."""
+    names: set[str] = set()
+    found: Any = function
+    while isinstance(found, functools.partial):
+        part = typing.cast("functools.partial[Any]", found)
+        names.update(part.keywords)
+        found = part.func
+    return frozenset(names)
 
 
-def function_hints(function: Callable[..., object]) -> dict[str, Any]:
-    """Return the hints of a function, with names in quotes resolved. Raises: RegistrationError for one that cannot be."""
-    target: Any = function
-    while hasattr(target, "func"):
-        target = target.func
-    if not hasattr(target, "__annotations__") and hasattr(target, "__call__"):  # noqa: B004
-        target = target.__call__
+class _Holder:
+    """Something with `__annotations__`, so that `typing.get_type_hints` looks at one hint alone."""
+
+    def __init__(self, hint: object) -> None:
+        self.__annotations__ = {"hint": hint}
+
+
+def resolve(hint: object, function: Callable[..., object]) -> Any:
+    """Return a hint of `function` with its strings evaluated where the function was written.
+
+    Raises: NameError for a name that is not there, TypeError or SyntaxError for a string that is no type.
+    """
+    bearer = underlying(function)
+    scope: Mapping[str, Any] = getattr(bearer, "__globals__", {})
+    return _looked_up(
+        lambda names: typing.get_type_hints(_Holder(hint), dict(scope), names, True)["hint"], _closure(bearer)
+    )
+
+
+def class_hints(source: type) -> dict[str, Any]:
+    """Return the hints of a class, inherited ones too. Raises: RegistrationError for a name that is not there."""
     try:
-        return get_type_hints(target, include_extras=True)
-    except NameError as error:
-        name = getattr(function, "__qualname__", repr(function))
-        raise RegistrationError(
-            f"{name}: the hint {error.name!r} cannot be resolved: import it, or define it, at the top level of "
-            f"{getattr(target, '__module__', 'its module')}"
-        ) from None
-    except TypeError:
-        return {}
+        return _looked_up(
+            lambda names: typing.get_type_hints(source, None, names, include_extras=True), {source.__name__: source}
+        )
+    except NameError as problem:
+        raise RegistrationError(_unresolved(f"{name_of(source)}: the name {problem.name!r} in its hints")) from None
+    except (TypeError, SyntaxError) as problem:
+        raise RegistrationError(f"{name_of(source)}: a hint cannot be evaluated ({problem})") from None
 
 
 def return_hint(function: Callable[..., object]) -> Any:
-    """Return what a function says it returns; `Any` where it says nothing."""
-    return function_hints(function).get("return", Any)
+    """Return what `function` says it returns; Any where it says nothing. Raises: RegistrationError."""
+    if inspect.isclass(function):
+        return function
+    annotation: Any = getattr(underlying(function), "__annotations__", {}).get("return", Any)
+    try:
+        return resolve(annotation, function)
+    except NameError as problem:
+        raise RegistrationError(
+            _unresolved(f"{name_of(function)}: the name {problem.name!r} in its return type")
+        ) from None
+    except (TypeError, SyntaxError, AttributeError) as problem:
+        raise RegistrationError(f"{name_of(function)}: its return type cannot be evaluated ({problem})") from None
 
 
+def _unresolved(what: str) -> str:
+    return f"{what} cannot be resolved; define or import it at module level (not only under TYPE_CHECKING)"
+
+
+def peel(hint: Any) -> tuple[Any, tuple[Any, ...]]:
+    """Return a hint without `Annotated`, `NewType`, `Required` and `Final`, and the metadata that it carried."""
+    notes: tuple[Any, ...] = ()
+    while True:
+        origin = typing.get_origin(hint)
+        if origin is typing.Annotated:
+            notes = (*hint.__metadata__, *notes)
+            hint = hint.__origin__
+        elif origin in _WRAPPERS or getattr(origin, "_name", None) == "ReadOnly":
+            hint = typing.get_args(hint)[0]
+        elif isinstance(hint, typing.NewType):
+            hint = hint.__supertype__
+        else:
+            return hint, notes
+
+
+def _looked_up(look: Callable[[dict[str, Any]], Any], names: dict[str, Any]) -> Any:
+    """Evaluate, and where a name is missing, look for it in the functions that are being run."""
+    for _ in range(_MOST_LOOKUPS):
+        try:
+            return look(names)
+        except NameError as problem:
+            missing = problem.name or _missing(problem)
+            found = [frame[missing] for frame in _frames() if missing in frame]
+            if missing in names or not found:
+                raise NameError(str(problem), name=missing) from None
+            names[missing] = found[0]
+    raise NameError("too many names", name="?")
+
+
+def _missing(problem: NameError) -> str:
+    found = re.search(r"'([^']+)'", str(problem))
+    return found[1] if found else str(problem)
+
+
+def _frames() -> Iterator[Mapping[str, Any]]:
+    """Yield the local names of the functions that are being run, ours left out."""
+    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    while frame is not None:
+        if not str(frame.f_globals.get("__name__", "")).startswith("linkspan."):
+            yield frame.f_locals
+        frame = frame.f_back
+
+
+def _closure(function: Any) -> dict[str, Any]:
+    names: dict[str, Any] = {}
+    code = getattr(function, "__code__", None)
+    cells = getattr(function, "__closure__", None) or ()
+    for name, cell in zip(getattr(code, "co_freevars", ()), cells, strict=False):
+        try:
+            names[name] = cell.cell_contents
+        except ValueError:
+            continue
+    for parameter in getattr(function, "__type_params__", ()):
+        names[parameter.__name__] = parameter
+    return names

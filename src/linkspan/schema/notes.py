@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
+import operator
 import re
-from collections.abc import Iterable, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -30,6 +31,12 @@ _SAID = {
     "le": ("maximum", "at most"),
     "lt": ("exclusiveMaximum", "less than"),
     "multiple_of": ("multipleOf", "a multiple of"),
+}
+_COMPARE: Mapping[str, Callable[[Any, Any], Any]] = {
+    "ge": operator.ge,
+    "gt": operator.gt,
+    "le": operator.le,
+    "lt": operator.lt,
 }
 _LENGTH_WORDS = {
     "string": ("minLength", "maxLength", "characters"),
@@ -84,11 +91,11 @@ def _read_members(note: Any, bounds: dict[str, Any], extra: JSONObject) -> None:
 
 
 def _bounded(shape: Shape, bounds: dict[str, Any], where: str) -> Shape:
-    if is_nullable(shape):
+    if isinstance(shape, UnionShape) and is_nullable(shape):
         return UnionShape([_bounded(without_null(shape), bounds, where), NoneShape()])
     numeric = shape.kinds <= {"integer", "number"} or getattr(shape, "numeric", False)
     for name in bounds:
-        fits = (numeric if name in _NUMBERS else len(shape.kinds) == 1 and bool(shape.kinds & set(_LENGTH_WORDS)))
+        fits = numeric if name in _NUMBERS else len(shape.kinds) == 1 and bool(shape.kinds & set(_LENGTH_WORDS))
         if name == "pattern":
             fits = shape.kinds == {"string"}
         if not fits:
@@ -171,21 +178,15 @@ class Bounded:
 
     def _keeps(self, name: str, value: Any) -> bool:
         limit = self._bounds[name]
+        if name in _COMPARE:
+            return bool(_COMPARE[name](value, limit))
         match name:
-            case "ge":
-                return value >= limit
-            case "gt":
-                return value > limit
-            case "le":
-                return value <= limit
-            case "lt":
-                return value < limit
             case "multiple_of":
                 return _divides(value, limit)
             case "min_length":
-                return len(value) >= limit
+                return bool(len(value) >= limit)
             case "max_length":
-                return len(value) <= limit
+                return bool(len(value) <= limit)
             case _:
                 return self._pattern is None or self._pattern.search(value) is not None
 
@@ -194,8 +195,7 @@ def _plain(bound: Any) -> Any:
     if isinstance(bound, str | int | float):
         return bound
     if isinstance(bound, re.Pattern):
-        pattern: str = bound.pattern
-        return pattern
+        return str(bound.pattern)
     number = float(bound)
     return int(number) if number.is_integer() else number
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from linkspan.schema.containers import is_nullable
-from linkspan.schema.problems import at, unknown_words
+from linkspan.schema.problems import at, describe_value, unknown_words
 from linkspan.schema.shape import INVALID, Rendering, Shape, Walk, marker
 from linkspan.types.base import JSON, UNSET, JSONObject
 
@@ -104,8 +104,9 @@ class ObjectShape:
             if value is INVALID:
                 return INVALID
         if not isinstance(value, Mapping):
-            words = "the arguments must be an object" if self.root else f"must be {self.words}"
-            return walk.refuse_value(path, words.removeprefix("must be "), value) if not self.root else _not_object(walk, value)
+            if self.root:
+                return walk.refuse("", f"the arguments must be an object, got {describe_value(value)}")
+            return walk.refuse_value(path, self.words, value)
         before = len(walk.problems)
         members: Mapping[Any, JSON] = value
         taken: dict[str, Any] = {}
@@ -139,12 +140,6 @@ class ObjectShape:
         return dict(zip(self.by_key, value, strict=False))
 
 
-def _not_object(walk: Walk, value: JSON) -> Any:
-    from linkspan.schema.problems import describe_value
-
-    return walk.refuse("", f"the arguments must be an object, got {describe_value(value)}")
-
-
 def _own_words(problem: ValueError, path: str, walk: Walk) -> Any:
     """Tell what the author's own check says: a ValueError raised while building a value is meant for the sender."""
     errors = getattr(problem, "errors", None)
@@ -163,7 +158,7 @@ def _fills_null(each: Field, out: Rendering) -> bool:
 
 def _property(each: Field, out: Rendering) -> JSONObject:
     found = each.shape.schema(out)
-    if each.description is not None and "description" not in found:
+    if each.description is not None and "description" not in getattr(each.shape, "extra", ()):
         found["description"] = each.description
     if each.default is not UNSET and not out.output:
         found |= default_schema(each.default, out)

@@ -1,99 +1,116 @@
-"""What is wrong with a value, where, in words that a model can act on."""
+"""What is wrong with arguments, in plain words. The reader is a model, or the person who answers a form.
+
+No names of libraries, no URLs; long values are clipped; paths read like `items[2].price`.
+"""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
+from linkspan.errors import LinkspanError
 from linkspan.types.base import JSON
 
-__all__ = ["ArgumentsInvalid", "Problem", "Problems", "show", "unknown_argument"]
+__all__ = ["ArgumentsInvalid", "Problem", "at", "describe_value", "join_words", "nearest", "quote", "unknown_words"]
 
-_MAX_SHOWN = 60
-_MAX_PROBLEMS = 20
+_LONGEST_VALUE = 60
+_MOST_PROBLEMS = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong. `path` is like `items[2].price`, empty for the whole value."""
+    """One thing that is wrong: where (`items[2].price`, empty for the whole value) and what."""
 
     path: str
     message: str
 
     def __str__(self) -> str:
-        return f"`{self.path}` {self.message}" if self.path else self.message
+        return f"{self.path} {self.message}" if self.path else self.message
 
 
-class ArgumentsInvalid(Exception):
-    """A value does not fit. `str()` of it names every problem."""
+class ArgumentsInvalid(LinkspanError):
+    """The arguments do not fit; the text names every problem and is meant for whoever sent them (TOOL-6)."""
 
-    def __init__(self, problems: Sequence[Problem]) -> None:
-        shown = [str(each) for each in problems[:_MAX_PROBLEMS]]
-        if len(problems) > _MAX_PROBLEMS:
-            shown.append(f"and {len(problems) - _MAX_PROBLEMS} more")
-        super().__init__("; ".join(shown))
-        self.problems = tuple(problems)
-
-
-class Problems:
-    """Collects problems, and the repairs that made others go away."""
-
-    __slots__ = ("found", "repair", "repairs")
-
-    def __init__(self, *, repair: bool = False) -> None:
-        """`repair` allows decoding a JSON text where an array or an object is wanted."""
-        self.found: list[Problem] = []
-        self.repairs: list[str] = []
-        self.repair = repair
-
-    def add(self, path: str, message: str) -> None:
-        """Note a problem."""
-        self.found.append(Problem(path, message))
-
-    def mistyped(self, path: str, wanted: str, value: JSON) -> None:
-        """Note that a value is of the wrong kind."""
-        self.add(path, f"must be {wanted}, got {show(value)}")
-
-    def repaired(self, path: str, value: JSON, opening: str) -> JSON:
-        """Return what a JSON text says if it says an array or object (`opening` is its bracket); else the text itself."""
-        if not self.repair or not isinstance(value, str) or not value.lstrip().startswith(opening):
-            return value
-        try:
-            decoded: JSON = msgspec.json.decode(value)
-        except (msgspec.DecodeError, UnicodeError, RecursionError):
-            return value
-        self.repairs.append(f"`{path}` was a JSON text instead of {'an array' if opening == '[' else 'an object'}")
-        return decoded
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems: tuple[Problem, ...] = tuple(problems)
+        told = [str(each) for each in self.problems[:_MOST_PROBLEMS]]
+        more = len(self.problems) - len(told)
+        super().__init__("; ".join(told) + (f"; and {more} more" if more > 0 else ""))
 
 
-def show(value: JSON) -> str:
-    """Say a value, clipped, with its kind: `the string "x"`."""
+def at(path: str, step: str | int) -> str:
+    """Return the path of a member (a name) or an item (an index) of what `path` names."""
+    if isinstance(step, int):
+        return f"{path}[{step}]"
+    if not step.replace("_", "a").replace("-", "a").replace("$", "a").isalnum() or len(step) > _LONGEST_VALUE:
+        return f"{path}[{quote(step)}]"
+    return f"{path}.{step}" if path else step
+
+
+def quote(text: str) -> str:
+    """Return a text in double quotes, clipped."""
+    clipped = text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 1] + "…"
+    return msgspec.json.encode(clipped.encode("utf-8", "replace").decode()).decode()
+
+
+def describe_value(value: JSON) -> str:
+    """Return what a JSON value is: `the string "x"`, `the number 1.5`, `null`, `an array`."""
     match value:
         case None:
             return "null"
         case bool():
             return "true" if value else "false"
         case str():
-            return f"the string {_clipped(msgspec.json.encode(value.encode(errors='replace').decode()).decode())}"
+            return f"the string {quote(value)}"
         case int() | float():
-            return _clipped(str(value))
-        case list():
-            return "an array"  # pyright: ignore[reportUnknownVariableType]
-        case dict():
-            return "an object"  # pyright: ignore[reportUnknownVariableType]
+            return f"the number {_number(value)}"
+        case list() | tuple():
+            return "an array" if value else "an empty array"
+        case Mapping():
+            return "an object" if value else "an empty object"
         case _:
-            return type(value).__name__
+            return f"a {type(value).__name__}"
 
 
-def unknown_argument(name: str, known: Iterable[str]) -> str:
-    """Say that there is no such member, and which one was probably meant."""
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
-    hint = f", did you mean `{close[0]}`?" if close else ""
-    return f"unknown argument `{_clipped(name)}`{hint}"
+def _number(value: int | float) -> str:
+    if isinstance(value, int) and value.bit_length() > 200:
+        return "with too many digits"
+    return repr(value)
 
 
-def _clipped(text: str) -> str:
-    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
+def join_words(words: Sequence[str], last: str = "or") -> str:
+    """Return `a, b or c`."""
+    if len(words) < 2:
+        return "".join(words)
+    return f"{', '.join(words[:-1])} {last} {words[-1]}"
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that `name` was probably meant to be."""
+    if len(name) > _LONGEST_VALUE:
+        return None
+    names = list(known)
+    bare = _bare(name)
+    for each in names:
+        if _bare(each) == bare:
+            return each
+    from difflib import get_close_matches
+
+    return next(iter(get_close_matches(name, names, n=1, cutoff=0.6)), None)
+
+
+def _bare(name: str) -> str:
+    return name.replace("_", "").replace("-", "").lower()
+
+
+def unknown_words(name: str, known: Iterable[str], *, root: bool) -> str:
+    """Return the message for a member that the schema does not name, with the near miss it may be."""
+    names = list(known)
+    meant = nearest(name, names)
+    shown = name if name.isidentifier() and len(name) <= _LONGEST_VALUE else quote(name)
+    hint = f" (did you mean {meant}?)" if meant is not None else ""
+    if root and not names:
+        hint = " (there are no arguments)"
+    return f"unknown argument {shown}{hint}" if root else f"has no field {shown}{hint}"

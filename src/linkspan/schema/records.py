@@ -71,14 +71,14 @@ def _dataclass(target: type, look: _Look) -> ObjectShape:
     hints = class_hints(target)
     fields: list[Field] = []
     for each in _dataclass_fields(target):
-        hint = hints.get(each.name, Any)
-        init_only = isinstance(hint, dataclasses.InitVar)
+        hint: Any = hints.get(each.name, Any)
+        init_only = type(hint) is dataclasses.InitVar
         required = each.default is dataclasses.MISSING and each.default_factory is dataclasses.MISSING
         fields.append(
             Field(
                 each.name,
                 each.name,
-                look(typing.cast("dataclasses.InitVar[Any]", hint).type if init_only else hint),
+                look(hint.type if init_only else hint),
                 required=required if each.init else True,
                 default=_default(each.default, each.default_factory, dataclasses.MISSING),
                 description=_field_text(each.metadata),
@@ -118,7 +118,9 @@ def _struct(target: Any, look: _Look) -> ObjectShape:
         tag = Choice([(config.tag, config.tag)], typing.Literal[config.tag])
         fields.insert(0, Field(config.tag_field, config.tag_field, tag))
         dropped = frozenset({config.tag_field})
-    return ObjectShape(target.__name__, fields, lambda taken: target(**taken), dropped=dropped)
+    return ObjectShape(
+        target.__name__, fields, lambda taken: target(**taken), dropped=dropped, as_array=config.array_like
+    )
 
 
 def _typed_dict(target: Any, look: _Look) -> ObjectShape:
@@ -166,7 +168,11 @@ def _attrs(target: Any, look: _Look) -> ObjectShape:
                 alias,
                 look(hints.get(each.name, Any if each.type is None else each.type)),
                 required=absent,
-                default=UNSET if absent or getattr(each.default, "takes_self", False) else factory() if factory else each.default,
+                default=UNSET
+                if absent or getattr(each.default, "takes_self", False)
+                else factory()
+                if factory
+                else each.default,
                 description=_field_text(each.metadata),
                 written=not each.name.startswith("_"),
                 taken=each.init,
@@ -180,5 +186,3 @@ def _default(value: Any, factory: Any, absent: Any) -> Any:
     if value is not absent:
         return value
     return factory() if factory in (list, dict, set, frozenset, tuple, str, int, float, bool) else UNSET
-
-

@@ -95,14 +95,17 @@ def _is_unstructured(hint: Any, passthrough: tuple[type, ...]) -> bool:
     origin = typing.get_origin(bare)
     arguments = typing.get_args(bare)
     if origin is typing.Union or origin is types.UnionType:
-        return _has_passthrough(arguments, passthrough) or all(_is_unstructured(each, passthrough) for each in arguments)
+        return _has_passthrough(arguments, passthrough) or all(
+            _is_unstructured(each, passthrough) for each in arguments
+        )
     return origin in _COLLECTIONS and _has_passthrough(arguments, passthrough)
 
 
 def _has_passthrough(hints: tuple[Any, ...], passthrough: tuple[type, ...]) -> bool:
     """Tell whether content objects are among the parts of a type."""
     return any(
-        each is not Ellipsis and each not in _UNSTRUCTURED and _is_unstructured(each, passthrough) for each in map(_bare, hints)
+        each is not Ellipsis and each not in _UNSTRUCTURED and _is_unstructured(each, passthrough)
+        for each in map(_bare, hints)
     )
 
 

@@ -171,7 +171,9 @@ class Choice:
 
     __slots__ = ("_by_key", "_missing", "kinds", "members", "native", "words")
 
-    def __init__(self, members: Sequence[tuple[JSON, Any]], native: Any, missing: type[enum.Enum] | None = None) -> None:
+    def __init__(
+        self, members: Sequence[tuple[JSON, Any]], native: Any, missing: type[enum.Enum] | None = None
+    ) -> None:
         self.members = tuple(members)
         self._by_key = {_key(wire): value for wire, value in members}
         self._missing = missing

@@ -59,13 +59,16 @@ class Walk:
 
     def repaired(self, value: JSON, kind: type, path: str) -> JSON:
         """Decode a text that holds an array or object in JSON, where that kind is wanted; otherwise leave it."""
-        if not self.repair or not isinstance(value, str) or not value.lstrip()[:1] == ("[" if kind is list else "{"):
+        opening = "[" if kind is list else "{"
+        if not self.repair or not isinstance(value, str) or value.lstrip()[:1] != opening:
             return value
         try:
             found: JSON = msgspec.json.decode(value)
         except (msgspec.DecodeError, ValueError, RecursionError):
             return value
-        self.repairs.append(f"{path or 'the arguments'}: decoded a string into an {'array' if kind is list else 'object'}")
+        self.repairs.append(
+            f"{path or 'the arguments'}: decoded a string into an {'array' if kind is list else 'object'}"
+        )
         return found
 
     def absorb(self, other: Walk) -> None:
@@ -104,7 +107,7 @@ class Shape(Protocol):
 class _Marker(type):
     """A class of which everything is an instance: msgspec hands its values to `from_marker` and takes what comes."""
 
-    shape: Shape
+    shape: Shape  # pyright: ignore[reportUninitializedInstanceVariable]
 
     def __instancecheck__(cls, instance: object) -> bool:
         return True
@@ -139,5 +142,3 @@ def usable(native: Callable[[], Any], shape: Shape) -> Any:
     except (TypeError, ValueError, RuntimeError):
         return marker(shape)
     return found
-
-

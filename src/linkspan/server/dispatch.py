@@ -128,8 +128,6 @@ class Dispatcher:
         method = self._methods.get(request.method, self._call_custom)
         try:
             step = method(request, observation)
-        except RemoteProtocolError as error:
-            step = error
         except Exception as error:
             step = self._failed(request, observation, error)
         if observation is not None and not isinstance(step, Call):

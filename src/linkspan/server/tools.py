@@ -162,7 +162,7 @@ class BoundTool:
         if isinstance(value, ToolResponse):
             return self._checked(_from_response(value), check)
         shape = self.shape
-        if shape is not None and shape.json_schema is not None:
+        if shape is not None and shape.json_schema is not None and not _is_content(value):
             body = shape.encode(value)
             structured = b'{"result":%b}' % body if shape.wrapped else body
             return CallToolResult(content=[TextContent(body.decode())], structured_content=Raw(structured))
@@ -199,15 +199,20 @@ def _from_value(value: object) -> CallToolResult:
         return CallToolResult(content=[])
     if isinstance(value, str):
         return CallToolResult(content=[TextContent(value)])
-    if is_block(value) or (
-        isinstance(value, list | tuple) and value and all(isinstance(each, BLOCKS) for each in value)
-    ):  # pyright: ignore[reportUnknownVariableType]
+    if _is_content(value):
         return CallToolResult(content=blocks_of(value))
     encoded = encode_json(value)
     text = TextContent(encoded.decode())
     if encoded.startswith(b"{"):
         return CallToolResult(content=[text], structured_content=Raw(encoded))
     return CallToolResult(content=[text])
+
+
+def _is_content(value: object) -> bool:
+    """Tell whether a value is content already, whatever the hints said."""
+    if isinstance(value, list | tuple):
+        return bool(value) and all(is_block(each) for each in value)  # pyright: ignore[reportUnknownVariableType]
+    return is_block(value)
 
 
 def bind_tool(
@@ -302,7 +307,7 @@ def _bind(
     portable: bool,
 ) -> BoundTool:
     shape = None if output_schema is not None else _result_shape(handler, portable=portable, name=name)
-    declared: Mapping[str, JSON] | None = output_schema if output_schema is not None else (shape and shape.json_schema)
+    declared = output_schema if shape is None else _declared(shape)
     spec = ToolShape(
         name=name,
         title=title,
@@ -325,10 +330,19 @@ def _result_shape(handler: Handler, *, portable: bool, name: str) -> ResultShape
     )
 
 
+def _declared(shape: ResultShape) -> Mapping[str, JSON] | None:
+    """Return the output schema to promise; none for a list of anything, which may turn out to be content blocks."""
+    schema = shape.json_schema
+    if schema is None or not shape.wrapped:
+        return schema
+    inner: Mapping[str, JSON] = schema["properties"]["result"]
+    return None if inner.get("type") == "array" and not inner.get("items") else schema
+
+
 def default_name(name: str) -> str:
     """Return a class's or function's name in snake_case: `HTTPServerTool2` gives `http_server_tool2`."""
     spaced = re.sub(r"(?<=[A-Z])(?=[A-Z][a-z])|(?<=[a-z0-9])(?=[A-Z])", "_", name)
-    return spaced.lower() if spaced != name else name
+    return spaced.lower()
 
 
 def check_name(name: str, noun: str) -> None:

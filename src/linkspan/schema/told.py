@@ -1,0 +1,136 @@
+"""A JSON Schema error in our own plain words, whichever library found it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from linkspan.schema.problems import Problem, at, describe_value, join_words, quote, unknown_words
+from linkspan.schema.repair import local_target
+from linkspan.types.base import JSON
+
+__all__ = ["told"]
+
+_TYPE_WORDS = {
+    "string": "a string",
+    "integer": "an integer",
+    "number": "a number",
+    "boolean": "true or false",
+    "null": "null",
+    "array": "an array",
+    "object": "an object",
+}
+
+
+def told(
+    keyword: str, root: Mapping[str, JSON], place: Sequence[str | int], value: JSON, path: str, message: str
+) -> Iterator[Problem]:
+    """Yield problems for one error: the keyword that failed, its place in the schema, and the value at `path`."""
+    schema = _holder(root, place)
+    limit: JSON = schema.get(keyword)
+    if keyword == "required" and isinstance(value, Mapping) and isinstance(limit, list):
+        names: list[str] = limit
+        yield from (Problem(at(path, name), "is missing") for name in names if name not in value)
+    elif keyword in ("additionalProperties", "unevaluatedProperties") and isinstance(value, Mapping) and limit is False:
+        properties: Mapping[str, JSON] = schema.get("properties") or {}
+        members: Mapping[str, JSON] = value
+        strays = [key for key in members if key not in properties and _spelled_in(key, message)]
+        yield from (Problem(path, unknown_words(key, properties, root=not path)) for key in strays)
+    elif keyword in _WORDS and limit is not None:
+        yield _problem(path, f"must {_WORDS[keyword](limit)}, got {_got(keyword, value)}")
+    elif keyword in ("anyOf", "oneOf") and isinstance(limit, list):
+        arms: list[JSON] = limit
+        yield _problem(path, f"must be {_arms(arms, root)}, got {describe_value(value)}")
+    else:
+        yield _problem(path, f"does not fit the schema: {message[:200]}")
+
+
+def _problem(path: str, message: str) -> Problem:
+    return Problem(path, message) if path else Problem("", f"the arguments {message}")
+
+
+def _holder(root: Mapping[str, JSON], place: Sequence[str | int]) -> Mapping[str, JSON]:
+    """Return the schema that holds the failed keyword, by its path; references are followed."""
+    found: JSON = root
+    for step in place[:-1]:
+        found = _step(found, step, root)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _step(found: JSON, step: str | int, root: Mapping[str, JSON]) -> JSON:
+    if step == "$ref" and isinstance(found, Mapping):
+        return local_target(found.get("$ref"), root)  # pyright: ignore[reportUnknownMemberType]
+    if isinstance(found, Mapping):
+        members: Mapping[str, JSON] = found
+        return members.get(str(step))
+    if isinstance(found, list) and str(step).isdigit():
+        items: list[JSON] = found
+        return items[int(step)] if int(step) < len(items) else None
+    return None
+
+
+def _spelled_in(key: str, message: str) -> bool:
+    return key in message or len(message) > 1000 or repr(key) in message or quote(key) in message
+
+
+def _type(limit: JSON) -> str:
+    names: list[str] = limit if isinstance(limit, list) else [limit]
+    return f"be {join_words([_TYPE_WORDS.get(each, each) for each in names])}"
+
+
+def _choices(limit: JSON) -> str:
+    values: list[JSON] = limit
+    shown = join_words([_spell(each) for each in values])
+    return f"be one of {shown}" if len(values) > 1 else f"be {shown}"
+
+
+def _spell(value: JSON) -> str:
+    return quote(value) if isinstance(value, str) else msgspec.json.encode(value).decode()[:60]
+
+
+def _counted(words: str, unit: str) -> Callable[[JSON], str]:
+    return lambda limit: f"have {words} {limit} {unit if limit == 1 else unit + 's'}"
+
+
+_WORDS: Mapping[str, Callable[[JSON], str]] = {
+    "type": _type,
+    "enum": _choices,
+    "const": lambda limit: f"be {_spell(limit)}",
+    "minimum": lambda limit: f"be at least {limit}",
+    "exclusiveMinimum": lambda limit: f"be more than {limit}",
+    "maximum": lambda limit: f"be at most {limit}",
+    "exclusiveMaximum": lambda limit: f"be less than {limit}",
+    "multipleOf": lambda limit: f"be a multiple of {limit}",
+    "minLength": _counted("at least", "character"),
+    "maxLength": _counted("at most", "character"),
+    "minItems": _counted("at least", "item"),
+    "maxItems": _counted("at most", "item"),
+    "minProperties": _counted("at least", "member"),
+    "maxProperties": _counted("at most", "member"),
+    "pattern": lambda limit: f"match the pattern {quote(str(limit))}",
+    "format": lambda limit: f"be a text of the format {limit}",
+    "uniqueItems": lambda limit: "have no item twice",
+}
+
+
+def _got(keyword: str, value: JSON) -> str:
+    if keyword.startswith(("min", "max")) and isinstance(value, str | list | Mapping):
+        return str(len(value))  # pyright: ignore[reportUnknownArgumentType]
+    return describe_value(value)
+
+
+def _arms(arms: Sequence[JSON], root: Mapping[str, JSON]) -> str:
+    words: list[str] = []
+    for each in arms:
+        target = each
+        if isinstance(each, Mapping) and "$ref" in each:
+            target = local_target(each["$ref"], root)  # pyright: ignore[reportUnknownArgumentType]
+        if not isinstance(target, Mapping):
+            continue
+        members: Mapping[str, JSON] = target
+        for keyword in ("enum", "const", "type"):
+            if keyword in members:
+                words.append(_WORDS[keyword](members[keyword]).removeprefix("be "))
+                break
+    return join_words(list(dict.fromkeys(words))) or "one of the kinds that the schema names"

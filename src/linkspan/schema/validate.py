@@ -1,0 +1,167 @@
+"""Schemas that did not come from hints: a validator for them, and arguments that are checked by one.
+
+jsonschema-rs if it is installed, else jsonschema; neither ever fetches a `$ref`. Checklist 1.11.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from linkspan.errors import RegistrationError
+from linkspan.schema.compile import AskParameter, Decoded
+from linkspan.schema.document import DRAFT_7, check_document, dialect_of, input_schema
+from linkspan.schema.headers import header_paths
+from linkspan.schema.problems import ArgumentsInvalid, Problem, at
+from linkspan.schema.repair import repair_value
+from linkspan.schema.told import told
+from linkspan.types.base import JSON, JSONObject
+
+__all__ = ["RawParameters", "Validator", "compile_raw_parameters", "compile_validator", "input_schema"]
+
+
+class Validator:
+    """A compiled schema."""
+
+    __slots__ = ("_errors", "_is_valid")
+
+    def __init__(self, is_valid: Callable[[JSON], bool], errors: Callable[[JSON], Iterable[Problem]]) -> None:
+        self._is_valid = is_valid
+        self._errors = errors
+
+    def check(self, value: JSON) -> tuple[Problem, ...]:
+        """Return what is wrong with a JSON value; nothing if it fits."""
+        if self._is_valid(value):
+            return ()
+        return tuple(dict.fromkeys(self._errors(value)))
+
+
+def compile_validator(schema: Mapping[str, JSON]) -> Validator:
+    """Compile a schema of 2020-12 (the default) or draft-07.
+
+    Raises: RegistrationError for a schema that is not valid, is too large, has a pattern that may take for ever, or refers
+    outside itself; and where no library for schemas is installed.
+    """
+    draft = dialect_of(schema)
+    check_document(schema)
+    try:
+        library: Any = import_module("jsonschema_rs")
+    except ImportError:
+        return _with_jsonschema(schema, draft)
+    return _with_jsonschema_rs(library, schema, draft)
+
+
+def _with_jsonschema_rs(library: Any, schema: Mapping[str, JSON], draft: str) -> Validator:
+    chosen = library.Draft7Validator if draft == DRAFT_7 else library.Draft202012Validator
+    try:
+        compiled = chosen(dict(schema), retriever=_refuse, pattern_options=library.RegexOptions())
+    except (library.ValidationError, library.ReferencingError, ValueError, TypeError) as problem:
+        raise RegistrationError(f"the schema is not valid: {_first_line(problem)}") from None
+
+    def errors(value: JSON) -> Iterable[Problem]:
+        for each in compiled.iter_errors(value):
+            kind: Any = each.kind
+            path = _path(each.instance_path)
+            yield from told(kind.name, schema, list(each.schema_path), each.instance, path, each.message)
+
+    return Validator(compiled.is_valid, errors)
+
+
+def _with_jsonschema(schema: Mapping[str, JSON], draft: str) -> Validator:
+    try:
+        jsonschema: Any = import_module("jsonschema")
+        referencing: Any = import_module("referencing")
+    except ImportError:
+        raise RegistrationError(
+            "a schema that is written by hand needs a library to check it: install linkspan[schema]"
+        ) from None
+    chosen = jsonschema.Draft7Validator if draft == DRAFT_7 else library.Draft202012Validator
+    try:
+        chosen.check_schema(dict(schema))
+    except jsonschema.SchemaError as problem:
+        raise RegistrationError(f"the schema is not valid: {_first_line(problem)}") from None
+    compiled = chosen(dict(schema), registry=referencing.Registry())
+
+    def errors(value: JSON) -> Iterable[Problem]:
+        for each in compiled.iter_errors(value):
+            path = _path(each.absolute_path)
+            yield from told(each.validator, schema, list(each.absolute_schema_path), each.instance, path, each.message)
+
+    return Validator(compiled.is_valid, errors)
+
+
+def _refuse(uri: str) -> JSON:
+    raise ValueError(f"{uri} leads outside the schema")
+
+
+def _path(steps: Iterable[str | int]) -> str:
+    found = ""
+    for step in steps:
+        found = at(found, step)
+    return found
+
+
+def _first_line(problem: Exception) -> str:
+    return next(iter(str(problem).splitlines()), type(problem).__name__)[:200]
+
+
+class RawParameters:
+    """Arguments under a schema that was written by hand. The same face as `Parameters`."""
+
+    __slots__ = ("_validator", "asks", "context_parameter", "description", "headers", "json_schema")
+
+    def __init__(self, schema: JSONObject, validator: Validator | None) -> None:
+        self.json_schema = schema
+        self.headers: Mapping[tuple[str, ...], str] = header_paths(schema)
+        self.asks: tuple[AskParameter, ...] = ()
+        self.context_parameter: str | None = None
+        self.description: str | None = None
+        self._validator = validator
+
+    def decode(self, raw: bytes | Raw | None, *, repair: bool = True) -> Decoded:
+        """Turn the arguments of a call, a JSON object in bytes, into a dictionary. Raises: ArgumentsInvalid."""
+        try:
+            values: JSON = msgspec.json.decode(raw or b"{}")
+        except RecursionError:
+            raise ArgumentsInvalid([Problem("", "the arguments are nested too deeply")]) from None
+        except Exception:
+            raise ArgumentsInvalid([Problem("", "the arguments are not valid JSON")]) from None
+        return self.decode_values(values, repair=repair)
+
+    def decode_values(self, values: Mapping[str, JSON], *, repair: bool = True) -> Decoded:
+        """Check arguments that are decoded JSON already. Raises: ArgumentsInvalid."""
+        given: JSON = values
+        repairs: list[str] = []
+        problems = self._check(given)
+        if problems and repair:
+            mended = repair_value(given, self.json_schema, self.json_schema, "", repairs)
+            problems = self._check(mended)
+            given = mended
+        if problems:
+            raise ArgumentsInvalid(problems)
+        members: dict[str, JSON] = given
+        return Decoded(dict(members), tuple(repairs))
+
+    def _check(self, given: JSON) -> tuple[Problem, ...]:
+        if self._validator is not None:
+            try:
+                found = self._validator.check(given)
+            except RecursionError:
+                return (Problem("", "the arguments are nested too deeply"),)
+            if found:
+                return found
+        if not isinstance(given, Mapping):
+            from linkspan.schema.problems import describe_value
+
+            return (Problem("", f"the arguments must be an object, got {describe_value(given)}"),)
+        return ()
+
+
+def compile_raw_parameters(schema: Mapping[str, JSON] | str, *, check: bool = True) -> RawParameters:
+    """Make parameters of an author's schema; without `check` any object will do. Raises: RegistrationError."""
+    found = input_schema(schema)
+    return RawParameters(found, compile_validator(found) if check else None)
