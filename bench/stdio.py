@@ -194,6 +194,7 @@ def main() -> None:
     python = sys.executable
     floor = Row("floor (msgspec loop)", [python, str(SERVERS / "floor.py")])
     batched = Row("floor, answers written together", [python, str(SERVERS / "floor.py"), "batched"])
+    tasks = Row("floor, a task for each request", [python, str(SERVERS / "floor.py"), "tasks"])
     floor_asyncio = Row("floor and asyncio imported", [python, str(SERVERS / "floor.py"), "asyncio"])
     ours_command = [python, str(SERVERS / "ours.py")]
     ours = [
@@ -211,7 +212,7 @@ def main() -> None:
             Row("official async def, legacy", high, "add_async", modern=False, weight=0.05),
             Row("official low-level", low, "add_async", weight=0.05),
         ]
-    rows = [floor, batched, *ours, *official]
+    rows = [floor, batched, tasks, *ours, *official]
     measure_calls(rows, options.calls, options.rounds)
     print("Calls: medians, microseconds per call, and times the floor\n")
     columns = [

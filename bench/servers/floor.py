@@ -1,6 +1,7 @@
 """The floor: read, decode, add, encode and write with msgspec, and nothing else.
 
-`floor.py asyncio` imports asyncio first; `floor.py batched` writes the answers to one read together.
+`floor.py asyncio` imports asyncio first; `floor.py batched` writes the answers to one read together; `floor.py tasks` gives
+each request a task of its own on an event loop.
 """
 
 from __future__ import annotations
@@ -66,5 +67,30 @@ def serve_batched() -> None:
             os.write(1, b"\n".join(map(answer, lines)) + b"\n")
 
 
+def serve_tasks() -> None:
+    import asyncio
+
+    loop, tasks = asyncio.new_event_loop(), set()
+
+    async def work(line: bytes) -> None:
+        os.write(1, answer(line) + b"\n")
+
+    rest = b""
+
+    def read() -> None:
+        nonlocal rest
+        data = os.read(0, 65536)
+        if not data:
+            loop.stop()
+        *lines, rest = (rest + data).split(b"\n")
+        for line in lines:
+            task = loop.create_task(work(line))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+
+    loop.add_reader(0, read)
+    loop.run_forever()
+
+
 decode, encode = msgspec.json.Decoder(Request).decode, msgspec.json.Encoder().encode
-(serve_batched if "batched" in sys.argv else serve)()
+{"batched": serve_batched, "tasks": serve_tasks}.get(sys.argv[-1], serve)()

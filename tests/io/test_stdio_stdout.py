@@ -77,6 +77,17 @@ def test_a_forked_child_that_prints_does_not_reach_the_wire(serve):
     assert messages == []
 
 
+@pytest.mark.parametrize("env", [{}, {"PYTHONUNBUFFERED": "1"}])
+def test_linkspan_run_has_claimed_stdout_before_the_file_is_imported(spawn, env):
+    process = spawn("-m", "linkspan", "run", str(HERE / "tool_server.py"), env=env)
+    assert process.result(1, "print_things", text="hello") == "printed"
+    messages, log = finish(process)
+    assert messages == []
+    lines = (HERE / "tool_server.py").read_text().splitlines()
+    place = next(n for n, line in enumerate(lines, 1) if line.startswith("print("))
+    assert f"tool_server.py:{place}: printed before it serves\n" in log
+
+
 CLAIM = """
 import io, os, sys
 from linkspan.io.stdout import claim_stdout

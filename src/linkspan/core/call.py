@@ -7,62 +7,57 @@ from typing import Protocol
 
 from linkspan.revisions.neutral import Outcome, Request
 
-__all__ = ["Call", "Dispatch", "Target"]
+__all__ = ["Call", "Dispatch", "Ending"]
 
 
-class Target(Protocol):
-    """What is called: decided once, when it was registered."""
+class Ending(Protocol):
+    """Turns what came of a function into an outcome. Neither method raises."""
 
-    @property
-    def is_async(self) -> bool:
-        """The function is a coroutine function: it wants an event loop."""
+    def finish(self, call: Call, value: object) -> Outcome:
+        """Conclude from the function's value."""
         ...
 
-    @property
-    def inline(self) -> bool:
-        """The function is so small that a thread would cost more than the call."""
+    def fail(self, call: Call, error: BaseException) -> Outcome:
+        """Conclude from the function's exception."""
         ...
 
 
 class Call:
-    """A function, bound to the arguments of one request. A driver runs it; the connection gets what came of it."""
+    """A function, bound to the arguments of one request. A driver runs it; the connection gets what came of it.
 
-    __slots__ = ("_fail", "_finish", "_run", "inline", "is_async", "request")
+    `run()` runs the function: it returns a value, or an awaitable of one, and raises whatever the author raises. `is_async`
+    says that it wants an event loop, `inline` that a thread would cost more than the call itself.
+    """
+
+    __slots__ = ("_ending", "inline", "is_async", "request", "run")
 
     def __init__(
         self,
         request: Request,
         run: Callable[[], object],
-        finish: Callable[[object], Outcome],
-        fail: Callable[[BaseException], Outcome],
-        *,
+        ending: Ending,
         is_async: bool = False,
         inline: bool = False,
     ) -> None:
-        """Bind the steps; nothing runs yet."""
+        """Bind everything; nothing runs yet."""
         self.request = request
+        self.run = run
+        self._ending = ending
         self.is_async = is_async
         self.inline = inline
-        self._run = run
-        self._finish = finish
-        self._fail = fail
 
     @property
     def cancelled(self) -> bool:
         """The client does not want the answer any more."""
         return self.request.cancelled
 
-    def run(self) -> object:
-        """Run the author's function: return its value, or an awaitable of it. Raises whatever the author raises."""
-        return self._run()
-
     def finish(self, value: object) -> Outcome:
-        """Turn the function's value into an outcome. Never raises."""
-        return self._finish(value)
+        """Turn the function's value into an outcome."""
+        return self._ending.finish(self, value)
 
     def fail(self, error: BaseException) -> Outcome:
-        """Turn the function's exception into an outcome. Never raises."""
-        return self._fail(error)
+        """Turn the function's exception into an outcome."""
+        return self._ending.fail(self, error)
 
 
 class Dispatch(Protocol):

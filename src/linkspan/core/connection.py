@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 from linkspan.core.call import Call, Dispatch
-from linkspan.core.params import HasMeta, read_meta, read_params
+from linkspan.core.params import AnyParams, HasMeta, read_meta, read_params
 from linkspan.core.subscriptions import Subscriptions
 from linkspan.errors import (
     INTERNAL_ERROR,
@@ -24,19 +24,18 @@ from linkspan.errors import (
     RemoteProtocolError,
 )
 from linkspan.events import CallCancelled, CallReady, Event
-from linkspan.revisions import LATEST, supported_versions
+from linkspan.revisions import supported_versions
 from linkspan.revisions.legacy import OWN_METHODS, LegacySession, encode_params
 from linkspan.revisions.legacy import encode_result as encode_legacy
 from linkspan.revisions.modern import Envelope, encode_result, read_envelope, stamp
 from linkspan.revisions.neutral import NO_FACTS, InputRequired, Outcome, Peer, Request, ServerFacts
 from linkspan.types.base import Wire
 from linkspan.types.lifecycle import DiscoverResult
-from linkspan.types.requests import CancelledParams, ListenParams
+from linkspan.types.requests import CancelledParams, InputParams, ListenParams
 from linkspan.types.shared import Implementation
-from linkspan.wire.framing import LineReader, TooLong
+from linkspan.wire.framing import TOO_LONG, LineReader, TooLong
 from linkspan.wire.limits import Limits
 from linkspan.wire.messages import (
-    NO_PARAMS,
     Batch,
     ErrorResponse,
     Malformed,
@@ -230,7 +229,7 @@ class ServerConnection:
     # One message.
 
     def _receive_line(self, line: bytes | TooLong, events: list[Event[Call]]) -> None:
-        if isinstance(line, TooLong):
+        if line is TOO_LONG:
             bound = self._limits.max_line_bytes
             self._reject(None, PARSE_ERROR, f"Parse error: message longer than {bound} bytes (max_line_bytes)")
             return
@@ -310,7 +309,7 @@ class ServerConnection:
         request.log_level = envelope.log_level
         if method == "server/discover":
             self._answer(request, self._server.discover)
-        elif isinstance(params, ListenParams):
+        elif method == "subscriptions/listen":
             self._answer(request, lambda: self._listen(request, params))
         elif not self._has_method(method, peer):
             self._answer(request, lambda: _method_not_found(method))
@@ -344,13 +343,14 @@ class ServerConnection:
         request = Request(
             rpc.id,
             rpc.method,
-            params if rpc.method in LATEST.requests or rpc.method in OWN_METHODS else rpc.params,
+            rpc.params if type(params) is AnyParams else params,
             peer,
             params.meta,
             envelope.progress_token,
         )
-        request.input_responses = getattr(params, "input_responses", NO_PARAMS)
-        request.request_state = getattr(params, "request_state", None)
+        if isinstance(params, InputParams):
+            request.input_responses = params.input_responses
+            request.request_state = params.request_state
         request.facts = self.facts
         return request
 
@@ -373,7 +373,8 @@ class ServerConnection:
         else:
             self._conclude(request, step, events)  # type: ignore[arg-type]
 
-    def _listen(self, request: Request, params: ListenParams) -> Outcome | None:
+    def _listen(self, request: Request, params: HasMeta) -> Outcome | None:
+        assert isinstance(params, ListenParams)
         refusal, acknowledgement = self._subscriptions.add(request, params, self._server)
         if refusal is not None:
             return refusal

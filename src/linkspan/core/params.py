@@ -10,7 +10,7 @@ from msgspec import Raw
 
 from linkspan.errors import INVALID_PARAMS, RemoteProtocolError
 from linkspan.types import requests
-from linkspan.wire.messages import NO_PARAMS
+from linkspan.types.base import ABSENT
 
 __all__ = ["AnyParams", "HasMeta", "read_meta", "read_params"]
 
@@ -27,7 +27,7 @@ class HasMeta(Protocol):
 class AnyParams(msgspec.Struct, frozen=True):
     """Params of which only `_meta` is known."""
 
-    meta: Raw = msgspec.field(default=NO_PARAMS, name="_meta")
+    meta: Raw = msgspec.field(default=ABSENT, name="_meta")
 
 
 _TYPES: dict[str, type[Any]] = {
@@ -62,7 +62,7 @@ def read_params(method: str, params: Raw) -> HasMeta:
     Raises: RemoteProtocolError (-32602) that names the member that is wrong.
     """
     decoder = _decoder(method) if method in _TYPES else _any_params
-    if params is NO_PARAMS:
+    if params is ABSENT:
         return _decode(decoder, b"{}")
     try:
         decoded: HasMeta = decoder.decode(params)
@@ -76,9 +76,9 @@ def read_params(method: str, params: Raw) -> HasMeta:
 def read_meta(params: Raw) -> Raw:
     """Return the `_meta` of params that may be wrong otherwise."""
     try:
-        return _any_params.decode(params).meta if params is not NO_PARAMS else NO_PARAMS
+        return _any_params.decode(params).meta if params is not ABSENT else ABSENT
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return NO_PARAMS
+        return ABSENT
 
 
 def _decode(decoder: msgspec.json.Decoder[Any], params: bytes | Raw) -> HasMeta:

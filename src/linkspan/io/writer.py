@@ -39,6 +39,7 @@ class Writer:
         self._on_change = on_change
         self._pending: list[bytes] = []
         self._writing = False
+        self._waiters = 0
         self.unsent = 0
         self.broken = False
 
@@ -50,85 +51,86 @@ class Writer:
     def flush(self) -> None:
         """Send what there is; wait while too much is unsent. For threads that may block."""
         with self._lock:
-            if not self._take():
-                if self.full:
-                    self._room.wait_for(lambda: not self.full)
-                return
-        self._drain()
+            data = self._take()
+            if not data and self.full:
+                self._wait(lambda: not self.full, None)
+        self._write(data)
 
     def flush_now(self) -> None:
         """Send what goes out without blocking, and leave the rest to a thread. For the thread that reads."""
         with self._lock:
-            if not self._take():
+            data = self._take()
+        while data:
+            try:
+                rest = self._outlet.write_some(data)
+            except OSError:
+                self._break()
                 return
-        while data := self._next():
-            rest = self._write_some(data)
             if rest:
                 with self._lock:
-                    self._pending.insert(0, rest)
-                threading.Thread(target=self._drain, name="linkspan-output", daemon=True).start()
+                    self.unsent -= len(data) - len(rest)
+                threading.Thread(target=self._write, args=(rest,), name="linkspan-output", daemon=True).start()
                 return
+            data = self._next(len(data))
 
     def wait_empty(self, timeout: float) -> None:
         """Wait until all is sent, or until `timeout` seconds have passed."""
         with self._lock:
-            self._room.wait_for(lambda: not self.unsent, timeout)
+            self._wait(lambda: not self.unsent, timeout)
 
-    def _take(self) -> bool:
-        """Take over the source's output; tell whether the caller has become the writer."""
+    # With the lock held.
+
+    def _take(self) -> bytes:
+        """Take over the source's output; return what the caller has to write, because nobody else is writing."""
         data = self._source.data_to_send()
         if self.broken:
-            return False
+            return b""
         if data:
             self._pending.append(data)
             self.unsent += len(data)
-        if self._writing or not self._pending:
-            return False
-        self._writing = True
-        return True
+        return b"" if self._writing else self._pop()
 
-    def _next(self) -> bytes:
-        """Return the next bytes to write; with none left the caller is the writer no more."""
-        with self._lock:
-            pending = self._pending
-            if not pending:
-                self._writing = False
-                return b""
-            data = pending[0] if len(pending) == 1 else b"".join(pending)
-            self._pending = []
-            return data
+    def _pop(self) -> bytes:
+        """Return the next bytes to write; with none left nobody is the writer."""
+        pending = self._pending
+        self._writing = bool(pending)
+        if not pending:
+            return b""
+        self._pending = []
+        return pending[0] if len(pending) == 1 else b"".join(pending)
 
-    def _drain(self) -> None:
-        while data := self._next():
+    def _wait(self, done: Callable[[], bool], timeout: float | None) -> None:
+        self._waiters += 1
+        self._room.wait_for(done, timeout)
+        self._waiters -= 1
+
+    # Without it.
+
+    def _write(self, data: bytes) -> None:
+        while data:
             try:
                 write_all(self._fd, data)
             except OSError:
                 self._break()
-            else:
-                self._sent(len(data))
+                return
+            data = self._next(len(data))
 
-    def _write_some(self, data: bytes) -> bytes:
-        try:
-            rest = self._outlet.write_some(data)
-        except OSError:
-            self._break()
-            return b""
-        self._sent(len(data) - len(rest))
-        return rest
-
-    def _sent(self, count: int) -> None:
+    def _next(self, sent: int) -> bytes:
+        """Note that the writer has sent so much, and return what it has to write next."""
         with self._lock:
             was_full = self.full
-            self.unsent -= count
-            if self.unsent and not was_full:
-                return
-            self._room.notify_all()
+            self.unsent -= sent
+            if self._waiters:
+                self._room.notify_all()
+            data = self._pop()
         if was_full:
             self._on_change()
+        return data
 
     def _break(self) -> None:
         with self._lock:
             self.broken = True
+            self._writing = False
             self._pending = []
             self.unsent = 0
             self._room.notify_all()

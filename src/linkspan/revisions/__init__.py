@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from linkspan.revisions import v2024_11_05, v2025_03_26, v2025_06_18, v2025_11_25, v2026_07_28
 from linkspan.revisions.record import Revision
+from linkspan.revisions.v2024_11_05 import REVISION as V2024_11_05
+from linkspan.revisions.v2025_03_26 import REVISION as V2025_03_26
+from linkspan.revisions.v2025_06_18 import REVISION as V2025_06_18
+from linkspan.revisions.v2025_11_25 import REVISION as V2025_11_25
+from linkspan.revisions.v2026_07_28 import REVISION as V2026_07_28
 
 __all__ = [
     "DEFAULT_NEGOTIATED",
@@ -17,8 +21,7 @@ __all__ = [
 ]
 
 REVISIONS: dict[str, Revision] = {
-    module.REVISION.date: module.REVISION
-    for module in (v2024_11_05, v2025_03_26, v2025_06_18, v2025_11_25, v2026_07_28)
+    each.date: each for each in (V2024_11_05, V2025_03_26, V2025_06_18, V2025_11_25, V2026_07_28)
 }
 """From the oldest to the newest, by date."""
 
@@ -26,7 +29,7 @@ LEGACY: tuple[str, ...] = tuple(date for date, revision in REVISIONS.items() if 
 MODERN: tuple[str, ...] = tuple(date for date, revision in REVISIONS.items() if revision.era == "modern")
 LATEST = REVISIONS[MODERN[-1]]
 LATEST_LEGACY = REVISIONS[LEGACY[-1]]
-DEFAULT_NEGOTIATED = v2025_03_26.REVISION
+DEFAULT_NEGOTIATED = V2025_03_26
 """What an HTTP request without any version information is taken for."""
 
 

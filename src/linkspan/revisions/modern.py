@@ -17,11 +17,11 @@ from msgspec import Raw
 from linkspan.errors import INVALID_PARAMS, UNSUPPORTED_PROTOCOL_VERSION, RemoteProtocolError
 from linkspan.revisions import MODERN, REVISIONS, supported_versions
 from linkspan.revisions.neutral import NOTHING, Encoded, InputRequired, Peer, Request
-from linkspan.types.base import JSON, Wire
+from linkspan.types.base import ABSENT, JSON, Wire
 from linkspan.types.lifecycle import DiscoverResult
 from linkspan.types.logging import LOG_LEVELS, LoggingLevel
 from linkspan.types.shared import Implementation
-from linkspan.wire.messages import NO_PARAMS, RequestId, encode
+from linkspan.wire.messages import RequestId, encode
 from linkspan.wire.values import from_builtins, to_builtins
 
 __all__ = ["SUBSCRIPTION_ID", "Envelope", "discover", "encode_result", "read_envelope", "stamp"]
@@ -54,7 +54,7 @@ def read_envelope(meta: Raw) -> Envelope:
     Raises: RemoteProtocolError for an envelope that is claimed and incomplete, mistyped (-32602, META-3, META-7) or of a
     version that is not served (-32022, MSG-46).
     """
-    if meta is NO_PARAMS:
+    if meta is ABSENT:
         return NO_ENVELOPE
     text = bytes(meta)
     return _read_remembered(text) if len(text) <= _CACHEABLE else _read(text)

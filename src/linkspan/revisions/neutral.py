@@ -15,11 +15,11 @@ from msgspec import Raw
 
 from linkspan.errors import RemoteProtocolError
 from linkspan.revisions.record import Revision
-from linkspan.types.base import JSON, Wire
+from linkspan.types.base import ABSENT, JSON, Wire
 from linkspan.types.lifecycle import ServerCapabilities
 from linkspan.types.logging import LoggingLevel
 from linkspan.types.shared import Implementation
-from linkspan.wire.messages import NO_PARAMS, RequestId
+from linkspan.wire.messages import RequestId
 
 __all__ = [
     "ELICIT",
@@ -124,11 +124,11 @@ class Request(msgspec.Struct, eq=False):
     params: object
     """The params, typed by the method; raw for a custom method."""
     peer: Peer
-    meta: Raw = NO_PARAMS
+    meta: Raw = ABSENT
     progress_token: RequestId | None = None
     log_level: LoggingLevel | None = None
     """The least level the client wants to see; None for nothing."""
-    input_responses: Raw = NO_PARAMS
+    input_responses: Raw = ABSENT
     request_state: str | None = None
     facts: Facts = NO_FACTS
     emit: Callable[[str, Wire], None] = _discard

@@ -5,14 +5,14 @@ Changelog: https://modelcontextprotocol.io/specification/2025-03-26/changelog
 
 from __future__ import annotations
 
-from linkspan.revisions import v2024_11_05
+from linkspan.revisions.v2024_11_05 import REVISION as PREDECESSOR
 from linkspan.types.lifecycle import ServerCapabilities
 from linkspan.types.logging import ProgressParams
 from linkspan.types.tools import Tool
 
 __all__ = ["REVISION"]
 
-REVISION = v2024_11_05.REVISION.evolve(
+REVISION = PREDECESSOR.evolve(
     "2025-03-26",
     new_content=("audio",),
     new_sampling_content=("audio",),

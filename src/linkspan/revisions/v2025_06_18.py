@@ -5,7 +5,7 @@ Changelog: https://modelcontextprotocol.io/specification/2025-06-18/changelog
 
 from __future__ import annotations
 
-from linkspan.revisions import v2025_03_26
+from linkspan.revisions.v2025_03_26 import REVISION as PREDECESSOR
 from linkspan.types.completion import PromptReference
 from linkspan.types.content import (
     AudioContent,
@@ -23,7 +23,7 @@ from linkspan.types.tools import CallToolResult, Tool
 
 __all__ = ["REVISION"]
 
-REVISION = v2025_03_26.REVISION.evolve(
+REVISION = PREDECESSOR.evolve(
     "2025-06-18",
     add=("elicitation/create",),
     new_content=("resource_link",),

@@ -5,7 +5,7 @@ Its experimental tasks are not served. Changelog: https://modelcontextprotocol.i
 
 from __future__ import annotations
 
-from linkspan.revisions import v2025_06_18
+from linkspan.revisions.v2025_06_18 import REVISION as PREDECESSOR
 from linkspan.types.content import ResourceLink
 from linkspan.types.elicitation import ElicitParams
 from linkspan.types.prompts import Prompt
@@ -16,7 +16,7 @@ from linkspan.types.tools import Tool
 
 __all__ = ["REVISION"]
 
-REVISION = v2025_06_18.REVISION.evolve(
+REVISION = PREDECESSOR.evolve(
     "2025-11-25",
     add_notifications=("notifications/elicitation/complete",),
     new_sampling_content=("tool_use", "tool_result"),

@@ -5,7 +5,7 @@ Changelog: https://modelcontextprotocol.io/specification/2026-07-28/changelog
 
 from __future__ import annotations
 
-from linkspan.revisions import v2025_11_25
+from linkspan.revisions.v2025_11_25 import REVISION as PREDECESSOR
 from linkspan.types.lifecycle import DiscoverResult, ServerCapabilities
 from linkspan.types.prompts import ListPromptsResult
 from linkspan.types.resources import ListResourcesResult, ListResourceTemplatesResult, ReadResourceResult
@@ -13,7 +13,7 @@ from linkspan.types.tools import ListToolsResult
 
 __all__ = ["REVISION"]
 
-REVISION = v2025_11_25.REVISION.evolve(
+REVISION = PREDECESSOR.evolve(
     "2026-07-28",
     add=("server/discover", "subscriptions/listen"),
     remove=("initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"),

@@ -15,6 +15,7 @@ from typing import Any
 
 from linkspan.errors import RegistrationError
 from linkspan.schema.containers import ArrayShape, DictShape, TupleShape, UnionShape, most_specific_first
+from linkspan.schema.encode import to_json
 from linkspan.schema.foreign import ForeignShape, is_foreign
 from linkspan.schema.hints import Ask, peel
 from linkspan.schema.notes import annotate
@@ -154,13 +155,13 @@ class _Builder:
         members = choices_of(hint)
         if not members:
             raise RegistrationError(f"{self.where}: {hint.__name__} has no members; give it some")
-        kinds = {type(wire) for wire, _ in members}
+        kinds = {str(type(wire)) for wire, _ in members}
         by_value = all(wire == each.value for wire, each in members) and len(kinds) == 1
         missing = hint if "_missing_" in vars(hint) or issubclass(hint, enum.Flag) else None
         return Choice(members, hint if by_value and missing is None else None, missing)
 
     def _literal(self, values: Sequence[Any]) -> Shape:
-        members = [(each.value if isinstance(each, enum.Enum) else each, each) for each in values]
+        members = [(to_json(each) if isinstance(each, enum.Enum) else each, each) for each in values]
         if any(isinstance(wire, bytes) for wire, _ in members):
             raise RegistrationError(f"{self.where}: Literal of bytes cannot be said in JSON; use texts")
         plain = all(type(each) in (str, int) or each is None for each in values)

@@ -56,7 +56,7 @@ class AskParameter:
     default: Any = UNSET
 
 
-_decoded: Callable[[Any, tuple[dict[str, Any], tuple[str, ...]]], Decoded] = tuple.__new__
+_decoded: Callable[[Any, tuple[dict[str, Any], tuple[str, ...]]], Decoded] = tuple.__new__  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 _asdict = msgspec.structs.asdict
 
 
@@ -145,9 +145,8 @@ def _struct_default(default: Any) -> Any:
 
 def _fresh(default: Any) -> Any:
     """Return a default for one call: a mutable one is copied, so that calls do not share it."""
-    if isinstance(default, _MUTABLE) or hasattr(type(default), "__dataclass_fields__"):
-        return copy.deepcopy(default)
-    return default
+    mutable = hasattr(default, "__dataclass_fields__") or isinstance(default, _MUTABLE)
+    return copy.deepcopy(default) if mutable else default
 
 
 def compile_parameters(
@@ -282,12 +281,11 @@ class _Compiler:
 
 
 def _docstring(function: Callable[..., object]) -> str | None:
-    doc = getattr(function, "__doc__", None)
-    if isinstance(function, partial):
-        doc = getattr(underlying(function), "__doc__", None)
-    elif not inspect.isroutine(function) and not inspect.isclass(function):
-        doc = getattr(underlying(function), "__doc__", None) or doc
-    return doc
+    own: str | None = getattr(function, "__doc__", None)
+    if inspect.isroutine(function) or inspect.isclass(function):
+        return own
+    inner: str | None = getattr(underlying(function), "__doc__", None)
+    return inner if type(function) is partial else inner or own
 
 
 def _ask_of(hint: Any) -> Ask | None:

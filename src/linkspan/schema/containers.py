@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Union
 
+import msgspec
+
+from linkspan.schema.kinds import is_array, is_collection, is_items, is_object
 from linkspan.schema.problems import at, describe_value, join_words
 from linkspan.schema.scalars import Choice, Plain
 from linkspan.schema.shape import INVALID, Rendering, Shape, Walk, is_marker, marker, usable
@@ -36,11 +39,10 @@ class ArrayShape:
     def convert(self, value: JSON, path: str, walk: Walk) -> Any:
         """Return the collection."""
         value = walk.repaired(value, list, path)
-        if not isinstance(value, list | tuple | set | frozenset):
+        if not is_collection(value):
             return walk.refuse_value(path, self.words, value)
         before = len(walk.problems)
-        values: Iterable[JSON] = value
-        items = [self.item.convert(each, at(path, index), walk) for index, each in enumerate(values)]
+        items = [self.item.convert(each, at(path, index), walk) for index, each in enumerate(value)]
         if len(walk.problems) > before:
             return INVALID
         try:
@@ -59,7 +61,7 @@ class TupleShape:
         self.kinds = frozenset({"array"})
         self.words = f"an array of {len(self.items)} items"
         self.native: Any = None
-        self.native = usable(lambda: tuple[tuple(each.native for each in self.items)], self)
+        self.native = usable(lambda: _generic(tuple, tuple(each.native for each in self.items)), self)
 
     def schema(self, out: Rendering) -> JSONObject:
         """Return an array schema of that length; where `prefixItems` is not portable, any item may stand anywhere."""
@@ -80,7 +82,7 @@ class TupleShape:
     def convert(self, value: JSON, path: str, walk: Walk) -> Any:
         """Return the tuple."""
         value = walk.repaired(value, list, path)
-        if not isinstance(value, list | tuple):
+        if not is_items(value):
             return walk.refuse_value(path, self.words, value)
         values: Sequence[JSON] = value
         if len(values) != len(self.items):
@@ -104,7 +106,7 @@ class DictShape:
         self.words = "an object"
         self.native: Any = None
         plain = make is None and isinstance(key, Plain) and key.native is str
-        self.native = usable(lambda: _dict_of(item.native), self) if plain else marker(self)
+        self.native = usable(lambda: _generic(dict, (str, item.native)), self) if plain else marker(self)
 
     def schema(self, out: Rendering) -> JSONObject:
         """Return an object schema with `additionalProperties`."""
@@ -112,12 +114,15 @@ class DictShape:
         found: JSONObject = {"type": "object"}
         if item:
             found["additionalProperties"] = item
+        names = {} if out.portable else _key_schema(self.key, out)
+        if names and names != {"type": "string"}:
+            found["propertyNames"] = names
         return found
 
     def convert(self, value: JSON, path: str, walk: Walk) -> Any:
         """Return the dictionary."""
         value = walk.repaired(value, dict, path)
-        if not isinstance(value, Mapping):
+        if not is_object(value):
             return walk.refuse_value(path, self.words, value)
         before = len(walk.problems)
         found: dict[Any, Any] = {}
@@ -144,18 +149,23 @@ class DictShape:
         return key
 
 
-def _dict_of(item: Any) -> Any:
-    generic: Any = dict
-    return generic[str, item]
+def _generic(generic: Any, arguments: Any) -> Any:
+    return generic[arguments]
 
 
 def _number(text: str) -> int | float | None:
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except (ValueError, OverflowError):
-            continue
-    return None
+    try:
+        found: JSON = msgspec.json.decode(text)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return None
+    return found if isinstance(found, int | float) else None
+
+
+def _key_schema(key: Shape, out: Rendering) -> JSONObject:
+    """Return what `propertyNames` says: names are texts, so numbers are told by their spelling."""
+    if key.kinds == frozenset({"integer"}):
+        return {"pattern": "^-?(0|[1-9][0-9]*)$"}
+    return key.schema(out) if key.kinds == frozenset({"string"}) else {}
 
 
 class UnionShape:
@@ -228,9 +238,9 @@ def _could_be(value: JSON, shape: Shape) -> bool:
     """Tell whether a refused value at least has the JSON type of a shape, or is the only thing beside null."""
     if isinstance(value, str):
         return "string" in shape.kinds
-    if isinstance(value, Mapping):
+    if is_object(value):
         return "object" in shape.kinds
-    if isinstance(value, list):
+    if is_array(value):
         return "array" in shape.kinds
     return False
 
@@ -246,7 +256,7 @@ def without_null(shape: Shape) -> Shape:
     """Return a union without its null, or the shape itself."""
     if not isinstance(shape, UnionShape):
         return shape
-    rest = [each for each in shape.members if each.kinds != {"null"}]
+    rest = [each for each in shape.members if each.kinds != frozenset({"null"})]
     return rest[0] if len(rest) == 1 else UnionShape(rest) if rest else shape
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from linkspan.errors import RegistrationError
+from linkspan.schema.kinds import is_array, is_object
 from linkspan.schema.patterns import why_not_linear
 from linkspan.schema.repair import local_target
 from linkspan.types.base import JSON, JSONObject
@@ -43,7 +44,7 @@ def input_schema(schema: Mapping[str, JSON] | str) -> JSONObject:
     if found.get("type", "object") != "object":
         raise RegistrationError(f'the input schema must have "type": "object", not {found["type"]!r}')
     properties = found.get("properties", {})
-    if not isinstance(properties, Mapping):
+    if not is_object(properties):
         raise RegistrationError("the properties of the input schema must be an object: a schema for each argument")
     if "required" in found and not found["required"]:
         del found["required"]
@@ -56,7 +57,7 @@ def _read(schema: Any) -> JSONObject:
             schema = msgspec.json.decode(schema)
         except (msgspec.DecodeError, ValueError, RecursionError):
             raise RegistrationError("the input schema is not valid JSON") from None
-    if not isinstance(schema, Mapping):
+    if not is_object(schema):
         raise RegistrationError('an input schema is an object such as {"properties": {"message": {"type": "string"}}}')
     members: Mapping[str, JSON] = schema
     return deepcopy(dict(members))
@@ -98,18 +99,18 @@ def check_document(schema: Mapping[str, JSON]) -> None:
 
 def subschemas(schema: JSON, where: str = "#", depth: int = 0) -> Iterator[tuple[str, Mapping[str, JSON], int]]:
     """Yield every schema in a schema with its place and depth; no deeper than is allowed, and one step."""
-    if not isinstance(schema, Mapping):
+    if not is_object(schema):
         return
     members: Mapping[str, JSON] = schema
     yield where, members, depth
     if depth > _DEEPEST:
         return
     for key, each in members.items():
-        if key in _MAPS and isinstance(each, Mapping):
+        if key in _MAPS and is_object(each):
             inner: Mapping[str, JSON] = each
             for name, one in inner.items():
                 yield from subschemas(one, f"{where}/{key}/{name}", depth + 1)
-        elif key in _LISTS and isinstance(each, list):
+        elif key in _LISTS and is_array(each):
             items: list[JSON] = each
             for index, one in enumerate(items):
                 yield from subschemas(one, f"{where}/{key}/{index}", depth + 1)
@@ -120,8 +121,8 @@ def subschemas(schema: JSON, where: str = "#", depth: int = 0) -> Iterator[tuple
 def _check_patterns(schema: Mapping[str, JSON], where: str) -> None:
     named: JSON = schema.get("patternProperties")
     patterns: list[JSON] = [schema.get("pattern")]
-    if isinstance(named, Mapping):
-        patterns.extend(named)  # pyright: ignore[reportUnknownArgumentType]
+    if is_object(named):
+        patterns.extend(named)
     for pattern in patterns:
         why = why_not_linear(pattern) if isinstance(pattern, str) else None
         if why is not None:
@@ -150,7 +151,7 @@ class _Cost:
             self.of(each, ())
 
     def of(self, schema: JSON, open_: tuple[int, ...]) -> int:
-        if not isinstance(schema, Mapping):
+        if not is_object(schema):
             return 1
         members: Mapping[str, JSON] = schema
         if id(members) in open_:
@@ -165,7 +166,7 @@ class _Cost:
     def _in_place(self, schema: Mapping[str, JSON]) -> Iterator[JSON]:
         for key in _IN_PLACE:
             arms: JSON = schema.get(key)
-            if isinstance(arms, list):
+            if is_array(arms):
                 yield from arms
         for key in _IN_PLACE_ONE:
             if key in schema:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from enum import Enum
+from functools import cache
 from typing import Any
 
 import msgspec
 
+from linkspan.schema.kinds import is_collection, is_items, is_object
 from linkspan.types.base import JSON
 
-__all__ = ["encode_json", "to_json"]
+__all__ = ["by_value", "encode_json", "to_json"]
 
 
 def encode_json(value: Any) -> bytes:
@@ -44,29 +47,27 @@ def to_json(value: Any) -> JSON:
 
 
 def _plain(value: Any) -> JSON:
-    match value:
-        case None | bool():
-            return value
-        case Enum():
-            return _enum(value)
-        case str():
-            return str.__str__(value)
-        case int():
-            return int(value)
-        case float():
-            return _finite(value)
-        case Mapping():
-            members: Mapping[Any, Any] = value
-            return {_key(key): _plain(each) for key, each in members.items()}
-        case list() | tuple() | set() | frozenset():
-            items: Iterable[Any] = value
-            return [_plain(each) for each in items]
-        case _:
-            return _plain(_one_level(value))
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, Enum):
+        return _enum(value)
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return _finite(value)
+    if is_object(value):
+        return {_key(key): _plain(each) for key, each in value.items()}
+    if is_collection(value):
+        return [_plain(each) for each in value]
+    return _plain(_one_level(value))
 
 
 def _one_level(value: Any) -> Any:
     """Return the next plainer form of a value: an object's fields, or what stands for it in JSON."""
+    if isinstance(value, msgspec.Struct):
+        return _struct_fields(value)
     fields = _fields(value)
     if fields is not None:
         return fields
@@ -77,18 +78,15 @@ def _one_level(value: Any) -> Any:
 
 
 def _fields(value: Any) -> dict[str, Any] | None:
-    if isinstance(value, type):
-        return None
-    if isinstance(value, msgspec.Struct):
-        return _struct_fields(value)
+    names: list[str] | None = None
     if hasattr(value, "__dataclass_fields__") and not _is_model(value):
-        return {name: getattr(value, name) for name in _stored(value, value.__dataclass_fields__)}
-    if hasattr(type(value), "__attrs_attrs__"):
-        return {each.name: getattr(value, each.name) for each in type(value).__attrs_attrs__ if each.name[0] != "_"}
-    return None
+        names = _stored(value.__dataclass_fields__)
+    elif hasattr(value, "__attrs_attrs__"):
+        names = [each.name for each in value.__attrs_attrs__ if each.name[0] != "_"]
+    return None if names is None or inspect.isclass(value) else {name: getattr(value, name) for name in names}
 
 
-def _stored(value: Any, fields: Mapping[str, Any]) -> list[str]:
+def _stored(fields: Mapping[str, Any]) -> list[str]:
     return [name for name, each in fields.items() if str(each._field_type) == "_FIELD"]
 
 
@@ -110,11 +108,14 @@ def _is_default(value: Any, field: msgspec.structs.FieldInfo) -> bool:
     return found is field.default or (type(found) is type(field.default) and found == field.default)
 
 
+@cache
+def by_value(source: type[Enum]) -> bool:
+    """Tell whether an Enum's members go by their values in JSON; by their names, if some value is no text and no int."""
+    return all(isinstance(each.value, str | int) and not isinstance(each.value, bool) for each in source)
+
+
 def _enum(value: Enum) -> JSON:
-    inner: Any = value.value
-    if isinstance(inner, str | int | float) and not isinstance(inner, bool):
-        return _plain(inner)
-    return value.name
+    return _plain(value.value) if by_value(type(value)) else value.name
 
 
 def _finite(value: float) -> float:
@@ -124,20 +125,18 @@ def _finite(value: float) -> float:
 
 
 def _key(key: Any) -> str:
-    match key:
-        case Enum():
-            return _key(_enum(key))
-        case str():
-            return str.__str__(key)
-        case None:
-            return "null"
-        case bool():
-            return "true" if key else "false"
-        case int() | float():
-            return repr(key)
-        case tuple():
-            parts: tuple[Any, ...] = key
-            return ",".join(map(_key, parts))
+    if isinstance(key, Enum):
+        return _key(_enum(key))
+    if isinstance(key, str):
+        return str.__str__(key)
+    if key is None:
+        return "null"
+    if isinstance(key, bool):
+        return "true" if key else "false"
+    if isinstance(key, int | float):
+        return repr(key)
+    if is_items(key):
+        return ",".join(map(_key, key))
     try:
         found = msgspec.to_builtins(key, enc_hook=_unknown)
     except TypeError:
@@ -153,17 +152,16 @@ def _unknown(value: Any) -> Any:
         return _enum(value)
     if _is_model(value):
         return _dumped(value)
-    if isinstance(value, Mapping):
-        members: Mapping[Any, Any] = value
-        return dict(members)
+    if is_object(value):
+        return dict(value)
     if hasattr(value, "__fspath__") or type(value).__module__ in _AS_TEXT:
         return str(value)
     for method in ("tolist", "item", "to_dict", "isoformat"):
         found = getattr(value, method, None)
-        if callable(found) and not isinstance(value, type):
+        if callable(found) and not inspect.isclass(value):
             return found()
-    if isinstance(value, Iterable) and hasattr(value, "__len__"):
-        items: Iterable[Any] = value
+    if isinstance(value, Collection):
+        items: Collection[Any] = value
         return list(items)
     raise TypeError(
         f"a {type(value).__name__} cannot be written as JSON; return a dict, a list, a dataclass or a text made from it"
@@ -176,12 +174,12 @@ _AS_TEXT = frozenset(
 
 
 def _is_model(value: Any) -> bool:
-    return "pydantic" in sys.modules and hasattr(type(value), "__pydantic_serializer__")
+    return "pydantic" in sys.modules and hasattr(value, "__pydantic_serializer__")
 
 
 def _dumped(value: Any) -> Any:
     """Return a pydantic model or dataclass as its own serializer writes it."""
-    serializer: Any = type(value).__pydantic_serializer__
+    serializer: Any = value.__pydantic_serializer__
     return serializer.to_python(value, mode="json", by_alias=True)
 
 
@@ -192,16 +190,12 @@ def _refuse_nan(value: Any) -> None:
         found = pending.pop()
         if isinstance(found, float):
             _finite(found)
-        elif isinstance(found, str | int | bytes | None):
-            continue
-        elif isinstance(found, Mapping):
-            members: Mapping[Any, Any] = found
-            pending.extend(members.values())
-        elif isinstance(found, list | tuple | set | frozenset):
-            items: Iterable[Any] = found
-            pending.extend(items)
-        else:
-            pending.extend((_fields(found) or {}).values() if not isinstance(found, Enum) else ())
+        elif is_object(found):
+            pending.extend(found.values())
+        elif is_collection(found):
+            pending.extend(found)
+        elif not isinstance(found, str | int | bytes | None):
+            pending.append(_one_level(found))
 
 
 _encoder = msgspec.json.Encoder(enc_hook=_unknown)

@@ -5,6 +5,7 @@ Looked for only if pydantic is imported already: it is the author who brings it.
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -27,9 +28,9 @@ def is_foreign(hint: Any, notes: Sequence[Any]) -> bool:
     """Tell whether a hint has to be read by pydantic."""
     if "pydantic" not in sys.modules:
         return False
-    if isinstance(hint, type) and (hasattr(hint, _HOOK) or "__pydantic_core_schema__" in vars(hint)):
+    if inspect.isclass(hint) and (hasattr(hint, _HOOK) or "__pydantic_core_schema__" in vars(hint)):
         return True
-    return any(hasattr(type(each), _HOOK) or (isinstance(each, type) and hasattr(each, _HOOK)) for each in notes)
+    return any(hasattr(each, _HOOK) for each in notes)
 
 
 class ForeignShape:

@@ -13,6 +13,7 @@ from linkspan.errors import RegistrationError
 from linkspan.schema.build import build
 from linkspan.schema.containers import ArrayShape, UnionShape, is_nullable, without_null
 from linkspan.schema.foreign import ForeignShape
+from linkspan.schema.kinds import is_array, is_object
 from linkspan.schema.notes import Bounded, Noted
 from linkspan.schema.objects import Field, ObjectShape, default_schema
 from linkspan.schema.problems import ArgumentsInvalid
@@ -72,7 +73,7 @@ class Form:
         texts = self._texts.get(key)
         if not texts:
             return value
-        if isinstance(value, list):
+        if is_array(value):
             items: list[JSON] = value
             return [texts.get(each, each) if isinstance(each, str) else each for each in items]
         return texts.get(value, value) if isinstance(value, str) else value
@@ -123,7 +124,7 @@ def _filled(each: Field, default: Any) -> Field:
     """Return a field whose default is taken from a default for the whole form."""
     from dataclasses import replace
 
-    members: Mapping[str, Any] | None = default if isinstance(default, Mapping) else None
+    members: Mapping[str, Any] | None = default if is_object(default) else None
     value = members.get(each.name, UNSET) if members is not None else getattr(default, each.name, UNSET)
     return each if value is UNSET else replace(each, required=False, default=value)
 
@@ -185,7 +186,7 @@ def _property(shape: Shape, default: Any, where: str) -> JSONObject:
 
 
 def _is_path(shape: Shape) -> bool:
-    return shape.kinds == {"string"}
+    return shape.kinds == frozenset({"string"})
 
 
 def _default(default: Any, texts: Mapping[str, JSON]) -> JSONObject:
@@ -193,7 +194,7 @@ def _default(default: Any, texts: Mapping[str, JSON]) -> JSONObject:
     if texts and found:
         spelled = {_spelled(wire): text for text, wire in texts.items()}
         value: JSON = found["default"]
-        if isinstance(value, list):
+        if is_array(value):
             items: list[JSON] = value
             found["default"] = [spelled.get(_spelled(each), each) for each in items]
         else:
@@ -203,11 +204,11 @@ def _default(default: Any, texts: Mapping[str, JSON]) -> JSONObject:
 
 def _kept(schema: JSON, where: str) -> JSONObject:
     """Return a property schema with the keywords that forms know (ELI-4). Raises: RegistrationError for other types."""
-    members: Mapping[str, JSON] = schema if isinstance(schema, Mapping) else {}
+    members: Mapping[str, JSON] = schema if is_object(schema) else {}
     kind: JSON = members.get("type")
     if isinstance(kind, str) and kind in _KEPT:
         items: JSON = members.get("items")
-        if kind == "array" and not (isinstance(items, Mapping) and "enum" in items):
+        if kind == "array" and not (is_object(items) and "enum" in items):
             raise RegistrationError(f"{where}: {_ADVICE}")
         found: JSONObject = {"type": kind}
         found.update((key, each) for key, each in members.items() if key in _KEPT[kind])
@@ -239,7 +240,7 @@ def _texts(shapes: Mapping[str, Shape]) -> dict[str, Mapping[JSON, JSON]]:
 
 def _choice_texts(shape: Shape) -> dict[str, JSON]:
     """Return the texts that stand for choices that are not all texts: forms have string enums only."""
-    if not isinstance(shape, Choice) or shape.kinds == {"string"}:
+    if not isinstance(shape, Choice) or shape.kinds == frozenset({"string"}):
         return {}
     return {_spelled(wire): wire for wire, _ in shape.members if wire is not None}
 

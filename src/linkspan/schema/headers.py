@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 
 from linkspan.errors import RegistrationError
+from linkspan.schema.kinds import is_array, is_object
 from linkspan.types.base import JSON
 
 __all__ = ["HEADER_KEYWORD", "header_paths"]
@@ -36,12 +37,12 @@ def header_paths(schema: Mapping[str, JSON]) -> dict[tuple[str, ...], str]:
 
 
 def _search(schema: JSON, path: tuple[str, ...], reachable: bool, found: dict[tuple[str, ...], str]) -> None:
-    if isinstance(schema, list):
+    if is_array(schema):
         items: list[JSON] = schema
         for each in items:
             _search(each, path, False, found)
         return
-    if not isinstance(schema, Mapping):
+    if not is_object(schema):
         return
     members: Mapping[str, JSON] = schema
     if HEADER_KEYWORD in members:
@@ -49,7 +50,7 @@ def _search(schema: JSON, path: tuple[str, ...], reachable: bool, found: dict[tu
     for key, each in members.items():
         if key in _DATA:
             continue
-        if key in _MAPS and isinstance(each, Mapping):
+        if key in _MAPS and is_object(each):
             inner: Mapping[str, JSON] = each
             for name, one in inner.items():
                 _search(one, (*path, name), reachable and key == "properties", found)

@@ -12,6 +12,7 @@ import sys
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 from linkspan.errors import RegistrationError
@@ -57,7 +58,7 @@ class Format:
 def name_of(thing: object) -> str:
     """Return how to name a function or class in a message to its author."""
     while isinstance(thing, functools.partial):
-        thing = typing.cast("functools.partial[Any]", thing).func
+        thing = thing.func
     name: str | None = getattr(thing, "__qualname__", None) or getattr(type(thing), "__qualname__", None)
     return (name or repr(thing)).rpartition("<locals>.")[2]
 
@@ -67,15 +68,15 @@ def underlying(function: Callable[..., object]) -> Any:
     found: Any = function
     while True:
         if isinstance(found, functools.partial):
-            found = typing.cast("functools.partial[Any]", found).func
+            found = found.func
         elif hasattr(found, "__wrapped__") and not inspect.isclass(found):
             found = found.__wrapped__
         elif inspect.ismethod(found):
             found = found.__func__
         elif inspect.isclass(found):
             return found.__init__
-        elif not inspect.isroutine(found) and inspect.isroutine(getattr(type(found), "__call__", None)):  # noqa: B004
-            found = type(found).__call__
+        elif not inspect.isroutine(found) and inspect.ismethod(getattr(found, "__call__", None)):  # noqa: B004
+            found = found.__call__
         else:
             return found
 
@@ -84,10 +85,9 @@ def bound_names(function: Callable[..., object]) -> frozenset[str]:
     """Return the keywords that a partial has fixed: they are the author's, and may be secrets."""
     names: set[str] = set()
     found: Any = function
-    while isinstance(found, functools.partial):
-        part = typing.cast("functools.partial[Any]", found)
-        names.update(part.keywords)
-        found = part.func
+    while type(found) is functools.partial:
+        names.update(found.keywords)
+        found = found.func
     return frozenset(names)
 
 
@@ -113,9 +113,10 @@ def resolve(hint: object, function: Callable[..., object]) -> Any:
 def class_hints(source: type) -> dict[str, Any]:
     """Return the hints of a class, inherited ones too. Raises: RegistrationError for a name that is not there."""
     try:
-        return _looked_up(
+        found: dict[str, Any] = _looked_up(
             lambda names: typing.get_type_hints(source, None, names, include_extras=True), {source.__name__: source}
         )
+        return found
     except NameError as problem:
         raise RegistrationError(_unresolved(f"{name_of(source)}: the name {problem.name!r} in its hints")) from None
     except (TypeError, SyntaxError) as problem:
@@ -178,7 +179,7 @@ def _missing(problem: NameError) -> str:
 
 def _frames() -> Iterator[Mapping[str, Any]]:
     """Yield the local names of the functions that are being run, ours left out."""
-    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    frame: FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
     while frame is not None:
         if not str(frame.f_globals.get("__name__", "")).startswith("linkspan."):
             yield frame.f_locals

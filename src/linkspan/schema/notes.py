@@ -16,6 +16,7 @@ import msgspec
 from linkspan.errors import RegistrationError
 from linkspan.schema.containers import UnionShape, is_nullable, without_null
 from linkspan.schema.hints import Format, Header
+from linkspan.schema.kinds import is_array, is_items, is_object
 from linkspan.schema.problems import quote
 from linkspan.schema.scalars import NoneShape
 from linkspan.schema.shape import INVALID, Rendering, Shape, Walk, is_marker, marker, usable
@@ -76,15 +77,15 @@ def _read_members(note: Any, bounds: dict[str, Any], extra: JSONObject) -> None:
             bounds[name] = bound
     for name in ("title", "description", "examples", "documentation"):
         text = getattr(note, name, None)
-        if (isinstance(text, str) and text) or (name == "examples" and isinstance(text, list)):
+        if (isinstance(text, str) and text) or (name == "examples" and is_array(text)):
             extra["description" if name == "documentation" else name] = text
     for name in ("extra_json_schema", "json_schema_extra"):
         more = getattr(note, name, None)
-        if isinstance(more, Mapping):
+        if is_object(more):
             members: Mapping[str, JSON] = more
             extra.update(members)
     inner = getattr(note, "metadata", None)
-    if isinstance(inner, list | tuple):
+    if is_items(inner):
         parts: Iterable[Any] = inner
         for each in parts:
             _read(each, bounds, extra)
@@ -97,7 +98,7 @@ def _bounded(shape: Shape, bounds: dict[str, Any], where: str) -> Shape:
     for name in bounds:
         fits = numeric if name in _NUMBERS else len(shape.kinds) == 1 and bool(shape.kinds & set(_LENGTH_WORDS))
         if name == "pattern":
-            fits = shape.kinds == {"string"}
+            fits = shape.kinds == frozenset({"string"})
         if not fits:
             raise RegistrationError(
                 f"{where}: the bound {name} does not apply to {shape.words}; put it on the part of the type that it bounds"
@@ -194,7 +195,7 @@ class Bounded:
 def _plain(bound: Any) -> Any:
     if isinstance(bound, str | int | float):
         return bound
-    if isinstance(bound, re.Pattern):
+    if hasattr(bound, "pattern"):
         return str(bound.pattern)
     number = float(bound)
     return int(number) if number.is_integer() else number

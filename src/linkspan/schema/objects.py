@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from linkspan.schema.containers import is_nullable
+from linkspan.schema.kinds import is_items, is_object
 from linkspan.schema.problems import at, describe_value, unknown_words
 from linkspan.schema.shape import INVALID, Rendering, Shape, Walk, marker
 from linkspan.types.base import JSON, UNSET, JSONObject
@@ -99,11 +100,11 @@ class ObjectShape:
     def convert(self, value: JSON, path: str, walk: Walk) -> Any:
         """Return what `make` builds from the fields."""
         value = walk.repaired(value, dict, path)
-        if self.as_array and isinstance(value, list | tuple):
+        if self.as_array and is_items(value):
             value = self._named(value, path, walk)
             if value is INVALID:
                 return INVALID
-        if not isinstance(value, Mapping):
+        if not is_object(value):
             if self.root:
                 return walk.refuse("", f"the arguments must be an object, got {describe_value(value)}")
             return walk.refuse_value(path, self.words, value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from linkspan.schema.kinds import is_array, is_object
 from linkspan.schema.repair import local_target
 from linkspan.schema.shape import Rendering
 from linkspan.types.base import JSON, JSONObject
@@ -34,12 +35,12 @@ class _Tidy:
             return {**self._referred(schema["$ref"]), **self.one(rest)}
         found: JSONObject = {}
         for key, each in schema.items():
-            if key in _MAPS and isinstance(each, Mapping):
+            if key in _MAPS and is_object(each):
                 members: Mapping[str, JSON] = each
                 if key not in ("$defs", "definitions"):
                     found[key] = {name: self._any(one) for name, one in members.items()}
-            elif key in _LISTS and isinstance(each, list):
-                found[key] = [self._any(one) for one in each]  # pyright: ignore[reportUnknownVariableType]
+            elif key in _LISTS and is_array(each):
+                found[key] = [self._any(one) for one in each]
             elif key in _ONES:
                 found[key] = self._any(each)
             elif key != "title":
@@ -47,7 +48,7 @@ class _Tidy:
         return self._plainer(found)
 
     def _any(self, schema: JSON) -> JSON:
-        if not isinstance(schema, Mapping):
+        if not is_object(schema):
             return schema
         members: Mapping[str, JSON] = schema
         return self.one(members)
@@ -97,7 +98,7 @@ class _Tidy:
 
 def _without_null(schema: JSONObject) -> JSONObject:
     arms: JSON = schema.get("anyOf")
-    if not isinstance(arms, list):
+    if not is_array(arms):
         return schema
     each: list[JSON] = arms
     rest = [one for one in each if one != {"type": "null"}]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
@@ -53,18 +53,11 @@ def _own_docstring(target: type) -> str | None:
     return doc
 
 
-def _kind(target: type) -> Callable[[type, _Look], ObjectShape] | None:
-    if issubclass(target, msgspec.Struct):
-        return _struct
-    if typing.is_typeddict(target):
-        return _typed_dict
-    if dataclasses.is_dataclass(target):
-        return _dataclass
-    if issubclass(target, tuple) and hasattr(target, "_fields"):
-        return _named_tuple
-    if hasattr(target, "__attrs_attrs__"):
-        return _attrs
-    return None
+def _kind(target: Any) -> Callable[[type, _Look], ObjectShape] | None:
+    for mark, read in _KINDS.items():
+        if hasattr(target, mark):
+            return read
+    return _typed_dict if typing.is_typeddict(target) else None
 
 
 def _dataclass(target: type, look: _Look) -> ObjectShape:
@@ -72,7 +65,7 @@ def _dataclass(target: type, look: _Look) -> ObjectShape:
     fields: list[Field] = []
     for each in _dataclass_fields(target):
         hint: Any = hints.get(each.name, Any)
-        init_only = type(hint) is dataclasses.InitVar
+        init_only = type(hint).__name__ == "InitVar"
         required = each.default is dataclasses.MISSING and each.default_factory is dataclasses.MISSING
         fields.append(
             Field(
@@ -185,4 +178,13 @@ def _default(value: Any, factory: Any, absent: Any) -> Any:
     """Return the default to show in the schema: a factory is asked once, if it is one of the harmless ones."""
     if value is not absent:
         return value
-    return factory() if factory in (list, dict, set, frozenset, tuple, str, int, float, bool) else UNSET
+    harmless: tuple[Any, ...] = (list, dict, set, frozenset, tuple, str, int, float, bool)
+    return factory() if factory in harmless else UNSET
+
+
+_KINDS: Mapping[str, Callable[[type, _Look], ObjectShape]] = {
+    "__struct_config__": _struct,
+    "__dataclass_fields__": _dataclass,
+    "_field_defaults": _named_tuple,
+    "__attrs_attrs__": _attrs,
+}

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
+from linkspan.schema.kinds import is_array, is_object
 from linkspan.schema.problems import Problem, at, unknown_words
 from linkspan.types.base import JSON
 
@@ -20,20 +21,20 @@ _EVERY = frozenset({"string", "integer", "number", "boolean", "null", "array", "
 
 def repair_value(value: JSON, schema: JSON, root: JSON, path: str, repairs: list[str], depth: int = 0) -> JSON:
     """Return the value with its repairs made; each is written down as a short sentence."""
-    if depth > _DEEPEST or not isinstance(schema, Mapping):
+    if depth > _DEEPEST or not is_object(schema):
         return value
     types = types_of(schema, root)
     value = _decoded(value, types, path, repairs)
     if isinstance(value, float) and value.is_integer() and "integer" in types and "number" not in types:
         return int(value)
     found = arm(value, schema, root)
-    if isinstance(value, dict):
-        members: dict[str, JSON] = value
+    if is_object(value):
+        members: Mapping[str, JSON] = value
         return {
             key: repair_value(each, member_schema(found, key), root, at(path, key), repairs, depth + 1)
             for key, each in members.items()
         }
-    if isinstance(value, list):
+    if is_array(value):
         items: list[JSON] = value
         return [
             repair_value(each, item_schema(found, index), root, at(path, index), repairs, depth + 1)
@@ -58,11 +59,11 @@ def _decoded(value: JSON, types: frozenset[str], path: str, repairs: list[str]) 
 
 def unknown_keys(value: JSON, schema: JSON, root: JSON, path: str, depth: int = 0) -> Iterator[Problem]:
     """Yield a problem for each member that a closed object schema does not name."""
-    if depth > _DEEPEST or not isinstance(schema, Mapping):
+    if depth > _DEEPEST or not is_object(schema):
         return
     found = arm(value, schema, root)
-    if isinstance(value, dict):
-        members: dict[str, JSON] = value
+    if is_object(value):
+        members: Mapping[str, JSON] = value
         properties: Mapping[str, JSON] = found.get("properties") or {}
         closed = found.get("additionalProperties") is False and not found.get("patternProperties")
         for key, each in members.items():
@@ -70,7 +71,7 @@ def unknown_keys(value: JSON, schema: JSON, root: JSON, path: str, depth: int = 
                 yield Problem(path, unknown_words(key, properties, root=not path))
             else:
                 yield from unknown_keys(each, member_schema(found, key), root, at(path, key), depth + 1)
-    elif isinstance(value, list):
+    elif is_array(value):
         items: list[JSON] = value
         for index, each in enumerate(items):
             yield from unknown_keys(each, item_schema(found, index), root, at(path, index), depth + 1)
@@ -85,7 +86,7 @@ def member_schema(schema: Mapping[str, JSON], key: str) -> JSON:
 def item_schema(schema: Mapping[str, JSON], index: int) -> JSON:
     """Return the schema of an item of an array."""
     first: JSON = schema.get("prefixItems")
-    if isinstance(first, list):
+    if is_array(first):
         fixed: Sequence[JSON] = first
         if index < len(fixed):
             return fixed[index]
@@ -99,10 +100,10 @@ def local_target(reference: JSON, root: JSON) -> JSON:
     found = root
     for step in reference[1:].split("/")[1:]:
         name = step.replace("~1", "/").replace("~0", "~")
-        if isinstance(found, Mapping):
+        if is_object(found):
             members: Mapping[str, JSON] = found
             found = members.get(name)
-        elif isinstance(found, list) and name.isdigit() and int(name) < len(found):  # pyright: ignore[reportUnknownArgumentType]
+        elif is_array(found) and name.isdigit() and int(name) < len(found):
             items: list[JSON] = found
             found = items[int(name)]
         else:
@@ -112,14 +113,14 @@ def local_target(reference: JSON, root: JSON) -> JSON:
 
 def types_of(schema: JSON, root: JSON, depth: int = 0) -> frozenset[str]:
     """Return the JSON types that a schema lets through, as far as is plain to see."""
-    if not isinstance(schema, Mapping) or depth > 16:
+    if not is_object(schema) or depth > 16:
         return _EVERY
     members: Mapping[str, JSON] = schema
     found = _EVERY
     declared: JSON = members.get("type")
     if isinstance(declared, str):
         found &= {declared}
-    elif isinstance(declared, list):
+    elif is_array(declared):
         listed: list[str] = declared
         found &= set(listed)
     if "$ref" in members:
@@ -127,7 +128,7 @@ def types_of(schema: JSON, root: JSON, depth: int = 0) -> frozenset[str]:
         found &= types_of(target, root, depth + 1) if target is not None else _EVERY
     for keyword in ("anyOf", "oneOf"):
         arms: JSON = members.get(keyword)
-        if isinstance(arms, list) and arms:
+        if is_array(arms) and arms:
             each: list[JSON] = arms
             found &= frozenset[str]().union(*(types_of(one, root, depth + 1) for one in each))
     return found
@@ -139,12 +140,12 @@ def arm(value: JSON, schema: Mapping[str, JSON], root: JSON, depth: int = 0) -> 
         return schema
     if "$ref" in schema:
         target = local_target(schema["$ref"], root)
-        return arm(value, target, root, depth + 1) if isinstance(target, Mapping) else schema
+        return arm(value, target, root, depth + 1) if is_object(target) else schema
     for keyword in ("anyOf", "oneOf"):
         arms: JSON = schema.get(keyword)
-        if isinstance(arms, list):
+        if is_array(arms):
             each: list[JSON] = arms
-            kind = "object" if isinstance(value, dict) else "array" if isinstance(value, list) else "null"
-            fitting = [one for one in each if isinstance(one, Mapping) and kind in types_of(one, root)]
+            kind = "object" if is_object(value) else "array" if is_array(value) else "null"
+            fitting = [one for one in each if is_object(one) and kind in types_of(one, root)]
             return arm(value, fitting[0], root, depth + 1) if len(fitting) == 1 else schema
     return schema

@@ -16,6 +16,7 @@ from linkspan.errors import RegistrationError
 from linkspan.schema.build import build, rendered
 from linkspan.schema.encode import encode_json, to_json
 from linkspan.schema.hints import peel
+from linkspan.schema.kinds import is_object
 from linkspan.schema.shape import Rendering
 from linkspan.types.base import JSON, JSONObject
 
@@ -36,6 +37,7 @@ class ResultShape:
 
     json_schema: JSONObject | None = None
     wrapped: bool = False
+    _by_name: bool = False
 
     def encode(self, value: object) -> bytes:
         """Return the JSON of the value itself, not wrapped.
@@ -43,7 +45,7 @@ class ResultShape:
         Raises: TypeError or ValueError with a sentence for a value that JSON cannot carry, or that is no object though the
         return type promised one.
         """
-        body = encode_json(value)
+        body = encode_json(to_json(value) if self._by_name else value)
         if self.json_schema is not None and not self.wrapped and not body.startswith(b"{"):
             raise TypeError(f"the return type promises an object, but the function returned {type(value).__name__}")
         return body
@@ -69,12 +71,12 @@ def compile_result(
     if not schema or set(schema) == {"description"}:
         return ResultShape()
     if _is_object(schema, schema):
-        return ResultShape({"type": "object", **schema})
+        return ResultShape({"type": "object", **schema}, False, out.by_name)
     definitions: JSON = schema.pop("$defs", None)
     wrapped: JSONObject = {"type": "object", "properties": {"result": schema}, "required": ["result"]}
     if definitions is not None:
         wrapped["$defs"] = definitions
-    return ResultShape(wrapped, wrapped=True)
+    return ResultShape(wrapped, True, out.by_name)
 
 
 def _returned(hint: Any) -> Any:
@@ -115,9 +117,9 @@ def _bare(hint: Any) -> Any:
 
 def _is_object(schema: JSON, root: JSONObject) -> bool:
     """Tell whether whatever fits a schema is an object."""
-    if not isinstance(schema, dict):
+    if not is_object(schema):
         return False
-    members: JSONObject = schema
+    members = schema
     if "$ref" in members:
         name: str = members["$ref"].rpartition("/")[2]
         return _is_object(root["$defs"].get(name), {**root, "$defs": {**root["$defs"], name: None}})

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from linkspan.schema.encode import by_value
 from linkspan.schema.problems import join_words, nearest, quote
 from linkspan.schema.shape import INVALID, Rendering, Walk, marker
 from linkspan.types.base import JSON, JSONObject
@@ -122,9 +123,10 @@ class Formatted:
         if not number and not isinstance(value, str):
             return walk.refuse_value(path, self.words, value)
         try:
-            return msgspec.convert(value, self.target)
+            found: Any = msgspec.convert(value, self.native)
         except (msgspec.ValidationError, ValueError, ArithmeticError):
             return walk.refuse_value(path, self.words, value)
+        return found
 
 
 FORMATTED: Mapping[type, Formatted] = {
@@ -169,7 +171,7 @@ def path_shape(target: type) -> _Built:
 class Choice:
     """One of several JSON values, each standing for a Python value: an Enum or a Literal."""
 
-    __slots__ = ("_by_key", "_missing", "kinds", "members", "native", "words")
+    __slots__ = ("_by_key", "_missing", "by_name", "kinds", "members", "native", "words")
 
     def __init__(
         self, members: Sequence[tuple[JSON, Any]], native: Any, missing: type[enum.Enum] | None = None
@@ -177,12 +179,14 @@ class Choice:
         self.members = tuple(members)
         self._by_key = {_key(wire): value for wire, value in members}
         self._missing = missing
+        self.by_name = any(isinstance(each, enum.Enum) and not by_value(type(each)) for _, each in members)
         self.kinds = frozenset(_type_of(wire) for wire, _ in members)
         self.words = ("one of " if len(self.members) > 1 else "") + join_words([_spell(wire) for wire, _ in members])
         self.native = marker(self) if native is None else native
 
     def schema(self, out: Rendering) -> JSONObject:
         """Return an enum with its type; several types make an `anyOf` of enums."""
+        out.by_name = out.by_name or self.by_name
         by_type: dict[str, list[JSON]] = {}
         for wire, _ in self.members:
             by_type.setdefault(_type_of(wire), []).append(wire)
@@ -219,9 +223,8 @@ class Choice:
 
 def choices_of(source: type[enum.Enum]) -> list[tuple[JSON, Any]]:
     """Return the members of an Enum under their values, or under their names if some value is no JSON text or number."""
-    members = list(source.__members__.values())
-    if all(type(each.value) in (str, int) or isinstance(each, str | int) for each in members):
-        return list({_key(_bare(each.value)): (_bare(each.value), each) for each in members}.values())
+    if by_value(source):
+        return [(_bare(each.value), each) for each in source]
     return [(each.name, each) for each in source]
 
 

@@ -29,6 +29,8 @@ class Rendering:
 
     portable: bool = True
     output: bool = False
+    by_name: bool = False
+    """Set when some Enum goes by its names, which msgspec does not do by itself."""
     definitions: JSONObject = field(default_factory=dict[str, JSON])
     names: dict[int, str] = field(default_factory=dict[int, str])
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
+from linkspan.schema.kinds import is_array, is_object
 from linkspan.schema.problems import Problem, at, describe_value, join_words, quote, unknown_words
 from linkspan.schema.repair import local_target
 from linkspan.types.base import JSON
@@ -29,17 +30,17 @@ def told(
     """Yield problems for one error: the keyword that failed, its place in the schema, and the value at `path`."""
     schema = _holder(root, place)
     limit: JSON = schema.get(keyword)
-    if keyword == "required" and isinstance(value, Mapping) and isinstance(limit, list):
+    if keyword == "required" and is_object(value) and is_array(limit):
         names: list[str] = limit
         yield from (Problem(at(path, name), "is missing") for name in names if name not in value)
-    elif keyword in ("additionalProperties", "unevaluatedProperties") and isinstance(value, Mapping) and limit is False:
+    elif keyword in ("additionalProperties", "unevaluatedProperties") and is_object(value) and limit is False:
         properties: Mapping[str, JSON] = schema.get("properties") or {}
         members: Mapping[str, JSON] = value
         strays = [key for key in members if key not in properties and _spelled_in(key, message)]
         yield from (Problem(path, unknown_words(key, properties, root=not path)) for key in strays)
     elif keyword in _WORDS and limit is not None:
         yield _problem(path, f"must {_WORDS[keyword](limit)}, got {_got(keyword, value)}")
-    elif keyword in ("anyOf", "oneOf") and isinstance(limit, list):
+    elif keyword in ("anyOf", "oneOf") and is_array(limit):
         arms: list[JSON] = limit
         yield _problem(path, f"must be {_arms(arms, root)}, got {describe_value(value)}")
     else:
@@ -55,16 +56,16 @@ def _holder(root: Mapping[str, JSON], place: Sequence[str | int]) -> Mapping[str
     found: JSON = root
     for step in place[:-1]:
         found = _step(found, step, root)
-    return found if isinstance(found, Mapping) else {}
+    return found if is_object(found) else {}
 
 
 def _step(found: JSON, step: str | int, root: Mapping[str, JSON]) -> JSON:
-    if step == "$ref" and isinstance(found, Mapping):
-        return local_target(found.get("$ref"), root)  # pyright: ignore[reportUnknownMemberType]
-    if isinstance(found, Mapping):
+    if step == "$ref" and is_object(found):
+        return local_target(found.get("$ref"), root)
+    if is_object(found):
         members: Mapping[str, JSON] = found
         return members.get(str(step))
-    if isinstance(found, list) and str(step).isdigit():
+    if is_array(found) and str(step).isdigit():
         items: list[JSON] = found
         return items[int(step)] if int(step) < len(items) else None
     return None
@@ -75,7 +76,7 @@ def _spelled_in(key: str, message: str) -> bool:
 
 
 def _type(limit: JSON) -> str:
-    names: list[str] = limit if isinstance(limit, list) else [limit]
+    names: list[str] = limit if is_array(limit) else [limit]
     return f"be {join_words([_TYPE_WORDS.get(each, each) for each in names])}"
 
 
@@ -115,8 +116,8 @@ _WORDS: Mapping[str, Callable[[JSON], str]] = {
 
 
 def _got(keyword: str, value: JSON) -> str:
-    if keyword.startswith(("min", "max")) and isinstance(value, str | list | Mapping):
-        return str(len(value))  # pyright: ignore[reportUnknownArgumentType]
+    if keyword.startswith(("min", "max")) and (isinstance(value, str) or is_array(value) or is_object(value)):
+        return str(len(value))
     return describe_value(value)
 
 
@@ -124,9 +125,9 @@ def _arms(arms: Sequence[JSON], root: Mapping[str, JSON]) -> str:
     words: list[str] = []
     for each in arms:
         target = each
-        if isinstance(each, Mapping) and "$ref" in each:
-            target = local_target(each["$ref"], root)  # pyright: ignore[reportUnknownArgumentType]
-        if not isinstance(target, Mapping):
+        if is_object(each) and "$ref" in each:
+            target = local_target(each["$ref"], root)
+        if not is_object(target):
             continue
         members: Mapping[str, JSON] = target
         for keyword in ("enum", "const", "type"):

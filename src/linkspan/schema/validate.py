@@ -16,6 +16,7 @@ from linkspan.errors import RegistrationError
 from linkspan.schema.compile import AskParameter, Decoded
 from linkspan.schema.document import DRAFT_7, check_document, dialect_of, input_schema
 from linkspan.schema.headers import header_paths
+from linkspan.schema.kinds import is_object
 from linkspan.schema.problems import ArgumentsInvalid, Problem, at
 from linkspan.schema.repair import repair_value
 from linkspan.schema.told import told
@@ -79,7 +80,7 @@ def _with_jsonschema(schema: Mapping[str, JSON], draft: str) -> Validator:
         raise RegistrationError(
             "a schema that is written by hand needs a library to check it: install linkspan[schema]"
         ) from None
-    chosen = jsonschema.Draft7Validator if draft == DRAFT_7 else library.Draft202012Validator
+    chosen: Any = jsonschema.Draft7Validator if draft == DRAFT_7 else jsonschema.Draft202012Validator
     try:
         chosen.check_schema(dict(schema))
     except jsonschema.SchemaError as problem:
@@ -154,7 +155,7 @@ class RawParameters:
                 return (Problem("", "the arguments are nested too deeply"),)
             if found:
                 return found
-        if not isinstance(given, Mapping):
+        if not is_object(given):
             from linkspan.schema.problems import describe_value
 
             return (Problem("", f"the arguments must be an object, got {describe_value(given)}"),)

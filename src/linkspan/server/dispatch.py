@@ -10,45 +10,37 @@ from msgspec import Raw
 
 from linkspan.core.call import Call
 from linkspan.errors import (
-    INTERNAL_ERROR,
     INVALID_PARAMS,
-    INVALID_REQUEST,
     METHOD_NOT_FOUND,
-    PARSE_ERROR,
-    RESOURCE_NOT_FOUND,
-    Declined,
     RemoteProtocolError,
-    RequestHandlerError,
     ResourceNotFoundError,
-    ToolError,
 )
 from linkspan.revisions.modern import discover
-from linkspan.revisions.neutral import NOTHING, InputRequired, Outcome, Request
+from linkspan.revisions.neutral import InputRequired, Outcome, Request
 from linkspan.revisions.record import Revision
 from linkspan.schema.problems import ArgumentsInvalid
 from linkspan.schema.results import encode_json
 from linkspan.server import observation as observing
-from linkspan.server.asking import InputNeeded, Round, collect, read_responses, refuse_incapable
+from linkspan.server.asking import InputNeeded, collect
 from linkspan.server.catalogue import Catalogue
 from linkspan.server.completion import completion_of
-from linkspan.server.configuration import InstrumentationData, Settings, SettingsSource
+from linkspan.server.configuration import Settings, SettingsSource
 from linkspan.server.context import Context
+from linkspan.server.failures import Failures, tool_error
 from linkspan.server.handlers import Handler
 from linkspan.server.observation import Observation
 from linkspan.server.profile import Profile, System
 from linkspan.server.registry import Registry, nearest
-from linkspan.server.request_state import Binding, RequestStateKeys, digest, seal, unseal
 from linkspan.server.resources import BoundResource, read_outcome
+from linkspan.server.rounds import Rounds
+from linkspan.server.running import Run
 from linkspan.types.base import JSONObject, Wire
 from linkspan.types.completion import PromptReference
-from linkspan.types.content import TextContent
 from linkspan.types.lifecycle import DiscoverResult, ServerCapabilities
 from linkspan.types.requests import CallToolParams, CompleteParams, GetPromptParams, ListParams, ReadResourceParams
 from linkspan.types.resources import ReadResourceResult
 from linkspan.types.shared import Implementation
-from linkspan.types.tools import CallToolResult
 from linkspan.wire.limits import Limits
-from linkspan.wire.messages import NO_PARAMS, encode
 from linkspan.wire.values import to_builtins
 
 __all__ = ["Dispatcher"]
@@ -64,7 +56,9 @@ class Dispatcher:
         self.settings = settings
         self.system = system
         self.repairs = 0
-        self._methods: dict[str, Callable[[Request, Observation | None], Outcome | Call]] = {
+        self._rounds = Rounds(profile, system)
+        self._failures = Failures(profile, settings, system)
+        self._methods: dict[str, Callable[[Request, Settings, Observation | None], Outcome | Call]] = {
             "tools/list": self._list_tools,
             "tools/call": self._call_tool,
             "prompts/list": self._list_prompts,
@@ -124,22 +118,22 @@ class Dispatcher:
     def begin(self, request: Request) -> Outcome | Call:
         """Serve a request, or say which function must run for it."""
         settings = self.settings.current()
-        observation = self._observe(request, settings)
+        observation = observing.observe(request, settings, self.profile, self.system.clock)
         method = self._methods.get(request.method, self._call_custom)
         try:
-            step = method(request, observation)
+            step = method(request, settings, observation)
         except Exception as error:
-            step = self._failed(request, observation, error)
-        if observation is not None and not isinstance(step, Call):
-            self._end(request, observation, step)
+            step = self._failures.outcome(request, observation, error)
+        if observation is not None and type(step) is not Call:
+            observation.end(request, step)
         return step
 
     # Tools.
 
-    def _list_tools(self, request: Request, _: Observation | None) -> Outcome:
+    def _list_tools(self, request: Request, _: Settings, __: Observation | None) -> Outcome:
         return self._page(self.catalogue.tools, request)
 
-    def _call_tool(self, request: Request, observation: Observation | None) -> Outcome | Call:
+    def _call_tool(self, request: Request, settings: Settings, observation: Observation | None) -> Outcome | Call:
         params = request.params
         assert isinstance(params, CallToolParams)
         tool = self.catalogue.tools.get(params.name)
@@ -152,27 +146,24 @@ class Dispatcher:
             return RemoteProtocolError(INVALID_PARAMS, f"Unknown tool: {params.name}{hint}")
         if observation is not None:
             observation.data["tool_name"] = params.name
-        settings = self.settings.current()
         try:
             arguments, repairs = tool.handler.parameters.decode(params.arguments, repair=settings.repair_arguments)
         except ArgumentsInvalid as problem:
             if observation is not None:
                 observation.note_error(_kind(problem))
-            return _tool_error(f"{params.name}: {problem}")
+            return tool_error(f"{params.name}: {problem}")
         if repairs:
             self.repairs += len(repairs)
             observing.warn(f"repaired arguments of tool {params.name!r}: {'; '.join(repairs)}")
-        check = settings.validate_tool_call_results
-        return self._run(
-            request, observation, tool.handler, arguments, lambda value: tool.outcome(value, check=check), params.name
-        )
+        conclude = tool.checked_outcome if settings.validate_tool_call_results else tool.outcome
+        return self._run(request, settings, observation, tool.handler, arguments, conclude, params.name)
 
     # Prompts.
 
-    def _list_prompts(self, request: Request, _: Observation | None) -> Outcome:
+    def _list_prompts(self, request: Request, _: Settings, __: Observation | None) -> Outcome:
         return self._page(self.catalogue.prompts, request)
 
-    def _get_prompt(self, request: Request, observation: Observation | None) -> Outcome | Call:
+    def _get_prompt(self, request: Request, settings: Settings, observation: Observation | None) -> Outcome | Call:
         params = request.params
         assert isinstance(params, GetPromptParams)
         prompt = self.catalogue.prompts.get(params.name)
@@ -189,21 +180,21 @@ class Dispatcher:
             arguments = prompt.decode(params.arguments or {})
         except ArgumentsInvalid as problem:
             return RemoteProtocolError(INVALID_PARAMS, f"Invalid params: {params.name}: {problem}")
-        return self._run(request, observation, prompt.handler, arguments, prompt.outcome, params.name)
+        return self._run(request, settings, observation, prompt.handler, arguments, prompt.outcome, params.name)
 
     # Resources.
 
-    def _list_resources(self, request: Request, _: Observation | None) -> Outcome:
+    def _list_resources(self, request: Request, _: Settings, __: Observation | None) -> Outcome:
         return self._page(self.catalogue.resources, request, self._has_resources())
 
-    def _list_templates(self, request: Request, _: Observation | None) -> Outcome:
+    def _list_templates(self, request: Request, _: Settings, __: Observation | None) -> Outcome:
         return self._page(self.catalogue.templates, request, self._has_resources())
 
     def _has_resources(self) -> bool:
         catalogue = self.catalogue
         return bool(len(catalogue.resources) or len(catalogue.templates) or catalogue.read_handler)
 
-    def _read_resource(self, request: Request, observation: Observation | None) -> Outcome | Call:
+    def _read_resource(self, request: Request, settings: Settings, observation: Observation | None) -> Outcome | Call:
         params = request.params
         assert isinstance(params, ReadResourceParams)
         uri, catalogue = params.uri, self.catalogue
@@ -212,7 +203,7 @@ class Dispatcher:
             observation.data["resource_uri"] = uri
         if catalogue.read_handler is not None:
             arguments: JSONObject = {"uri": uri}
-            return self._run_read(request, observation, catalogue.read_handler, arguments, uri, None)
+            return self._run_read(request, settings, observation, catalogue.read_handler, arguments, uri, None)
         if found is None:
             if not self._has_resources():
                 return ReadResourceResult(contents=[], ttl_ms=self.profile.ttl_ms, cache_scope=self.profile.cache_scope)
@@ -232,25 +223,28 @@ class Dispatcher:
                 raise ResourceNotFoundError(uri) from None
         if item.handler is None:
             return ReadResourceResult(contents=[], ttl_ms=self.profile.ttl_ms, cache_scope=self.profile.cache_scope)
-        return self._run_read(request, observation, item.handler, decoded, uri, spec.mime_type)
+        return self._run_read(request, settings, observation, item.handler, decoded, uri, spec.mime_type)
 
     def _run_read(
         self,
         request: Request,
+        settings: Settings,
         observation: Observation | None,
         handler: Handler,
         arguments: JSONObject,
         uri: str,
         mime_type: str | None,
     ) -> Outcome | Call:
-        return self._run(request, observation, handler, arguments, lambda value: self._read(value, uri, mime_type), uri)
+        return self._run(
+            request, settings, observation, handler, arguments, lambda value: self._read(value, uri, mime_type), uri
+        )
 
     def _read(self, value: object, uri: str, mime_type: str | None) -> Outcome:
         return read_outcome(value, uri, mime_type, ttl_ms=self.profile.ttl_ms, cache_scope=self.profile.cache_scope)
 
     # Completion and custom methods.
 
-    def _complete(self, request: Request, observation: Observation | None) -> Outcome | Call:
+    def _complete(self, request: Request, settings: Settings, observation: Observation | None) -> Outcome | Call:
         params = request.params
         assert isinstance(params, CompleteParams)
         catalogue = self.catalogue
@@ -269,7 +263,9 @@ class Dispatcher:
             if completer is None:
                 return completion_of(self._choices(name, argument.name), typed)
             handler, arguments = completer, {"value": typed, "arguments": known or {}}
-        return self._run(request, observation, handler, arguments, lambda value: completion_of(value, typed), name)
+        return self._run(
+            request, settings, observation, handler, arguments, lambda value: completion_of(value, typed), name
+        )
 
     def _completable(self, name: str, is_prompt: bool) -> bool:
         catalogue = self.catalogue
@@ -285,7 +281,7 @@ class Dispatcher:
         )
         return [str(value) for value in properties.get(argument, {}).get("enum", ())]
 
-    def _call_custom(self, request: Request, observation: Observation | None) -> Outcome | Call:
+    def _call_custom(self, request: Request, settings: Settings, observation: Observation | None) -> Outcome | Call:
         handler = self.catalogue.custom_methods.get(request.method)
         if handler is None:
             if observation is not None:
@@ -293,7 +289,7 @@ class Dispatcher:
             return _method_not_found(request)
         assert isinstance(request.params, Raw)
         try:
-            values = msgspec.json.decode(bytes(request.params) or b"{}", type=dict[str, Any] | None) or {}
+            values = msgspec.json.decode(_text(request.params), type=dict[str, Any] | None) or {}
         except (msgspec.DecodeError, RecursionError):
             return RemoteProtocolError(INVALID_PARAMS, "Invalid params: params must be an object")
         if handler.whole is None:
@@ -302,187 +298,42 @@ class Dispatcher:
             arguments = handler.parameters.decode_values(values).arguments
         except ArgumentsInvalid as problem:
             return RemoteProtocolError(INVALID_PARAMS, f"Invalid params: {problem}")
-        return self._run(request, observation, handler, arguments, _custom_result, request.method)
+        return self._run(request, settings, observation, handler, arguments, _custom_result, request.method)
 
     # Running.
 
     def _run(
         self,
         request: Request,
+        settings: Settings,
         observation: Observation | None,
         handler: Handler,
         arguments: JSONObject,
         conclude: Callable[[object], Outcome],
         target: str,
     ) -> Outcome | Call:
-        answered = request.request_state is not None or request.input_responses is not NO_PARAMS
-        current = self._round(request, target) if answered else Round()
+        """Bind a handler to its arguments; ask first what only the user can say."""
+        current = self._rounds.open(request, target)
         asks = handler.parameters.asks
         if asks:
             try:
                 arguments |= collect(asks, current, can_ask=request.peer.supports("elicitation", "form"))
             except InputNeeded:
-                return self._input_required(request, current, InputRequired(current.questions), target)
-            except Declined as refusal:
-                return self._failed(request, observation, refusal)
-        run = handler.bind(arguments, lambda: Context(request, current, self._context_of(request)))
-        settings = self.settings.current()
+                return self._rounds.close(request, current, InputRequired(current.questions), target)
+        if handler.context_parameter is None:
+            run = handler.bind(arguments, None)
+        else:
+            run = handler.bind(arguments, Context(request, current, self.profile.context_of(request)))
         if settings.around_request is not None and observation is not None:
             run = observing.around(run, settings.around_request, observation)
-
-        def finish(value: object) -> Outcome:
-            try:
-                outcome = conclude(value)
-            except Exception as error:
-                return fail(error)
-            if current.questions:
-                outcome = InputRequired(current.questions)
-            if type(outcome) is InputRequired:
-                outcome = self._input_required(request, current, outcome, target)
-            if observation is not None:
-                self._end(request, observation, outcome)
-            return outcome
-
-        def fail(error: BaseException) -> Outcome:
-            if current.questions or isinstance(error, InputNeeded):
-                outcome = self._input_required(request, current, InputRequired(current.questions), target)
-            else:
-                outcome = self._failed(request, observation, error)
-            if observation is not None:
-                self._end(request, observation, outcome)
-            return outcome
-
-        return Call(request, run, finish, fail, is_async=handler.is_async, inline=handler.inline)
-
-    def _context_of(self, request: Request) -> Mapping[str, Any]:
-        source = self.profile.server_context
-        if source is None:
-            return NOTHING
-        return source if isinstance(source, Mapping) else source(request)
-
-    # Rounds of questions.
-
-    def _keys(self) -> RequestStateKeys:
-        """Return the author's keys, or keys that live as long as this process."""
-        if self.profile.request_state_keys is None:
-            self.profile.request_state_keys = RequestStateKeys.ephemeral(self.system.random)
-        return self.profile.request_state_keys
-
-    def _binding(self, request: Request, target: str) -> Binding:
-        arguments = getattr(request.params, "arguments", None)
-        raw = bytes(arguments) if isinstance(arguments, Raw) else encode(arguments)
-        return Binding(
-            method=request.method,
-            target=target,
-            arguments=digest(raw),
-            principal=request.facts.principal,
-            audience=self.profile.name,
-        )
-
-    def _round(self, request: Request, target: str) -> Round:
-        """Open what earlier rounds left. Raises: RemoteProtocolError for state that was tampered with, or has expired."""
-        answers = read_responses(request.input_responses)
-        if request.request_state is None:
-            return Round(answers)
-        binding = self._binding(request, target)
-        kept = unseal(self._keys(), request.request_state, binding, now=self.system.wall_clock())
-        earlier = msgspec.json.decode(kept, type=_Kept)
-        return Round(earlier.answers | answers, earlier.state)
-
-    def _input_required(self, request: Request, current: Round, outcome: InputRequired, target: str) -> Outcome:
-        """Seal what this round knows, so that whoever serves the next one needs no memory (MRTR-S9)."""
-        refusal = refuse_incapable(request, outcome)
-        if refusal is not None:
-            return refusal
-        if not outcome.requests and outcome.state is None:
-            return RemoteProtocolError(INTERNAL_ERROR, "Internal error: InputRequired needs requests or a state")
-        kept = encode(_Kept(dict(current.answers), outcome.state))
-        state = seal(
-            self._keys(),
-            self._binding(request, target),
-            kept,
-            now=self.system.wall_clock(),
-            ttl=self.profile.request_state_ttl,
-            random=self.system.random,
-        )
-        return InputRequired(outcome.requests, state)
-
-    # Failing.
-
-    def _failed(self, request: Request, observation: Observation | None, error: BaseException) -> Outcome:
-        """Turn what an author's code raised into an outcome that says no more than the author chose to say."""
-        is_tool = request.method == "tools/call"
-        if isinstance(error, ResourceNotFoundError):
-            code = request.peer.revision.resource_not_found
-            return RemoteProtocolError(code, error.message, error.data)
-        if isinstance(error, RemoteProtocolError):
-            return error
-        if isinstance(error, ToolError):
-            return _tool_error(str(error)) if is_tool else RemoteProtocolError(INTERNAL_ERROR, str(error))
-        if request.cancelled:
-            return RemoteProtocolError(INTERNAL_ERROR, "cancelled")
-        return self._author_failed(request, observation, error, is_tool)
-
-    def _author_failed(
-        self, request: Request, observation: Observation | None, error: BaseException, is_tool: bool
-    ) -> Outcome:
-        settings = self.settings.current()
-        incident = self.system.random(3).hex().upper()
-        if observation is not None:
-            observation.note_error("internal_error")
-        what = f"tool {request.params.name!r}" if isinstance(request.params, CallToolParams) else request.method
-        observing.log_failure(what, incident, error)
-        wrapped = error
-        if not is_tool:
-            wrapped = RequestHandlerError(request.method)
-            wrapped.__cause__ = error
-        observing.report(settings, wrapped if not is_tool else error, self._report_context(request))
-        if not is_tool or settings.tool_error_mode == "protocol":
-            return RemoteProtocolError(INTERNAL_ERROR, f"Internal error (incident {incident})")
-        if settings.tool_error_mode == "message":
-            return _tool_error(str(error) or type(error).__name__)
-        return _tool_error(f"Internal error occurred (incident {incident})")
-
-    def _report_context(self, request: Request) -> dict[str, Any]:
-        """Say where it happened: the keys of the source documents, and the author's own context (C2, C3)."""
-        raw = request.params
-        params = msgspec.json.decode(bytes(raw) or b"{}") if isinstance(raw, Raw) else to_builtins(raw)
-        context: dict[str, Any] = {"request": {"id": request.id, "method": request.method, "params": params}}
-        if isinstance(raw, CallToolParams):
-            context |= {"tool_name": raw.name, "arguments": params.get("arguments") or {}}
-        context["server_context"] = self._context_of(request)
-        return context
-
-    # Observing.
-
-    def _observe(self, request: Request, settings: Settings) -> Observation | None:
-        if settings.instrumentation_callback is None and settings.around_request is None:
-            return None
-        found = Observation(request.method, settings.instrumentation_callback, self.system.clock)
-        if settings.instrument_server_context:
-            found.data["server_context"] = self._context_of(request)
-        return found
-
-    def _end(self, request: Request, observation: Observation, outcome: Outcome) -> None:
-        if request.cancelled and not request.is_notification:
-            observation.note_error("cancelled")
-        elif isinstance(outcome, RemoteProtocolError):
-            observation.note_error(_ERROR_NAMES.get(outcome.code, "error"))
-        observation.end()
+        ending = Run(self._rounds, self._failures, current, conclude, target, observation)
+        return Call(request, run, ending, handler.is_async, handler.inline)
 
     def observe(self, method: str, error: RemoteProtocolError | None, duration: float) -> None:
         """Take note of a request that a connection answered by itself."""
         callback = self.settings.current().instrumentation_callback
-        if callback is None:
-            return
-        known = error is None or error.code != METHOD_NOT_FOUND
-        data: InstrumentationData = {"method": method if known else "unsupported_method", "duration": duration}
-        if error is not None:
-            data["error"] = _ERROR_NAMES.get(error.code, "error")
-        try:
-            callback(data)
-        except Exception as problem:
-            observing.warn("the instrumentation callback failed", problem)
+        if callback is not None:
+            observing.tell(callback, method, error, duration)
 
     # Lists.
 
@@ -500,29 +351,12 @@ class Dispatcher:
         )
 
 
-class _Kept(msgspec.Struct):
-    """What a sealed state carries from round to round."""
-
-    answers: dict[str, Any] = {}
-    state: str | None = None
-
-
-_ERROR_NAMES = {
-    PARSE_ERROR: "parse_error",
-    INVALID_REQUEST: "invalid_request",
-    METHOD_NOT_FOUND: "method_not_found",
-    INVALID_PARAMS: "invalid_params",
-    INTERNAL_ERROR: "internal_error",
-    RESOURCE_NOT_FOUND: "resource_not_found",
-}
-
-
 def _method_not_found(request: Request) -> RemoteProtocolError:
     return RemoteProtocolError(METHOD_NOT_FOUND, f"Method not found: {request.method}", request.method)
 
 
-def _tool_error(text: str) -> CallToolResult:
-    return CallToolResult(content=[TextContent(text)], is_error=True)
+def _text(raw: Raw) -> bytes:
+    return bytes(memoryview(raw)) or b"{}"
 
 
 def _custom_result(value: object) -> Outcome:

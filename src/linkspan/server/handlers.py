@@ -39,22 +39,19 @@ class Handler:
     keywords: frozenset[str] | None = None
     """The names it takes of a hand-written schema; None for all."""
 
-    def bind(self, arguments: dict[str, Any], context: Callable[[], Context]) -> Callable[[], object]:
-        """Return the function with its arguments: call it to run it."""
-        if self.whole is not None:
-            positional: list[Any] = [arguments]
-            if self.context_positional:
-                positional.append(context())
-                return partial(self.function, *positional)
-            arguments = {}
-            if self.context_parameter is not None:
-                arguments[self.context_parameter] = context()
-            return partial(self.function, *positional, **arguments)
-        if self.keywords is not None:
-            arguments = {name: value for name, value in arguments.items() if name in self.keywords}
-        if self.context_parameter is not None:
-            arguments[self.context_parameter] = context()
-        return partial(self.function, **arguments)
+    def bind(self, arguments: dict[str, Any], context: Context | None) -> Callable[[], object]:
+        """Return the function with its arguments: call it to run it. `context` is there where it takes one."""
+        if self.whole is None:
+            if self.keywords is not None:
+                arguments = {name: value for name, value in arguments.items() if name in self.keywords}
+            if context is not None and self.context_parameter is not None:
+                arguments[self.context_parameter] = context
+            return partial(self.function, **arguments)
+        if context is None or self.context_parameter is None:
+            return partial(self.function, arguments)
+        if self.context_positional:
+            return partial(self.function, arguments, context)
+        return partial(self.function, arguments, **{self.context_parameter: context})
 
 
 def is_async_function(function: Function) -> bool:

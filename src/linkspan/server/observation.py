@@ -6,9 +6,20 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, cast
 
+from linkspan.errors import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    PARSE_ERROR,
+    RESOURCE_NOT_FOUND,
+    RemoteProtocolError,
+)
+from linkspan.revisions.neutral import Outcome, Request
 from linkspan.server.configuration import InstrumentationData, Settings
+from linkspan.server.profile import Profile
 
-__all__ = ["Observation", "around", "log_failure", "report", "warn"]
+__all__ = ["Observation", "around", "log_failure", "observe", "report", "tell", "warn"]
 
 
 class Observation:
@@ -28,15 +39,53 @@ class Observation:
         """Note why the request failed, unless that is known already."""
         self.data.setdefault("error", error)
 
-    def end(self) -> None:
-        """Tell the callback."""
-        if self._callback is None:
-            return
-        self.data["duration"] = self._clock() - self._started
-        try:
-            self._callback(cast(InstrumentationData, dict(self.data)))
-        except Exception as problem:
-            warn("the instrumentation callback failed", problem)
+    def end(self, request: Request, outcome: Outcome) -> None:
+        """Tell the callback what became of the request."""
+        if request.cancelled:
+            self.note_error("cancelled")
+        elif isinstance(outcome, RemoteProtocolError):
+            self.note_error(_ERROR_NAMES.get(outcome.code, "error"))
+        if self._callback is not None:
+            self.data["duration"] = self._clock() - self._started
+            _call(self._callback, cast(InstrumentationData, dict(self.data)))
+
+
+_ERROR_NAMES = {
+    PARSE_ERROR: "parse_error",
+    INVALID_REQUEST: "invalid_request",
+    METHOD_NOT_FOUND: "method_not_found",
+    INVALID_PARAMS: "invalid_params",
+    INTERNAL_ERROR: "internal_error",
+    RESOURCE_NOT_FOUND: "resource_not_found",
+}
+
+
+def observe(request: Request, settings: Settings, profile: Profile, clock: Callable[[], float]) -> Observation | None:
+    """Begin to observe a request, if anybody wants to know."""
+    if settings.instrumentation_callback is None and settings.around_request is None:
+        return None
+    found = Observation(request.method, settings.instrumentation_callback, clock)
+    if settings.instrument_server_context:
+        found.data["server_context"] = profile.context_of(request)
+    return found
+
+
+def tell(
+    callback: Callable[[InstrumentationData], object], method: str, error: RemoteProtocolError | None, duration: float
+) -> None:
+    """Tell of a request that ran no handler."""
+    unknown = error is not None and error.code == METHOD_NOT_FOUND
+    data: InstrumentationData = {"method": "unsupported_method" if unknown else method, "duration": duration}
+    if error is not None:
+        data["error"] = _ERROR_NAMES.get(error.code, "error")
+    _call(callback, data)
+
+
+def _call(callback: Callable[[InstrumentationData], object], data: InstrumentationData) -> None:
+    try:
+        callback(data)
+    except Exception as problem:
+        warn("the instrumentation callback failed", problem)
 
 
 def around(
@@ -93,12 +142,12 @@ def _exited(manager: AbstractContextManager[object] | None, error: BaseException
             warn("around_request failed after the request", problem)
 
 
-def report(settings: Settings, error: BaseException, context: Mapping[str, Any]) -> None:
+def report(settings: Settings, error: BaseException, context: Callable[[], Mapping[str, Any]]) -> None:
     """Tell the exception reporter."""
     if settings.exception_reporter is None:
         return
     try:
-        settings.exception_reporter(error, context)
+        settings.exception_reporter(error, context())
     except Exception as problem:
         warn("the exception reporter failed", problem)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-from linkspan.revisions.neutral import Request
+from linkspan.revisions.neutral import NOTHING, Request
 from linkspan.revisions.record import Revision
 from linkspan.server.request_state import RequestStateKeys
 from linkspan.types.shared import Icon, Implementation
@@ -76,3 +76,10 @@ class Profile:
             )
             self._shown = (facts, shape)
         return self._shown[1]
+
+    def context_of(self, request: Request) -> Mapping[str, Any]:
+        """Return the server context for a request. Raises whatever the author's function raises."""
+        source = self.server_context
+        if source is None:
+            return NOTHING
+        return source if isinstance(source, Mapping) else source(request)

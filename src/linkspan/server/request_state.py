@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from linkspan.errors import INVALID_PARAMS, RegistrationError, RemoteProtocolError
+from linkspan.errors import INTERNAL_ERROR, INVALID_PARAMS, RegistrationError, RemoteProtocolError
 
 __all__ = ["MAX_BYTES", "Binding", "RequestStateInvalid", "RequestStateKeys", "digest", "seal", "unseal"]
 
@@ -118,6 +118,7 @@ def seal(
     now: float,
     ttl: float,
     random: Callable[[int], bytes],
+    limit: int = MAX_BYTES,
 ) -> str:
     """Return a state that only this key ring opens, only for `binding`, only for `ttl` seconds.
 
@@ -128,10 +129,8 @@ def seal(
     first = seals[0]
     data = msgspec.json.encode(_Kept(now + ttl, payload))
     token = form + _text(first.kid + nonce + first.close(nonce, data, form.encode() + binding.encoded()))
-    if len(token) > MAX_BYTES:
-        raise RemoteProtocolError(
-            -32603, f"Internal error: the state between two rounds is larger than {MAX_BYTES} bytes"
-        )
+    if len(token) > limit:
+        raise RemoteProtocolError(INTERNAL_ERROR, f"Internal error: the state between two rounds is over {limit} bytes")
     return token
 
 

@@ -511,7 +511,7 @@ class Server(metaclass=_PinsRevision):
             try:
                 told += tell(connection)
             except Exception as error:
-                observation.report(self._settings.current(), error, {"notification": notification})
+                observation.report(self._settings.current(), error, lambda: {"notification": notification})
         return told
 
     def _changed(self, kind: str, really: bool) -> None:

@@ -152,7 +152,7 @@ class BoundTool:
     shape: ResultShape | None = None
     output_check: Validator | None = None
 
-    def outcome(self, value: object, *, check: bool = False) -> Outcome:
+    def outcome(self, value: object) -> Outcome:
         """Turn what the function returned into a result.
 
         Raises: TypeError, ValueError or msgspec errors for a value that cannot be sent: the author's mistake.
@@ -160,17 +160,18 @@ class BoundTool:
         if type(value) is CallToolResult or type(value) is InputRequired:
             return value
         if isinstance(value, ToolResponse):
-            return self._checked(_from_response(value), check)
+            return _from_response(value)
         shape = self.shape
         if shape is not None and shape.json_schema is not None and not _is_content(value):
             body = shape.encode(value)
             structured = b'{"result":%b}' % body if shape.wrapped else body
             return CallToolResult(content=[TextContent(body.decode())], structured_content=Raw(structured))
-        return self._checked(_from_value(value), check)
+        return _from_value(value)
 
-    def _checked(self, result: CallToolResult, check: bool) -> CallToolResult:
-        """Hold a hand-written output schema to its word (TOOL-5)."""
-        if not check or self.output_check is None or result.is_error:
+    def checked_outcome(self, value: object) -> Outcome:
+        """Do the same, and hold a hand-written output schema to its word (TOOL-5). Raises: ValueError too."""
+        result = self.outcome(value)
+        if self.output_check is None or not isinstance(result, CallToolResult) or result.is_error:
             return result
         structured = result.structured_content
         value: JSON = msgspec.json.decode(structured) if isinstance(structured, Raw) else structured

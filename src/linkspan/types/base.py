@@ -6,15 +6,18 @@ Wire shapes follow the newest revision's schema. `None` means absent; `UNSET` is
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Raw, UnsetType
 
-__all__ = ["JSON", "UNSET", "JSONObject", "Meta", "UnsetType", "Wire", "unknown_members"]
+__all__ = ["ABSENT", "JSON", "UNSET", "JSONObject", "Meta", "UnsetType", "Wire", "unknown_members"]
 
 JSON: TypeAlias = Any
 """Any JSON value: str, int, float, bool, None, list or dict."""
+
+ABSENT: Final = Raw()
+"""Stands in the place of a raw member that is absent; compare with `is`."""
 
 JSONObject: TypeAlias = dict[str, Any]
 """A JSON object."""

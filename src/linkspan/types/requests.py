@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import Raw
 
-from linkspan.types.base import JSONObject
+from linkspan.types.base import ABSENT, JSONObject
 from linkspan.types.completion import (
     CompletionArgument,
     CompletionContext,
@@ -18,12 +18,12 @@ from linkspan.types.completion import (
 from linkspan.types.shared import RequestId
 
 __all__ = [
-    "NO_MEMBER",
     "CallToolParams",
     "CancelledParams",
     "CompleteParams",
     "GetPromptParams",
     "InitializeParams",
+    "InputParams",
     "ListParams",
     "ListenParams",
     "Params",
@@ -33,20 +33,17 @@ __all__ = [
     "SubscriptionFilter",
 ]
 
-NO_MEMBER = Raw()
-"""Stands where a raw member is absent."""
-
 
 class Params(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """Params of which only `_meta` is known."""
 
-    meta: Raw = msgspec.field(default=NO_MEMBER, name="_meta")
+    meta: Raw = msgspec.field(default=ABSENT, name="_meta")
 
 
 class InputParams(Params, frozen=True, kw_only=True):
     """Params of a request that may come again with the user's answers."""
 
-    input_responses: Raw = NO_MEMBER
+    input_responses: Raw = ABSENT
     request_state: str | None = None
 
 
@@ -68,7 +65,7 @@ class CallToolParams(InputParams, frozen=True, kw_only=True):
     """Which tool, with which arguments."""
 
     name: str
-    arguments: Raw = NO_MEMBER
+    arguments: Raw = ABSENT
 
 
 class GetPromptParams(InputParams, frozen=True, kw_only=True):

@@ -14,10 +14,10 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from linkspan.errors import INVALID_REQUEST, PARSE_ERROR
+from linkspan.types.base import ABSENT
 from linkspan.wire.limits import DEFAULT_LIMITS, Limits
 
 __all__ = [
-    "NO_PARAMS",
     "Batch",
     "ErrorResponse",
     "Malformed",
@@ -36,8 +36,6 @@ __all__ = [
 ]
 
 RequestId: TypeAlias = int | str
-NO_PARAMS = Raw()
-"""Stands where a message has no params member."""
 
 
 class RpcRequest(msgspec.Struct, frozen=True):
@@ -45,14 +43,14 @@ class RpcRequest(msgspec.Struct, frozen=True):
 
     id: RequestId
     method: str
-    params: Raw = NO_PARAMS
+    params: Raw = ABSENT
 
 
 class Notification(msgspec.Struct, frozen=True):
     """A notification: it is never answered (MSG-4)."""
 
     method: str
-    params: Raw = NO_PARAMS
+    params: Raw = ABSENT
 
 
 class Response(msgspec.Struct, frozen=True):
@@ -93,7 +91,7 @@ class _Envelope(msgspec.Struct):
     jsonrpc: str
     id: RequestId | UnsetType | None = UNSET
     method: str | UnsetType = UNSET
-    params: Raw = NO_PARAMS
+    params: Raw = ABSENT
     result: Raw | UnsetType = UNSET
     error: Raw | UnsetType = UNSET
 

@@ -1,0 +1,30 @@
+"""Which JSON type a value has, for readers and for type checkers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, TypeGuard
+
+from linkspan.types.base import JSON
+
+__all__ = ["is_array", "is_collection", "is_items", "is_object"]
+
+
+def is_object(value: JSON) -> TypeGuard[Mapping[str, JSON]]:
+    """Tell whether a value is a JSON object."""
+    return isinstance(value, Mapping)
+
+
+def is_array(value: JSON) -> TypeGuard[list[JSON]]:
+    """Tell whether a value is a JSON array."""
+    return isinstance(value, list)
+
+
+def is_items(value: JSON) -> TypeGuard[Sequence[Any]]:
+    """Tell whether a value is an array, or what a caller in this process may give instead of one."""
+    return isinstance(value, list | tuple)
+
+
+def is_collection(value: Any) -> TypeGuard[Collection[Any]]:
+    """Tell whether a value is a list, a tuple or a set."""
+    return isinstance(value, list | tuple | set | frozenset)

@@ -1,0 +1,79 @@
+"""What survives between two rounds of questions: sealed into `requestState`, so that the server need not remember (MRTR-S9)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from linkspan.errors import INTERNAL_ERROR, RemoteProtocolError
+from linkspan.revisions.neutral import InputRequired, Outcome, Request
+from linkspan.server.asking import Round, read_responses, refuse_incapable
+from linkspan.server.profile import Profile, System
+from linkspan.server.request_state import Binding, RequestStateKeys, digest, seal, unseal
+from linkspan.types.base import ABSENT
+from linkspan.wire.messages import encode
+
+__all__ = ["Rounds"]
+
+
+class _Kept(msgspec.Struct):
+    answers: dict[str, Any] = {}
+    state: str | None = None
+
+
+class Rounds:
+    """Opens and closes the rounds of one server's requests."""
+
+    def __init__(self, profile: Profile, system: System) -> None:
+        """Seal with the keys of `profile`."""
+        self._profile = profile
+        self._system = system
+
+    def open(self, request: Request, target: str) -> Round:
+        """Return what is known when a request begins.
+
+        Raises: RemoteProtocolError for a state that was changed, belongs elsewhere or has expired, and for malformed answers.
+        """
+        if request.input_responses is ABSENT and request.request_state is None:
+            return Round()
+        answers = read_responses(request.input_responses)
+        if request.request_state is None:
+            return Round(answers)
+        binding = self._binding(request, target)
+        kept = unseal(self._keys(), request.request_state, binding, now=self._system.wall_clock())
+        earlier = msgspec.json.decode(kept, type=_Kept)
+        return Round(earlier.answers | answers, earlier.state)
+
+    def close(self, request: Request, current: Round, outcome: InputRequired, target: str) -> Outcome:
+        """Return the interim result, with all that this round knows sealed in; or why the client cannot be asked."""
+        refusal = refuse_incapable(request, outcome)
+        if refusal is not None:
+            return refusal
+        if not outcome.requests and outcome.state is None:
+            return RemoteProtocolError(INTERNAL_ERROR, "Internal error: InputRequired needs requests or a state")
+        try:
+            state = seal(
+                self._keys(),
+                self._binding(request, target),
+                encode(_Kept(dict(current.answers), outcome.state)),
+                now=self._system.wall_clock(),
+                ttl=self._profile.request_state_ttl,
+                random=self._system.random,
+                limit=self._profile.limits.max_request_state_bytes,
+            )
+        except RemoteProtocolError as error:
+            return error
+        return InputRequired(outcome.requests, state)
+
+    def _keys(self) -> RequestStateKeys:
+        """Return the author's keys, or keys that live as long as this process."""
+        if self._profile.request_state_keys is None:
+            self._profile.request_state_keys = RequestStateKeys.ephemeral(self._system.random)
+        return self._profile.request_state_keys
+
+    def _binding(self, request: Request, target: str) -> Binding:
+        arguments = getattr(request.params, "arguments", None)
+        raw = bytes(memoryview(arguments)) if isinstance(arguments, Raw) else encode(arguments)
+        return Binding(request.method, target, digest(raw), request.facts.principal, self._profile.name)

@@ -1,0 +1,60 @@
+"""One run of a handler: what its value or its exception means for the request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from linkspan.core.call import Call
+from linkspan.revisions.neutral import InputRequired, Outcome
+from linkspan.server.asking import InputNeeded, Round
+from linkspan.server.failures import Failures
+from linkspan.server.observation import Observation
+from linkspan.server.rounds import Rounds
+
+__all__ = ["Run"]
+
+
+class Run:
+    """Ends a call: concludes from its value, or from its exception, and tells the observation."""
+
+    __slots__ = ("_conclude", "_failures", "_observation", "_round", "_rounds", "_target")
+
+    def __init__(
+        self,
+        rounds: Rounds,
+        failures: Failures,
+        current: Round,
+        conclude: Callable[[object], Outcome],
+        target: str,
+        observation: Observation | None,
+    ) -> None:
+        """`conclude` turns a value into an outcome; `target` is what was called: a name or a URI."""
+        self._rounds = rounds
+        self._failures = failures
+        self._round = current
+        self._conclude = conclude
+        self._target = target
+        self._observation = observation
+
+    def finish(self, call: Call, value: object) -> Outcome:
+        """Conclude from the function's value."""
+        try:
+            outcome = self._conclude(value)
+        except Exception as error:
+            return self.fail(call, error)
+        if self._round.questions:  # a question went unanswered, whatever the function made of that
+            outcome = InputRequired(self._round.questions)
+        return self._ended(call, outcome)
+
+    def fail(self, call: Call, error: BaseException) -> Outcome:
+        """Conclude from the function's exception."""
+        if self._round.questions or isinstance(error, InputNeeded):
+            return self._ended(call, InputRequired(self._round.questions))
+        return self._ended(call, self._failures.outcome(call.request, self._observation, error))
+
+    def _ended(self, call: Call, outcome: Outcome) -> Outcome:
+        if type(outcome) is InputRequired:
+            outcome = self._rounds.close(call.request, self._round, outcome, self._target)
+        if self._observation is not None:
+            self._observation.end(call.request, outcome)
+        return outcome
