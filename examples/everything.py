@@ -21,6 +21,7 @@ from linkspan import (
     Prompt,
     ResourceLink,
     Server,
+    TextContent,
     TextResourceContents,
     Tool,
     ToolError,
@@ -131,9 +132,9 @@ def price(km: float, seats: int = 1, return_ticket: bool = False) -> float:
 
 
 @server.tool
-def book_stops(name: str, stops: list[Stop]) -> Train:
-    """Charter a train of your own: arguments and results may be nested as deep as you like."""
-    return Train(name, sorted(stops, key=lambda stop: stop.at), [])
+def charter(number: str, stops: list[Stop]) -> Train:
+    """Charter a train of your own. Arguments and results may be nested as deep as you like."""
+    return Train(number, sorted(stops, key=lambda stop: stop.at), [])
 
 
 @server.tool
@@ -146,7 +147,7 @@ def lose_luggage() -> str:
 def brochure() -> list[Any]:
     """Show a brochure: content of every kind, in one answer."""
     return [
-        "Rome is lovely in May.",
+        TextContent("Rome is lovely in May."),
         image(LOGO, "image/gif"),
         audio(b"RIFF", "audio/wav"),
         EmbeddedResource(TextResourceContents("travel://terms", "No refunds.", "text/plain")),
@@ -159,7 +160,7 @@ def brochure() -> list[Any]:
 
 @server.tool
 async def plan_tour(cities: list[str], ctx: Context) -> str:
-    """Plan a tour; an async function runs on an event loop. Progress and log messages go to clients that want them."""
+    """Plan a tour. An async function runs on an event loop. Progress and log messages go to clients that want them."""
     for number, city in enumerate(cities, 1):
         await asyncio.sleep(0)
         ctx.progress(number, total=len(cities), message=city)
@@ -168,12 +169,12 @@ async def plan_tour(cities: list[str], ctx: Context) -> str:
 
 
 @server.tool
-def wait_for_train(seconds: float, ctx: Context) -> str:
-    """Wait on the platform. A plain function runs in a thread, and asks now and then whether it is still wanted."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
+def wait_for_train(seconds: int, ctx: Context) -> str:
+    """Wait. A plain function runs in a thread, and asks now and then whether it is still wanted."""
+    for waited in range(seconds * 20):
         ctx.raise_if_cancelled()
-        time.sleep(0.01)
+        ctx.progress(waited, total=seconds * 20)
+        time.sleep(0.05)
     return "The train is here"
 
 
@@ -229,18 +230,13 @@ def rate_us(ctx: Context) -> object:
     """Ask at the lowest level: the questions and the state are yours. `ctx.ask` does this for you."""
     if ctx.request_state is None:
         return InputRequired({"stars": ask_form("How many stars?", int)}, state="asked once")
-    return f"{ctx.request_state}: {ctx.input_responses['stars']['action']}"
+    return f"{ctx.request_state}: {ctx.input_responses['stars']['content']['value']} stars"
 
 
-# Resources: a value, functions that give text, bytes or JSON, and a template for a family of them.
+# Resources: ready values, functions that give text, bytes or JSON, and a template for a family of them.
 
 server.define_resource("travel://terms", mime_type="text/plain", text="No refunds.")
-
-
-@server.resource("travel://logo", mime_type="image/gif")
-def logo() -> bytes:
-    """Our logo."""
-    return LOGO
+server.define_resource("travel://logo", mime_type="image/gif", blob=LOGO)
 
 
 @server.resource("travel://departures", mime_type="application/json")

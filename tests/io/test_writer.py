@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 
@@ -31,10 +32,8 @@ def pipe():
     reader, writer = os.pipe()
     yield reader, writer
     for fd in (reader, writer):
-        try:
+        with contextlib.suppress(OSError):
             os.close(fd)
-        except OSError:
-            pass
 
 
 def read_all(reader: int, lines: int) -> list[int]:

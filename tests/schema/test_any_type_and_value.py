@@ -7,13 +7,15 @@ from typing import Any
 
 import jsonschema_rs
 import msgspec
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from types_and_values import fitting, json_values, types
 
 from linkspan.schema.compile import Parameters, compile_parameters
 from linkspan.schema.problems import ArgumentsInvalid
 from linkspan.schema.results import compile_result
-from tests.schema.types_and_values import fitting, json_values, types
+
+thorough = settings(deadline=None, max_examples=150, suppress_health_check=list(HealthCheck))
 
 
 def parameters_of(hint: Any, *, portable: bool = True) -> Parameters:
@@ -30,6 +32,7 @@ def outcome(read: Any) -> tuple[str, Any]:
         return "refused", problem.problems
 
 
+@thorough
 @given(st.data())
 def test_arguments_are_read_or_refused_with_a_path_and_both_ways_to_read_them_agree(data: st.DataObject) -> None:
     hint = data.draw(types())
@@ -44,6 +47,7 @@ def test_arguments_are_read_or_refused_with_a_path_and_both_ways_to_read_them_ag
         assert all(each.path.startswith("x") and each.message for each in fast[1])
 
 
+@thorough
 @given(st.data())
 def test_what_fits_the_faithful_schema_is_taken(data: st.DataObject) -> None:
     hint = data.draw(types(formatted=False))
@@ -54,6 +58,7 @@ def test_what_fits_the_faithful_schema_is_taken(data: st.DataObject) -> None:
     assert not fits or found[0] == "read", found
 
 
+@thorough
 @given(st.data())
 def test_what_is_read_without_leave_fits_the_portable_schema_but_for_null(data: st.DataObject) -> None:
     hint = data.draw(types())
@@ -66,6 +71,7 @@ def test_what_is_read_without_leave_fits_the_portable_schema_but_for_null(data: 
     assert '"uniqueItems"' not in text
 
 
+@thorough
 @given(st.data())
 def test_what_is_read_can_be_returned_and_fits_the_output_schema_and_reads_back_equal(data: st.DataObject) -> None:
     hint = data.draw(types())
@@ -83,6 +89,7 @@ def test_what_is_read_can_be_returned_and_fits_the_output_schema_and_reads_back_
     assert again[0] == "read", again
 
 
+@thorough
 @given(types(), st.binary(max_size=20))
 def test_bytes_that_are_no_json_are_refused(hint: Any, raw: bytes) -> None:
     assert outcome(lambda: parameters_of(hint).decode(raw))[0] in ("read", "refused")

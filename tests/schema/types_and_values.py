@@ -65,7 +65,7 @@ def _name() -> str:
 
 
 def _dataclass(fields: dict[str, Any], optional: bool) -> Any:
-    made = [(name, hint) for name, hint in fields.items()]
+    made = list(fields.items())
     extra = [("extra", list[int], field(default_factory=list))] if optional else []
     return make_dataclass(_name(), [*made, *extra])
 

@@ -49,7 +49,7 @@ def main(arguments: Sequence[str]) -> int:
 def _call(exchange: _Exchange, tool: str, texts: dict[str, str]) -> int:
     exchange.request("server/discover", {})
     tools = exchange.request("tools/list", {})["tools"]
-    schema: dict[str, Any] = next((each["inputSchema"] for each in tools if each["name"] == tool), {})
+    schema: dict[str, Any] = {each["name"]: each["inputSchema"] for each in tools}.get(tool) or {}
     given = {key: _value(text, schema.get("properties", {}).get(key, {})) for key, text in texts.items()}
     result = exchange.request("tools/call", {"name": tool, "arguments": given})
     if result.get("resultType") != "complete":

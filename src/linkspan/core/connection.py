@@ -33,7 +33,7 @@ from linkspan.types.base import Wire
 from linkspan.types.lifecycle import DiscoverResult
 from linkspan.types.requests import CancelledParams, InputParams, ListenParams
 from linkspan.types.shared import Implementation
-from linkspan.wire.framing import TOO_LONG, LineReader, TooLong
+from linkspan.wire.framing import LineReader, TooLong
 from linkspan.wire.limits import Limits
 from linkspan.wire.messages import (
     Batch,
@@ -229,7 +229,7 @@ class ServerConnection:
     # One message.
 
     def _receive_line(self, line: bytes | TooLong, events: list[Event[Call]]) -> None:
-        if line is TOO_LONG:
+        if isinstance(line, TooLong):
             bound = self._limits.max_line_bytes
             self._reject(None, PARSE_ERROR, f"Parse error: message longer than {bound} bytes (max_line_bytes)")
             return

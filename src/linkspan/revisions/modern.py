@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec import Raw
@@ -17,7 +17,7 @@ from msgspec import Raw
 from linkspan.errors import INVALID_PARAMS, UNSUPPORTED_PROTOCOL_VERSION, RemoteProtocolError
 from linkspan.revisions import MODERN, REVISIONS, supported_versions
 from linkspan.revisions.neutral import NOTHING, Encoded, InputRequired, Peer, Request
-from linkspan.types.base import ABSENT, JSON, Wire
+from linkspan.types.base import ABSENT, JSON, JSONObject, Wire, is_object
 from linkspan.types.lifecycle import DiscoverResult
 from linkspan.types.logging import LOG_LEVELS, LoggingLevel
 from linkspan.types.shared import Implementation
@@ -63,12 +63,11 @@ def read_envelope(meta: Raw) -> Envelope:
 def _read(text: bytes) -> Envelope:
     if not text:
         return NO_ENVELOPE
-    meta: Any = msgspec.json.decode(text)
-    if meta is None:
+    members: JSON = msgspec.json.decode(text)
+    if members is None:
         return NO_ENVELOPE
-    if not isinstance(meta, dict):
+    if not is_object(members):
         raise RemoteProtocolError(INVALID_PARAMS, "Invalid params: _meta must be an object")
-    members: dict[str, JSON] = meta
     token = members.get("progressToken")
     if token is not None and (isinstance(token, bool) or not isinstance(token, int | str)):
         raise RemoteProtocolError(INVALID_PARAMS, "Invalid params: _meta.progressToken must be a string or an integer")
@@ -89,7 +88,7 @@ def _peer(members: dict[str, JSON]) -> Peer:
     version, capabilities = members[_VERSION], members[_CAPABILITIES]
     if not isinstance(version, str):
         raise RemoteProtocolError(INVALID_PARAMS, f"Invalid params: _meta {_VERSION} must be a string")
-    if not isinstance(capabilities, dict) or not all(isinstance(value, dict) for value in capabilities.values()):  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+    if not is_object(capabilities) or not all(is_object(value) for value in capabilities.values()):
         raise RemoteProtocolError(INVALID_PARAMS, f"Invalid params: _meta {_CAPABILITIES} must be an object of objects")
     if version not in MODERN:
         raise RemoteProtocolError(
@@ -145,11 +144,11 @@ def _close(body: bytes, ending: bytes) -> bytes:
 
 def _close_foreign(body: Raw, ending: bytes) -> bytes:
     """Stamp a result that may have `_meta` or a type of its own; those win. A bare scalar stays bare."""
-    members: Any = msgspec.json.decode(body)
-    if not isinstance(members, dict):
+    members: JSON = msgspec.json.decode(body)
+    if not is_object(members):
         return bytes(body)
-    stamped: dict[str, JSON] = msgspec.json.decode(b"{" + ending)
-    meta: dict[str, JSON] = stamped["_meta"] | (members.get("_meta") or {})  # pyright: ignore[reportUnknownMemberType]
+    stamped: JSONObject = msgspec.json.decode(b"{" + ending)
+    meta: JSONObject = stamped["_meta"] | (members.get("_meta") or {})
     return encode(stamped | members | {"_meta": meta})
 
 

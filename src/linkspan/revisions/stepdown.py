@@ -12,10 +12,11 @@ from types import NoneType, UnionType
 from typing import Any, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 import msgspec
+from msgspec import Raw
 
 from linkspan.revisions import LATEST, REVISIONS
 from linkspan.revisions.record import Revision
-from linkspan.types.base import JSON, JSONObject, Wire
+from linkspan.types.base import JSON, UNSET, JSONObject, Wire, is_array, is_object
 from linkspan.types.content import (
     AudioContent,
     BlobResourceContents,
@@ -36,13 +37,26 @@ from linkspan.wire.values import to_builtins
 
 __all__ = ["knows_field", "plan_for", "step_down"]
 
+_OPENING_BRACE = ord("{")
 Plan: TypeAlias = Callable[[JSONObject], JSONObject]
 
 
 def step_down(revision: Revision, value: Wire) -> Wire | JSON:
     """Return what `revision` can say of `value`: the shape itself, or JSON builtins."""
     plan = plan_for(revision, type(value))
-    return value if plan is None else plan(to_builtins(value))
+    if plan is None or (isinstance(value, CallToolResult) and _fits(revision, value)):
+        return value
+    return plan(to_builtins(value))
+
+
+def _fits(revision: Revision, result: CallToolResult) -> bool:
+    """Tell whether the commonest result, plain texts and an object, needs no way down: most calls end here."""
+    structured = result.structured_content
+    if structured is not UNSET:
+        says_objects = revision.structured_content == "object" and isinstance(structured, Raw)
+        if not (says_objects and memoryview(structured)[0] == _OPENING_BRACE):
+            return False
+    return all(type(each) is TextContent and each.meta is None and each.annotations is None for each in result.content)
 
 
 def knows_field(revision: Revision, kind: type[Wire], field: str) -> bool:
@@ -87,9 +101,9 @@ def _shape_in(hint: Any) -> type[Wire] | None:
 def _inside(name: str, plan: Plan) -> Plan:
     def apply(members: JSONObject) -> JSONObject:
         value = members.get(name)
-        if isinstance(value, list):
-            return members | {name: [plan(each) for each in value]}  # pyright: ignore[reportUnknownVariableType]
-        return members | {name: plan(value)} if isinstance(value, dict) else members  # pyright: ignore[reportUnknownArgumentType]
+        if is_array(value):
+            return members | {name: [plan(each) for each in value]}
+        return members | {name: plan(value)} if is_object(value) else members
 
     return apply
 
@@ -108,9 +122,9 @@ def _chain(steps: list[Plan]) -> Plan:
 
 def _block(revision: Revision, block: JSON, known: frozenset[str]) -> JSON:
     """Keep a content block that the revision knows, and say what the others were. Foreign types pass (MSG-53)."""
-    if not isinstance(block, dict):
+    if not is_object(block):
         return block
-    members: JSONObject = block
+    members = block
     kind = members.get("type")
     if kind in known or kind not in _ALL_BLOCKS:
         return _block_fields(revision, members)
@@ -135,7 +149,7 @@ def _block_fields(revision: Revision, members: JSONObject) -> JSONObject:
 
 def _embedded(revision: Revision, members: JSONObject) -> JSONObject:
     resource = members.get("resource")
-    return members | {"resource": _contents(revision, resource)} if isinstance(resource, dict) else members  # pyright: ignore[reportUnknownArgumentType]
+    return members | {"resource": _contents(revision, resource)} if is_object(resource) else members
 
 
 def _contents(revision: Revision, members: JSONObject) -> JSONObject:
@@ -156,9 +170,7 @@ def _call_result(revision: Revision, members: JSONObject) -> JSONObject:
     content: list[JSON] = [_block(revision, each, revision.content) for each in members["content"]]
     if "structuredContent" in members:
         value = members["structuredContent"]
-        says_it = revision.structured_content == "any" or (
-            revision.structured_content == "object" and isinstance(value, dict)
-        )
+        says_it = revision.structured_content == "any" or (revision.structured_content == "object" and is_object(value))
         if not says_it:
             members = {name: each for name, each in members.items() if name != "structuredContent"}
             content = content or [{"type": "text", "text": _json(value)}]
@@ -168,35 +180,37 @@ def _call_result(revision: Revision, members: JSONObject) -> JSONObject:
 def _tool(revision: Revision, members: JSONObject) -> JSONObject:
     """Before the modern era an output schema must describe an object (JS-5)."""
     schema = members.get("outputSchema")
-    if revision.structured_content != "any" and isinstance(schema, dict) and schema.get("type") != "object":  # pyright: ignore[reportUnknownMemberType]
+    if revision.structured_content != "any" and is_object(schema) and schema.get("type") != "object":
         return {name: each for name, each in members.items() if name != "outputSchema"}
     return members
 
 
 def _sampling_content(revision: Revision, members: JSONObject) -> JSONObject:
     content = members.get("content")
-    blocks: list[JSON] = content if isinstance(content, list) else [content]
+    blocks = content if is_array(content) else [content]
     stepped = [_block(revision, each, revision.sampling_content) for each in blocks]
     if revision.sampling_lists:
-        return members | {"content": stepped if isinstance(content, list) else stepped[0]}
+        return members | {"content": stepped if is_array(content) else stepped[0]}
     if len(stepped) == 1:
         return members | {"content": stepped[0]}
-    texts = [each.get("text", "") for each in stepped if isinstance(each, dict)]
+    texts: list[str] = [each.get("text", "") for each in stepped if is_object(each)]
     return members | {"content": {"type": "text", "text": "\n".join(text for text in texts if text)}}
 
 
 def _form(revision: Revision, members: JSONObject) -> JSONObject:
     """Before rich forms: `enum` with `enumNames`, and defaults for booleans only (ELI-4)."""
     schema = members.get("requestedSchema")
-    if revision.rich_forms or not isinstance(schema, dict):
+    if revision.rich_forms or not is_object(schema):
         return members
-    properties: Mapping[str, JSONObject] = schema.get("properties") or {}  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    properties: Mapping[str, JSONObject] = schema.get("properties") or {}
     plain = {name: _plain_property(each) for name, each in properties.items()}
     return members | {"requestedSchema": schema | {"properties": plain}}
 
 
 def _plain_property(schema: JSONObject) -> JSONObject:
-    plain = {name: each for name, each in schema.items() if name != "default" or schema.get("type") == "boolean"}
+    plain: JSONObject = {
+        name: each for name, each in schema.items() if name != "default" or schema.get("type") == "boolean"
+    }
     choices: list[JSONObject] | None = plain.pop("oneOf", None)
     if choices is not None:
         plain["enum"] = [each["const"] for each in choices]

@@ -155,7 +155,7 @@ class _Builder:
         members = choices_of(hint)
         if not members:
             raise RegistrationError(f"{self.where}: {hint.__name__} has no members; give it some")
-        kinds = {str(type(wire)) for wire, _ in members}
+        kinds = {isinstance(wire, str) for wire, _ in members}
         by_value = all(wire == each.value for wire, each in members) and len(kinds) == 1
         missing = hint if "_missing_" in vars(hint) or issubclass(hint, enum.Flag) else None
         return Choice(members, hint if by_value and missing is None else None, missing)
@@ -169,6 +169,8 @@ class _Builder:
 
     def _union(self, arguments: Sequence[Any]) -> Shape:
         members = [self.shape(each) for each in arguments]
+        if any(isinstance(each, AnyShape) for each in members):
+            return AnyShape()
         return UnionShape(most_specific_first(members))
 
     def _tuple(self, hint: Any, arguments: Sequence[Any]) -> Shape:

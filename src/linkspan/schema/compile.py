@@ -6,7 +6,6 @@ problem, take 1.0 for an int, and repair what is safe to repair.
 
 from __future__ import annotations
 
-import copy
 import inspect
 import re
 import typing
@@ -25,7 +24,7 @@ from linkspan.schema.docstrings import parse_docstring
 from linkspan.schema.forms import Form, compile_form
 from linkspan.schema.headers import header_paths
 from linkspan.schema.hints import Ask, bound_names, name_of, peel, resolve, underlying
-from linkspan.schema.objects import Field, ObjectShape
+from linkspan.schema.objects import Field, ObjectShape, fresh
 from linkspan.schema.problems import ArgumentsInvalid, Problem
 from linkspan.schema.shape import Rendering, Walk, from_marker
 from linkspan.types.base import JSON, UNSET, JSONObject
@@ -36,7 +35,6 @@ CONTEXT_NAMES = ("ctx", "server_context")
 _EMPTY: Any = inspect.Parameter.empty
 _KEYWORD = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _IMMUTABLE = (str, int, float, bool, bytes, type(None))
-_MUTABLE = (list, dict, set, bytearray, msgspec.Struct)
 
 
 class Decoded(NamedTuple):
@@ -83,7 +81,7 @@ class Parameters:
         self.context_parameter = context_parameter
         self.description = description
         self.json_schema = _input_schema(shape, portable)
-        self.headers: Mapping[tuple[str, ...], str] = header_paths(self.json_schema)
+        self.headers: Mapping[tuple[str, ...], str] = header_paths(self.json_schema, shape.name)
         self._decode = _fast_decoder(shape)
 
     def decode(self, raw: bytes | Raw | None, *, repair: bool = True) -> Decoded:
@@ -140,13 +138,7 @@ def _struct_field(each: Field) -> tuple[str, Any, Any]:
 def _struct_default(default: Any) -> Any:
     if isinstance(default, _IMMUTABLE):
         return msgspec.field(default=default)
-    return msgspec.field(default_factory=partial(_fresh, default))
-
-
-def _fresh(default: Any) -> Any:
-    """Return a default for one call: a mutable one is copied, so that calls do not share it."""
-    mutable = hasattr(default, "__dataclass_fields__") or isinstance(default, _MUTABLE)
-    return copy.deepcopy(default) if mutable else default
+    return msgspec.field(default_factory=partial(fresh, default))
 
 
 def compile_parameters(
@@ -274,7 +266,7 @@ class _Compiler:
         def make(taken: dict[str, Any]) -> dict[str, Any]:
             for name, default in defaults:
                 if name not in taken:
-                    taken[name] = _fresh(default)
+                    taken[name] = fresh(default)
             return taken
 
         return make

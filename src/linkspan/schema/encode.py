@@ -8,7 +8,7 @@ import sys
 from collections.abc import Collection, Mapping
 from enum import Enum
 from functools import cache
-from typing import Any
+from typing import Any, TypeGuard
 
 import msgspec
 
@@ -142,7 +142,7 @@ def _key(key: Any) -> str:
     except TypeError:
         found = None
     if not isinstance(found, str):
-        raise TypeError(f"a {type(key).__name__} cannot be a key in JSON; use texts as keys")
+        raise TypeError(f"a key of the type {type(key).__name__} cannot be written as JSON; use texts as keys")
     return found
 
 
@@ -160,17 +160,20 @@ def _unknown(value: Any) -> Any:
         found = getattr(value, method, None)
         if callable(found) and not inspect.isclass(value):
             return found()
-    if isinstance(value, Collection):
-        items: Collection[Any] = value
-        return list(items)
+    if _is_iterable(value):
+        return list(value)
     raise TypeError(
-        f"a {type(value).__name__} cannot be written as JSON; return a dict, a list, a dataclass or a text made from it"
+        f"a value of the type {type(value).__name__} cannot be written as JSON; return a dict, a list, a dataclass or a text made from it"
     )
 
 
 _AS_TEXT = frozenset(
     {"ipaddress", "fractions", "pydantic.networks", "pydantic_core", "pydantic_core._pydantic_core", "yarl"}
 )
+
+
+def _is_iterable(value: Any) -> TypeGuard[Collection[Any]]:
+    return isinstance(value, Collection)
 
 
 def _is_model(value: Any) -> bool:

@@ -111,6 +111,9 @@ def _words(error: dict[str, Any]) -> str:
         return "is missing"
     if kind in _WANTED:
         return f"must be {_WANTED[kind]}, got {got}"
+    if kind in _LIMITS:
+        words, name = _LIMITS[kind]
+        return f"must {words.format(error.get('ctx', {}).get(name))}, got {got.removeprefix('the number ')}"
     if kind in ("value_error", "assertion_error"):
         text = str(error["msg"]).partition(", ")[2] or str(error["msg"])
         return f"is not accepted: {text[:200]}"
@@ -134,6 +137,19 @@ _WANTED = {
     "model_type": "an object",
     "model_attributes_type": "an object",
     "none_required": "null",
+    "enum": "one of the values in the schema",
+}
+_LIMITS = {
+    "greater_than_equal": ("be at least {}", "ge"),
+    "greater_than": ("be more than {}", "gt"),
+    "less_than_equal": ("be at most {}", "le"),
+    "less_than": ("be less than {}", "lt"),
+    "multiple_of": ("be a multiple of {}", "multiple_of"),
+    "string_too_short": ("have at least {} characters", "min_length"),
+    "string_too_long": ("have at most {} characters", "max_length"),
+    "too_short": ("have at least {} items", "min_length"),
+    "too_long": ("have at most {} items", "max_length"),
+    "literal_error": ("be {}", "expected"),
 }
 
 

@@ -15,7 +15,7 @@ from linkspan.schema.containers import ArrayShape, UnionShape, is_nullable, with
 from linkspan.schema.foreign import ForeignShape
 from linkspan.schema.kinds import is_array, is_object
 from linkspan.schema.notes import Bounded, Noted
-from linkspan.schema.objects import Field, ObjectShape, default_schema
+from linkspan.schema.objects import Field, ObjectShape, default_schema, fresh
 from linkspan.schema.problems import ArgumentsInvalid
 from linkspan.schema.scalars import Choice, Formatted, Number, Plain
 from linkspan.schema.shape import Rendering, Shape, Walk
@@ -65,7 +65,7 @@ class Form:
         if _VALUE in values:
             return self._shape.convert(values[_VALUE], _VALUE, walk)
         if self._default is not UNSET:
-            return self._default
+            return fresh(self._default)
         return None if is_nullable(self._shape) else walk.refuse(_VALUE, "is missing")
 
     def _meant(self, key: str, value: JSON) -> JSON:
@@ -137,7 +137,7 @@ def _with_defaults(shape: ObjectShape, fields: Sequence[Field]) -> Any:
     }
 
     def make(taken: dict[str, Any]) -> Any:
-        return shape.make({**changed, **taken})
+        return shape.make({**{name: fresh(each) for name, each in changed.items()}, **taken})
 
     return make
 

@@ -21,19 +21,24 @@ _DATA = ("default", "enum", "const", "examples", "required")
 _MAPS = ("properties", "$defs", "definitions", "patternProperties", "dependentSchemas")
 
 
-def header_paths(schema: Mapping[str, JSON]) -> dict[tuple[str, ...], str]:
+def header_paths(schema: Mapping[str, JSON], name: str = "the input schema") -> dict[tuple[str, ...], str]:
     """Return the header name of each annotated property, by its path. Raises: RegistrationError for a misplaced one."""
     found: dict[tuple[str, ...], str] = {}
-    if HEADER_KEYWORD in schema:
-        raise RegistrationError("the input schema itself cannot go into a header; annotate a property of it")
-    _search(schema, (), True, found)
+    try:
+        _search(schema, (), True, found)
+        _check_unique(found)
+    except RegistrationError as problem:
+        raise RegistrationError(f"{name}: {problem}") from None
+    return found
+
+
+def _check_unique(found: Mapping[tuple[str, ...], str]) -> None:
     names = [name.lower() for name in found.values()]
     for path, name in found.items():
         if names.count(name.lower()) > 1:
             raise RegistrationError(
-                f"{'.'.join(path)}: another argument has the header {name!r} already; choose another name"
+                f"{'.'.join(path)}: another argument has the header {name!r} too; choose another name"
             )
-    return found
 
 
 def _search(schema: JSON, path: tuple[str, ...], reachable: bool, found: dict[tuple[str, ...], str]) -> None:
@@ -59,11 +64,11 @@ def _search(schema: JSON, path: tuple[str, ...], reachable: bool, found: dict[tu
 
 
 def _checked(schema: Mapping[str, JSON], path: tuple[str, ...], reachable: bool) -> str:
-    where = ".".join(path)
+    where = ".".join(path) or "the whole"
     name: JSON = schema[HEADER_KEYWORD]
     if not isinstance(name, str) or not _TOKEN.fullmatch(name):
         raise RegistrationError(f"{where}: {name!r} cannot be part of a header name; use letters, digits and '-'")
-    if not reachable:
+    if not reachable or not path:
         raise RegistrationError(
             f"{where}: only a plain argument or a field of a nested object can go into the header {name!r}, "
             "not one inside an array, a dictionary or a union"

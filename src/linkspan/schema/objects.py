@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
+
+import msgspec
 
 from linkspan.schema.containers import is_nullable
 from linkspan.schema.kinds import is_items, is_object
@@ -12,7 +15,9 @@ from linkspan.schema.problems import at, describe_value, unknown_words
 from linkspan.schema.shape import INVALID, Rendering, Shape, Walk, marker
 from linkspan.types.base import JSON, UNSET, JSONObject
 
-__all__ = ["Field", "Make", "ObjectShape", "RecursiveShape", "default_schema"]
+__all__ = ["Field", "Make", "ObjectShape", "RecursiveShape", "default_schema", "fresh"]
+
+_MUTABLE = (list, dict, set, bytearray, msgspec.Struct)
 
 Make: TypeAlias = Callable[[dict[str, Any]], Any]
 
@@ -176,6 +181,15 @@ def default_schema(default: Any, out: Rendering) -> JSONObject:
         return {"default": to_json(default)}
     except (TypeError, ValueError):
         return {}
+
+
+def fresh(default: Any) -> Any:
+    """Return a default for one call: a mutable one is copied, so that calls do not share it."""
+    return copy.deepcopy(default) if _is_mutable(default) else default
+
+
+def _is_mutable(default: object) -> bool:
+    return isinstance(default, _MUTABLE) or hasattr(default, "__dataclass_fields__")
 
 
 def _free(name: str, taken: Mapping[str, JSON]) -> str:

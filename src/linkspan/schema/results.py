@@ -9,15 +9,19 @@ import collections.abc as abc
 import inspect
 import types
 import typing
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from linkspan.errors import RegistrationError
 from linkspan.schema.build import build, rendered
 from linkspan.schema.encode import encode_json, to_json
 from linkspan.schema.hints import peel
 from linkspan.schema.kinds import is_object
-from linkspan.schema.shape import Rendering
+from linkspan.schema.problems import ArgumentsInvalid, describe_value
+from linkspan.schema.shape import Rendering, Shape, Walk, is_marker
 from linkspan.types.base import JSON, JSONObject
 
 __all__ = ["ResultShape", "compile_result", "encode_json", "to_json"]
@@ -38,6 +42,7 @@ class ResultShape:
     json_schema: JSONObject | None = None
     wrapped: bool = False
     _by_name: bool = False
+    _fits: Callable[[bytes], None] | None = None
 
     def encode(self, value: object) -> bytes:
         """Return the JSON of the value itself, not wrapped.
@@ -46,8 +51,10 @@ class ResultShape:
         return type promised one.
         """
         body = encode_json(to_json(value) if self._by_name else value)
-        if self.json_schema is not None and not self.wrapped and not body.startswith(b"{"):
-            raise TypeError(f"the return type promises an object, but the function returned {type(value).__name__}")
+        if self._fits is not None:
+            self._fits(body)
+        elif self.json_schema is not None and not self.wrapped and not body.startswith(b"{"):
+            raise TypeError(f"the return type promises an object, but the function returned {describe_value(value)}")
         return body
 
 
@@ -67,16 +74,43 @@ def compile_result(
     if isinstance(hint, type) and issubclass(hint, BaseException):
         raise RegistrationError(f"{where} is an exception; raise it instead of returning it")
     out = Rendering(portable=portable, output=True)
-    schema = rendered(build(hint, where), out)
+    shape = build(hint, where)
+    schema = rendered(shape, out)
+    fits = _check(shape)
     if not schema or set(schema) == {"description"}:
         return ResultShape()
     if _is_object(schema, schema):
-        return ResultShape({"type": "object", **schema}, False, out.by_name)
+        return ResultShape({"type": "object", **schema}, False, out.by_name, fits)
     definitions: JSON = schema.pop("$defs", None)
     wrapped: JSONObject = {"type": "object", "properties": {"result": schema}, "required": ["result"]}
     if definitions is not None:
         wrapped["$defs"] = definitions
-    return ResultShape(wrapped, True, out.by_name)
+    return ResultShape(wrapped, True, out.by_name, fits)
+
+
+def _check(shape: Shape) -> Callable[[bytes], None] | None:
+    """Return a check that a result keeps its promise, where it costs next to nothing: types that msgspec reads alone."""
+    if is_marker(shape.native) or not _is_cheap(shape):
+        return None
+    decode = msgspec.json.Decoder(shape.native).decode
+
+    def fits(body: bytes) -> None:
+        try:
+            decode(body)
+        except (msgspec.DecodeError, ValueError):
+            walk = Walk()
+            shape.convert(msgspec.json.decode(body), "result", walk)
+            if walk.problems:
+                raise TypeError(f"the return type promises something else: {ArgumentsInvalid(walk.problems)}") from None
+
+    return fits
+
+
+def _is_cheap(shape: Any) -> bool:
+    parts = [getattr(shape, "item", None), getattr(shape, "inner", None)]
+    for name in ("members", "items"):
+        parts.extend(each for each in getattr(shape, name, ()) if hasattr(each, "native"))
+    return not is_marker(shape.native) and all(_is_cheap(each) for each in parts if each is not None)
 
 
 def _returned(hint: Any) -> Any:

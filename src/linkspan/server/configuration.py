@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, fields
 from typing import Any, Literal, NotRequired, Required, TypeAlias, TypedDict
@@ -134,7 +134,7 @@ def configuration() -> Configuration:
 
 
 @contextmanager
-def _configuring() -> Iterator[Configuration]:
+def _configuring() -> Generator[Configuration, None, None]:
     yield _global
 
 

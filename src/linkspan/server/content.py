@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard, cast
 
 from linkspan.schema.results import encode_json
-from linkspan.types.base import JSON, Wire, unknown_members
+from linkspan.types.base import JSON, Wire, is_array, is_mapping, unknown_members
 from linkspan.types.content import (
     AudioContent,
     BlobResourceContents,
@@ -61,18 +61,18 @@ def blocks_of(value: object) -> list[Any]:
     """
     if value is None:
         return []
-    if isinstance(value, str | Mapping) or is_block(value):
+    if isinstance(value, str) or is_mapping(value) or is_block(value):
         return [_block(value)]
     if isinstance(value, Iterable):
-        return [_block(each) for each in value]  # pyright: ignore[reportUnknownVariableType]
+        return [_block(each) for each in cast("Iterable[object]", value)]
     raise TypeError(f"a content block is a text, a content object or a mapping with a type; got {type(value).__name__}")
 
 
 def _block(value: object) -> object:
     if isinstance(value, str):
         return TextContent(value)
-    if isinstance(value, Mapping):
-        value = decode_content(value)  # pyright: ignore[reportUnknownArgumentType]
+    if is_mapping(value):
+        value = decode_content(value)
     if isinstance(value, BLOCKS):
         return to_builtins(value) if isinstance(value, UnknownContent) or unknown_members(value) else value
     raise TypeError(f"a content block is a text, a content object or a mapping with a type; got {type(value).__name__}")
@@ -85,19 +85,19 @@ def contents_of(value: object, uri: str, mime_type: str | None) -> list[Any]:
     if isinstance(value, str):
         return [TextResourceContents(uri=uri, text=value, mime_type=mime_type or "text/plain")]
     if isinstance(value, bytes | bytearray | memoryview):
-        blob = encode_base64(bytes(value))
+        blob = encode_base64(bytes(cast("bytes", value)))
         return [BlobResourceContents(uri=uri, blob=blob, mime_type=mime_type or "application/octet-stream")]
-    if isinstance(value, Mapping) and is_contents(value):
+    if is_contents(value):
         return [_contents(value)]
-    if isinstance(value, list) and value and all(isinstance(each, CONTENTS) or is_contents(each) for each in value):  # pyright: ignore[reportUnknownVariableType]
-        return [each if isinstance(each, CONTENTS) else _contents(each) for each in value]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    if is_array(value) and value and all(isinstance(each, CONTENTS) or is_contents(each) for each in value):
+        return [each if isinstance(each, CONTENTS) else _contents(each) for each in value]
     text = encode_json(value).decode()
     return [TextResourceContents(uri=uri, text=text, mime_type=mime_type or "application/json")]
 
 
-def is_contents(value: object) -> bool:
-    """Tell whether a mapping is resource contents in wire form."""
-    return isinstance(value, Mapping) and "uri" in value and ("text" in value or "blob" in value)
+def is_contents(value: object) -> TypeGuard[Mapping[str, JSON]]:
+    """Tell whether a value is resource contents in wire form."""
+    return is_mapping(value) and "uri" in value and ("text" in value or "blob" in value)
 
 
 def _contents(value: Mapping[str, JSON]) -> object:

@@ -124,7 +124,7 @@ class Dispatcher:
             step = method(request, settings, observation)
         except Exception as error:
             step = self._failures.outcome(request, observation, error)
-        if observation is not None and type(step) is not Call:
+        if observation is not None and not isinstance(step, Call):
             observation.end(request, step)
         return step
 
@@ -289,7 +289,7 @@ class Dispatcher:
             return _method_not_found(request)
         assert isinstance(request.params, Raw)
         try:
-            values = msgspec.json.decode(_text(request.params), type=dict[str, Any] | None) or {}
+            values: JSONObject = msgspec.json.decode(_text(request.params), type=dict[str, Any] | None) or {}
         except (msgspec.DecodeError, RecursionError):
             return RemoteProtocolError(INVALID_PARAMS, "Invalid params: params must be an object")
         if handler.whole is None:

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 import msgspec
 
@@ -16,7 +16,16 @@ from linkspan.schema.validate import RawParameters, compile_raw_parameters
 from linkspan.server.context import Context
 from linkspan.types.base import JSON
 
-__all__ = ["CONTEXT_NAMES", "Function", "Handler", "compile_handler", "describe", "from_text", "is_async_function"]
+__all__ = [
+    "CONTEXT_NAMES",
+    "Function",
+    "Handler",
+    "compile_handler",
+    "describe",
+    "from_text",
+    "is_async_function",
+    "is_function",
+]
 
 Function: TypeAlias = Callable[..., object]
 
@@ -52,6 +61,11 @@ class Handler:
         if self.context_positional:
             return partial(self.function, arguments, context)
         return partial(self.function, arguments, **{self.context_parameter: context})
+
+
+def is_function(value: object) -> TypeGuard[Function]:
+    """Tell whether a value can be called."""
+    return callable(value)
 
 
 def is_async_function(function: Function) -> bool:

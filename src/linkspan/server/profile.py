@@ -82,4 +82,4 @@ class Profile:
         source = self.server_context
         if source is None:
             return NOTHING
-        return source if isinstance(source, Mapping) else source(request)
+        return source(request) if callable(source) else source

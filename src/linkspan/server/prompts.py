@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias, TypeGuard, cast
 
 from linkspan.errors import INVALID_PARAMS, RegistrationError, RemoteProtocolError
 from linkspan.revisions.neutral import InputRequired, Outcome
 from linkspan.schema.docstrings import parse_docstring
 from linkspan.server.content import blocks_of, is_block
-from linkspan.server.handlers import Function, Handler, compile_handler, from_text
+from linkspan.server.handlers import Function, Handler, compile_handler, from_text, is_function
 from linkspan.server.tools import check_name, default_name
-from linkspan.types.base import JSON, JSONObject, Meta
+from linkspan.types.base import JSON, JSONObject, Meta, is_mapping
 from linkspan.types.prompts import GetPromptResult, PromptArgument, PromptMessage
 from linkspan.types.prompts import Prompt as PromptShape
 from linkspan.types.shared import Icon
@@ -84,16 +84,20 @@ class Prompt:
     ) -> Any:
         """Define a prompt in place: returns it, or without a `handler` a decorator that does. Raises: RegistrationError."""
         if handler is None:
-            return lambda function: cls.define(  # pyright: ignore[reportUnknownLambdaType]
-                name=name,
-                handler=function,  # pyright: ignore[reportUnknownArgumentType]
-                title=title,
-                description=description,
-                arguments=arguments,
-                icons=icons,
-                meta=meta,
-                inline=inline,
-            )
+
+            def define(function: Function) -> Any:
+                return cls.define(
+                    name=name,
+                    handler=function,
+                    title=title,
+                    description=description,
+                    arguments=arguments,
+                    icons=icons,
+                    meta=meta,
+                    inline=inline,
+                )
+
+            return define
         chosen = name or default_name(getattr(handler, "__name__", ""))
         members: dict[str, object] = {
             "name": chosen,
@@ -146,15 +150,15 @@ def messages_of(value: object) -> list[PromptMessage]:
         return [value]
     if isinstance(value, str) or is_block(value):
         return [Message("user", value)]
-    if isinstance(value, Mapping):
-        return [Message(value.get("role", "user"), value.get("content"))]  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+    if is_mapping(value):
+        return [Message(value.get("role", "user"), value.get("content"))]
     if isinstance(value, Iterable):
-        return [message for each in value for message in messages_of(each)]  # pyright: ignore[reportUnknownVariableType]
+        return [message for each in cast("Iterable[object]", value) for message in messages_of(each)]
     raise TypeError(f"a prompt returns texts, content or messages, not {type(value).__name__}")
 
 
 def bind_prompt(
-    source: PromptSource,
+    source: object,
     *,
     name: str | None = None,
     title: str | None = None,
@@ -164,9 +168,9 @@ def bind_prompt(
     inline: bool = False,
 ) -> BoundPrompt:
     """Turn a prompt, however it was written, into a registered one. Raises: RegistrationError, TypeError."""
-    if isinstance(source, type) and issubclass(source, Prompt):
+    if _is_class(source):
         return _bind_class(source)
-    if not callable(source):
+    if not is_function(source):
         raise TypeError(f"a prompt is a function or a Prompt, not {type(source).__name__}")
     chosen = name or default_name(getattr(source, "__name__", "") or type(source).__name__)
     check_name(chosen, "prompt")
@@ -180,6 +184,10 @@ def bind_prompt(
         meta=meta,
     )
     return BoundPrompt(spec, handler)
+
+
+def _is_class(source: object) -> TypeGuard[type[Prompt]]:
+    return isinstance(source, type) and issubclass(source, Prompt)
 
 
 def _bind_class(source: type[Prompt]) -> BoundPrompt:

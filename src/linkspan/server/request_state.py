@@ -134,12 +134,12 @@ def seal(
     return token
 
 
-def unseal(keys: RequestStateKeys, token: str, binding: Binding, *, now: float) -> bytes:
+def unseal(keys: RequestStateKeys, token: str, binding: Binding, *, now: float, limit: int = MAX_BYTES) -> bytes:
     """Return the payload of a state. Raises: RequestStateInvalid, which does not tell a client why."""
     import hmac
 
     form, seals = keys.seals()
-    if len(token) > MAX_BYTES or not token.startswith(form):
+    if len(token) > limit or not token.startswith(form):
         raise RequestStateInvalid("too long, or not of this form")
     sealed = _bytes(token.removeprefix(form))
     kid, nonce, data = sealed[:_KID], sealed[_KID : _KID + _NONCE], sealed[_KID + _NONCE :]

@@ -16,7 +16,7 @@ from linkspan.server.content import contents_of
 from linkspan.server.handlers import Function, Handler, compile_handler, describe, from_text
 from linkspan.server.tools import default_name
 from linkspan.server.uri_template import UriTemplate, check_uri, compile_template, is_template
-from linkspan.types.base import JSON, JSONObject, Meta
+from linkspan.types.base import JSON, JSONObject, Meta, is_mapping
 from linkspan.types.resources import ReadResourceResult
 from linkspan.types.resources import Resource as ResourceShape
 from linkspan.types.resources import ResourceTemplate as TemplateShape
@@ -177,16 +177,16 @@ def read_outcome(value: object, uri: str, mime_type: str | None, *, ttl_ms: int,
     if isinstance(value, ReadResourceResult | InputRequired):
         return value
     meta: Meta | None = None
-    if isinstance(value, Mapping) and "contents" in value and "uri" not in value:
-        ttl_ms = value.get("ttlMs", ttl_ms)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-        cache_scope = value.get("cacheScope", cache_scope)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-        meta = value.get("_meta")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-        value = value["contents"]  # pyright: ignore[reportUnknownVariableType]
+    if is_mapping(value) and "contents" in value and "uri" not in value:
+        ttl_ms = value.get("ttlMs", ttl_ms)
+        cache_scope = value.get("cacheScope", cache_scope)
+        meta = value.get("_meta")
+        value = value["contents"]
     contents = [] if value == [] else contents_of(value, uri, mime_type)
     return ReadResourceResult(contents=contents, ttl_ms=ttl_ms, cache_scope=cache_scope, meta=meta)
 
 
-def bind_resource(source: ResourceSource) -> BoundResource:
+def bind_resource(source: object) -> BoundResource:
     """Turn a resource, however it was written, into a registered one. Raises: RegistrationError, TypeError."""
     if isinstance(source, type):
         if not issubclass(source, Resource):
@@ -199,7 +199,7 @@ def bind_resource(source: ResourceSource) -> BoundResource:
     return BoundResource(_resource_shape(source), handler, source.value)
 
 
-def bind_template(source: TemplateSource) -> BoundTemplate:
+def bind_template(source: object) -> BoundTemplate:
     """Turn a template, however it was written, into a registered one. Raises: RegistrationError, TypeError."""
     if isinstance(source, type):
         if not issubclass(source, ResourceTemplate):

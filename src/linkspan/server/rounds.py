@@ -42,7 +42,8 @@ class Rounds:
         if request.request_state is None:
             return Round(answers)
         binding = self._binding(request, target)
-        kept = unseal(self._keys(), request.request_state, binding, now=self._system.wall_clock())
+        now, limit = self._system.wall_clock(), self._profile.limits.max_request_state_bytes
+        kept = unseal(self._keys(), request.request_state, binding, now=now, limit=limit)
         earlier = msgspec.json.decode(kept, type=_Kept)
         return Round(earlier.answers | answers, earlier.state)
 

@@ -44,7 +44,7 @@ from linkspan.server.resources import (
     from_function,
 )
 from linkspan.server.tools import Tool, ToolSource, bind_tool, check_pinned
-from linkspan.types.base import JSON, UNSET, Meta
+from linkspan.types.base import JSON, UNSET, JSONObject, Meta
 from linkspan.types.lifecycle import ServerCapabilities
 from linkspan.types.prompts import PromptArgument
 from linkspan.types.shared import Annotations, Icon
@@ -145,6 +145,7 @@ class Server(metaclass=_PinsRevision):
         )
         self._catalogue = Catalogue()
         self._catalogue.declared = capabilities
+        self._made_dispatcher: Dispatcher | None = None
         self._auto_notify = auto_notify
         self._connections: WeakSet[ServerConnection] = WeakSet()
         self.transport: object = None
@@ -564,14 +565,11 @@ class Server(metaclass=_PinsRevision):
 
     @property
     def _dispatcher(self) -> Dispatcher:
-        found: Dispatcher | None = self.__dict__.get("_made_dispatcher")
-        if found is None:
+        if self._made_dispatcher is None:
             from linkspan.io.system import SYSTEM
 
-            found = self.__dict__["_made_dispatcher"] = Dispatcher(
-                self._catalogue, self._profile, self._settings, SYSTEM
-            )
-        return found
+            self._made_dispatcher = Dispatcher(self._catalogue, self._profile, self._settings, SYSTEM)
+        return self._made_dispatcher
 
     def _pinned_version(self) -> str | None:
         """Explicit configuration, then `Server.protocol_version`, then the global configuration (C7)."""
@@ -591,7 +589,7 @@ class Server(metaclass=_PinsRevision):
             raise RegistrationError(f"`instructions` supported by protocol version {since} or higher")
 
 
-_COMPLETER_SCHEMA = {"type": "object", "properties": {"value": {}, "arguments": {}}}
+_COMPLETER_SCHEMA: JSONObject = {"type": "object", "properties": {"value": {}, "arguments": {}}}
 
 
 def _is_reserved(method: str) -> bool:

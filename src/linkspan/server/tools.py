@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias, TypeGuard
 
 import msgspec
 from msgspec import Raw
@@ -22,8 +22,8 @@ from linkspan.schema.docstrings import parse_docstring
 from linkspan.schema.results import ResultShape, compile_result, encode_json
 from linkspan.schema.validate import Validator, compile_validator
 from linkspan.server.content import BLOCKS, blocks_of, is_block
-from linkspan.server.handlers import Function, Handler, compile_handler
-from linkspan.types.base import JSON, UNSET, JSONObject, Meta, UnsetType, Wire
+from linkspan.server.handlers import Function, Handler, compile_handler, is_function
+from linkspan.types.base import JSON, UNSET, JSONObject, Meta, UnsetType, Wire, is_array
 from linkspan.types.content import TextContent
 from linkspan.types.shared import Icon
 from linkspan.types.tools import CallToolResult, ToolAnnotations
@@ -112,18 +112,22 @@ class Tool:
         The handler takes keywords, one mapping `(args)`, or `(args, server_context)`. Raises: RegistrationError.
         """
         if handler is None:
-            return lambda function: cls.define(  # pyright: ignore[reportUnknownLambdaType]
-                name=name,
-                handler=function,  # pyright: ignore[reportUnknownArgumentType]
-                title=title,
-                description=description,
-                input_schema=input_schema,
-                output_schema=output_schema,
-                annotations=annotations,
-                icons=icons,
-                meta=meta,
-                inline=inline,
-            )
+
+            def define(function: Function) -> Any:
+                return cls.define(
+                    name=name,
+                    handler=function,
+                    title=title,
+                    description=description,
+                    input_schema=input_schema,
+                    output_schema=output_schema,
+                    annotations=annotations,
+                    icons=icons,
+                    meta=meta,
+                    inline=inline,
+                )
+
+            return define
         chosen = name or default_name(getattr(handler, "__name__", ""))
         members: dict[str, object] = {
             "name": chosen,
@@ -174,8 +178,8 @@ class BoundTool:
         if self.output_check is None or not isinstance(result, CallToolResult) or result.is_error:
             return result
         structured = result.structured_content
-        value: JSON = msgspec.json.decode(structured) if isinstance(structured, Raw) else structured
-        problems = self.output_check.check(None if value is UNSET else value)
+        found: JSON = msgspec.json.decode(structured) if isinstance(structured, Raw) else structured
+        problems = self.output_check.check(None if found is UNSET else found)
         if problems:
             listed = "; ".join(f"{each.path} {each.message}".strip() for each in problems)
             raise ValueError(f"the result of tool {self.spec.name!r} does not fit its output schema: {listed}")
@@ -211,13 +215,13 @@ def _from_value(value: object) -> CallToolResult:
 
 def _is_content(value: object) -> bool:
     """Tell whether a value is content already, whatever the hints said."""
-    if isinstance(value, list | tuple):
-        return bool(value) and all(is_block(each) for each in value)  # pyright: ignore[reportUnknownVariableType]
+    if is_array(value):
+        return bool(value) and all(is_block(each) for each in value)
     return is_block(value)
 
 
 def bind_tool(
-    source: ToolSource | Tool,
+    source: object,
     *,
     portable: bool = True,
     check_arguments: bool = True,
@@ -231,9 +235,9 @@ def bind_tool(
     inline: bool = False,
 ) -> BoundTool:
     """Turn a tool, however it was written, into a registered one. Raises: RegistrationError, TypeError."""
-    if isinstance(source, type) and issubclass(source, Tool):
+    if _is_class(source):
         return _bind_class(source, portable=portable, check_arguments=check_arguments)
-    if not callable(source):
+    if not is_function(source):
         raise TypeError(f"a tool is a function or a Tool, not {type(source).__name__}")
     chosen = name or default_name(getattr(source, "__name__", "") or type(source).__name__)
     check_name(chosen, "tool")
@@ -249,6 +253,10 @@ def bind_tool(
         output_schema=output_schema,
         portable=portable,
     )
+
+
+def _is_class(source: object) -> TypeGuard[type[Tool]]:
+    return isinstance(source, type) and issubclass(source, Tool)
 
 
 def _bind_class(source: type[Tool], *, portable: bool, check_arguments: bool) -> BoundTool:

@@ -1,49 +1,53 @@
 """RFC 6570 templates: which URI fits, with which variables. Traversal never fits (RES-4).
 
-Matching covers levels 1 to 3 and the explode of paths. Spec: https://www.rfc-editor.org/rfc/rfc6570
+Matching covers levels 1 to 3 and the explode of paths. It takes time in proportion to the URI, whatever the template: the
+places where a variable can begin are found from left to right, each part of the URI looked at once per variable, and the
+values are read off from right to left. Nothing is tried twice. Spec: https://www.rfc-editor.org/rfc/rfc6570
 """
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from linkspan.errors import RegistrationError
 
-__all__ = ["UriTemplate", "check_uri", "compile_template", "is_template"]
+__all__ = ["MAX_URI", "UriTemplate", "check_uri", "compile_template", "is_template"]
 
 MAX_URI: Final = 8192
-"""Characters of a URI that is looked at."""
+"""Characters of a URI that is looked at; a longer one fits no template."""
 
 _EXPRESSION = re.compile(r"\{([^{}]*)\}")
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
-_UNSAFE = re.compile(r"[\s<>\"\\^`{}|\x00-\x1f\x7f]")
+_UNSAFE = re.compile(r"[\s<>\"\\^`{}|\x00-\x1f\x7f\ud800-\udfff]|%(?![0-9A-Fa-f]{2})")
+_LONE_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _RESERVED = "!#$&'()*+,/:;=?@[]%"
 
 
 @dataclass(frozen=True, slots=True)
 class _Operator:
-    """How one kind of expression looks (RFC 6570, appendix A)."""
+    """How one kind of expression looks (RFC 6570, appendix A), and which characters a value of it may have."""
 
     first: str
     separator: str
     named: bool
-    pattern: str
+    value: re.Pattern[str]
 
 
-_PLAIN = r"[^/?#,;&=]*"
+_SEGMENT = re.compile(r"[^/?#]*")
 _OPERATORS: Mapping[str, _Operator] = {
-    "": _Operator("", ",", False, r"[^/?#,]*"),
-    "+": _Operator("", ",", False, r"[^?#]*"),
-    "#": _Operator("#", ",", False, r".*"),
-    ".": _Operator(".", ".", False, r"[^/?#.]*"),
-    "/": _Operator("/", "/", False, r"[^/?#]*"),
-    ";": _Operator(";", ";", True, _PLAIN),
-    "?": _Operator("?", "&", True, r"[^&#]*"),
-    "&": _Operator("&", "&", True, r"[^&#]*"),
+    "": _Operator("", ",", False, _SEGMENT),
+    "+": _Operator("", ",", False, re.compile(r"[^?#]*")),
+    "#": _Operator("#", ",", False, re.compile(r"(?s:.*)")),
+    ".": _Operator(".", ".", False, _SEGMENT),
+    "/": _Operator("/", "/", False, _SEGMENT),
+    ";": _Operator(";", ";", True, re.compile(r"[^/?#;]*")),
+    "?": _Operator("?", "&", True, re.compile(r"[^&#]*")),
+    "&": _Operator("&", "&", True, re.compile(r"[^&#]*")),
 }
 
 
@@ -53,6 +57,35 @@ class _Expression:
     names: tuple[str, ...]
     exploded: bool = False
 
+    @property
+    def is_query(self) -> bool:
+        return self.operator in ("?", "&")
+
+
+@dataclass(frozen=True, slots=True)
+class _Hole:
+    """A variable's place: which characters fill it, and the text behind it, which is empty only at the end."""
+
+    name: str
+    value: re.Pattern[str]
+    slashes: bool
+    relative: bool
+    after: str
+
+    def next_starts(self, text: str, starts: list[int]) -> list[int]:
+        """Return where the next variable can begin, if this one begins at one of `starts`; both rise."""
+        found: list[int] = []
+        end = -1
+        for start in starts:
+            if start < end:
+                continue  # in the run of characters that was searched already
+            end = _end_of(self.value, text, start)
+            at = text.find(self.after, start + 1, end + len(self.after))
+            while at >= 0:
+                found.append(at + len(self.after))
+                at = text.find(self.after, at + 1, end + len(self.after))
+        return found
+
 
 @dataclass(frozen=True, slots=True)
 class UriTemplate:
@@ -61,46 +94,81 @@ class UriTemplate:
     template: str
     variables: tuple[str, ...]
     _parts: tuple[str | _Expression, ...]
-    _pattern: re.Pattern[str]
-    _wide: frozenset[str]
-    _query: tuple[str, ...]
+    _before: str
+    _holes: tuple[_Hole, ...]
+    _query: frozenset[str]
+    _fixed_pairs: int
 
     def match(self, uri: str) -> dict[str, str] | None:
         """Return the variables of `uri`, percent-decoded, or None where it does not fit or tries to climb out.
 
-        Query variables may be absent and come in any order; other ones may not be empty.
+        Query variables may be absent and come in any order; an unknown or repeated one does not fit. Other variables may not
+        be empty. Where a URI can be read in several ways, later variables are as short as they can be. No value has a NUL or
+        a backslash, and none is or has a segment `.` or `..`, however it was encoded; only values of `{+var}`, `{#var}`,
+        `{/var*}` and of the query have slashes, and not in front when a slash stands before them already.
         """
         if len(uri) > MAX_URI:
             return None
-        path, _, query = uri.partition("?") if self._query else (uri, "", "")
-        found = self._pattern.fullmatch(path)
-        if found is None:
+        head, pairs = self._split(uri)
+        raw = self._fill(head)
+        if raw is None:
             return None
-        raw = {name: value for name, value in zip(self._names(), found.groups(), strict=True) if value is not None}
-        if self._query:
-            given = [pair.partition("=") for pair in query.split("&") if pair]
-            if any(name not in self._query for name, _, _ in given):
+        for name, _, value in (pair.partition("=") for pair in pairs if pair):
+            if name not in self._query or name in raw:
                 return None
-            raw |= {name: value for name, _, value in given}
-        return self._decoded(raw)
+            raw[name] = value
+        return self._decode(raw)
 
     def expand(self, values: Mapping[str, str]) -> str:
         """Return the URI for `values`; a variable without a value is left out."""
         return "".join(part if isinstance(part, str) else _expand(part, values) for part in self._parts)
 
-    def _names(self) -> list[str]:
-        return [name for name in self.variables if name not in self._query]
+    def _split(self, uri: str) -> tuple[str, list[str]]:
+        """Part what is matched in order from the pairs of the query expressions, which come in any order."""
+        if not self._query:
+            return uri, []
+        path, mark, query = uri.partition("?")
+        pairs = query.split("&") if mark else []
+        if not self._fixed_pairs:
+            return path, pairs
+        return path + mark + "&".join(pairs[: self._fixed_pairs]), pairs[self._fixed_pairs :]
 
-    def _decoded(self, raw: Mapping[str, str]) -> dict[str, str] | None:
+    def _fill(self, text: str) -> dict[str, str] | None:
+        """Return what fills each hole, still encoded, or None."""
+        if not text.startswith(self._before):
+            return None
+        if not self._holes:
+            return {} if text == self._before else None
+        rows = [[len(self._before)]]
+        for hole in self._holes[:-1]:
+            rows.append(hole.next_starts(text, rows[-1]))
+        after = self._holes[-1].after
+        if not rows[-1] or not text.endswith(after):
+            return None
+        end = len(text) - len(after)
+        raw: dict[str, str] = {}
+        for hole, starts in zip(reversed(self._holes), reversed(rows), strict=True):
+            place = bisect_left(starts, end - len(hole.after) if raw else end)
+            end = end - len(hole.after) if raw else end
+            if not place or _end_of(hole.value, text, starts[place - 1]) < end:
+                return None
+            raw[hole.name] = text[starts[place - 1] : end]
+            end = starts[place - 1]
+        return raw
+
+    def _decode(self, raw: Mapping[str, str]) -> dict[str, str] | None:
         from urllib.parse import unquote_to_bytes
 
+        holes = {hole.name: hole for hole in self._holes}
         decoded: dict[str, str] = {}
-        for name, value in raw.items():
+        for name in self.variables:
+            if name not in raw:
+                continue
             try:
-                text = unquote_to_bytes(value).decode()
-            except UnicodeDecodeError:
+                text = unquote_to_bytes(raw[name]).decode()
+            except UnicodeError:
                 return None
-            if not _is_safe(text, slashes=name in self._wide, query=name in self._query):
+            if not _is_safe(text, holes.get(name)):
                 return None
             decoded[name] = text
         return decoded
@@ -134,11 +202,12 @@ def compile_template(template: str) -> UriTemplate:
         raise RegistrationError(f"{template!r} names a variable twice: give each one a name of its own")
     if not variables:
         raise RegistrationError(f"{template!r} has no {{variable}}: register it as a plain resource")
-    query = tuple(name for each in expressions if each.operator in "?&" and each.operator for name in each.names)
-    wide = frozenset(
-        name for each in expressions if each.operator in ("+", "#") or each.exploded for name in each.names
-    )
-    return UriTemplate(template, variables, tuple(parts), _pattern(template, parts), wide, query)
+    query = frozenset(name for each in expressions if each.is_query for name in each.names)
+    ordered = _ordered(template, parts)
+    before, holes = _holes(template, ordered)
+    if isinstance(ordered[:1], list) and before:
+        _check_start(template, before)
+    return UriTemplate(template, variables, tuple(parts), before, holes, query, _fixed_pairs(template, ordered))
 
 
 def _parse(template: str) -> list[str | _Expression]:
@@ -149,71 +218,9 @@ def _parse(template: str) -> list[str | _Expression]:
         parts.append(_parse_expression(template, found.group(1)))
         end = found.end()
     parts.append(template[end:])
-    literals = "".join(part for part in parts if isinstance(part, str))
-    if "{" in literals or "}" in literals:
+    literals = [part for part in parts if isinstance(part, str)]
+    if any("{" in literal or "}" in literal for literal in literals):
         raise RegistrationError(f"{template!r} has a brace without its partner: write variables as {{name}}")
+    if any(_UNSAFE.search(literal) for literal in literals):
+        raise RegistrationError(f"{template!r} has a character that no URI has: percent-encode it")
     return [part for part in parts if part]
-
-
-def _parse_expression(template: str, text: str) -> _Expression:
-    operator = text[:1] if text[:1] in _OPERATORS and text[:1] else ""
-    names = text[len(operator) :].split(",")
-    exploded = False
-    if operator == "/" and len(names) == 1 and names[0].endswith("*"):
-        exploded, names = True, [names[0][:-1]]
-    for name in names:
-        if name.endswith("*") or ":" in name:
-            raise RegistrationError(
-                f"{template!r}: '*' and ':n' are not matched, except as {{/path*}}; write the plain name"
-            )
-        if not _VARIABLE.fullmatch(name):
-            raise RegistrationError(f"{template!r}: {name!r} is not a variable's name; use letters, digits and '_'")
-    return _Expression(operator, tuple(names), exploded)
-
-
-def _pattern(template: str, parts: list[str | _Expression]) -> re.Pattern[str]:
-    """Build one expression in which every part ends where the next begins, so that it runs in linear time."""
-    pieces: list[str] = []
-    after_expression = False
-    for part in parts:
-        if isinstance(part, str):
-            pieces.append(re.escape(part))
-            after_expression = False
-            continue
-        operator = _OPERATORS[part.operator]
-        if operator.named and part.operator in "?&":
-            continue
-        if after_expression and not operator.first:
-            raise RegistrationError(f"{template!r}: put something between two variables, so that each one has an end")
-        after_expression = True
-        separator = ""
-        for name in part.names:
-            label = re.escape(name) + "=" if operator.named else ""
-            pattern = r"[^?#]+" if part.exploded else operator.pattern.replace("*", "+")
-            pieces.append(f"{re.escape(separator or operator.first)}{label}({pattern})")
-            separator = operator.separator
-    return re.compile("".join(pieces))
-
-
-def _is_safe(text: str, *, slashes: bool, query: bool) -> bool:
-    """Refuse what would climb out of where a variable belongs, however it was encoded."""
-    if "\x00" in text or query:
-        return "\x00" not in text
-    if "\\" in text:
-        return False
-    segments = text.split("/")
-    return (slashes or len(segments) == 1) and not any(segment in (".", "..") for segment in segments)
-
-
-def _expand(expression: _Expression, values: Mapping[str, str]) -> str:
-    from urllib.parse import quote
-
-    operator = _OPERATORS[expression.operator]
-    shown: list[str] = []
-    for name in expression.names:
-        if name not in values:
-            continue
-        safe = _RESERVED if expression.operator in ("+", "#") else "/" if expression.exploded else ""
-        text = quote(values[name], safe=safe + "-._~")
-        shown.append(f"{name}={text}" if operator.named else text)
-    return operator.first + operator.separator.join(shown) if shown else ""

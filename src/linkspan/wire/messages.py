@@ -14,7 +14,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from linkspan.errors import INVALID_REQUEST, PARSE_ERROR
-from linkspan.types.base import ABSENT
+from linkspan.types.base import ABSENT, is_array, is_object
 from linkspan.wire.limits import DEFAULT_LIMITS, Limits
 
 __all__ = [
@@ -165,14 +165,14 @@ def _response(envelope: _Envelope, known_id: RequestId | None) -> Message:
 def _not_an_envelope(line: bytes, limits: Limits) -> Message | Batch:
     """Say what is wrong with valid JSON that is no message, and keep its id (MSG-5). The slow path: it may parse again."""
     try:
-        value = _anything.decode(line)
+        value: Any = _anything.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return Malformed(PARSE_ERROR, f"Parse error: {_plain(error)}")
-    if isinstance(value, list):
-        return _batch(line, len(value), limits)  # pyright: ignore[reportUnknownArgumentType]
-    if not isinstance(value, dict):
+    if is_array(value):
+        return _batch(line, len(value), limits)
+    if not is_object(value):
         return Malformed(INVALID_REQUEST, "Invalid Request: a message is a JSON object")
-    return Malformed(INVALID_REQUEST, f"Invalid Request: {_complaint(value)}", _readable_id(value))  # pyright: ignore[reportUnknownArgumentType]
+    return Malformed(INVALID_REQUEST, f"Invalid Request: {_complaint(value)}", _readable_id(value))
 
 
 def _batch(line: bytes, length: int, limits: Limits) -> Malformed | Batch:

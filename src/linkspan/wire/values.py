@@ -5,15 +5,15 @@ The hot path does not come here: results are encoded straight from their shapes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeAlias, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Raw
 
-from linkspan.types.base import JSON, JSONObject, Wire
+from linkspan.types.base import JSON, JSONObject, Wire, is_array, is_mapping, keep_unknown
 from linkspan.types.content import (
     AudioContent,
     BlobResourceContents,
@@ -63,10 +63,10 @@ def to_builtins(value: object) -> JSON:
         return value.members
     if isinstance(value, msgspec.Struct):
         return _members(value)
-    if isinstance(value, Mapping):
-        return {key: to_builtins(each) for key, each in value.items()}  # pyright: ignore[reportUnknownVariableType]
+    if is_mapping(value):
+        return {key: to_builtins(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [to_builtins(each) for each in value]  # pyright: ignore[reportUnknownVariableType]
+        return [to_builtins(each) for each in cast("Sequence[object]", value)]
     if isinstance(value, Raw):
         return msgspec.json.decode(value)
     return value
@@ -103,9 +103,9 @@ def decode_open(data: bytes | Raw, kind: type[T]) -> T:
 
 def from_builtins(value: JSON, kind: type[T]) -> T:
     """Turn JSON builtins into a shape and keep what the shape does not name. Raises: msgspec.ValidationError."""
-    if not isinstance(value, Mapping):
+    if not is_mapping(value):
         raise msgspec.ValidationError(f"Expected `object`, got `{type(value).__name__}`")
-    members: dict[str, JSON] = dict(value)  # pyright: ignore[reportUnknownArgumentType]
+    members: dict[str, JSON] = dict(value)
     config = kind.__struct_config__
     if config.tag is not None:
         members.pop(config.tag_field or "type", None)
@@ -121,7 +121,7 @@ def from_builtins(value: JSON, kind: type[T]) -> T:
             raise msgspec.ValidationError(f"Object missing required field `{name}`")
     made = kind(**given)
     if members:
-        made.__dict__["unknown"] = members
+        keep_unknown(made, members)
     return made
 
 
@@ -167,23 +167,23 @@ def _is_shape(hint: Any) -> bool:
 
 
 def _list(value: JSON) -> list[JSON]:
-    if not isinstance(value, list):
+    if not is_array(value):
         raise msgspec.ValidationError(f"Expected `array`, got `{type(value).__name__}`")
-    return value  # pyright: ignore[reportUnknownVariableType]
+    return value
 
 
 def _block(value: JSON) -> Wire:
-    if not isinstance(value, Mapping):
+    if not is_mapping(value):
         raise msgspec.ValidationError(f"Expected `object`, got `{type(value).__name__}`")
-    return decode_content(value)  # pyright: ignore[reportUnknownArgumentType]
+    return decode_content(value)
 
 
 def _block_or_blocks(value: JSON) -> Wire | list[Wire]:
-    return [_block(each) for each in value] if isinstance(value, list) else _block(value)  # pyright: ignore[reportUnknownVariableType]
+    return [_block(each) for each in value] if is_array(value) else _block(value)
 
 
 def _contents(value: JSON) -> Wire:
-    is_blob = isinstance(value, Mapping) and "blob" in value
+    is_blob = is_mapping(value) and "blob" in value
     return from_builtins(value, BlobResourceContents if is_blob else TextResourceContents)
 
 
