@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Generic, TypeAlias, TypeVar
+
+import msgspec
 
 __all__ = ["CallCancelled", "CallReady", "Event"]
 
 CallT = TypeVar("CallT")
 
 
-@dataclass(frozen=True, slots=True)
-class CallReady(Generic[CallT]):
+class CallReady(msgspec.Struct, Generic[CallT], frozen=True):
     """Run this call, then hand its value to `finish` or its exception to `fail`."""
 
     call: CallT
 
 
-@dataclass(frozen=True, slots=True)
-class CallCancelled(Generic[CallT]):
+class CallCancelled(msgspec.Struct, Generic[CallT], frozen=True):
     """Stop this call if it can be stopped. Whatever comes of it is thrown away."""
 
     call: CallT

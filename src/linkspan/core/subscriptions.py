@@ -6,8 +6,8 @@ Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/utilities/s
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+import msgspec
 from msgspec import Raw
 
 from linkspan.errors import INVALID_PARAMS, METHOD_NOT_FOUND, RemoteProtocolError
@@ -22,8 +22,7 @@ __all__ = ["Subscriptions"]
 _ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 
 
-@dataclass(frozen=True, slots=True)
-class _Subscription:
+class _Subscription(msgspec.Struct, frozen=True):
     request: Request
     kinds: frozenset[str]
     uris: frozenset[str]

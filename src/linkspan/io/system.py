@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 __all__ = ["SYSTEM", "RealSystem"]
 
 
-@dataclass(frozen=True, slots=True)
-class RealSystem:
+class RealSystem(msgspec.Struct, frozen=True):
     """Time and chance, from the operating system."""
 
     clock: Callable[[], float] = time.monotonic

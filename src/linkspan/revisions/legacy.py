@@ -8,7 +8,6 @@ Spec: https://modelcontextprotocol.io/specification/2025-11-25/basic/lifecycle (
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 
 import msgspec
@@ -56,8 +55,7 @@ _EMPTY = Encoded(b"{}")
 _DEFAULT_LOG_LEVEL: LoggingLevel = "info"
 
 
-@dataclass(slots=True)
-class _Round:
+class _Round(msgspec.Struct):
     """The questions that one request waits for."""
 
     request: Request
@@ -65,7 +63,7 @@ class _Round:
     deadline: float
     waiting: dict[RequestId, tuple[str, str]]
     """Our request's id to the key and the method of its question."""
-    answers: dict[str, JSON] = field(default_factory=dict[str, JSON])
+    answers: dict[str, JSON] = msgspec.field(default_factory=dict[str, JSON])
 
 
 class LegacySession:

@@ -6,7 +6,6 @@ Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic (checklist 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
@@ -35,8 +34,7 @@ _SERVER_INFO = _PREFIX + "serverInfo"
 SUBSCRIPTION_ID: Final = _PREFIX + "subscriptionId"
 
 
-@dataclass(frozen=True, slots=True)
-class Envelope:
+class Envelope(msgspec.Struct, frozen=True):
     """What the `_meta` of one request says. `peer` is None where no modern envelope was sent."""
 
     peer: Peer | None = None

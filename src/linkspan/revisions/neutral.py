@@ -6,7 +6,6 @@ An era lifts a message of its wire into a `Request`, and steps the `Outcome` dow
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Protocol, TypeAlias
 
@@ -50,12 +49,11 @@ def _nothing() -> Mapping[str, JSON]:
     return NOTHING
 
 
-@dataclass(frozen=True, slots=True)
-class Peer:
+class Peer(msgspec.Struct, frozen=True):
     """Facts about the other side: never taken from an earlier request in the modern era (META-4)."""
 
     revision: Revision
-    capabilities: Mapping[str, JSON] = field(default_factory=_nothing)
+    capabilities: Mapping[str, JSON] = msgspec.field(default_factory=_nothing)
     info: Implementation | None = None
 
     def supports(self, capability: str, part: str | None = None) -> bool:
@@ -71,38 +69,34 @@ class Peer:
         return capability == "elicitation" and part == "form" and "url" not in declared
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(msgspec.Struct, frozen=True):
     """What the transport knows of a request. Empty on stdio and in memory."""
 
-    headers: Mapping[str, str] = field(default_factory=_nothing)
+    headers: Mapping[str, str] = msgspec.field(default_factory=_nothing)
     principal: str | None = None
 
 
 NO_FACTS = Facts()
 
 
-@dataclass(frozen=True, slots=True)
-class InputRequest:
+class InputRequest(msgspec.Struct, frozen=True):
     """One question to the client: the method, and the params in the newest vocabulary."""
 
     method: str
     params: Wire | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class InputRequired:
+class InputRequired(msgspec.Struct, frozen=True):
     """An interim outcome: the request needs answers from the client before it can be served (MRTR-S2).
 
     `requests` maps a key to a question; `state` is what the next round brings back. At least one is given.
     """
 
-    requests: Mapping[str, InputRequest] = field(default_factory=dict[str, InputRequest])
+    requests: Mapping[str, InputRequest] = msgspec.field(default_factory=dict[str, InputRequest])
     state: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Encoded:
+class Encoded(msgspec.Struct, frozen=True):
     """A result that is encoded for its request's revision already: a JSON object without `_meta` and `resultType`."""
 
     body: bytes

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any, Literal
+
+import msgspec
 
 from linkspan.types.base import Wire
 
@@ -14,8 +15,7 @@ Era = Literal["legacy", "modern"]
 Fields = Mapping[type[Wire], tuple[str, ...]]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Revision:
+class Revision(msgspec.Struct, frozen=True, eq=False):
     """The facts of one revision that anything here depends on."""
 
     date: str
@@ -30,7 +30,7 @@ class Revision:
     """Types of content blocks in results and messages."""
     sampling_content: frozenset[str]
     """Types of content blocks in sampling."""
-    new_fields: Fields = field(default_factory=dict[type[Wire], tuple[str, ...]])
+    new_fields: Fields = msgspec.field(default_factory=dict[type[Wire], tuple[str, ...]])
     """Members that came with this revision, by shape."""
     batching: bool = False
     error_id_required: bool = True
@@ -58,7 +58,7 @@ class Revision:
     ) -> Revision:
         """Return the next revision: this one, with changes. Methods go to the table of the side that may send them."""
         gone, gone_notifications = frozenset(remove), frozenset(remove_notifications)
-        return replace(
+        return msgspec.structs.replace(
             self,
             date=date,
             requests=(self.requests | (frozenset(add) - _FROM_SERVER)) - gone,

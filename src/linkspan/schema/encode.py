@@ -163,7 +163,8 @@ def _unknown(value: Any) -> Any:
     if _is_iterable(value):
         return list(value)
     raise TypeError(
-        f"a value of the type {type(value).__name__} cannot be written as JSON; return a dict, a list, a dataclass or a text made from it"
+        f"a value of the type {type(value).__name__} cannot be written as JSON; "
+        "return a dict, a list, a dataclass or a text made from it"
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias, TypeGuard
 
@@ -33,8 +32,7 @@ CONTEXT_NAMES = ("ctx", "server_context")
 _WHOLE_NAMES = ("args", "arguments", "params")
 
 
-@dataclass(frozen=True, slots=True)
-class Handler:
+class Handler(msgspec.Struct, frozen=True):
     """A function and how to call it with the arguments of a request."""
 
     function: Function

@@ -1,21 +1,26 @@
 """Opaque cursors that stay right when items come and go (checklist 3.3).
 
-Every item has a sequence number that is never given twice; a cursor holds the number of the last item that was shown. What is
-added or removed elsewhere is then neither skipped nor repeated.
+Every item has a sequence number, given at registration, rising, and never given twice; a cursor holds the number of the last
+item that was shown. What is added or removed elsewhere is then neither skipped nor repeated, and when that item itself is
+gone the list goes on behind the place where it was. Processes that register the same things in the same order understand one
+another's cursors. Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/utilities/pagination
 """
 
 from __future__ import annotations
 
 import binascii
+from bisect import bisect_right
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Generic, NamedTuple, TypeVar
 
-from linkspan.errors import INVALID_PARAMS, RemoteProtocolError
+from linkspan.errors import INVALID_PARAMS, LocalProtocolError, RemoteProtocolError
 
 __all__ = ["Page", "paginate"]
 
 T = TypeVar("T")
 _MARK = b"after:"
+_MAX_DIGITS = 18
 
 
 class Page(NamedTuple, Generic[T]):
@@ -26,16 +31,17 @@ class Page(NamedTuple, Generic[T]):
 
 
 def paginate(items: Sequence[tuple[int, T]], cursor: str | None, page_size: int | None) -> Page[T]:
-    """Return the page after `cursor` of items with rising sequence numbers; all of the rest if `page_size` is None.
+    """Return the page after `cursor` of `(sequence, item)` with rising sequences; all of the rest if `page_size` is None.
 
-    Raises: RemoteProtocolError (-32602) for a cursor that was not made here (PAG-2). The empty string is one of those.
+    Raises: RemoteProtocolError (-32602) for a cursor that was not made here (PAG-2), as the empty string is not;
+    LocalProtocolError for a `page_size` below 1.
     """
-    after = 0 if cursor is None else _sequence(cursor)
-    rest = [(sequence, item) for sequence, item in items if sequence > after]
-    if page_size is None or len(rest) <= page_size:
-        return Page([item for _, item in rest], None)
-    shown = rest[:page_size]
-    return Page([item for _, item in shown], _cursor(shown[-1][0]))
+    if page_size is not None and page_size < 1:
+        raise LocalProtocolError(f"page_size must be at least 1, or None for all; got {page_size}")
+    start = 0 if cursor is None else bisect_right(items, _sequence(cursor), key=itemgetter(0))
+    end = len(items) if page_size is None else min(start + page_size, len(items))
+    next_cursor = _cursor(items[end - 1][0]) if end < len(items) else None
+    return Page([item for _, item in items[start:end]], next_cursor)
 
 
 def _cursor(sequence: int) -> str:
@@ -45,9 +51,9 @@ def _cursor(sequence: int) -> str:
 def _sequence(cursor: str) -> int:
     try:
         text = binascii.a2b_base64(cursor.encode("ascii"), strict_mode=True)
-    except (binascii.Error, ValueError):
+    except ValueError:  # binascii.Error and UnicodeEncodeError are some
         text = b""
     digits = text.removeprefix(_MARK)
-    if not text.startswith(_MARK) or not digits.isdigit() or len(digits) > 18:
-        raise RemoteProtocolError(INVALID_PARAMS, "Invalid cursor: use the nextCursor of the page before, unchanged")
-    return int(digits)
+    if digits.isdigit() and len(digits) <= _MAX_DIGITS and cursor == _cursor(int(digits)):
+        return int(digits)
+    raise RemoteProtocolError(INVALID_PARAMS, "Invalid cursor: use the nextCursor of the page before, unchanged")

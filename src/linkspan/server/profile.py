@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
+
+import msgspec
 
 from linkspan.revisions.neutral import NOTHING, Request
 from linkspan.revisions.record import Revision
@@ -37,8 +38,7 @@ class System(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class Profile:
+class Profile(msgspec.Struct):
     """One server's facts. They may change while it serves; the next request sees the change."""
 
     name: str

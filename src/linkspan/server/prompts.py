@@ -6,8 +6,9 @@ Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/prompts (c
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias, TypeGuard, cast
+
+import msgspec
 
 from linkspan.errors import INVALID_PARAMS, RegistrationError, RemoteProtocolError
 from linkspan.revisions.neutral import InputRequired, Outcome
@@ -115,8 +116,7 @@ class Prompt:
 PromptSource: TypeAlias = type[Prompt] | Function
 
 
-@dataclass(frozen=True, slots=True)
-class BoundPrompt:
+class BoundPrompt(msgspec.Struct, frozen=True):
     """A registered prompt."""
 
     spec: PromptShape

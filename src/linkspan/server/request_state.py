@@ -1,8 +1,10 @@
 """Sealing `requestState`: what a client carries from one round to the next, and must not be able to change (MRTR-S5).
 
 Where `cryptography` is installed a state is encrypted (AES-256-GCM); elsewhere it is signed (HMAC-SHA256), which keeps it
-whole but not secret. Each key ring takes one form only, so nobody can talk it down to the weaker one. A state is bound to the
-method, the target, the arguments, the principal and the server, and it expires. Clocks and randomness are arguments.
+whole but not secret: the client can read it. A state names its form and version, and a process takes only the form that it
+makes, so nobody can talk it down to the weaker one; processes that share keys must agree on having `cryptography`. A state is
+bound to the method, the target, the arguments, the principal and the server, and it expires. Clocks and randomness are
+arguments. Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/utilities/mrtr (checklist 3.11).
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from linkspan.errors import INTERNAL_ERROR, INVALID_PARAMS, RegistrationError, R
 __all__ = ["MAX_BYTES", "Binding", "RequestStateInvalid", "RequestStateKeys", "digest", "seal", "unseal"]
 
 MAX_BYTES: Final = 64 * 1024
-"""A sealed state, in characters."""
+"""The largest sealed state, in characters: a larger one is neither made nor looked at."""
 
 _MIN_KEY: Final = 16
 _NONCE: Final = 12
@@ -127,7 +129,7 @@ def seal(
     form, seals = keys.seals()
     nonce = random(_NONCE)
     first = seals[0]
-    data = msgspec.json.encode(_Kept(now + ttl, payload))
+    data = msgspec.msgpack.encode(_Kept(now + ttl, payload))
     token = form + _text(first.kid + nonce + first.close(nonce, data, form.encode() + binding.encoded()))
     if len(token) > limit:
         raise RemoteProtocolError(INTERNAL_ERROR, f"Internal error: the state between two rounds is over {limit} bytes")
@@ -146,7 +148,7 @@ def unseal(keys: RequestStateKeys, token: str, binding: Binding, *, now: float, 
     bound = form.encode() + binding.encoded()
     for each in seals:
         if hmac.compare_digest(each.kid, kid) and (opened := each.open(nonce, data, bound)) is not None:
-            kept = msgspec.json.decode(opened, type=_Kept)
+            kept = msgspec.msgpack.decode(opened, type=_Kept)
             if kept.expires <= now:
                 raise RequestStateInvalid("expired")
             return kept.payload

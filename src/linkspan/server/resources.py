@@ -6,8 +6,9 @@ Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/resources 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
+
+import msgspec
 
 from linkspan.errors import RegistrationError
 from linkspan.revisions.neutral import InputRequired, Outcome
@@ -146,8 +147,7 @@ ResourceSource: TypeAlias = Resource | type[Resource]
 TemplateSource: TypeAlias = ResourceTemplate | type[ResourceTemplate]
 
 
-@dataclass(frozen=True, slots=True)
-class BoundResource:
+class BoundResource(msgspec.Struct, frozen=True):
     """A registered resource. `handler` is None where `value` is the content, or where nothing here can read it."""
 
     spec: ResourceShape
@@ -155,8 +155,7 @@ class BoundResource:
     value: str | bytes | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class BoundTemplate:
+class BoundTemplate(msgspec.Struct, frozen=True):
     """A registered template."""
 
     spec: TemplateShape

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias, TypeGuard
 
 import msgspec
@@ -147,8 +146,7 @@ class Tool:
 ToolSource: TypeAlias = type[Tool] | Function
 
 
-@dataclass(frozen=True, slots=True)
-class BoundTool:
+class BoundTool(msgspec.Struct, frozen=True):
     """A registered tool: everything that a call needs, decided before the first one."""
 
     spec: ToolShape

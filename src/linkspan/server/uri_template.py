@@ -135,21 +135,18 @@ class UriTemplate:
 
     def _fill(self, text: str) -> dict[str, str] | None:
         """Return what fills each hole, still encoded, or None."""
-        if not text.startswith(self._before):
-            return None
         if not self._holes:
             return {} if text == self._before else None
+        if not text.startswith(self._before) or not text.endswith(self._holes[-1].after):
+            return None
         rows = [[len(self._before)]]
         for hole in self._holes[:-1]:
             rows.append(hole.next_starts(text, rows[-1]))
-        after = self._holes[-1].after
-        if not rows[-1] or not text.endswith(after):
-            return None
-        end = len(text) - len(after)
         raw: dict[str, str] = {}
+        end = len(text)
         for hole, starts in zip(reversed(self._holes), reversed(rows), strict=True):
-            place = bisect_left(starts, end - len(hole.after) if raw else end)
-            end = end - len(hole.after) if raw else end
+            end -= len(hole.after)
+            place = bisect_left(starts, end)
             if not place or _end_of(hole.value, text, starts[place - 1]) < end:
                 return None
             raw[hole.name] = text[starts[place - 1] : end]
@@ -188,9 +185,7 @@ def check_uri(uri: str) -> None:
         raise RegistrationError(
             f"{uri!r} cannot be a resource's URI: write one like 'note://today', with other characters percent-encoded"
         )
-    scheme, colon, _ = uri.partition(":")
-    if colon and "/" not in scheme and not _SCHEME.match(uri):
-        raise RegistrationError(f"{uri!r} cannot be a resource's URI: a scheme is letters, digits, '+', '-' and '.'")
+    _check_scheme(uri, uri)
 
 
 def compile_template(template: str) -> UriTemplate:
@@ -203,11 +198,20 @@ def compile_template(template: str) -> UriTemplate:
     if not variables:
         raise RegistrationError(f"{template!r} has no {{variable}}: register it as a plain resource")
     query = frozenset(name for each in expressions if each.is_query for name in each.names)
-    ordered = _ordered(template, parts)
-    before, holes = _holes(template, ordered)
-    if isinstance(ordered[:1], list) and before:
-        _check_start(template, before)
-    return UriTemplate(template, variables, tuple(parts), before, holes, query, _fixed_pairs(template, ordered))
+    texts, slots = _lay_out(template, parts)
+    _check_scheme(template, texts[0])
+    fixed = _fixed_pairs(template, parts, "".join(texts)) if query else 0
+    holes = tuple(
+        _Hole(
+            name,
+            _OPERATORS[expression.operator].value if not expression.exploded else _OPERATORS["+"].value,
+            slashes=expression.exploded or expression.operator in ("+", "#"),
+            relative=texts[n].endswith("/") and (n, texts[n].lower()) != (0, "file://"),
+            after=texts[n + 1],
+        )
+        for n, (name, expression) in enumerate(slots)
+    )
+    return UriTemplate(template, variables, tuple(parts), texts[0], holes, query, fixed)
 
 
 def _parse(template: str) -> list[str | _Expression]:
@@ -224,3 +228,99 @@ def _parse(template: str) -> list[str | _Expression]:
     if any(_UNSAFE.search(literal) for literal in literals):
         raise RegistrationError(f"{template!r} has a character that no URI has: percent-encode it")
     return [part for part in parts if part]
+
+
+def _parse_expression(template: str, text: str) -> _Expression:
+    operator = text[:1] if text[:1] in _OPERATORS else ""
+    names = text[len(operator) :].split(",")
+    exploded = False
+    if operator == "/" and len(names) == 1 and names[0].endswith("*"):
+        exploded, names = True, [names[0][:-1]]
+    for name in names:
+        if name.endswith("*") or ":" in name:
+            raise RegistrationError(
+                f"{template!r}: '*' and ':n' are not matched, except as {{/path*}}; write the plain name"
+            )
+        if not _VARIABLE.fullmatch(name):
+            raise RegistrationError(f"{template!r}: {name!r} is not a variable's name; use letters, digits and '_'")
+    return _Expression(operator, tuple(names), exploded)
+
+
+def _lay_out(template: str, parts: list[str | _Expression]) -> tuple[list[str], list[tuple[str, _Expression]]]:
+    """Return the texts around the variables in front of the query's own, and those variables: one text more than variables."""
+    texts = [""]
+    slots: list[tuple[str, _Expression]] = []
+    in_query = False
+    for part in parts:
+        in_query = in_query or (isinstance(part, _Expression) and part.is_query)
+        if isinstance(part, str):
+            texts[-1] += part
+        elif not part.is_query:
+            operator = _OPERATORS[part.operator]
+            for n, name in enumerate(part.names):
+                texts[-1] += (operator.separator if n else operator.first) + (f"{name}=" if operator.named else "")
+                if slots and not texts[-1]:
+                    raise RegistrationError(
+                        f"{template!r}: put something between two variables, so that each one has an end"
+                    )
+                slots.append((name, part))
+                texts.append("")
+        if in_query and not (isinstance(part, _Expression) and part.is_query):
+            raise RegistrationError(f"{template!r}: put {{?query}} variables at the end, with nothing behind them")
+    return texts, slots
+
+
+def _fixed_pairs(template: str, parts: list[str | _Expression], ordered: str) -> int:
+    """Return how many pairs of the query are written out in the template, in front of `{&more}`."""
+    marks = [part.operator for part in parts if isinstance(part, _Expression) and part.is_query]
+    _, mark, query = ordered.partition("?")
+    if "#" in ordered:
+        raise RegistrationError(f"{template!r}: query variables cannot come behind a '#'; leave the fragment out")
+    if "?" in (marks if mark else marks[1:]):
+        raise RegistrationError(f"{template!r} begins its query twice: write {{&name}} for what comes later")
+    if not mark and marks[0] == "&":
+        raise RegistrationError(f"{template!r}: {{&name}} goes on with a query; write {{?name}} to begin one")
+    return query.count("&") + 1 if mark else 0
+
+
+def _check_scheme(uri: str, text: str) -> None:
+    scheme, colon, _ = text.partition(":")
+    if colon and "/" not in scheme and not _SCHEME.match(text):
+        raise RegistrationError(f"{uri!r} cannot be a resource's URI: a scheme is letters, digits, '+', '-' and '.'")
+
+
+def _end_of(value: re.Pattern[str], text: str, start: int) -> int:
+    """Return where the characters of a value end that begins at `start`."""
+    found = value.match(text, start)
+    return found.end() if found else start
+
+
+def _is_safe(text: str, hole: _Hole | None) -> bool:
+    """Refuse what would climb out of where a variable belongs, however it was encoded. The query has no hole."""
+    if "\x00" in text or "\\" in text:
+        return False
+    segments = text.split("/")
+    if "." in segments or ".." in segments:
+        return False
+    if hole is None or len(segments) == 1:
+        return True
+    return hole.slashes and not (hole.relative and text.startswith("/"))
+
+
+def _expand(expression: _Expression, values: Mapping[str, str]) -> str:
+    from urllib.parse import quote
+
+    operator = _OPERATORS[expression.operator]
+    reserved = expression.operator in ("+", "#")
+    shown: list[str] = []
+    for name in expression.names:
+        if name not in values:
+            continue
+        text = quote(values[name], safe=_RESERVED if reserved else "/" if expression.exploded else "")
+        if reserved:
+            text = _LONE_PERCENT.sub("%25", text)
+        if not operator.named:
+            shown.append(text)
+        else:
+            shown.append(name if not text and expression.operator == ";" else f"{name}={text}")
+    return operator.first + operator.separator.join(shown) if shown else ""

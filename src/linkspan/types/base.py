@@ -51,7 +51,7 @@ def unknown_members(value: Wire) -> Mapping[str, JSON]:
 
 def keep_unknown(value: Wire, members: Mapping[str, JSON]) -> None:
     """Keep members that the type of `value` does not name beside its fields."""
-    value.__dict__["unknown"] = members
+    vars(value)["unknown"] = members
 
 
 def is_object(value: object) -> TypeGuard[JSONObject]:

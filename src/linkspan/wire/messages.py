@@ -7,7 +7,6 @@ Of duplicate keys the last one counts. Spec: https://modelcontextprotocol.io/spe
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import msgspec
@@ -80,8 +79,7 @@ class Malformed(msgspec.Struct, frozen=True):
 Message: TypeAlias = RpcRequest | Notification | Response | ErrorResponse | Malformed
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(msgspec.Struct, frozen=True):
     """An array of messages. Only one revision allows it."""
 
     messages: list[Message]

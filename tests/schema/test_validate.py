@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+
+from linkspan.errors import RegistrationError
+from linkspan.schema.problems import ArgumentsInvalid, Problem
+from linkspan.schema.validate import compile_raw_parameters, compile_validator, input_schema
+
+ORDER = {
+    "properties": {
+        "items": {"type": "array", "items": {"type": "integer", "minimum": 1}},
+        "size": {"type": "string", "enum": ["s", "l"]},
+        "note": {"type": ["string", "null"], "maxLength": 3},
+        "where": {"$ref": "#/$defs/place"},
+    },
+    "required": ["items"],
+    "additionalProperties": False,
+    "$defs": {"place": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}},
+}
+
+
+@pytest.fixture(params=["jsonschema_rs", "jsonschema"])
+def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param == "jsonschema":
+        monkeypatch.setitem(sys.modules, "jsonschema_rs", None)
+    return request.param
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        ("{}", {"items is missing"}),
+        (
+            '{"items": [0, "a"]}',
+            {"items[0] must be at least 1, got the number 0", 'items[1] must be an integer, got the string "a"'},
+        ),
+        ('{"items": [], "size": "m"}', {'size must be one of "s" or "l", got the string "m"'}),
+        ('{"items": [], "note": "abcd"}', {"note must have at most 3 characters, got 4"}),
+        ('{"items": [], "note": 1}', {"note must be a string or null, got the number 1"}),
+        ('{"items": [], "where": {}}', {"where.city is missing"}),
+        ('{"items": [], "Size": "s"}', {"unknown argument Size (did you mean size?)"}),
+        ("[]", {"the arguments must be an object, got an empty array"}),
+        ("{", {"the arguments are not valid JSON"}),
+    ],
+)
+def test_both_libraries_tell_problems_in_our_words(library: str, raw: str, words: set[str]) -> None:
+    with pytest.raises(ArgumentsInvalid) as caught:
+        compile_raw_parameters(ORDER).decode(raw.encode())
+    assert {str(each) for each in caught.value.problems} == words
+
+
+def test_texts_are_decoded_where_the_schema_wants_arrays_or_objects(library: str) -> None:
+    parameters = compile_raw_parameters(ORDER)
+    assert parameters.decode(b'{"items": "[1, 2.0]", "where": "{\\"city\\": \\"Oslo\\"}"}') == (
+        {"items": [1, 2], "where": {"city": "Oslo"}},
+        ("items: decoded a string into an array", "where: decoded a string into an object"),
+    )
+    with pytest.raises(ArgumentsInvalid):
+        parameters.decode(b'{"items": "[1]"}', repair=False)
+
+
+def test_without_a_check_any_object_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("jsonschema_rs", "jsonschema"):
+        monkeypatch.setitem(sys.modules, name, None)
+    parameters = compile_raw_parameters(ORDER, check=False)
+    assert parameters.decode(b'{"a": 1}') == ({"a": 1}, ())
+    assert (parameters.asks, parameters.context_parameter, parameters.headers) == ((), None, {})
+    with pytest.raises(RegistrationError, match=r"install linkspan\[schema\]"):
+        compile_raw_parameters(ORDER)
+
+
+@pytest.mark.parametrize(
+    ("written", "found"),
+    [
+        ({"properties": {"a": {}}, "required": []}, {"type": "object", "properties": {"a": {}}}),
+        ('{"properties": {"a": {}}}', {"type": "object", "properties": {"a": {}}}),
+        ({}, {"type": "object"}),
+        ({"type": "object", "x-mine": {"$anchor": "a"}}, {"type": "object", "x-mine": {"$anchor": "a"}}),
+    ],
+)
+def test_an_input_schema_is_kept_as_written_but_for_its_type(written: Any, found: Any) -> None:
+    assert input_schema(written) == found
+
+
+@pytest.mark.parametrize("written", [{"type": "array"}, "[]", "{", "null", None, [], {"properties": []}])
+def test_what_is_no_input_schema_is_refused(written: Any) -> None:
+    with pytest.raises(RegistrationError):
+        input_schema(written)
+
+
+def nested(depth: int) -> dict[str, Any]:
+    return {"items": nested(depth - 1)} if depth else {}
+
+
+def doubling(depth: int) -> dict[str, Any]:
+    steps = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n - 1}"}] * 2} for n in range(1, depth)}
+    return {"$defs": {"d0": {}, **steps}, "$ref": f"#/$defs/d{depth - 1}"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ({"$ref": "http://127.0.0.1:9/x"}, "leads outside"),
+        ({"properties": {"a": {"$ref": "other.json"}}}, "leads outside"),
+        ({"$ref": "#/nowhere"}, "leads nowhere"),
+        ({"$ref": "#"}, "leads back to itself"),
+        ({"$schema": "http://json-schema.org/draft-04/schema#"}, "is not supported"),
+        ({"type": "text"}, "the schema is not valid"),
+        ({"pattern": "(a+)+$"}, "repeats within a repeat"),
+        ({"pattern": "((ab)*c){2,}"}, "repeats within a repeat"),
+        ({"patternProperties": {"(?=a)": {}}}, "looks ahead or behind"),
+        ({"pattern": r"(a)\1"}, "refers back to a group"),
+        (nested(70), "nested more than 64 deep"),
+        ({"anyOf": [{}] * 10_001}, "more than 10000 parts"),
+        (doubling(40), "multiplies to more than 10000 parts"),
+    ],
+)
+def test_dangerous_and_broken_schemas_are_refused(library: str, schema: dict[str, Any], words: str) -> None:
+    with pytest.raises(RegistrationError, match=words):
+        compile_validator(schema)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"pattern": r"^[a-z]+(-[a-z]{1,3})?@\d+$"},
+        {"pattern": r"^(foo|bar)*$"},
+        {"pattern": r"[(+*)]+\(x\)+"},
+        {"pattern": "^([0-9]{3}){2}$"},
+        nested(60),
+        doubling(8),
+        {
+            "$schema": "http://json-schema.org/draft-07/schema#",
+            "definitions": {"a": {}},
+            "items": {"$ref": "#/definitions/a"},
+        },
+        {"$schema": "https://json-schema.org/draft/2020-12/schema"},
+        {"properties": {"child": {"$ref": "#"}, "$ref": {"type": "string"}}},
+        {"$defs": {"a": {"$anchor": "here"}}, "items": {"$ref": "#here"}},
+    ],
+)
+def test_ordinary_schemas_are_taken(library: str, schema: dict[str, Any]) -> None:
+    assert compile_validator(schema).check([]) in (
+        (),
+        (Problem("", "the arguments must be an object, got an empty array"),),
+    )
+
+
+def test_a_header_of_a_hand_written_schema_is_held_to_the_rules() -> None:
+    schema = {"properties": {"a": {"type": "object", "properties": {"b": {"type": "string", "x-mcp-header": "B"}}}}}
+    assert compile_raw_parameters(schema).headers == {("a", "b"): "B"}
+    assert compile_raw_parameters({"properties": {"x-mcp-header": {"type": "number"}}}).headers == {}
+    for bad in (
+        {"type": "number"},
+        {"type": "string", "x-mcp-header": ""},
+        {"anyOf": [{"type": "string", "x-mcp-header": "A"}]},
+    ):
+        with pytest.raises(RegistrationError):
+            compile_raw_parameters({"properties": {"a": {"x-mcp-header": "A", **bad}}})

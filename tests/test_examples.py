@@ -1,0 +1,156 @@
+"""Each example, as a plain process that reads and writes JSON lines, in every revision."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from linkspan.revisions import LEGACY, MODERN, REVISIONS
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+FILES = sorted(path.name for path in EXAMPLES.glob("*.py"))
+PREFIX = "io.modelcontextprotocol/"
+ME = {"name": "test", "version": "1"}
+PATIENCE = 30.0
+
+CALLS: dict[str, tuple[str, dict[str, Any], str]] = {
+    "dice.py": ("roll", {"sides": 1, "count": 2}, "[1,1]"),
+    "everything.py": ("price", {"km": 100}, "12.0"),
+    "scratch_dice.py": ("dice", {"sides": 1}, "1"),
+}
+"""For each example a tool, its arguments, and the text of the result."""
+
+EXTRAS = ["attrs", "cryptography", "jsonschema", "jsonschema_rs", "pydantic"]
+WITHOUT_EXTRAS = f"""
+import runpy, sys
+sys.modules.update(dict.fromkeys({EXTRAS!r}))
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+class Conversation:
+    """A client of one revision that has read nothing but the specification."""
+
+    def __init__(self, process: subprocess.Popen[str], revision: str) -> None:
+        self.process = process
+        self.revision = revision
+        self._ids = iter(range(1, 1000))
+        if revision in LEGACY:
+            hello = {"protocolVersion": revision, "capabilities": {}, "clientInfo": ME}
+            assert self.ask("initialize", hello)["result"]["protocolVersion"] == revision
+            self.write({"jsonrpc": "2.0", "method": "notifications/initialized"})
+
+    def write(self, message: dict[str, Any]) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(message) + "\n")
+        self.process.stdin.flush()
+
+    def ask(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Send a request and return the next message, which must be its answer."""
+        assert self.process.stdout is not None
+        params = dict(params or {})
+        if self.revision in MODERN:
+            params["_meta"] = {
+                f"{PREFIX}protocolVersion": self.revision,
+                f"{PREFIX}clientCapabilities": {},
+                f"{PREFIX}clientInfo": ME,
+            }
+        number = next(self._ids)
+        self.write({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
+        answer = json.loads(self.process.stdout.readline())
+        assert (answer["jsonrpc"], answer["id"]) == ("2.0", number)
+        return answer
+
+    def call(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Call a tool and return its result."""
+        return self.ask("tools/call", {"name": name, "arguments": arguments})["result"]
+
+
+@contextmanager
+def running(*command: str) -> Iterator[subprocess.Popen[str]]:
+    """Run Python as a server; in the end it must leave by itself, in good order, having said nothing else on stdout."""
+    process = subprocess.Popen(
+        [sys.executable, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8"
+    )
+    watchdog = threading.Timer(PATIENCE, process.kill)
+    watchdog.start()
+    try:
+        with process:
+            yield process
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.close()
+            assert process.stdout.read() == ""
+            assert process.wait() == 0
+    finally:
+        process.kill()
+        watchdog.cancel()
+
+
+def test_each_example_is_tried() -> None:
+    assert sorted(CALLS) == FILES
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+@pytest.mark.parametrize("file", FILES)
+def test_an_example_lists_and_calls_its_tools_in_every_revision(file: str, revision: str) -> None:
+    name, arguments, text = CALLS[file]
+    with running("-m", "linkspan", "run", str(EXAMPLES / file)) as process:
+        client = Conversation(process, revision)
+        tools = {tool["name"]: tool for tool in client.ask("tools/list")["result"]["tools"]}
+        assert tools[name]["description"]
+        assert set(arguments) <= set(tools[name]["inputSchema"]["properties"])
+        result = client.call(name, arguments)
+        assert not result.get("isError")
+        assert result["content"] == [{"type": "text", "text": text}]
+        wrong = client.call(name, {"nonsense": "x"} | dict.fromkeys(arguments, "x"))
+        assert wrong["isError"]
+        assert all(each in wrong["content"][0]["text"] for each in arguments)
+        assert client.ask("tools/call", {"name": "nonsense"})["error"]["code"] == -32602
+
+
+@pytest.mark.parametrize("file", ["dice.py", "everything.py"])
+def test_an_example_runs_with_nothing_but_linkspan(file: str) -> None:
+    name, arguments, text = CALLS[file]
+    with running("-c", WITHOUT_EXTRAS, str(EXAMPLES / file)) as process:
+        result = Conversation(process, REVISION).call(name, arguments)
+        assert result["content"][0]["text"] == text
+
+
+def test_a_schema_that_was_written_by_hand_needs_the_extra_and_says_so() -> None:
+    command = [sys.executable, "-c", WITHOUT_EXTRAS, str(EXAMPLES / "scratch_dice.py")]
+    ended = subprocess.run(command, input="", capture_output=True, text=True, timeout=PATIENCE)
+    assert ended.returncode == 1
+    assert "linkspan[schema]" in ended.stderr
+
+
+def test_an_example_serves_both_eras_on_one_connection() -> None:
+    with running(str(EXAMPLES / "dice.py")) as process:
+        modern, legacy = (Conversation(process, revision) for revision in (REVISION, LEGACY[0]))
+        assert modern.call("roll", {"sides": 1})["structuredContent"] == {"result": [1]}
+        assert "structuredContent" not in legacy.call("roll", {"sides": 1})
+        assert modern.ask("ping")["error"]["code"] == -32601
+        assert legacy.ask("ping")["result"] == {}
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_a_client_gets_no_content_that_its_revision_does_not_know(revision: str) -> None:
+    known = {"text", "image", "resource"}
+    known |= {"audio"} if revision >= "2025-03-26" else set()
+    known |= {"resource_link"} if revision >= "2025-06-18" else set()
+    with running(str(EXAMPLES / "everything.py")) as process:
+        content = Conversation(process, revision).call("brochure", {})["content"]
+        assert len(content) == 5
+        assert {block["type"] for block in content} == known
+
+
+REVISION = MODERN[-1]
