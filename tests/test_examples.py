@@ -19,6 +19,7 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 FILES = sorted(path.name for path in EXAMPLES.glob("*.py"))
 PREFIX = "io.modelcontextprotocol/"
 ME = {"name": "test", "version": "1"}
+NEWEST = MODERN[-1]
 PATIENCE = 30.0
 
 CALLS: dict[str, tuple[str, dict[str, Any], str]] = {
@@ -122,7 +123,7 @@ def test_an_example_lists_and_calls_its_tools_in_every_revision(file: str, revis
 def test_an_example_runs_with_nothing_but_linkspan(file: str) -> None:
     name, arguments, text = CALLS[file]
     with running("-c", WITHOUT_EXTRAS, str(EXAMPLES / file)) as process:
-        result = Conversation(process, REVISION).call(name, arguments)
+        result = Conversation(process, NEWEST).call(name, arguments)
         assert result["content"][0]["text"] == text
 
 
@@ -135,7 +136,7 @@ def test_a_schema_that_was_written_by_hand_needs_the_extra_and_says_so() -> None
 
 def test_an_example_serves_both_eras_on_one_connection() -> None:
     with running(str(EXAMPLES / "dice.py")) as process:
-        modern, legacy = (Conversation(process, revision) for revision in (REVISION, LEGACY[0]))
+        modern, legacy = (Conversation(process, revision) for revision in (NEWEST, LEGACY[0]))
         assert modern.call("roll", {"sides": 1})["structuredContent"] == {"result": [1]}
         assert "structuredContent" not in legacy.call("roll", {"sides": 1})
         assert modern.ask("ping")["error"]["code"] == -32601
@@ -151,6 +152,3 @@ def test_a_client_gets_no_content_that_its_revision_does_not_know(revision: str)
         content = Conversation(process, revision).call("brochure", {})["content"]
         assert len(content) == 5
         assert {block["type"] for block in content} == known
-
-
-REVISION = MODERN[-1]

@@ -28,6 +28,7 @@ pytestmark = [
 ]
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+CORNERS = Path(__file__).parent / "corners.py"
 LINKSPAN = ["-m", "linkspan", "run"]
 MODES = {"legacy": "legacy", "modern": "auto"}
 REVISIONS = {"legacy": "2025-11-25", "modern": "2026-07-28"}
@@ -36,11 +37,9 @@ DEPARTURES = "travel://departures"
 PATIENCE = 20.0  # seconds that anything may take on a machine that has much else to do
 
 
-def transport(file: str, errlog: TextIO | None, launcher: list[str] = LINKSPAN) -> Any:
-    """Return a transport that starts an example with this interpreter and environment."""
-    parameters = StdioServerParameters(
-        command=sys.executable, args=[*launcher, str(EXAMPLES / file)], env=dict(os.environ)
-    )
+def transport(file: Path, errlog: TextIO | None, launcher: list[str] = LINKSPAN) -> Any:
+    """Return a transport that starts a server with this interpreter and environment."""
+    parameters = StdioServerParameters(command=sys.executable, args=[*launcher, str(file)], env=dict(os.environ))
     assert errlog is not None
     return stdio_client(parameters, errlog)
 
@@ -74,8 +73,9 @@ class Peer:
 
     client: Client
 
-    def __init__(self, era: str, stderr: Path) -> None:
+    def __init__(self, era: str, file: Path, stderr: Path) -> None:
         self.era = era
+        self.file = file
         self.stderr = stderr
         self.answer: Any = None
         """What the user, the model or the host says next: the result that a callback returns, or a list of them."""
@@ -109,7 +109,7 @@ class Peer:
         try:
             with self.stderr.open("w") as errlog:
                 async with Client(
-                    transport("everything.py", errlog),
+                    transport(self.file, errlog),
                     mode=MODES[self.era],
                     elicitation_callback=self._answer,
                     sampling_callback=self._answer,
@@ -141,19 +141,29 @@ class Peer:
         return result.content[0].text
 
 
-@pytest.fixture(scope="module", params=["legacy", "modern"])
-def peer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
-    peer = Peer(request.param, tmp_path_factory.mktemp(request.param) / "stderr")
-    peer.open()
-    yield peer
-    peer.close()
+def connected(file: Path) -> Any:
+    """Return a fixture: a peer for each era that serves a whole module."""
+
+    @pytest.fixture(scope="module", params=MODES)
+    def fixture(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
+        peer = Peer(request.param, file, tmp_path_factory.mktemp("peer") / "stderr")
+        peer.open()
+        yield peer
+        peer.close()
+
+    return fixture
 
 
-def conversation(body: Callable[[Peer], Coroutine[Any, Any, None]]) -> Callable[[Peer], None]:
-    """Turn a coroutine into a test that runs on the peer's loop."""
+peer = connected(EXAMPLES / "everything.py")
+corners = connected(CORNERS)
+
+
+def conversation(body: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Turn a coroutine into a test that runs on the loop of its peer."""
 
     @wraps(body)
-    def test(peer: Peer) -> None:
+    def test(**peers: Peer) -> None:
+        (peer,) = peers.values()
         peer.run(body(peer))
 
     return test
@@ -179,7 +189,7 @@ def test_dice_are_rolled_however_they_are_started(
     era: str, launcher: list[str], capfd: pytest.CaptureFixture[str]
 ) -> None:
     async def talk() -> None:
-        dice = transport("dice.py", sys.__stderr__, launcher)
+        dice = transport(EXAMPLES / "dice.py", sys.__stderr__, launcher)
         async with asyncio.timeout(PATIENCE), Client(dice, mode=MODES[era]) as client:
             assert client.protocol_version == REVISIONS[era]
             assert client.server_info is not None
@@ -199,7 +209,7 @@ def test_dice_are_rolled_however_they_are_started(
 
 def test_a_client_may_adopt_the_modern_revision_without_asking() -> None:
     async def talk() -> None:
-        dice = transport("dice.py", sys.__stderr__)
+        dice = transport(EXAMPLES / "dice.py", sys.__stderr__)
         async with asyncio.timeout(PATIENCE), Client(dice, mode=REVISIONS["modern"]) as client:
             rolled = await client.call_tool("roll", {"sides": 1})
             assert rolled.structured_content == {"result": [1]}
@@ -210,7 +220,7 @@ def test_a_client_may_adopt_the_modern_revision_without_asking() -> None:
 @pytest.mark.parametrize("era", MODES)
 def test_a_client_that_cannot_ask_is_told_what_is_missing(era: str) -> None:
     async def talk() -> None:
-        travel = transport("everything.py", sys.__stderr__)
+        travel = transport(EXAMPLES / "everything.py", sys.__stderr__)
         async with asyncio.timeout(PATIENCE), Client(travel, mode=MODES[era]) as client:
             if era == "legacy":
                 result = await client.call_tool("book", {"train": "EC 7"})
@@ -649,3 +659,65 @@ async def test_a_client_may_listen_to_several_things_at_once(peer: Peer) -> None
         async with asyncio.timeout(PATIENCE):
             assert await anext(departures) == ResourceUpdated(uri=DEPARTURES)
             assert await anext(tools) == ToolsListChanged()
+
+
+# Corners: what no example shows.
+
+
+@conversation
+async def test_a_list_is_read_page_by_page(corners: Peer) -> None:
+    names: list[str] = []
+    cursor = None
+    while cursor or not names:
+        page = await corners.client.list_tools(cursor=cursor)
+        assert len(page.tools) <= 2
+        names += [tool.name for tool in page.tools]
+        cursor = page.next_cursor
+    assert names == ["choose", "echo", "nothing", "compare", "combine"]
+
+
+@conversation
+async def test_prompts_and_resources_may_ask_too(corners: Peer) -> None:
+    corners.answer = accept(value="Ann")
+    got = await corners.client.get_prompt("greet", {"greeting": "Hello"})
+    assert got.messages[0].content.text == "Hello Ann"
+    read = await corners.client.read_resource("corner://diary")
+    assert read.contents[0].text == "Ann's diary"
+    assert [question.message for question in corners.questions.items] == ["Greet whom?", "Whose?"]
+
+
+@conversation
+async def test_several_questions_are_asked_before_the_tool_runs(corners: Peer) -> None:
+    corners.answer = accept(value=4)
+    compared = await corners.client.call_tool("compare")
+    assert compared.structured_content == {"result": [4, 4]}
+    assert sorted(question.message for question in corners.questions.items) == ["Left?", "Right?"]
+
+
+@conversation
+async def test_several_of_a_list_may_be_chosen(corners: Peer) -> None:
+    corners.answer = accept(value=["blue", "red"])
+    assert await corners.text("choose") == "blue and red"
+    assert corners.questions.items[0].requested_schema["properties"]["value"]["type"] == "array"
+
+
+@conversation
+async def test_questions_of_every_kind_follow_each_other(corners: Peer) -> None:
+    written = types.CreateMessageResult(role="assistant", content=types.TextContent(text="once"), model="test")
+    again = written.model_copy(update={"content": types.TextContent(text="upon")})
+    roots = types.ListRootsResult(roots=[types.Root(uri="file:///a")])
+    corners.answer = [written, again, roots, accept(value=True), types.ElicitResult(action="accept")]
+    assert await corners.text("combine") == "once upon 1 True"
+    assert len(corners.questions.items) == 5
+
+
+@conversation
+async def test_a_large_text_in_any_script_comes_back_as_it_was(corners: Peer) -> None:
+    text = 'Grüße, 世界 🎲\u2028\x00"\\' * 20_000
+    assert await corners.text("echo", text=text) == text
+
+
+@conversation
+async def test_nothing_is_a_result(corners: Peer) -> None:
+    result = await corners.client.call_tool("nothing")
+    assert not result.is_error

@@ -164,7 +164,7 @@ def test_a_return_type_that_json_cannot_carry_is_refused(hint: Any, words: str) 
         (range(2), "[0,1]"),
         (MappingProxyType({"a": 1}), '{"a":1}'),
         (ipaddress.ip_address("127.0.0.1"), '"127.0.0.1"'),
-        ({1: "a", None: "b", True: "c", (1, 2): "d", Colour.RED: "e"}, '{"1":"c","null":"b","1,2":"d","red":"e"}'),
+        ({1: "a", None: "b", (1, 2): "d", Colour.RED: "e"}, '{"1":"a","null":"b","1,2":"d","red":"e"}'),
         ({datetime.date(2026, 7, 28): Point(1)}, '{"2026-07-28":{"x":1,"label":null}}'),
         (2**70, "1180591620717411303424"),
         ("å", '"å"'),

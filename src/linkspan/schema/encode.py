@@ -148,6 +148,8 @@ def _key(key: Any) -> str:
 
 def _unknown(value: Any) -> Any:
     """Return something plainer for a value that msgspec does not know: its `enc_hook`. Raises: TypeError."""
+    if inspect.isclass(value):
+        raise _not_json(value)
     if isinstance(value, Enum):
         return _enum(value)
     if _is_model(value):
@@ -158,11 +160,15 @@ def _unknown(value: Any) -> Any:
         return str(value)
     for method in ("tolist", "item", "to_dict", "isoformat"):
         found = getattr(value, method, None)
-        if callable(found) and not inspect.isclass(value):
+        if callable(found):
             return found()
     if _is_iterable(value):
         return list(value)
-    raise TypeError(
+    raise _not_json(value)
+
+
+def _not_json(value: Any) -> TypeError:
+    return TypeError(
         f"a value of the type {type(value).__name__} cannot be written as JSON; "
         "return a dict, a list, a dataclass or a text made from it"
     )

@@ -11,7 +11,7 @@ from linkspan.schema.problems import Problem, at, describe_value, join_words, qu
 from linkspan.schema.repair import local_target
 from linkspan.types.base import JSON
 
-__all__ = ["told"]
+__all__ = ["holder", "told"]
 
 _TYPE_WORDS = {
     "string": "a string",
@@ -25,10 +25,9 @@ _TYPE_WORDS = {
 
 
 def told(
-    keyword: str, root: Mapping[str, JSON], place: Sequence[str | int], value: JSON, path: str, message: str
+    keyword: str, schema: Mapping[str, JSON], root: Mapping[str, JSON], value: JSON, path: str, message: str
 ) -> Iterator[Problem]:
-    """Yield problems for one error: the keyword that failed, its place in the schema, and the value at `path`."""
-    schema = _holder(root, place)
+    """Yield problems for one error: the keyword that failed, the schema that holds it, and the value at `path`."""
     limit: JSON = schema.get(keyword)
     if keyword == "required" and is_object(value) and is_array(limit):
         names: list[str] = limit
@@ -51,7 +50,7 @@ def _problem(path: str, message: str) -> Problem:
     return Problem(path, message) if path else Problem("", f"the arguments {message}")
 
 
-def _holder(root: Mapping[str, JSON], place: Sequence[str | int]) -> Mapping[str, JSON]:
+def holder(root: Mapping[str, JSON], place: Sequence[str | int]) -> Mapping[str, JSON]:
     """Return the schema that holds the failed keyword, by its path; references are followed."""
     found: JSON = root
     for step in place[:-1]:

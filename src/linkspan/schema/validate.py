@@ -19,7 +19,7 @@ from linkspan.schema.headers import header_paths
 from linkspan.schema.kinds import is_object
 from linkspan.schema.problems import ArgumentsInvalid, Problem, at
 from linkspan.schema.repair import repair_value
-from linkspan.schema.told import told
+from linkspan.schema.told import holder, told
 from linkspan.types.base import JSON, JSONObject
 
 __all__ = ["RawParameters", "Validator", "compile_raw_parameters", "compile_validator", "input_schema"]
@@ -67,7 +67,9 @@ def _with_jsonschema_rs(library: Any, schema: Mapping[str, JSON], draft: str) ->
         for each in compiled.iter_errors(value):
             kind: Any = each.kind
             path = _path(each.instance_path)
-            yield from told(kind.name, schema, list(each.schema_path), each.instance, path, each.message)
+            yield from told(
+                kind.name, holder(schema, list(each.schema_path)), schema, each.instance, path, each.message
+            )
 
     return Validator(compiled.is_valid, errors)
 
@@ -90,9 +92,13 @@ def _with_jsonschema(schema: Mapping[str, JSON], draft: str) -> Validator:
     def errors(value: JSON) -> Iterable[Problem]:
         for each in compiled.iter_errors(value):
             path = _path(each.absolute_path)
-            yield from told(each.validator, schema, list(each.absolute_schema_path), each.instance, path, each.message)
+            yield from told(each.validator, _members(each.schema), schema, each.instance, path, each.message)
 
     return Validator(compiled.is_valid, errors)
+
+
+def _members(schema: JSON) -> Mapping[str, JSON]:
+    return schema if is_object(schema) else {}
 
 
 def _refuse(uri: str) -> JSON:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, fields
 from typing import Any, Literal, NotRequired, Required, TypeAlias, TypedDict
+
+import msgspec
 
 from linkspan.errors import UnsupportedProtocolVersion
 from linkspan.revisions import supported_versions
@@ -47,8 +48,7 @@ AroundRequest: TypeAlias = Callable[[InstrumentationData], AbstractContextManage
 ToolErrorMode: TypeAlias = Literal["generic", "message", "protocol"]
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True):
     """A configuration with every question answered."""
 
     exception_reporter: ExceptionReporter | None = None
@@ -63,7 +63,9 @@ class Settings:
     portable_schemas: bool = True
 
 
-@dataclass(kw_only=True)
+SETTINGS = Settings.__struct_fields__
+
+
 class Configuration:
     """What a server does around its requests. What is not set is inherited, from the global configuration in the end.
 
@@ -82,20 +84,46 @@ class Configuration:
     Raises: UnsupportedProtocolVersion for a protocol version that is not spoken here.
     """
 
-    exception_reporter: ExceptionReporter | UnsetType | None = UNSET
-    instrumentation_callback: InstrumentationCallback | UnsetType | None = UNSET
-    around_request: AroundRequest | UnsetType | None = UNSET
-    protocol_version: str | UnsetType | None = UNSET
-    validate_tool_call_arguments: bool | UnsetType = UNSET
-    validate_tool_call_results: bool | UnsetType = UNSET
-    instrument_server_context: bool | UnsetType = UNSET
-    tool_error_mode: ToolErrorMode | UnsetType = UNSET
-    repair_arguments: bool | UnsetType = UNSET
-    portable_schemas: bool | UnsetType = UNSET
+    exception_reporter: ExceptionReporter | UnsetType | None
+    instrumentation_callback: InstrumentationCallback | UnsetType | None
+    around_request: AroundRequest | UnsetType | None
+    protocol_version: str | UnsetType | None
+    validate_tool_call_arguments: bool | UnsetType
+    validate_tool_call_results: bool | UnsetType
+    instrument_server_context: bool | UnsetType
+    tool_error_mode: ToolErrorMode | UnsetType
+    repair_arguments: bool | UnsetType
+    portable_schemas: bool | UnsetType
+
+    def __init__(
+        self,
+        *,
+        exception_reporter: ExceptionReporter | UnsetType | None = UNSET,
+        instrumentation_callback: InstrumentationCallback | UnsetType | None = UNSET,
+        around_request: AroundRequest | UnsetType | None = UNSET,
+        protocol_version: str | UnsetType | None = UNSET,
+        validate_tool_call_arguments: bool | UnsetType = UNSET,
+        validate_tool_call_results: bool | UnsetType = UNSET,
+        instrument_server_context: bool | UnsetType = UNSET,
+        tool_error_mode: ToolErrorMode | UnsetType = UNSET,
+        repair_arguments: bool | UnsetType = UNSET,
+        portable_schemas: bool | UnsetType = UNSET,
+    ) -> None:
+        """Set what is given, and inherit the rest."""
+        self.exception_reporter = exception_reporter
+        self.instrumentation_callback = instrumentation_callback
+        self.around_request = around_request
+        self.protocol_version = protocol_version
+        self.validate_tool_call_arguments = validate_tool_call_arguments
+        self.validate_tool_call_results = validate_tool_call_results
+        self.instrument_server_context = instrument_server_context
+        self.tool_error_mode = tool_error_mode
+        self.repair_arguments = repair_arguments
+        self.portable_schemas = portable_schemas
 
     def __setattr__(self, name: str, value: object) -> None:
-        if name not in Settings.__dataclass_fields__:
-            raise AttributeError(f"Configuration has no setting {name!r}")
+        if name not in SETTINGS:
+            raise AttributeError(f"Configuration has no setting {name!r}; there are {', '.join(SETTINGS)}")
         if name == "protocol_version" and value is not UNSET:
             check_protocol_version(value)
         object.__setattr__(self, name, value)
@@ -104,9 +132,9 @@ class Configuration:
     def merge(self, other: Configuration | None) -> Configuration:
         """Return a new configuration: what `other` sets, and what this one sets where `other` is silent."""
         merged = Configuration()
-        for each in fields(self):
-            theirs = getattr(other, each.name) if other is not None else UNSET
-            setattr(merged, each.name, getattr(self, each.name) if theirs is UNSET else theirs)
+        for name in SETTINGS:
+            theirs = getattr(other, name) if other is not None else UNSET
+            setattr(merged, name, getattr(self, name) if theirs is UNSET else theirs)
         return merged
 
 
@@ -160,8 +188,8 @@ def configure(
 
 def reset_configuration() -> None:
     """Forget every global setting (for tests)."""
-    for each in fields(Configuration):
-        setattr(_global, each.name, UNSET)
+    for name in SETTINGS:
+        setattr(_global, name, UNSET)
 
 
 class SettingsSource:
@@ -179,7 +207,7 @@ class SettingsSource:
         """Return the settings as they are now."""
         if self._seen != _changes.count:
             merged = _global.merge(self._configuration)
-            chosen = {each.name: getattr(merged, each.name) for each in fields(merged)}
+            chosen = {name: getattr(merged, name) for name in SETTINGS}
             self._settings = Settings(**{name: value for name, value in chosen.items() if value is not UNSET})
             self._seen = _changes.count
         return self._settings

@@ -4,14 +4,13 @@ Where `cryptography` is installed a state is encrypted (AES-256-GCM); elsewhere 
 whole but not secret: the client can read it. A state names its form and version, and a process takes only the form that it
 makes, so nobody can talk it down to the weaker one; processes that share keys must agree on having `cryptography`. A state is
 bound to the method, the target, the arguments, the principal and the server, and it expires. Clocks and randomness are
-arguments. Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/utilities/mrtr (checklist 3.11).
+arguments. Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/mrtr (checklist 3.11).
 """
 
 from __future__ import annotations
 
 import binascii
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -38,8 +37,7 @@ class RequestStateInvalid(RemoteProtocolError):
         self.reason = reason
 
 
-@dataclass(frozen=True, slots=True)
-class Binding:
+class Binding(msgspec.Struct, frozen=True):
     """What a state belongs to: nothing else may bring it back."""
 
     method: str
