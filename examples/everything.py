@@ -216,7 +216,8 @@ def pay(ctx: Context) -> str:
 @server.tool
 def praise(city: str, ctx: Context) -> str:
     """Let the client's model write."""
-    return ctx.sample(f"Praise {city} in one sentence", max_tokens=100).content.text
+    said: str = ctx.sample(f"Praise {city} in one sentence", max_tokens=100).content.text
+    return said
 
 
 @server.tool

@@ -78,7 +78,7 @@ class Peer:
         self.file = file
         self.stderr = stderr
         self.answer: Any = None
-        """What the user, the model or the host says next: the result that a callback returns, or a list of them."""
+        """What the user, the model or the host says next: a result, a function that is awaited for one, or a list of them."""
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
         self._failure: BaseException | None = None
@@ -125,7 +125,8 @@ class Peer:
 
     async def _answer(self, context: Any, params: Any = None) -> Any:
         await self.questions(params)
-        return self.answer.pop(0) if isinstance(self.answer, list) else self.answer
+        answer = self.answer.pop(0) if isinstance(self.answer, list) else self.answer
+        return await answer() if callable(answer) else answer
 
     async def text(self, tool: str, **arguments: Any) -> str:
         """Call a tool and return its one text."""
@@ -443,6 +444,27 @@ async def test_a_call_that_takes_too_long_for_the_client_ends_on_the_server_too(
     assert await peer.text("opening_hours") == "9 to 5"
 
 
+@conversation
+async def test_a_call_is_cancelled_while_the_user_still_thinks(peer: Peer) -> None:
+    thinking, interrupted = asyncio.Event(), asyncio.Event()
+
+    async def think() -> None:
+        thinking.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            interrupted.set()
+
+    peer.answer = think
+    call = asyncio.create_task(peer.client.call_tool("book", {"train": "EC 7"}))
+    async with asyncio.timeout(PATIENCE):
+        await thinking.wait()
+        call.cancel()
+        await interrupted.wait()
+    peer.answer = accept(value=1)
+    assert await peer.text("book", train="EC 9") == "1 seats on EC 9"
+
+
 # Everything: asking.
 
 
@@ -644,6 +666,17 @@ async def test_a_tool_that_is_added_is_announced_and_can_be_called(peer: Peer) -
                 assert await anext(subscription) == ToolsListChanged()
     assert "guide_rome" in {tool.name for tool in (await peer.client.list_tools()).tools}
     assert await peer.text("guide_rome") == "Rome: turn left"
+
+
+@conversation
+async def test_nothing_is_promised_about_what_does_not_exist(peer: Peer) -> None:
+    nowhere = "travel://nowhere"
+    if peer.era == "legacy":
+        with pytest.raises(MCPError):
+            await peer.client.subscribe_resource(nowhere)
+    else:
+        async with peer.client.listen(resource_subscriptions=[nowhere, DEPARTURES]) as subscription:
+            assert subscription.honored == types.SubscriptionFilter(resource_subscriptions=[DEPARTURES])
 
 
 @conversation

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from time import process_time
 
 import pytest
 from hypothesis import example, given
@@ -220,11 +219,10 @@ def test_the_matcher_finds_a_reading_wherever_there_is_one(between: list[str], t
         ("x{?a,b}", "x?" + "a=1&" * (MAX_URI // 4 - 1)),
     ],
 )
+@pytest.mark.timeout(20)
 def test_no_uri_takes_long(template: str, uri: str) -> None:
     compiled = compile_template(template)
-    begun = process_time()
-    assert compiled.match(uri) is None
-    assert process_time() - begun < 5  # milliseconds, unless it were exponential or cubic
+    assert compiled.match(uri) is None  # milliseconds; where it backtracked, minutes
 
 
 @pytest.mark.parametrize(

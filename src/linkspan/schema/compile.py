@@ -10,7 +10,6 @@ import inspect
 import re
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -44,8 +43,7 @@ class Decoded(NamedTuple):
     repairs: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class AskParameter:
+class AskParameter(msgspec.Struct, frozen=True):
     """A parameter that the user fills in: the question, its form, and the default (UNSET if there is none)."""
 
     name: str
@@ -157,8 +155,7 @@ def compile_parameters(
     return _Compiler(function, context_types, context_names, portable, name or name_of(function)).parameters()
 
 
-@dataclass(frozen=True, slots=True)
-class _Compiler:
+class _Compiler(msgspec.Struct, frozen=True):
     function: Callable[..., object]
     context_types: tuple[type, ...]
     context_names: tuple[str, ...]

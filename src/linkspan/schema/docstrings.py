@@ -5,8 +5,9 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Protocol
+
+import msgspec
 
 __all__ = ["Docstring", "parse_docstring"]
 
@@ -46,12 +47,11 @@ class _Reader(Protocol):
     def __call__(self, lines: Sequence[str], parameters: dict[str, str], /) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Docstring:
+class Docstring(msgspec.Struct, frozen=True):
     """What a docstring says: the description without its sections, and a text for each parameter."""
 
     description: str | None = None
-    parameters: dict[str, str] = field(default_factory=dict[str, str])
+    parameters: dict[str, str] = msgspec.field(default_factory=dict[str, str])
 
 
 def parse_docstring(doc: str | None) -> Docstring:

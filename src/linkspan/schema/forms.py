@@ -6,8 +6,10 @@ Spec: https://modelcontextprotocol.io/specification/2026-07-28/client/elicitatio
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
+from msgspec import structs
 
 from linkspan.errors import RegistrationError
 from linkspan.schema.build import build
@@ -38,15 +40,14 @@ _ADVICE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
+class Form(msgspec.Struct, frozen=True):
     """A flat form: `json_schema` is the `requestedSchema`; a single value is its property `value`."""
 
     json_schema: JSONObject
     _shape: Shape
     _single: bool = False
     _default: Any = UNSET
-    _texts: Mapping[str, Mapping[JSON, JSON]] = field(default_factory=dict[str, Mapping[str, JSON]])
+    _texts: Mapping[str, Mapping[JSON, JSON]] = msgspec.field(default_factory=dict[str, Mapping[str, JSON]])
 
     def decode(self, content: Mapping[str, JSON]) -> Any:
         """Turn the user's answers into a value of the type. Members nobody asked for are ignored.
@@ -122,11 +123,10 @@ def _record(shape: ObjectShape, default: Any, where: str) -> Form:
 
 def _filled(each: Field, default: Any) -> Field:
     """Return a field whose default is taken from a default for the whole form."""
-    from dataclasses import replace
 
     members: Mapping[str, Any] | None = default if is_object(default) else None
     value = members.get(each.name, UNSET) if members is not None else getattr(default, each.name, UNSET)
-    return each if value is UNSET else replace(each, required=False, default=value)
+    return each if value is UNSET else structs.replace(each, required=False, default=value)
 
 
 def _with_defaults(shape: ObjectShape, fields: Sequence[Field]) -> Any:

@@ -11,9 +11,10 @@ import re
 import sys
 import typing
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from types import FrameType
 from typing import Any
+
+import msgspec
 
 from linkspan.errors import RegistrationError
 
@@ -34,22 +35,19 @@ _MOST_LOOKUPS = 50
 _WRAPPERS = (typing.Required, typing.NotRequired, typing.Final)
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(msgspec.Struct, frozen=True):
     """Have the user fill in a parameter, never the model: `seats: Annotated[int, Ask("How many seats?")]`."""
 
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(msgspec.Struct, frozen=True):
     """Mirror a parameter into the HTTP header `Mcp-Param-<name>`: `region: Annotated[str, Header("Region")]` (XH-1)."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Format:
+class Format(msgspec.Struct, frozen=True):
     """Say what a text is: `Annotated[str, Format("email")]`; forms know email, uri, date and date-time (ELI-4)."""
 
     name: str

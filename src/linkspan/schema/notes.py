@@ -8,7 +8,6 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
@@ -134,8 +133,7 @@ def without_notes(shape: Shape) -> Shape:
     return shape
 
 
-@dataclass(frozen=True, slots=True)
-class _Check:
+class _Check(msgspec.Struct, frozen=True):
     """One bound in the schema's words and in ours."""
 
     keyword: str

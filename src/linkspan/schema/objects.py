@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import msgspec
@@ -22,8 +21,7 @@ _MUTABLE = (list, dict, set, bytearray, msgspec.Struct)
 Make: TypeAlias = Callable[[dict[str, Any]], Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(msgspec.Struct, frozen=True):
     """A member of an object: its name in Python, its key in JSON, its shape, and what happens when it is absent."""
 
     name: str
@@ -38,8 +36,7 @@ class Field:
     """Whether arguments carry it; a tag is taken and dropped, an `init=False` field is only written."""
 
 
-@dataclass(eq=False, slots=True)
-class ObjectShape:
+class ObjectShape(msgspec.Struct, eq=False):
     """An object with named fields and no others; `make` builds the Python value from keywords."""
 
     name: str
@@ -53,7 +50,7 @@ class ObjectShape:
     native: Any = None
     root: bool = False
     as_array: bool = False
-    by_key: Mapping[str, Field] = field(default_factory=dict[str, Field])
+    by_key: Mapping[str, Field] = msgspec.field(default_factory=dict[str, Field])
 
     def __post_init__(self) -> None:
         self.native = marker(self)
@@ -201,8 +198,7 @@ def _free(name: str, taken: Mapping[str, JSON]) -> str:
     return found
 
 
-@dataclass(eq=False, slots=True)
-class RecursiveShape:
+class RecursiveShape(msgspec.Struct, eq=False):
     """A type met again while it is being looked at."""
 
     name: str

@@ -6,7 +6,6 @@ No names of libraries, no URLs; long values are clipped; paths read like `items[
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -19,8 +18,7 @@ _LONGEST_VALUE = 60
 _MOST_PROBLEMS = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(msgspec.Struct, frozen=True):
     """One thing that is wrong: where (`items[2].price`, empty for the whole value) and what."""
 
     path: str

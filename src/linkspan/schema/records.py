@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
+from msgspec import structs
 
 from linkspan.errors import RegistrationError
 from linkspan.schema.docstrings import parse_docstring
@@ -42,7 +43,7 @@ def read_record(target: type, look: _Look, where: str) -> ObjectShape:
 
 def _described(each: Field, texts: dict[str, str]) -> Field:
     text = texts.get(each.name)
-    return dataclasses.replace(each, description=text) if text and each.description is None else each
+    return structs.replace(each, description=text) if text and each.description is None else each
 
 
 def _own_docstring(target: type) -> str | None:

@@ -10,7 +10,6 @@ import inspect
 import types
 import typing
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -31,8 +30,7 @@ _AWAITED = (abc.Coroutine, abc.Awaitable)
 _COLLECTIONS = (list, tuple, set, frozenset, abc.Sequence, abc.Iterable, abc.Collection)
 
 
-@dataclass(frozen=True, slots=True)
-class ResultShape:
+class ResultShape(msgspec.Struct, frozen=True):
     """What a return type promises.
 
     `json_schema` is the output schema, None where the result is not structured. If `wrapped`, results are objects with the

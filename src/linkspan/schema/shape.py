@@ -7,7 +7,6 @@ when msgspec refuses, or inside it through a marker, for types that msgspec does
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -23,16 +22,15 @@ INVALID: Final[Any] = object()
 _MOST_PROBLEMS = 100
 
 
-@dataclass(slots=True)
-class Rendering:
+class Rendering(msgspec.Struct):
     """How schemas are being written: for providers that take little (`portable`), and for results (`output`)."""
 
     portable: bool = True
     output: bool = False
     by_name: bool = False
     """Set when some Enum goes by its names, which msgspec does not do by itself."""
-    definitions: JSONObject = field(default_factory=dict[str, JSON])
-    names: dict[int, str] = field(default_factory=dict[int, str])
+    definitions: JSONObject = msgspec.field(default_factory=dict[str, JSON])
+    names: dict[int, str] = msgspec.field(default_factory=dict[int, str])
 
 
 class Walk:

@@ -7,7 +7,7 @@ A handler runs again from the top with the answers of earlier rounds filled in, 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -30,8 +30,6 @@ from linkspan.revisions.neutral import (
     Request,
     missing_capability,
 )
-from linkspan.schema.compile import AskParameter
-from linkspan.schema.forms import Form, compile_form
 from linkspan.schema.problems import ArgumentsInvalid
 from linkspan.types.base import JSON, UNSET, JSONObject, Wire
 from linkspan.types.content import TextContent
@@ -40,6 +38,10 @@ from linkspan.types.roots import ListRootsResult, Root
 from linkspan.types.sampling import CreateMessageParams, CreateMessageResult, SamplingMessage
 from linkspan.types.tools import CallToolResult
 from linkspan.wire.values import from_builtins
+
+if TYPE_CHECKING:
+    from linkspan.schema.compile import AskParameter
+    from linkspan.schema.forms import Form
 
 __all__ = [
     "InputNeeded",
@@ -133,6 +135,8 @@ def ask_form(message: str, hint: object) -> InputRequest:
 
     Raises: RegistrationError if the type cannot be asked for.
     """
+    from linkspan.schema.forms import compile_form
+
     return ask_form_with(compile_form(hint), message)
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from linkspan.server.handlers import Handler
-from linkspan.server.prompts import BoundPrompt
 from linkspan.server.registry import Registry
 from linkspan.server.resources import BoundResource, BoundTemplate
 from linkspan.server.tools import BoundTool
@@ -17,6 +16,9 @@ from linkspan.types.lifecycle import (
     ServerCapabilities,
 )
 from linkspan.wire.values import from_builtins, to_builtins
+
+if TYPE_CHECKING:
+    from linkspan.server.prompts import BoundPrompt
 
 __all__ = ["Catalogue"]
 

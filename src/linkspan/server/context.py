@@ -10,7 +10,6 @@ import msgspec
 
 from linkspan.errors import RequestCancelled
 from linkspan.revisions.neutral import NOTHING, Peer, Request
-from linkspan.schema.forms import compile_form
 from linkspan.server.asking import Round, sampling_params
 from linkspan.types.base import JSON
 from linkspan.types.logging import LOG_LEVELS, LoggingLevel, LoggingMessageParams, ProgressParams
@@ -151,6 +150,8 @@ class Context(Mapping[str, Any]):
 
         `key` names the question within this request. Raises: Declined if the user does not want to answer.
         """
+        from linkspan.schema.forms import compile_form
+
         return self._round.form(key, compile_form(hint, name=key), message)
 
     def ask_url(self, key: str, url: str, message: str) -> None:

@@ -23,7 +23,6 @@ from linkspan.schema.results import encode_json
 from linkspan.server import observation as observing
 from linkspan.server.asking import InputNeeded, collect
 from linkspan.server.catalogue import Catalogue
-from linkspan.server.completion import completion_of
 from linkspan.server.configuration import Settings, SettingsSource
 from linkspan.server.context import Context
 from linkspan.server.failures import Failures, tool_error
@@ -245,6 +244,8 @@ class Dispatcher:
     # Completion and custom methods.
 
     def _complete(self, request: Request, settings: Settings, observation: Observation | None) -> Outcome | Call:
+        from linkspan.server.completion import completion_of
+
         params = request.params
         assert isinstance(params, CompleteParams)
         catalogue = self.catalogue

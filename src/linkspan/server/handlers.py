@@ -5,15 +5,17 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import msgspec
 
 from linkspan.errors import RegistrationError
 from linkspan.schema.compile import Parameters, compile_parameters
-from linkspan.schema.validate import RawParameters, compile_raw_parameters
 from linkspan.server.context import Context
 from linkspan.types.base import JSON
+
+if TYPE_CHECKING:
+    from linkspan.schema.validate import RawParameters
 
 __all__ = [
     "CONTEXT_NAMES",
@@ -101,6 +103,8 @@ def compile_handler(
         return Handler(
             function, parameters, is_async_function(function), inline, context_parameter=parameters.context_parameter
         )
+    from linkspan.schema.validate import compile_raw_parameters
+
     raw = compile_raw_parameters(schema or {"type": "object"}, check=check and schema is not None)
     return _raw_handler(function, raw, inline)
 

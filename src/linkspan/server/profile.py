@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import msgspec
 
 from linkspan.revisions.neutral import NOTHING, Request
 from linkspan.revisions.record import Revision
-from linkspan.server.request_state import RequestStateKeys
 from linkspan.types.shared import Icon, Implementation
 from linkspan.wire.limits import DEFAULT_LIMITS, Limits
+
+if TYPE_CHECKING:
+    from linkspan.server.request_state import RequestStateKeys
 
 __all__ = ["Profile", "ServerContext", "System"]
 

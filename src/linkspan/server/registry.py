@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator
 from typing import Generic, Protocol, TypeVar
 
@@ -109,5 +108,7 @@ _MAX_PAGES = 256
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return `; did you mean x?` for a near miss, else nothing."""
+    import difflib
+
     close = difflib.get_close_matches(name, list(known), n=1)
     return f"; did you mean {close[0]!r}?" if close else ""

@@ -6,7 +6,7 @@ Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/resources 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import msgspec
 
@@ -16,12 +16,14 @@ from linkspan.schema.docstrings import parse_docstring
 from linkspan.server.content import contents_of
 from linkspan.server.handlers import Function, Handler, compile_handler, describe, from_text
 from linkspan.server.tools import default_name
-from linkspan.server.uri_template import UriTemplate, check_uri, compile_template, is_template
 from linkspan.types.base import JSON, JSONObject, Meta, is_mapping
 from linkspan.types.resources import ReadResourceResult
 from linkspan.types.resources import Resource as ResourceShape
 from linkspan.types.resources import ResourceTemplate as TemplateShape
 from linkspan.types.shared import Annotations, Icon
+
+if TYPE_CHECKING:
+    from linkspan.server.uri_template import UriTemplate
 
 __all__ = [
     "BoundResource",
@@ -74,6 +76,8 @@ class Resource:
 
         Raises: RegistrationError for a bad URI, or for more than one of `text`, `blob` and `read`.
         """
+        from linkspan.server.uri_template import check_uri
+
         if sum(each is not None for each in (text, blob, read)) > 1:
             raise RegistrationError(f"Resource {uri}: give one of text=, blob= and read=")
         check_uri(uri)
@@ -125,6 +129,8 @@ class ResourceTemplate:
         inline: bool = False,
     ) -> None:
         """Describe a template; without `read` a server's read handler answers it. Raises: RegistrationError."""
+        from linkspan.server.uri_template import compile_template
+
         compile_template(uri_template)
         self.uri_template = uri_template
         self.name = name or default_resource_name(uri_template)
@@ -187,6 +193,8 @@ def read_outcome(value: object, uri: str, mime_type: str | None, *, ttl_ms: int,
 
 def bind_resource(source: object) -> BoundResource:
     """Turn a resource, however it was written, into a registered one. Raises: RegistrationError, TypeError."""
+    from linkspan.server.uri_template import check_uri
+
     if isinstance(source, type):
         if not issubclass(source, Resource):
             raise TypeError(f"a resource is a Resource, not {source.__name__}")
@@ -200,6 +208,8 @@ def bind_resource(source: object) -> BoundResource:
 
 def bind_template(source: object) -> BoundTemplate:
     """Turn a template, however it was written, into a registered one. Raises: RegistrationError, TypeError."""
+    from linkspan.server.uri_template import compile_template
+
     if isinstance(source, type):
         if not issubclass(source, ResourceTemplate):
             raise TypeError(f"a resource template is a ResourceTemplate, not {source.__name__}")
@@ -228,6 +238,8 @@ def bind_template(source: object) -> BoundTemplate:
 
 def from_function(function: Function, uri: str, **described: Any) -> Resource | ResourceTemplate:
     """Describe a function as the resource, or with braces in `uri` the template, that it reads."""
+    from linkspan.server.uri_template import is_template
+
     name = described.pop("name", None) or default_name(getattr(function, "__name__", "")) or None
     description = described.pop("description", None) or parse_docstring(function.__doc__).description
     kind = ResourceTemplate if is_template(uri) else Resource

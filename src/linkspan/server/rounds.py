@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Raw
@@ -11,9 +11,11 @@ from linkspan.errors import INTERNAL_ERROR, RemoteProtocolError
 from linkspan.revisions.neutral import InputRequired, Outcome, Request
 from linkspan.server.asking import Round, read_responses, refuse_incapable
 from linkspan.server.profile import Profile, System
-from linkspan.server.request_state import Binding, RequestStateKeys, digest, seal, unseal
 from linkspan.types.base import ABSENT
 from linkspan.wire.messages import encode
+
+if TYPE_CHECKING:
+    from linkspan.server.request_state import Binding, RequestStateKeys
 
 __all__ = ["Rounds"]
 
@@ -41,6 +43,8 @@ class Rounds:
         answers = read_responses(request.input_responses)
         if request.request_state is None:
             return Round(answers)
+        from linkspan.server.request_state import unseal
+
         binding = self._binding(request, target)
         now, limit = self._system.wall_clock(), self._profile.limits.max_request_state_bytes
         kept = unseal(self._keys(), request.request_state, binding, now=now, limit=limit)
@@ -54,6 +58,8 @@ class Rounds:
             return refusal
         if not outcome.requests and outcome.state is None:
             return RemoteProtocolError(INTERNAL_ERROR, "Internal error: InputRequired needs requests or a state")
+        from linkspan.server.request_state import seal
+
         try:
             state = seal(
                 self._keys(),
@@ -70,11 +76,15 @@ class Rounds:
 
     def _keys(self) -> RequestStateKeys:
         """Return the author's keys, or keys that live as long as this process."""
+        from linkspan.server.request_state import RequestStateKeys
+
         if self._profile.request_state_keys is None:
             self._profile.request_state_keys = RequestStateKeys.ephemeral(self._system.random)
         return self._profile.request_state_keys
 
     def _binding(self, request: Request, target: str) -> Binding:
+        from linkspan.server.request_state import Binding, digest
+
         arguments = getattr(request.params, "arguments", None)
         raw = bytes(memoryview(arguments)) if isinstance(arguments, Raw) else encode(arguments)
         return Binding(request.method, target, digest(raw), request.facts.principal, self._profile.name)

@@ -11,7 +11,7 @@ server.run()
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 from weakref import WeakSet
 
 from linkspan.core.connection import ServerConnection
@@ -32,8 +32,6 @@ from linkspan.server.configuration import (
 from linkspan.server.dispatch import Dispatcher
 from linkspan.server.handlers import Function, compile_handler
 from linkspan.server.profile import Profile, ServerContext
-from linkspan.server.prompts import Prompt, PromptSource, bind_prompt
-from linkspan.server.request_state import RequestStateKeys
 from linkspan.server.resources import (
     Resource,
     ResourceSource,
@@ -50,6 +48,10 @@ from linkspan.types.prompts import PromptArgument
 from linkspan.types.shared import Annotations, Icon
 from linkspan.types.tools import ToolAnnotations
 from linkspan.wire.limits import DEFAULT_LIMITS, Limits
+
+if TYPE_CHECKING:
+    from linkspan.server.prompts import Prompt, PromptSource
+    from linkspan.server.request_state import RequestStateKeys
 
 __all__ = ["Server"]
 
@@ -140,7 +142,7 @@ class Server(metaclass=_PinsRevision):
             cache_scope=cache_scope,
             require_initialized=require_initialized,
             limits=limits,
-            request_state_keys=RequestStateKeys(*request_state_keys) if request_state_keys else None,
+            request_state_keys=_keys(request_state_keys) if request_state_keys else None,
             request_state_ttl=request_state_ttl,
         )
         self._catalogue = Catalogue()
@@ -334,6 +336,7 @@ class Server(metaclass=_PinsRevision):
         notify: bool = False,
     ) -> Any:
         """Define a prompt in place and register it: returns the prompt, or without a `handler` a decorator."""
+        from linkspan.server.prompts import Prompt
 
         def define(function: Function) -> type[Prompt]:
             prompt: type[Prompt] = Prompt.define(
@@ -359,7 +362,11 @@ class Server(metaclass=_PinsRevision):
         return removed
 
     def _add_prompts(self, sources: Iterable[PromptSource], **described: Any) -> None:
-        bound = [bind_prompt(source, **described) for source in sources]
+        if not (given := list(sources)):
+            return
+        from linkspan.server.prompts import bind_prompt
+
+        bound = [bind_prompt(source, **described) for source in given]
         for prompt in bound:
             check_pinned(self._profile.pinned, prompt.spec)
         self._catalogue.prompts.add((prompt.spec.name, prompt) for prompt in bound)
@@ -590,6 +597,12 @@ class Server(metaclass=_PinsRevision):
 
 
 _COMPLETER_SCHEMA: JSONObject = {"type": "object", "properties": {"value": {}, "arguments": {}}}
+
+
+def _keys(secrets: Sequence[bytes | str]) -> RequestStateKeys:
+    from linkspan.server.request_state import RequestStateKeys
+
+    return RequestStateKeys(*secrets)
 
 
 def _is_reserved(method: str) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeGuard
 
 import msgspec
 from msgspec import Raw
@@ -19,7 +19,6 @@ from linkspan.revisions.record import Revision
 from linkspan.revisions.stepdown import knows_field
 from linkspan.schema.docstrings import parse_docstring
 from linkspan.schema.results import ResultShape, compile_result, encode_json
-from linkspan.schema.validate import Validator, compile_validator
 from linkspan.server.content import BLOCKS, blocks_of, is_block
 from linkspan.server.handlers import Function, Handler, compile_handler, is_function
 from linkspan.types.base import JSON, UNSET, JSONObject, Meta, UnsetType, Wire, is_array
@@ -27,6 +26,9 @@ from linkspan.types.content import TextContent
 from linkspan.types.shared import Icon
 from linkspan.types.tools import CallToolResult, ToolAnnotations
 from linkspan.types.tools import Tool as ToolShape
+
+if TYPE_CHECKING:
+    from linkspan.schema.validate import Validator
 
 __all__ = [
     "BoundTool",
@@ -325,7 +327,11 @@ def _bind(
         icons=list(icons) if icons is not None else None,
         meta=meta,
     )
-    return BoundTool(spec, handler, shape, compile_validator(output_schema) if output_schema is not None else None)
+    if output_schema is None:
+        return BoundTool(spec, handler, shape)
+    from linkspan.schema.validate import compile_validator
+
+    return BoundTool(spec, handler, shape, compile_validator(output_schema))
 
 
 def _result_shape(handler: Handler, *, portable: bool, name: str) -> ResultShape:
