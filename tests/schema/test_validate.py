@@ -92,12 +92,20 @@ def test_what_is_no_input_schema_is_refused(written: Any) -> None:
 
 
 def nested(depth: int) -> dict[str, Any]:
-    return {"items": nested(depth - 1)} if depth else {}
+    found: dict[str, Any] = {}
+    for _ in range(depth):
+        found = {"items": found}
+    return found
 
 
 def doubling(depth: int) -> dict[str, Any]:
     steps = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n - 1}"}] * 2} for n in range(1, depth)}
     return {"$defs": {"d0": {}, **steps}, "$ref": f"#/$defs/d{depth - 1}"}
+
+
+def chain(length: int) -> dict[str, Any]:
+    steps = {f"d{n}": {"$ref": f"#/$defs/d{n + 1}"} for n in range(length)}
+    return {"$defs": {**steps, f"d{length}": {}}}
 
 
 @pytest.mark.parametrize(
@@ -116,6 +124,7 @@ def doubling(depth: int) -> dict[str, Any]:
         (nested(70), "nested more than 64 deep"),
         ({"anyOf": [{}] * 10_001}, "more than 10000 parts"),
         (doubling(40), "multiplies to more than 10000 parts"),
+        (chain(5_000), "a long chain"),
     ],
 )
 def test_dangerous_and_broken_schemas_are_refused(library: str, schema: dict[str, Any], words: str) -> None:
@@ -147,6 +156,15 @@ def test_ordinary_schemas_are_taken(library: str, schema: dict[str, Any]) -> Non
         (),
         (Problem("", "the arguments must be an object, got an empty array"),),
     )
+
+
+def test_a_flood_of_problems_is_bounded(library: str) -> None:
+    found = compile_validator({"items": {"enum": list(range(1_000))}}).check(["x"] * 5_000)
+    assert len(found) == 100
+    assert found[0].message.startswith("must be one of 0, 1,")
+    assert found[0].message.endswith('19 and 980 others, got the string "x"')
+    with pytest.raises(RegistrationError):
+        compile_raw_parameters({"properties": nested(3_000)}, check=False)
 
 
 def test_a_header_of_a_hand_written_schema_is_held_to_the_rules() -> None:

@@ -8,8 +8,8 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -30,7 +30,14 @@ from linkspan.server.request_state import (
 
 OLD, NEW = b"old" * 8, "new" * 8
 NOW, TTL = 1_000_000.0, 60.0
-BINDING = Binding("tools/call", "book", digest(b'{"date":"today"}'), "alice", "travel")
+FACTS: dict[str, Any] = {
+    "method": "tools/call",
+    "target": "book",
+    "arguments": digest(b'{"date":"today"}'),
+    "principal": "alice",
+    "audience": "travel",
+}
+BINDING = Binding(**FACTS)
 PAYLOAD = b'{"answers": {"seats": 2}}'
 FORMS = ["encrypted", "signed"]
 
@@ -135,7 +142,7 @@ def test_noise_is_refused(noise: str, front: str) -> None:
 )
 def test_a_state_of_another_request_is_refused(form: str, elsewhere: dict[str, str | None]) -> None:
     keys = make(form)
-    refusal(keys, sealed(keys), replace(BINDING, **elsewhere))
+    refusal(keys, sealed(keys), Binding(**FACTS | elsewhere))
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -168,7 +175,7 @@ def test_every_refusal_looks_the_same_to_the_client() -> None:
         refusal(keys, "nonsense"),
         refusal(keys, sealed(keys), now=NOW + TTL),
         refusal(keys, sealed(make("encrypted", NEW))),
-        refusal(keys, sealed(keys), replace(BINDING, principal="bob")),
+        refusal(keys, sealed(keys), Binding(**FACTS | {"principal": "bob"})),
         refusal(keys, "a1" + "A" * MAX_BYTES),
     ]
     assert {(each.code, each.data) for each in refusals} == {(INVALID_PARAMS, None)}

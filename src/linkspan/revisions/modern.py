@@ -20,6 +20,7 @@ from linkspan.types.base import ABSENT, JSON, JSONObject, Wire, is_object
 from linkspan.types.lifecycle import DiscoverResult
 from linkspan.types.logging import LOG_LEVELS, LoggingLevel
 from linkspan.types.shared import Implementation
+from linkspan.types.tools import CallToolResult
 from linkspan.wire.messages import RequestId, encode
 from linkspan.wire.values import from_builtins, to_builtins
 
@@ -125,6 +126,8 @@ def stamp(implementation: Implementation) -> bytes:
 
 def encode_result(request: Request, outcome: Wire | Encoded | Raw | InputRequired, ending: bytes) -> bytes:
     """Encode the outcome of a request; `ending` comes from `stamp`."""
+    if type(outcome) is CallToolResult and outcome.meta is None:
+        return _close(encode(outcome), ending)
     if isinstance(outcome, Encoded):
         return _close(outcome.body, ending)
     if isinstance(outcome, Raw):

@@ -51,6 +51,7 @@ class Revision(msgspec.Struct, frozen=True, eq=False):
         remove: Iterable[str] = (),
         add_notifications: Iterable[str] = (),
         remove_notifications: Iterable[str] = (),
+        remove_client_notifications: Iterable[str] = (),
         new_content: Iterable[str] = (),
         new_sampling_content: Iterable[str] = (),
         new_fields: Fields | None = None,
@@ -63,7 +64,9 @@ class Revision(msgspec.Struct, frozen=True, eq=False):
             date=date,
             requests=(self.requests | (frozenset(add) - _FROM_SERVER)) - gone,
             server_requests=(self.server_requests | (frozenset(add) & _FROM_SERVER)) - gone,
-            client_notifications=self.client_notifications - gone_notifications,
+            client_notifications=self.client_notifications
+            - gone_notifications
+            - frozenset(remove_client_notifications),
             server_notifications=(self.server_notifications | frozenset(add_notifications)) - gone_notifications,
             content=self.content | frozenset(new_content),
             sampling_content=self.sampling_content | frozenset(new_sampling_content),

@@ -6,7 +6,7 @@ the newest revision pays nothing for the old ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, TypeAlias, Union, get_args, get_origin, get_type_hints
@@ -122,29 +122,36 @@ def _chain(steps: list[Plan]) -> Plan:
 
 def _block(revision: Revision, block: JSON, known: frozenset[str]) -> JSON:
     """Keep a content block that the revision knows, and say what the others were. Foreign types pass (MSG-53)."""
-    if not is_object(block):
+    if not is_object(block) or (kind := _kind_of(block)) is None:
         return block
-    members = block
-    kind = members.get("type")
-    if kind in known or kind not in _ALL_BLOCKS:
-        return _block_fields(revision, members)
-    match members:
-        case {"type": "audio", "mimeType": mime, "data": str(data)}:
-            return {"type": "text", "text": f"[{mime} audio, {len(data) * 3 // 4} bytes]"}
-        case {"type": "resource_link", "uri": uri, "name": name}:
-            return {"type": "text", "text": f"[resource {name}: {uri}]"}
-        case {"type": "tool_use", "name": name}:
-            return {"type": "text", "text": f"[call of tool {name}: {_json(members.get('input'))}]"}
-        case {"type": "tool_result"}:
-            return {"type": "text", "text": f"[result of a tool: {_json(members.get('content'))}]"}
-        case _:
-            return {"type": "text", "text": _json(members)}
-
-
-def _block_fields(revision: Revision, members: JSONObject) -> JSONObject:
-    kind = _ALL_BLOCKS.get(members.get("type", ""))
-    plan = plan_for(revision, kind) if kind is not None else None
+    members: JSONObject = block
+    if members["type"] not in known:
+        told: JSONObject = {"annotations": members["annotations"]} if "annotations" in members else {}
+        kind, members = TextContent, {"type": "text", "text": _in_words(members)} | told
+    plan = plan_for(revision, kind)
     return plan(members) if plan is not None else members
+
+
+def _kind_of(block: JSONObject) -> type[Wire] | None:
+    kind = block.get("type")
+    return _ALL_BLOCKS.get(kind) if isinstance(kind, str) else None
+
+
+def _in_words(block: JSONObject) -> str:
+    """Say what a block is, for a reader who can only take texts."""
+    match block:
+        case {"type": "text", "text": str(text)}:
+            return text
+        case {"type": "image" | "audio" as kind, "mimeType": mime, "data": str(data)}:
+            return f"[{mime} {kind}, {len(data) * 3 // 4 - data[-2:].count('=')} bytes]"
+        case {"type": "resource_link", "uri": uri, "name": name}:
+            return f"[resource {name}: {uri}]"
+        case {"type": "tool_use", "name": name}:
+            return f"[call of tool {name}: {_json(block.get('input'))}]"
+        case {"type": "tool_result"}:
+            return f"[result of a tool: {_json(block.get('content'))}]"
+        case _:
+            return _json(block)
 
 
 def _embedded(revision: Revision, members: JSONObject) -> JSONObject:
@@ -193,8 +200,7 @@ def _sampling_content(revision: Revision, members: JSONObject) -> JSONObject:
         return members | {"content": stepped if is_array(content) else stepped[0]}
     if len(stepped) == 1:
         return members | {"content": stepped[0]}
-    texts: list[str] = [each.get("text", "") for each in stepped if is_object(each)]
-    return members | {"content": {"type": "text", "text": "\n".join(text for text in texts if text)}}
+    return members | {"content": {"type": "text", "text": "\n".join(_in_words(each) for each in stepped)}}
 
 
 def _form(revision: Revision, members: JSONObject) -> JSONObject:
@@ -202,8 +208,10 @@ def _form(revision: Revision, members: JSONObject) -> JSONObject:
     schema = members.get("requestedSchema")
     if revision.rich_forms or not is_object(schema):
         return members
-    properties: Mapping[str, JSONObject] = schema.get("properties") or {}
-    plain = {name: _plain_property(each) for name, each in properties.items()}
+    properties = schema.get("properties")
+    if not is_object(properties):
+        return members
+    plain = {name: _plain_property(each) if is_object(each) else each for name, each in properties.items()}
     return members | {"requestedSchema": schema | {"properties": plain}}
 
 
@@ -211,18 +219,24 @@ def _plain_property(schema: JSONObject) -> JSONObject:
     plain: JSONObject = {
         name: each for name, each in schema.items() if name != "default" or schema.get("type") == "boolean"
     }
-    choices: list[JSONObject] | None = plain.pop("oneOf", None)
-    if choices is not None:
-        plain["enum"] = [each["const"] for each in choices]
-        plain["enumNames"] = [each.get("title", each["const"]) for each in choices]
+    if choices := _choices(plain.pop("oneOf", None)):
+        plain["enum"] = [value for value, _ in choices]
+        plain["enumNames"] = [title for _, title in choices]
     if plain.get("type") == "array":
-        items: JSONObject = plain.pop("items", {})
-        values = items.get("enum") or [each["const"] for each in items.get("anyOf", ())]
+        items: JSON = plain.pop("items", None)
+        options: JSONObject = items if is_object(items) else {}
+        values = options.get("enum") or [value for value, _ in _choices(options.get("anyOf"))]
         hint = f"one or more of {', '.join(map(str, values))}, separated by commas"
         said = plain.get("description")
         kept = {name: each for name, each in plain.items() if name not in ("minItems", "maxItems")}
         return kept | {"type": "string", "description": f"{said} ({hint})" if said else hint}
     return plain
+
+
+def _choices(options: JSON) -> list[tuple[JSON, JSON]]:
+    """Return the values and the titles of `oneOf` or `anyOf` constants."""
+    listed = [each for each in options if is_object(each)] if is_array(options) else []
+    return [(each["const"], each.get("title", each["const"])) for each in listed if "const" in each]
 
 
 def _json(value: JSON) -> str:
@@ -240,6 +254,7 @@ _ALL_BLOCKS: dict[str, type[Wire]] = {
 }
 _RULES: dict[type[Wire], Callable[[Revision, JSONObject], JSONObject]] = {
     CallToolResult: _call_result,
+    ToolResultContent: _call_result,
     Tool: _tool,
     PromptMessage: _prompt_message,
     ReadResourceResult: _read_result,

@@ -10,7 +10,7 @@ from linkspan.types.content import ResourceLink
 from linkspan.types.elicitation import ElicitParams
 from linkspan.types.prompts import Prompt
 from linkspan.types.resources import Resource, ResourceTemplate
-from linkspan.types.sampling import CreateMessageParams, CreateMessageResult, SamplingMessage
+from linkspan.types.sampling import CreateMessageParams, SamplingMessage
 from linkspan.types.shared import Implementation
 from linkspan.types.tools import Tool
 
@@ -30,7 +30,6 @@ REVISION = PREDECESSOR.evolve(
         ElicitParams: ("mode", "url"),
         CreateMessageParams: ("tools", "tool_choice"),
         SamplingMessage: ("meta",),
-        CreateMessageResult: (),
     },
     error_id_required=False,
     sampling_lists=True,

@@ -23,6 +23,7 @@ REVISION = PREDECESSOR.evolve(
         "notifications/roots/list_changed",
         "notifications/elicitation/complete",
     ),
+    remove_client_notifications=("notifications/progress",),
     new_fields={
         ServerCapabilities: ("extensions",),
         DiscoverResult: ("ttl_ms", "cache_scope"),

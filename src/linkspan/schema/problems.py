@@ -12,10 +12,21 @@ import msgspec
 from linkspan.errors import LinkspanError
 from linkspan.types.base import JSON
 
-__all__ = ["ArgumentsInvalid", "Problem", "at", "describe_value", "join_words", "nearest", "quote", "unknown_words"]
+__all__ = [
+    "ArgumentsInvalid",
+    "Problem",
+    "at",
+    "describe_value",
+    "join_choices",
+    "join_words",
+    "nearest",
+    "quote",
+    "unknown_words",
+]
 
 _LONGEST_VALUE = 60
 _MOST_PROBLEMS = 20
+_MOST_CHOICES = 20
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -83,6 +94,15 @@ def join_words(words: Sequence[str], last: str = "or") -> str:
     if len(words) < 2:
         return "".join(words)
     return f"{', '.join(words[:-1])} {last} {words[-1]}"
+
+
+def join_choices(choices: Sequence[str]) -> str:
+    """Return `one of a, b or c`; of a great many only the first are told."""
+    if len(choices) == 1:
+        return choices[0]
+    if len(choices) > _MOST_CHOICES:
+        return f"one of {', '.join(choices[:_MOST_CHOICES])} and {len(choices) - _MOST_CHOICES} others"
+    return f"one of {join_words(choices)}"
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

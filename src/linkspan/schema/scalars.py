@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from linkspan.schema.encode import by_value
-from linkspan.schema.problems import join_words, nearest, quote
+from linkspan.schema.problems import join_choices, nearest, quote
 from linkspan.schema.shape import INVALID, Rendering, Walk, marker
 from linkspan.types.base import JSON, JSONObject
 
@@ -181,7 +181,7 @@ class Choice:
         self._missing = missing
         self.by_name = any(isinstance(each, enum.Enum) and not by_value(type(each)) for _, each in members)
         self.kinds = frozenset(_type_of(wire) for wire, _ in members)
-        self.words = ("one of " if len(self.members) > 1 else "") + join_words([_spell(wire) for wire, _ in members])
+        self.words = join_choices([_spell(wire) for wire, _ in members])
         self.native = marker(self) if native is None else native
 
     def schema(self, out: Rendering) -> JSONObject:

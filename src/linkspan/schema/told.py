@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import msgspec
 
 from linkspan.schema.kinds import is_array, is_object
-from linkspan.schema.problems import Problem, at, describe_value, join_words, quote, unknown_words
+from linkspan.schema.problems import Problem, at, describe_value, join_choices, join_words, quote, unknown_words
 from linkspan.schema.repair import local_target
 from linkspan.types.base import JSON
 
@@ -81,8 +81,7 @@ def _type(limit: JSON) -> str:
 
 def _choices(limit: JSON) -> str:
     values: list[JSON] = limit
-    shown = join_words([_spell(each) for each in values])
-    return f"be one of {shown}" if len(values) > 1 else f"be {shown}"
+    return f"be {join_choices([_spell(each) for each in values])}"
 
 
 def _spell(value: JSON) -> str:

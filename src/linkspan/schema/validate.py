@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -24,6 +25,8 @@ from linkspan.types.base import JSON, JSONObject
 
 __all__ = ["RawParameters", "Validator", "compile_raw_parameters", "compile_validator", "input_schema"]
 
+_MOST_PROBLEMS = 100
+
 
 class Validator:
     """A compiled schema."""
@@ -36,9 +39,12 @@ class Validator:
 
     def check(self, value: JSON) -> tuple[Problem, ...]:
         """Return what is wrong with a JSON value; nothing if it fits."""
-        if self._is_valid(value):
-            return ()
-        return tuple(dict.fromkeys(self._errors(value)))
+        try:
+            if self._is_valid(value):
+                return ()
+        except (ValueError, OverflowError, TypeError):
+            return (Problem("", "has a number or a text that cannot be checked"),)
+        return tuple(dict.fromkeys(islice(self._errors(value), _MOST_PROBLEMS)))
 
 
 def compile_validator(schema: Mapping[str, JSON]) -> Validator:
@@ -48,7 +54,12 @@ def compile_validator(schema: Mapping[str, JSON]) -> Validator:
     outside itself; and where no library for schemas is installed.
     """
     draft = dialect_of(schema)
-    check_document(schema)
+    try:
+        check_document(schema)
+    except RecursionError:
+        raise RegistrationError(
+            "the schema is nested too deeply, or its references are a long chain; flatten it"
+        ) from None
     try:
         library: Any = import_module("jsonschema_rs")
     except ImportError:
@@ -170,5 +181,8 @@ class RawParameters:
 
 def compile_raw_parameters(schema: Mapping[str, JSON] | str, *, check: bool = True) -> RawParameters:
     """Make parameters of an author's schema; without `check` any object will do. Raises: RegistrationError."""
-    found = input_schema(schema)
-    return RawParameters(found, compile_validator(found) if check else None)
+    try:
+        found = input_schema(schema)
+        return RawParameters(found, compile_validator(found) if check else None)
+    except RecursionError:
+        raise RegistrationError("the input schema is nested too deeply; flatten it") from None

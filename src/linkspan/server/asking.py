@@ -7,7 +7,7 @@ A handler runs again from the top with the answers of earlier rounds filled in, 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from linkspan.schema.forms import Form
 
 __all__ = [
+    "NO_QUESTIONS",
     "InputNeeded",
     "Round",
     "ask_form",
@@ -123,6 +124,10 @@ class Round:
     def _need(self, key: str, question: InputRequest) -> NoReturn:
         self.questions[key] = question
         raise InputNeeded(key)
+
+
+NO_QUESTIONS: Final = Round()
+"""The round of every handler that has no way to ask."""
 
 
 def ask_form_with(form: Form, message: str) -> InputRequest:

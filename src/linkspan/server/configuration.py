@@ -62,6 +62,11 @@ class Settings(msgspec.Struct, frozen=True):
     repair_arguments: bool = True
     portable_schemas: bool = True
 
+    @property
+    def observed(self) -> bool:
+        """Whether anybody wants to hear of requests."""
+        return self.instrumentation_callback is not None or self.around_request is not None
+
 
 SETTINGS = Settings.__struct_fields__
 

@@ -21,7 +21,7 @@ from linkspan.revisions.record import Revision
 from linkspan.schema.problems import ArgumentsInvalid
 from linkspan.schema.results import encode_json
 from linkspan.server import observation as observing
-from linkspan.server.asking import InputNeeded, collect
+from linkspan.server.asking import NO_QUESTIONS, InputNeeded, collect
 from linkspan.server.catalogue import Catalogue
 from linkspan.server.configuration import Settings, SettingsSource
 from linkspan.server.context import Context
@@ -117,7 +117,9 @@ class Dispatcher:
     def begin(self, request: Request) -> Outcome | Call:
         """Serve a request, or say which function must run for it."""
         settings = self.settings.current()
-        observation = observing.observe(request, settings, self.profile, self.system.clock)
+        observation = (
+            observing.observe(request, settings, self.profile, self.system.clock) if settings.observed else None
+        )
         method = self._methods.get(request.method, self._call_custom)
         try:
             step = method(request, settings, observation)
@@ -314,8 +316,9 @@ class Dispatcher:
         target: str,
     ) -> Outcome | Call:
         """Bind a handler to its arguments; ask first what only the user can say."""
-        current = self._rounds.open(request, target)
         asks = handler.parameters.asks
+        can_ask = asks or handler.context_parameter is not None
+        current = self._rounds.open(request, target) if can_ask else NO_QUESTIONS
         if asks:
             try:
                 arguments |= collect(asks, current, can_ask=request.peer.supports("elicitation", "form"))

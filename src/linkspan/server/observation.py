@@ -60,10 +60,8 @@ _ERROR_NAMES = {
 }
 
 
-def observe(request: Request, settings: Settings, profile: Profile, clock: Callable[[], float]) -> Observation | None:
-    """Begin to observe a request, if anybody wants to know."""
-    if settings.instrumentation_callback is None and settings.around_request is None:
-        return None
+def observe(request: Request, settings: Settings, profile: Profile, clock: Callable[[], float]) -> Observation:
+    """Begin to observe a request."""
     found = Observation(request.method, settings.instrumentation_callback, clock)
     if settings.instrument_server_context:
         found.data["server_context"] = profile.context_of(request)

@@ -58,7 +58,7 @@ class Prompt:
     icons: ClassVar[Sequence[Icon] | None] = None
     meta: ClassVar[Meta | None] = None
     inline: ClassVar[bool] = False
-    template: ClassVar[Any] = None
+    template: Any = None
 
     Argument: TypeAlias = PromptArgument
     Result: TypeAlias = PromptResult

@@ -6,7 +6,7 @@ Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/resources 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
@@ -53,7 +53,7 @@ class Resource:
     icons: list[Icon] | None = None
     meta: Meta | None = None
     inline: bool = False
-    contents: ClassVar[Any] = None
+    contents: Any = None
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class ResourceTemplate:
     icons: list[Icon] | None = None
     meta: Meta | None = None
     inline: bool = False
-    contents: ClassVar[Any] = None
+    contents: Any = None
 
     def __init__(
         self,

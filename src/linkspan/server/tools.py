@@ -43,6 +43,7 @@ __all__ = [
 ]
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+_SCALARS = frozenset({int, float, bool, str, dict})
 
 
 class ToolResponse:
@@ -81,7 +82,7 @@ class Tool:
     icons: ClassVar[Sequence[Icon] | None] = None
     meta: ClassVar[Meta | None] = None
     inline: ClassVar[bool] = False
-    call: ClassVar[Any] = None
+    call: Any = None
 
     Response: TypeAlias = ToolResponse
     Annotations: TypeAlias = ToolAnnotations
@@ -166,7 +167,7 @@ class BoundTool(msgspec.Struct, frozen=True):
         if isinstance(value, ToolResponse):
             return _from_response(value)
         shape = self.shape
-        if shape is not None and shape.json_schema is not None and not _is_content(value):
+        if shape is not None and shape.json_schema is not None and (type(value) in _SCALARS or not _is_content(value)):
             body = shape.encode(value)
             structured = b'{"result":%b}' % body if shape.wrapped else body
             return CallToolResult(content=[TextContent(body.decode())], structured_content=Raw(structured))

@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from linkspan.errors import RegistrationError
 
@@ -28,8 +29,7 @@ _LONE_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _RESERVED = "!#$&'()*+,/:;=?@[]%"
 
 
-@dataclass(frozen=True, slots=True)
-class _Operator:
+class _Operator(msgspec.Struct, frozen=True):
     """How one kind of expression looks (RFC 6570, appendix A), and which characters a value of it may have."""
 
     first: str
@@ -51,8 +51,7 @@ _OPERATORS: Mapping[str, _Operator] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Expression:
+class _Expression(msgspec.Struct, frozen=True):
     operator: str
     names: tuple[str, ...]
     exploded: bool = False
@@ -62,8 +61,7 @@ class _Expression:
         return self.operator in ("?", "&")
 
 
-@dataclass(frozen=True, slots=True)
-class _Hole:
+class _Hole(msgspec.Struct, frozen=True):
     """A variable's place: which characters fill it, and the text behind it, which is empty only at the end."""
 
     name: str
@@ -87,8 +85,7 @@ class _Hole:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class UriTemplate:
+class UriTemplate(msgspec.Struct, frozen=True):
     """A compiled template."""
 
     template: str

@@ -107,8 +107,8 @@ def from_builtins(value: JSON, kind: type[T]) -> T:
         raise msgspec.ValidationError(f"Expected `object`, got `{type(value).__name__}`")
     members: dict[str, JSON] = dict(value)
     config = kind.__struct_config__
-    if config.tag is not None:
-        members.pop(config.tag_field or "type", None)
+    if config.tag is not None and (found := members.pop(config.tag_field or "type", None)) != config.tag:
+        raise msgspec.ValidationError(f"Expected type `{config.tag}`, got {found!r}")
     given: dict[str, Any] = {}
     for attribute, name, convert, required in _plan(kind):
         if name in members:
@@ -127,7 +127,8 @@ def from_builtins(value: JSON, kind: type[T]) -> T:
 
 def decode_content(value: Mapping[str, JSON]) -> Wire:
     """Turn one content block in wire form into its shape; of a type that is not known here, keep all of it."""
-    kind = _BLOCKS.get(value.get("type", ""))
+    name = value.get("type")
+    kind = _BLOCKS.get(name) if isinstance(name, str) else None
     return UnknownContent(dict(value)) if kind is None else from_builtins(value, kind)
 
 
@@ -149,12 +150,14 @@ def _converter(hint: Any) -> Convert:
     """Choose how to read a member: shapes by hand, so that nothing is lost in them, the rest by msgspec."""
     inner = [each for each in get_args(hint) if each is not NoneType] if _is_union(hint) else [hint]
     if len(inner) == 1:
-        only = inner[0]
+        only, optional = inner[0], _is_union(hint)
         if _is_shape(only):
-            return lambda value: None if value is None and only is not hint else from_builtins(value, only)
+            return lambda value: None if value is None and optional else from_builtins(value, only)
         if get_origin(only) is list and _is_shape(get_args(only)[0]):
             element: type[Wire] = get_args(only)[0]
-            return lambda value: [from_builtins(each, element) for each in _list(value)]
+            return lambda value: (
+                None if value is None and optional else [from_builtins(each, element) for each in _list(value)]
+            )
     return lambda value: msgspec.convert(value, hint)
 
 
