@@ -9,17 +9,19 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from servers import basic
-from test_transcripts import feed
 
 from linkspan import Context, Server
 from linkspan.events import CallCancelled, CallReady
 from linkspan.wire.framing import TOO_LONG, LineReader
 from linkspan.wire.limits import Limits
+from servers import basic
+from test_transcripts import feed
 
 SERVER = basic()
 
-scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=20)
+scalars = (
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=20)
+)
 values = st.recursive(
     scalars, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4)
 )

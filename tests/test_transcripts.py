@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from linkspan.core.connection import ServerConnection
 from linkspan.events import CallReady
+from linkspan.io.memory import MemoryTransport
+from linkspan.revisions import MODERN
 from servers import SERVERS
 from transcript import Transcript, compare, load
 
@@ -50,3 +62,69 @@ def test_the_bare_core_says_what_the_transcript_says(transcript: Transcript, rev
     for sent, expected in transcript.lines(revision):
         feed(connection, b"".join(line + b"\n" for line in sent), size)
         compare(expected, connection.messages_to_send(), revision)
+
+
+PATIENCE = 20.0
+
+
+def converse(
+    transcript: Transcript, revision: str, send: Callable[[bytes], None], receive: Callable[[float], bytes]
+) -> None:
+    """Hold the conversation of a transcript over a face, and make sure that nothing comes after it."""
+    got: list[bytes] = []
+
+    def wait_for(count: int) -> None:
+        give_up = time.monotonic() + PATIENCE
+        while len(got) < count and (left := give_up - time.monotonic()) > 0:
+            got.extend(line for line in receive(left).split(b"\n") if line)
+
+    for sent, expected in transcript.lines(revision):
+        send(b"".join(line + b"\n" for line in sent))
+        wait_for(len(expected))
+        compare(expected, got, revision)
+        got.clear()
+    send(json.dumps(last_word(revision)).encode() + b"\n")
+    wait_for(1)
+    assert [json.loads(line).get("id") for line in got] == ["the last word"]
+
+
+def last_word(revision: str) -> dict[str, Any]:
+    """A request that every server answers at once."""
+    message = {"jsonrpc": "2.0", "id": "the last word", "method": "ping"}
+    if revision not in MODERN:
+        return message
+    prefix = "io.modelcontextprotocol/"
+    meta = {f"{prefix}protocolVersion": revision, f"{prefix}clientCapabilities": {}}
+    return message | {"method": "server/discover", "params": {"_meta": meta}}
+
+
+@pytest.mark.parametrize(("transcript", "revision"), CASES)
+def test_memory_says_what_the_transcript_says(transcript: Transcript, revision: str) -> None:
+    with MemoryTransport(SERVERS[transcript.server]()) as pipe:
+        converse(transcript, revision, pipe.send, pipe.receive)
+
+
+@pytest.mark.parametrize(("transcript", "revision"), CASES)
+def test_stdio_says_what_the_transcript_says(transcript: Transcript, revision: str) -> None:
+    command = [sys.executable, str(Path(__file__).parent / "serve.py"), transcript.server]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        to, back = process.stdin.fileno(), process.stdout.fileno()
+        rest = b""
+
+        def receive(timeout: float) -> bytes:
+            nonlocal rest
+            if not select.select([back], [], [], timeout)[0]:
+                return b""
+            whole, newline, rest = (rest + os.read(back, 1 << 16)).rpartition(b"\n")
+            return whole + newline
+
+        converse(transcript, revision, lambda data: write(to, data), receive)
+        process.stdin.close()
+        assert process.wait(PATIENCE) == 0
+
+
+def write(to: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(to, data) :]

@@ -61,9 +61,7 @@ def test_handle_takes_and_gives_parsed_messages_and_none_for_notifications() -> 
     server = Server()
     assert server.handle({"jsonrpc": "2.0", "id": "x", "method": "ping"}) == {"jsonrpc": "2.0", "id": "x", "result": {}}
     assert server.handle({"jsonrpc": "2.0", "method": "notifications/initialized"}) is None
-    assert server.handle([{"jsonrpc": "2.0", "id": 1, "method": "ping"}]) == [
-        {"jsonrpc": "2.0", "id": 1, "result": {}}
-    ]
+    assert server.handle([{"jsonrpc": "2.0", "id": 1, "method": "ping"}]) == [{"jsonrpc": "2.0", "id": 1, "result": {}}]
     assert server.handle([])["error"]["code"] == -32600
     assert server.handle(object())["error"]["code"] == -32600
 
@@ -452,9 +450,7 @@ def test_hooks_cannot_change_an_answer() -> None:
 
     server = Server(
         tools=[MyTool],
-        configuration=Configuration(
-            exception_reporter=broken, instrumentation_callback=broken, around_request=swallow
-        ),
+        configuration=Configuration(exception_reporter=broken, instrumentation_callback=broken, around_request=swallow),
     )
     server.define_tool(name="boom", handler=_raiser(ValueError("x")))
     assert texts(call(server, "my_tool", message="x")) == ["OK x"]
@@ -513,7 +509,7 @@ def test_the_protocol_version_is_pinned_by_class_by_configuration_and_globally()
     assert proposed(Server()) == "2025-03-26"
     assert proposed(Server(configuration=Configuration(protocol_version="2024-11-05"))) == "2024-11-05"
     Server.protocol_version = None
-    with pytest.raises(UnsupportedProtocolVersion, match="protocol_version must be .*, or 2024-11-05"):
+    with pytest.raises(UnsupportedProtocolVersion, match=r"protocol_version must be .*, or 2024-11-05"):
         Server.protocol_version = "2024-01-01"
     config = Configuration(protocol_version=None)
     config.protocol_version = None
@@ -521,7 +517,7 @@ def test_the_protocol_version_is_pinned_by_class_by_configuration_and_globally()
 
 def test_a_pinned_revision_refuses_what_it_cannot_say() -> None:
     Server.protocol_version = "2024-11-05"
-    with pytest.raises(RegistrationError, match="`annotations` .* 2025-03-26 or higher"):
+    with pytest.raises(RegistrationError, match=r"`annotations` .* 2025-03-26 or higher"):
         Server(tools=[MyTool])
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from linkspan.schema.kinds import is_array, is_object
 from linkspan.schema.problems import Problem, at, describe_value, join_choices, join_words, quote, unknown_words
-from linkspan.schema.repair import local_target
+from linkspan.schema.repair import local_target, types_of
 from linkspan.types.base import JSON
 
 __all__ = ["holder", "told"]
@@ -40,14 +40,37 @@ def told(
     elif keyword in _WORDS and limit is not None:
         yield _problem(path, f"must {_WORDS[keyword](limit)}, got {_got(keyword, value)}")
     elif keyword in ("anyOf", "oneOf") and is_array(limit):
-        arms: list[JSON] = limit
-        yield _problem(path, f"must be {_arms(arms, root)}, got {describe_value(value)}")
+        yield _problem(path, _refused_by_all(keyword, limit, value, root))
+    elif keyword == "dependentRequired" and is_object(limit) and is_object(value):
+        wanted = [(name, key) for key, names in limit.items() if key in value for name in names if name not in value]
+        yield from (Problem(at(path, name), f"is missing (it goes with {key})") for name, key in wanted)
     else:
-        yield _problem(path, f"does not fit the schema: {message[:200]}")
+        yield _problem(path, f"{_OTHERS.get(keyword, 'does not fit the schema')}, got {describe_value(value)}")
+
+
+def _refused_by_all(keyword: str, arms: Sequence[JSON], value: JSON, root: Mapping[str, JSON]) -> str:
+    """Name the types of the arms of a union, unless it is not the type that is wrong."""
+    if keyword == "anyOf" and not _has_type(value, types_of({"anyOf": list(arms)}, root)):
+        return f"must be {_arms(arms, root)}, got {describe_value(value)}"
+    number = "exactly one" if keyword == "oneOf" else "at least one"
+    return f"must fit {number} of the kinds in the schema ({_arms(arms, root)}), got {describe_value(value)}"
+
+
+def _has_type(value: JSON, types: frozenset[str]) -> bool:
+    if is_object(value):
+        return "object" in types
+    if is_array(value):
+        return "array" in types
+    if value is None or isinstance(value, bool):
+        return ("null" if value is None else "boolean") in types
+    return bool(types & ({"string"} if isinstance(value, str) else {"integer", "number"}))
 
 
 def _problem(path: str, message: str) -> Problem:
-    return Problem(path, message) if path else Problem("", f"the arguments {message}")
+    if path:
+        return Problem(path, message)
+    verb, _, rest = message.partition(" ")
+    return Problem("", f"the arguments {_PLURALS.get(verb, verb)} {rest}")
 
 
 def holder(root: Mapping[str, JSON], place: Sequence[str | int]) -> Mapping[str, JSON]:
@@ -86,6 +109,17 @@ def _choices(limit: JSON) -> str:
 
 def _spell(value: JSON) -> str:
     return quote(value) if isinstance(value, str) else msgspec.json.encode(value).decode()[:60]
+
+
+_PLURALS = {"is": "are", "has": "have", "does": "do"}
+_OTHERS: Mapping[str, str] = {
+    "falseSchema": "is not allowed",
+    "not": "is a value that the schema rules out",
+    "contains": "must have an item that the schema asks for",
+    "propertyNames": "has a name that is not allowed",
+    "unevaluatedItems": "has items that are not allowed",
+    "items": "has more items than are allowed",
+}
 
 
 def _counted(words: str, unit: str) -> Callable[[JSON], str]:

@@ -103,7 +103,9 @@ def _with_jsonschema(schema: Mapping[str, JSON], draft: str) -> Validator:
     def errors(value: JSON) -> Iterable[Problem]:
         for each in compiled.iter_errors(value):
             path = _path(each.absolute_path)
-            yield from told(each.validator, _members(each.schema), schema, each.instance, path, each.message)
+            yield from told(
+                each.validator or "falseSchema", _members(each.schema), schema, each.instance, path, each.message
+            )
 
     return Validator(compiled.is_valid, errors)
 

@@ -1,0 +1,100 @@
+"""The command line, as a person types it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+DICE = str(ROOT / "examples" / "dice.py")
+
+
+def linkspan(*arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "linkspan", *arguments]
+    return subprocess.run(command, input=given, capture_output=True, text=True, timeout=60)
+
+
+def test_call_shows_the_exchange_and_prints_the_result() -> None:
+    done = linkspan("call", DICE, "roll", "sides=1", "count=3")
+    assert (done.returncode, done.stdout) == (0, "[1,1,1]\n")
+    arrows = [line[:2] for line in done.stderr.splitlines()]
+    assert arrows == ["$ ", "->", "<-", "->", "<-", "->", "<-"]
+    assert '"structuredContent": {"result": [1, 1, 1]}' in done.stderr
+
+
+def test_call_says_what_is_wrong_with_arguments() -> None:
+    done = linkspan("call", DICE, "roll", "sids=20", "--quiet")
+    assert done.returncode == 1
+    assert "sids" in done.stdout
+    assert "sides" in done.stdout
+    assert linkspan("call", DICE, "roll", "sides").returncode == 2
+
+
+def test_call_says_that_a_tool_is_not_there() -> None:
+    done = linkspan("call", DICE, "rol", "--quiet")
+    assert done.returncode == 1
+    assert done.stderr == "linkspan call: tools/call: Unknown tool: rol; did you mean 'roll'?\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "wanted", "says"),
+    [
+        ("x = 1", "", "has no Server: write `server = linkspan.Server(...)`"),
+        ("from linkspan import Server; a = Server('a'); b = Server('b')", "", "has several Servers (a, b): say which"),
+        ("from linkspan import Server; a = Server('a')", ":b", "has no Server named 'b'"),
+    ],
+)
+def test_run_says_what_is_missing_in_the_file(tmp_path: Path, source: str, wanted: str, says: str) -> None:
+    file = tmp_path / "file.py"
+    file.write_text(source)
+    done = linkspan("run", f"{file}{wanted}")
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert done.stdout == ""
+
+
+def test_run_says_that_a_file_is_not_there() -> None:
+    done = linkspan("run", "nothing.py")
+    assert (done.returncode, done.stderr) == (2, "linkspan run: there is no file 'nothing.py'\n")
+
+
+def test_a_file_that_fails_shows_its_own_traceback_only(tmp_path: Path) -> None:
+    file = tmp_path / "broken.py"
+    file.write_text("print('hello')\nimport no_such_module\n")
+    done = linkspan("run", str(file))
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert "No module named 'no_such_module'" in done.stderr
+    assert "importlib" not in done.stderr
+
+
+def test_run_keeps_what_the_file_prints_off_the_wire(tmp_path: Path) -> None:
+    file = tmp_path / "chatty.py"
+    file.write_text(
+        "import os\nprint('loading')\nos.system('echo from a child')\nfrom linkspan import Server\nserver = Server('s')\n"
+    )
+    done = linkspan("run", str(file), given='{"jsonrpc":"2.0","id":1,"method":"ping"}\n')
+    assert [json.loads(line) for line in done.stdout.splitlines()] == [{"jsonrpc": "2.0", "id": 1, "result": {}}]
+    assert "loading" in done.stderr
+    assert "chatty.py:2" in done.stderr
+    assert "from a child" in done.stderr
+
+
+def test_two_servers_of_one_name_in_a_file_are_one(tmp_path: Path) -> None:
+    file = tmp_path / "same.py"
+    file.write_text("from linkspan import Server\nserver = Server('s')\napp = server\n")
+    done = linkspan("run", str(file), given='{"jsonrpc":"2.0","id":1,"method":"ping"}\n')
+    assert done.returncode == 0
+    assert done.stdout
+
+
+def test_help_and_version() -> None:
+    assert "run" in linkspan("--help").stdout
+    assert linkspan("--version").stdout.startswith("linkspan ")
+    assert linkspan().returncode == 2
+    assert linkspan("nonsense").returncode == 2
+    assert "FILE[:OBJECT]" in linkspan("run", "--help").stdout
