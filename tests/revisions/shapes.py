@@ -23,6 +23,7 @@ from linkspan.types.content import (
     ToolResultContent,
     ToolUseContent,
 )
+from linkspan.types.elicitation import ElicitParams
 
 __all__ = ["KINDS", "objects"]
 
@@ -94,6 +95,8 @@ NAMED: dict[str, st.SearchStrategy[Any]] = {
 @cache
 def objects(kind: type[Wire], *, members: str = "some", foreign: bool = False) -> Objects:
     """Return objects of a shape with `all`, `some` or `no` optional members."""
+    if kind is ElicitParams:
+        return _questions(foreign)
     tag = kind.__struct_config__.tag
     required: dict[str, st.SearchStrategy[Any]] = {} if tag is None else {"type": st.just(tag)}
     optional: dict[str, st.SearchStrategy[Any]] = {"x-foreign": values} if foreign else {}
@@ -103,6 +106,12 @@ def objects(kind: type[Wire], *, members: str = "some", foreign: bool = False) -
         is_required = place < first_default or members == "all"
         (required if is_required else optional)[name] = _member(kind, name, hints[field], foreign)
     return st.fixed_dictionaries(required, optional=None if members == "no" else optional)
+
+
+def _questions(foreign: bool) -> Objects:
+    """Return forms: a page to open has no shape that all revisions share."""
+    optional = {"mode": st.just("form")} | ({"x-foreign": values} if foreign else {})
+    return st.fixed_dictionaries({"message": texts, "requestedSchema": forms}, optional=optional)
 
 
 def _member(kind: type[Wire], name: str, hint: Any, foreign: bool) -> st.SearchStrategy[Any]:

@@ -55,15 +55,28 @@ def test_both_libraries_tell_problems_in_our_words(library: str, raw: str, words
 @pytest.mark.parametrize(
     ("schema", "value", "words"),
     [
-        ({"properties": {"a": {"not": {"type": "string"}}}}, {"a": "x"}, 'a is a value that the schema rules out, got the string "x"'),
-        ({"properties": {"a": {"anyOf": [{"type": "integer"}, {"type": "null"}]}}}, {"a": "x"}, 'a must be an integer or null, got the string "x"'),
+        (
+            {"properties": {"a": {"not": {"type": "string"}}}},
+            {"a": "x"},
+            'a is a value that the schema rules out, got the string "x"',
+        ),
+        (
+            {"properties": {"a": {"anyOf": [{"type": "integer"}, {"type": "null"}]}}},
+            {"a": "x"},
+            'a must be an integer or null, got the string "x"',
+        ),
         (
             {"properties": {"a": {"anyOf": [{"type": "object", "required": ["k"]}, {"type": "string"}]}}},
             {"a": {}},
             "a must fit at least one of the kinds in the schema (an object or a string), got an empty object",
         ),
-        ({"properties": {"a": {"contains": {"const": 1}}}}, {"a": [2]}, "a must have an item that the schema asks for, got an array"),
+        (
+            {"properties": {"a": {"contains": {"const": 1}}}},
+            {"a": [2]},
+            "a must have an item that the schema asks for, got an array",
+        ),
         ({"dependentRequired": {"a": ["b"]}}, {"a": 1}, "b is missing (it goes with a)"),
+        ({"patternProperties": {"^x": {}}, "additionalProperties": False}, {"x1": 1, "z": 2}, "unknown argument z"),
         ({"minProperties": 1}, {}, "the arguments must have at least 1 member, got 0"),
         ({"properties": {"a": {"uniqueItems": True}}}, {"a": [1, 1]}, "a must have no item twice, got an array"),
     ],

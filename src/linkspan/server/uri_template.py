@@ -21,11 +21,12 @@ __all__ = ["MAX_URI", "UriTemplate", "check_uri", "compile_template", "is_templa
 MAX_URI: Final = 8192
 """Characters of a URI that is looked at; a longer one fits no template."""
 
-_EXPRESSION = re.compile(r"\{([^{}]*)\}")
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*")
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
-_UNSAFE = re.compile(r"[\s<>\"\\^`{}|\x00-\x1f\x7f\ud800-\udfff]|%(?![0-9A-Fa-f]{2})")
-_LONE_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
+# Expressions as texts: `re` compiles and keeps each one when it is first used, which takes longer than loading this module.
+_EXPRESSION = r"\{([^{}]*)\}"
+_VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*"
+_SCHEME = r"[A-Za-z][A-Za-z0-9+.-]*:"
+_LONE_PERCENT = r"%(?![0-9A-Fa-f]{2})"
+_UNSAFE = r"[\s<>\"\\^`{}|\x00-\x1f\x7f\ud800-\udfff]|" + _LONE_PERCENT
 _RESERVED = "!#$&'()*+,/:;=?@[]%"
 
 
@@ -35,19 +36,21 @@ class _Operator(msgspec.Struct, frozen=True):
     first: str
     separator: str
     named: bool
-    value: re.Pattern[str]
+    value: str
 
 
-_SEGMENT = re.compile(r"[^/?#]*")
+_SEGMENT = r"[^/?#]*"
+_PATH = r"[^?#]*"
+_PAIR = r"[^&#]*"
 _OPERATORS: Mapping[str, _Operator] = {
     "": _Operator("", ",", False, _SEGMENT),
-    "+": _Operator("", ",", False, re.compile(r"[^?#]*")),
-    "#": _Operator("#", ",", False, re.compile(r"(?s:.*)")),
+    "+": _Operator("", ",", False, _PATH),
+    "#": _Operator("#", ",", False, r"(?s:.*)"),
     ".": _Operator(".", ".", False, _SEGMENT),
     "/": _Operator("/", "/", False, _SEGMENT),
-    ";": _Operator(";", ";", True, re.compile(r"[^/?#;]*")),
-    "?": _Operator("?", "&", True, re.compile(r"[^&#]*")),
-    "&": _Operator("&", "&", True, re.compile(r"[^&#]*")),
+    ";": _Operator(";", ";", True, r"[^/?#;]*"),
+    "?": _Operator("?", "&", True, _PAIR),
+    "&": _Operator("&", "&", True, _PAIR),
 }
 
 
@@ -178,7 +181,7 @@ def check_uri(uri: str) -> None:
 
     Raises: RegistrationError.
     """
-    if not uri or _UNSAFE.search(uri):
+    if not uri or re.search(_UNSAFE, uri):
         raise RegistrationError(
             f"{uri!r} cannot be a resource's URI: write one like 'note://today', with other characters percent-encoded"
         )
@@ -201,7 +204,7 @@ def compile_template(template: str) -> UriTemplate:
     holes = tuple(
         _Hole(
             name,
-            _OPERATORS[expression.operator].value if not expression.exploded else _OPERATORS["+"].value,
+            re.compile(_PATH if expression.exploded else _OPERATORS[expression.operator].value),
             slashes=expression.exploded or expression.operator in ("+", "#"),
             relative=texts[n].endswith("/") and (n, texts[n].lower()) != (0, "file://"),
             after=texts[n + 1],
@@ -214,7 +217,7 @@ def compile_template(template: str) -> UriTemplate:
 def _parse(template: str) -> list[str | _Expression]:
     parts: list[str | _Expression] = []
     end = 0
-    for found in _EXPRESSION.finditer(template):
+    for found in re.finditer(_EXPRESSION, template):
         parts.append(template[end : found.start()])
         parts.append(_parse_expression(template, found.group(1)))
         end = found.end()
@@ -222,7 +225,7 @@ def _parse(template: str) -> list[str | _Expression]:
     literals = [part for part in parts if isinstance(part, str)]
     if any("{" in literal or "}" in literal for literal in literals):
         raise RegistrationError(f"{template!r} has a brace without its partner: write variables as {{name}}")
-    if any(_UNSAFE.search(literal) for literal in literals):
+    if any(re.search(_UNSAFE, literal) for literal in literals):
         raise RegistrationError(f"{template!r} has a character that no URI has: percent-encode it")
     return [part for part in parts if part]
 
@@ -238,7 +241,7 @@ def _parse_expression(template: str, text: str) -> _Expression:
             raise RegistrationError(
                 f"{template!r}: '*' and ':n' are not matched, except as {{/path*}}; write the plain name"
             )
-        if not _VARIABLE.fullmatch(name):
+        if not re.fullmatch(_VARIABLE, name):
             raise RegistrationError(f"{template!r}: {name!r} is not a variable's name; use letters, digits and '_'")
     return _Expression(operator, tuple(names), exploded)
 
@@ -282,7 +285,7 @@ def _fixed_pairs(template: str, parts: list[str | _Expression], ordered: str) ->
 
 def _check_scheme(uri: str, text: str) -> None:
     scheme, colon, _ = text.partition(":")
-    if colon and "/" not in scheme and not _SCHEME.match(text):
+    if colon and "/" not in scheme and not re.match(_SCHEME, text):
         raise RegistrationError(f"{uri!r} cannot be a resource's URI: a scheme is letters, digits, '+', '-' and '.'")
 
 
@@ -315,7 +318,7 @@ def _expand(expression: _Expression, values: Mapping[str, str]) -> str:
             continue
         text = quote(values[name], safe=_RESERVED if reserved else "/" if expression.exploded else "")
         if reserved:
-            text = _LONE_PERCENT.sub("%25", text)
+            text = re.sub(_LONE_PERCENT, "%25", text)
         if not operator.named:
             shown.append(text)
         else:

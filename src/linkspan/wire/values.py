@@ -88,8 +88,7 @@ def _members(value: msgspec.Struct) -> JSONObject:
 @cache
 def _fields(kind: type[msgspec.Struct]) -> tuple[tuple[str, str, object], ...]:
     names, wire = kind.__struct_fields__, kind.__struct_encode_fields__
-    required = object()
-    defaults = (required,) * (len(names) - len(kind.__struct_defaults__)) + kind.__struct_defaults__
+    defaults = (msgspec.NODEFAULT,) * (len(names) - len(kind.__struct_defaults__)) + kind.__struct_defaults__
     return tuple(zip(names, wire, defaults, strict=True))
 
 
@@ -136,14 +135,9 @@ def decode_content(value: Mapping[str, JSON]) -> Wire:
 def _plan(kind: type[Wire]) -> tuple[tuple[str, str, Convert, bool], ...]:
     hints = get_type_hints(kind)
     return tuple(
-        (attribute, name, _special(kind, attribute) or _converter(hints[attribute]), _is_required(kind, attribute))
-        for attribute, name, _ in _fields(kind)
+        (attribute, name, _special(kind, attribute) or _converter(hints[attribute]), default is msgspec.NODEFAULT)
+        for attribute, name, default in _fields(kind)
     )
-
-
-def _is_required(kind: type[Wire], attribute: str) -> bool:
-    names = kind.__struct_fields__
-    return names.index(attribute) < len(names) - len(kind.__struct_defaults__)
 
 
 def _converter(hint: Any) -> Convert:
