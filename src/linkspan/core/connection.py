@@ -95,12 +95,14 @@ class ServerConnection:
         server: ConnectionServer,
         *,
         clock: Callable[[], float],
+        random: Callable[[int], bytes],
         back_channel: bool = True,
         one_shot: bool = False,
     ) -> None:
         """Open a connection to `server`.
 
-        `clock` gives seconds that never go back. `back_channel` tells whether the client can be asked in the handshake era.
+        `clock` gives seconds that never go back, `random(n)` gives n unguessable bytes. `back_channel` tells whether the
+        client can be asked in the handshake era.
         `one_shot` serves single messages that come without a handshake, and batches of them (`handle_json`).
         """
         self._server = server
@@ -114,6 +116,7 @@ class ServerConnection:
             max_rounds=self._limits.max_rounds,
             max_subscriptions=self._limits.max_subscriptions,
             input_timeout=self._limits.input_timeout,
+            random=random,
         )
         self._subscriptions = Subscriptions(self._limits.max_subscriptions)
         self._in_flight: dict[RequestId, Request] = {}

@@ -7,7 +7,7 @@ Spec: https://modelcontextprotocol.io/specification/2025-11-25/basic/lifecycle (
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 import msgspec
@@ -69,12 +69,21 @@ class _Round(msgspec.Struct):
 class LegacySession:
     """One handshake and what was agreed in it. Scoped to a process on stdio, to a session id over HTTP (ERA-4)."""
 
-    def __init__(self, server: ServerFacts, *, max_rounds: int, max_subscriptions: int, input_timeout: float) -> None:
-        """Begin before the handshake. `input_timeout` is in seconds."""
+    def __init__(
+        self,
+        server: ServerFacts,
+        *,
+        max_rounds: int,
+        max_subscriptions: int,
+        input_timeout: float,
+        random: Callable[[int], bytes],
+    ) -> None:
+        """Begin before the handshake. `input_timeout` is in seconds, `random(n)` gives n unguessable bytes."""
         self._server = server
         self._max_rounds = max_rounds
         self._max_subscriptions = max_subscriptions
         self._input_timeout = input_timeout
+        self._random = random
         self._asked = 0
         self._rounds: dict[RequestId, _Round] = {}
         self._rounds_of: dict[RequestId, int] = {}
@@ -171,16 +180,16 @@ class LegacySession:
             question_id = f"{request.id}/{self._asked}"
             current.waiting[question_id] = (key, question.method)
             self._round_of_question[question_id] = current
-            messages.append(encode_request(question_id, question.method, self._question(question, question_id)))
+            messages.append(encode_request(question_id, question.method, self._question(question)))
         return messages
 
-    def _question(self, question: InputRequest, question_id: str) -> bytes | None:
+    def _question(self, question: InputRequest) -> bytes | None:
         if question.params is None:
             return None
         params = step_down(self.revision, question.params)
         if question.method == ELICIT and isinstance(question.params, ElicitParams) and question.params.mode == "url":
             members = dict(to_builtins(question.params))
-            return encode(members | {"elicitationId": question_id})
+            return encode(members | {"elicitationId": self._random(16).hex()})  # unique per server (ELI-13)
         return encode(params)
 
     def due(self, request_id: RequestId) -> Request | None:

@@ -77,9 +77,10 @@ def _with_jsonschema_rs(library: Any, schema: Mapping[str, JSON], draft: str) ->
     def errors(value: JSON) -> Iterable[Problem]:
         for each in compiled.iter_errors(value):
             place: list[str | int] = list(each.schema_path)
-            dependent = place[-2:-1] == ["dependentRequired"]
-            keyword: str = "dependentRequired" if dependent else each.kind.name
-            held = holder(schema, place[:-1] if dependent else place)
+            keyword: str = each.kind.name
+            if place[-1:] == ["dependentRequired"]:
+                keyword = "dependentRequired"
+            held = holder(schema, place)
             yield from told(keyword, held, schema, each.instance, _path(each.instance_path), each.message)
 
     return Validator(compiled.is_valid, errors)
@@ -103,7 +104,9 @@ def _with_jsonschema(schema: Mapping[str, JSON], draft: str) -> Validator:
     def errors(value: JSON) -> Iterable[Problem]:
         for each in compiled.iter_errors(value):
             path = _path(each.absolute_path)
-            yield from told(each.validator or "falseSchema", _members(each.schema), schema, each.instance, path, each.message)
+            yield from told(
+                each.validator or "falseSchema", _members(each.schema), schema, each.instance, path, each.message
+            )
 
     return Validator(compiled.is_valid, errors)
 

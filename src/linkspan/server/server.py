@@ -531,8 +531,9 @@ class Server(metaclass=_PinsRevision):
     def connect(self, *, back_channel: bool = True, one_shot: bool = False) -> ServerConnection:
         """Open a sans-IO connection, for a transport of your own."""
         dispatcher = self._dispatcher
+        system = dispatcher.system
         connection = ServerConnection(
-            dispatcher, clock=dispatcher.system.clock, back_channel=back_channel, one_shot=one_shot
+            dispatcher, clock=system.clock, random=system.random, back_channel=back_channel, one_shot=one_shot
         )
         if not one_shot:
             self._connections.add(connection)

@@ -215,9 +215,9 @@ def _from_value(value: object) -> CallToolResult:
 
 
 def _is_content(value: object) -> bool:
-    """Tell whether a value is content already, whatever the hints said."""
+    """Tell whether a value is content already, whatever the hints said: blocks, perhaps with texts between them."""
     if is_array(value):
-        return bool(value) and all(is_block(each) for each in value)
+        return any(map(is_block, value)) and all(isinstance(each, str) or is_block(each) for each in value)
     return is_block(value)
 
 
