@@ -497,6 +497,8 @@ def test_no_arguments_are_an_empty_object() -> None:
 
     parameters = compile_parameters(nothing)
     assert parameters.json_schema == {"type": "object", "properties": {}, "additionalProperties": False}
+    with pytest.raises(ArgumentsInvalid, match=r"unknown argument a \(none are taken\)"):
+        parameters.decode(b'{"a": 1}')
     for raw in (None, b"", b"{}", msgspec.Raw(), msgspec.Raw(b"{}")):
         assert parameters.decode(raw) == ({}, ())
     for raw, words in (

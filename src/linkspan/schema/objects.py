@@ -122,7 +122,8 @@ class ObjectShape(msgspec.Struct, eq=False):
                 taken[each.name] = None
         for key in members:
             if key not in self.by_key:
-                walk.refuse(path, unknown_words(str(key), self.by_key, root=self.root))
+                none = " (none are taken)" if self.root and not self.by_key else ""
+                walk.refuse(path, unknown_words(str(key), self.by_key, root=self.root) + none)
         if len(walk.problems) > before:
             return INVALID
         return self._made(taken, path, walk)

@@ -129,6 +129,4 @@ def unknown_words(name: str, known: Iterable[str], *, root: bool) -> str:
     meant = nearest(name, names)
     shown = name if name.isidentifier() and len(name) <= _LONGEST_VALUE else quote(name)
     hint = f" (did you mean {meant}?)" if meant is not None else ""
-    if root and not names:
-        hint = " (there are no arguments)"
     return f"unknown argument {shown}{hint}" if root else f"has no field {shown}{hint}"
