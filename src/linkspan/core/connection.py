@@ -121,6 +121,7 @@ class ServerConnection:
         self._subscriptions = Subscriptions(self._limits.max_subscriptions)
         self._in_flight: dict[RequestId, Request] = {}
         self._calls: dict[RequestId, Call] = {}
+        self._unanswered: set[Call] = set()
         self._batches: dict[RequestId, _BatchReply] = {}
         self._open_batch: _BatchReply | None = None
         self._out: list[bytes] = []
@@ -188,12 +189,12 @@ class ServerConnection:
     @property
     def running(self) -> int:
         """Calls that were handed out and have not ended."""
-        return len(self._calls)
+        return len(self._calls) + len(self._unanswered)
 
     @property
     def accepting(self) -> bool:
         """Whether the driver should read on; not while as many calls run as the limits allow."""
-        return len(self._calls) < self._limits.max_running
+        return self.running < self._limits.max_running
 
     def close(self) -> list[Event[Call]]:
         """Say goodbye: end the subscriptions, withdraw questions, cancel what still runs."""
@@ -402,6 +403,7 @@ class ServerConnection:
             request.facts = self.facts
             step = self._server.begin(request)
             if type(step) is Call:
+                self._unanswered.add(step)
                 events.append(CallReady(step))
 
     def _cancel(self, request_id: RequestId, reason: str | None, events: list[Event[Call]]) -> None:
@@ -436,7 +438,10 @@ class ServerConnection:
 
     def _settle(self, call: Call, outcome: Outcome) -> list[Event[Call]]:
         request = call.request
-        if request.cancelled or request.is_notification:
+        if request.is_notification:
+            self._unanswered.discard(call)
+            return []
+        if request.cancelled:
             return []
         if self._calls.get(request.id) is not call:
             raise LocalProtocolError(f"the call for request {request.id!r} has ended already")
@@ -522,8 +527,8 @@ class ServerConnection:
     def _emit(self, request: Request, method: str, params: Wire) -> None:
         """Send a notification of a running request, from whatever thread it runs in."""
         with self.lock:
-            if request.cancelled or request.id not in self._in_flight:
-                return
+            if self._in_flight.get(request.id) is not request:
+                return  # it has ended, or was cancelled; somebody else may have its id by now
             revision = request.peer.revision
             if method in revision.server_notifications:
                 self._out.append(encode_notification(method, encode_params(revision, params)))

@@ -70,12 +70,12 @@ class Registry(Generic[ItemT]):
         for key, item in new:
             self._sequence += 1
             self._items[key] = (self._sequence, item)
-        self._pages.clear()
+        self._pages = {}
 
     def remove(self, key: str) -> ItemT | None:
         """Remove and return the item under `key`."""
         found = self._items.pop(key, None)
-        self._pages.clear()
+        self._pages = {}
         return found[1] if found is not None else None
 
     def page(
@@ -85,9 +85,10 @@ class Registry(Generic[ItemT]):
         key = (revision.date, cursor, page_size, ttl_ms, cache_scope)
         page = self._pages.get(key)
         if page is None:
+            pages = self._pages  # a change from another thread brings new ones, so a stale page is never kept
             page = self._encode(revision, cursor, page_size, ttl_ms, cache_scope)
-            if len(self._pages) < _MAX_PAGES:
-                self._pages[key] = page
+            if len(pages) < _MAX_PAGES:
+                pages[key] = page
         return page
 
     def _encode(
