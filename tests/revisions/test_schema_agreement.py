@@ -11,9 +11,9 @@ from typing import Any
 import jsonschema_rs
 import msgspec
 import pytest
+from any_shape import KINDS, objects
 from hypothesis import HealthCheck, given, settings
-from official import DEFINITIONS, FOLDER, IS_PRESENT, find, read_schema, read_table, written_table
-from shapes import KINDS, objects
+from official_schemas import DEFINITIONS, FOLDER, IS_PRESENT, find, read_schema, read_table, written_table
 
 from linkspan.revisions import LATEST, REVISIONS, Revision
 from linkspan.revisions.stepdown import knows_field, plan_for, step_down
@@ -159,6 +159,13 @@ def test_what_goes_out_is_valid_in_every_revision(kind: type[Wire], members: str
         assert_valid_everywhere(kind, value)
 
     check()
+
+
+@with_schemas
+def test_a_page_to_open_is_a_valid_question_of_the_newest_revision() -> None:
+    """ELI-1, ELI-3: a form goes without a mode, a page does not."""
+    page = ElicitParams("Pay?", mode="url", url="https://example.com/pay")
+    assert validator(ElicitParams, LATEST.date).is_valid(to_builtins(step_down(LATEST, page)))
 
 
 def test_each_era_has_its_own_way_to_say_what_a_server_is() -> None:

@@ -257,6 +257,12 @@ def test_a_form_is_made_plain_where_rich_ones_are_not_known(newest: Any, plain: 
     assert step_down(D, params) is params
 
 
+def test_a_shape_that_did_not_change_since_has_no_way_down() -> None:
+    """The step from one revision to the next costs only what changed in it."""
+    for kind in (PromptMessage, GetPromptResult, EmbeddedResource, ResourceLink, ElicitParams, Implementation):
+        assert [plan_for(revision, kind) is None for revision in (C, D, E)] == [kind is EmbeddedResource, True, True]
+
+
 @pytest.mark.parametrize(
     "value",
     [

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from any_shape import KINDS, objects
 from hypothesis import HealthCheck, given, settings
-from shapes import KINDS, objects
 
 from linkspan.types.base import Wire, unknown_members
 from linkspan.types.content import ImageContent, TextContent, UnknownContent

@@ -41,7 +41,6 @@ class Revision(msgspec.Struct, frozen=True, eq=False):
     """A sampling message may hold a list of blocks."""
     rich_forms: bool = False
     """Forms know titled and multiple choices, and defaults of every type."""
-    has_instructions: bool = True
 
     def evolve(
         self,

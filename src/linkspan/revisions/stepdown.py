@@ -71,7 +71,8 @@ def plan_for(revision: Revision, kind: type[Wire]) -> Plan | None:
         return None
     steps: list[Plan] = []
     wire_names = dict(zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True))
-    if rule := _RULES.get(kind):
+    rule, is_needed = _RULES.get(kind, _NO_RULE)
+    if is_needed(revision):
         steps.append(lambda members: rule(revision, members))
     if gone := [wire_names[name] for name in _later_fields(revision, kind)]:
         steps.append(lambda members: {name: value for name, value in members.items() if name not in gone})
@@ -203,13 +204,11 @@ def _sampling_content(revision: Revision, members: JSONObject) -> JSONObject:
     return members | {"content": {"type": "text", "text": "\n".join(_in_words(each) for each in stepped)}}
 
 
-def _form(revision: Revision, members: JSONObject) -> JSONObject:
+def _form(_revision: Revision, members: JSONObject) -> JSONObject:
     """Before rich forms: `enum` with `enumNames`, and defaults for booleans only (ELI-4)."""
     schema = members.get("requestedSchema")
-    if revision.rich_forms or not is_object(schema):
-        return members
-    properties = schema.get("properties")
-    if not is_object(properties):
+    properties = schema.get("properties") if is_object(schema) else None
+    if not is_object(schema) or not is_object(properties):
         return members
     plain = {name: _plain_property(each) if is_object(each) else each for name, each in properties.items()}
     return members | {"requestedSchema": schema | {"properties": plain}}
@@ -252,14 +251,44 @@ _ALL_BLOCKS: dict[str, type[Wire]] = {
     "tool_use": ToolUseContent,
     "tool_result": ToolResultContent,
 }
-_RULES: dict[type[Wire], Callable[[Revision, JSONObject], JSONObject]] = {
-    CallToolResult: _call_result,
-    ToolResultContent: _call_result,
-    Tool: _tool,
-    PromptMessage: _prompt_message,
-    ReadResourceResult: _read_result,
-    EmbeddedResource: _embedded,
-    SamplingMessage: _sampling_content,
-    CreateMessageResult: _sampling_content,
-    ElicitParams: _form,
+
+
+def _blocks_differ(revision: Revision) -> bool:
+    kinds = [kind for name, kind in _ALL_BLOCKS.items() if name in revision.content]
+    return revision.content != LATEST.content or any(plan_for(revision, kind) is not None for kind in kinds)
+
+
+def _contents_differ(revision: Revision) -> bool:
+    return any(plan_for(revision, kind) is not None for kind in (TextResourceContents, BlobResourceContents))
+
+
+def _values_differ(revision: Revision) -> bool:
+    return revision.structured_content != LATEST.structured_content
+
+
+def _results_differ(revision: Revision) -> bool:
+    return _values_differ(revision) or _blocks_differ(revision)
+
+
+def _sampling_differs(revision: Revision) -> bool:
+    return not revision.sampling_lists or _results_differ(revision)
+
+
+def _forms_differ(revision: Revision) -> bool:
+    return not revision.rich_forms
+
+
+Rule: TypeAlias = Callable[[Revision, JSONObject], JSONObject]
+_NO_RULE: tuple[Rule, Callable[[Revision], bool]] = (lambda _, members: members, lambda _: False)
+_RULES: dict[type[Wire], tuple[Rule, Callable[[Revision], bool]]] = {
+    CallToolResult: (_call_result, _results_differ),
+    ToolResultContent: (_call_result, _results_differ),
+    Tool: (_tool, _values_differ),
+    PromptMessage: (_prompt_message, _blocks_differ),
+    ReadResourceResult: (_read_result, _contents_differ),
+    EmbeddedResource: (_embedded, _contents_differ),
+    SamplingMessage: (_sampling_content, _sampling_differs),
+    CreateMessageResult: (_sampling_content, _sampling_differs),
+    ElicitParams: (_form, _forms_differ),
 }
+"""The rule of a shape, and where it changes anything."""

@@ -101,4 +101,5 @@ def is_contents(value: object) -> TypeGuard[Mapping[str, JSON]]:
 
 
 def _contents(value: Mapping[str, JSON]) -> object:
-    return from_builtins(dict(value), TextResourceContents if "text" in value else BlobResourceContents)
+    found = from_builtins(value, TextResourceContents if "text" in value else BlobResourceContents)
+    return to_builtins(found) if unknown_members(found) else found

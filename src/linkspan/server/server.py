@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from weakref import WeakSet
 
 from linkspan.core.connection import ServerConnection
-from linkspan.errors import LinkspanError, MethodAlreadyDefinedError, RegistrationError
+from linkspan.errors import LinkspanError, MethodAlreadyDefinedError
 from linkspan.revisions import REVISIONS
 from linkspan.server import observation
 from linkspan.server.catalogue import Catalogue
@@ -590,11 +590,7 @@ class Server(metaclass=_PinsRevision):
 
     def _check_profile(self) -> None:
         """Refuse what the pinned revision cannot say (H14)."""
-        pinned = self._profile.pinned
-        check_pinned(pinned, self._profile.implementation)
-        if pinned is not None and not pinned.has_instructions and self._profile.instructions is not None:
-            since = next(revision.date for revision in REVISIONS.values() if revision.has_instructions)
-            raise RegistrationError(f"`instructions` supported by protocol version {since} or higher")
+        check_pinned(self._profile.pinned, self._profile.implementation)
 
 
 _COMPLETER_SCHEMA: JSONObject = {"type": "object", "properties": {"value": {}, "arguments": {}}}

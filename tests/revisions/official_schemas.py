@@ -1,7 +1,7 @@
 """The official JSON Schemas, and the table of members that is kept of them beside the tests.
 
-The schemas are looked for in `LINKSPAN_SCHEMA_DIR`, else in `shared/schema` beside the repository. Run this file to write the table
-anew after a schema has changed: `PYTHONPATH=src python tests/revisions/official.py`.
+The schemas are looked for in `LINKSPAN_SCHEMA_DIR`, else in `shared/schema` beside the repository. Run this file to write
+the table anew after a schema has changed: `PYTHONPATH=src python tests/revisions/official_schemas.py`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,20 @@ from pathlib import Path
 from typing import Any
 
 from linkspan.revisions import REVISIONS
-from linkspan.types import completion, content, elicitation, lifecycle, logging, prompts, requests, resources, roots
-from linkspan.types import sampling, shared, tools  # fmt: skip
+from linkspan.types import (
+    completion,
+    content,
+    elicitation,
+    lifecycle,
+    logging,
+    prompts,
+    requests,
+    resources,
+    roots,
+    sampling,
+    shared,
+    tools,
+)
 
 REPOSITORY = Path(__file__).parents[2]
 FOLDER = Path(os.environ.get("LINKSPAN_SCHEMA_DIR", REPOSITORY.parent / "shared" / "schema"))

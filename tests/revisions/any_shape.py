@@ -9,7 +9,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from hypothesis import strategies as st
-from official import DEFINITIONS
+from official_schemas import DEFINITIONS
 
 from linkspan.types.base import Wire
 from linkspan.types.content import (
@@ -35,35 +35,40 @@ texts = st.text(max_size=6)
 names = st.text("abc", min_size=1, max_size=4)
 numbers = st.integers(-(2**53), 2**53) | st.floats(-1e9, 1e9)
 scalars = st.none() | st.booleans() | numbers | texts
-values = st.recursive(scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3), max_leaves=6)
+values = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3), max_leaves=6
+)
 open_objects = st.dictionaries(names, values, max_size=3)
 meta = st.dictionaries(st.sampled_from(["com.example/k", "traceparent"]), texts, max_size=2)
 base64_texts = st.binary(max_size=8).map(lambda data: base64.b64encode(data).decode())
 fractions = st.floats(0, 1)
 uris = st.sampled_from(["file:///a.txt", "test://greeting/you"])
-input_schemas = st.sampled_from([
-    {"type": "object"},
-    {"type": "object", "properties": {"a": {"type": "string", "x-mcp-header": "A"}}, "required": ["a"], "$defs": {}},
-])
+input_schemas = st.sampled_from(
+    [
+        {"type": "object"},
+        {
+            "type": "object",
+            "properties": {"a": {"type": "string", "x-mcp-header": "A"}},
+            "required": ["a"],
+            "$defs": {},
+        },
+    ]
+)
 output_schemas = input_schemas | st.sampled_from([{"type": "array", "items": {"type": "string"}}, {"anyOf": [{}]}, {}])
-forms = st.fixed_dictionaries({
-    "type": st.just("object"),
-    "properties": st.dictionaries(
-        names,
-        st.sampled_from([
-            {"type": "string", "title": "A", "description": "B", "format": "email", "default": "c", "maxLength": 9},
-            {"type": "integer", "minimum": 1, "maximum": 9, "default": 5},
-            {"type": "number"},
-            {"type": "boolean", "default": True},
-            {"type": "string", "enum": ["a", "b"], "enumNames": ["A", "B"]},
-            {"type": "string", "enum": ["a", "b"], "default": "a"},
-            {"type": "string", "oneOf": [{"const": "a", "title": "A"}, {"const": "b", "title": "B"}], "default": "a"},
-            {"type": "array", "items": {"type": "string", "enum": ["a", "b"]}, "minItems": 1, "default": ["a"]},
-            {"type": "array", "items": {"anyOf": [{"const": "a", "title": "A"}]}, "maxItems": 1, "title": "C"},
-        ]),
-        max_size=3,
-    ),
-})
+questions = st.sampled_from(
+    [
+        {"type": "string", "title": "A", "description": "B", "format": "email", "default": "c", "maxLength": 9},
+        {"type": "integer", "minimum": 1, "maximum": 9, "default": 5},
+        {"type": "number"},
+        {"type": "boolean", "default": True},
+        {"type": "string", "enum": ["a", "b"], "enumNames": ["A", "B"]},
+        {"type": "string", "enum": ["a", "b"], "default": "a"},
+        {"type": "string", "oneOf": [{"const": "a", "title": "A"}], "default": "a"},
+        {"type": "array", "items": {"type": "string", "enum": ["a", "b"]}, "minItems": 1, "default": ["a"]},
+        {"type": "array", "items": {"anyOf": [{"const": "a", "title": "A"}]}, "maxItems": 1, "title": "C"},
+    ]
+)
+forms = st.fixed_dictionaries({"type": st.just("object"), "properties": st.dictionaries(names, questions, max_size=3)})
 
 NAMED: dict[str, st.SearchStrategy[Any]] = {
     "_meta": meta,
