@@ -1,0 +1,9 @@
+"""What holds for all tests."""
+
+from __future__ import annotations
+
+import signal
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # Started in the background of a shell: children would inherit deaf ears, and Ctrl-C could not be tested.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
