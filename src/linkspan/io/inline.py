@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 from collections import deque
-from typing import Any
+from collections.abc import Awaitable
+from typing import Any, TypeGuard
 
 import msgspec
 
@@ -34,7 +34,7 @@ def answer(connection: ServerConnection, data: bytes, *, raise_exceptions: bool 
 def _run(connection: ServerConnection, call: Call, raise_exceptions: bool) -> list[Event[Call]]:
     try:
         value = call.run()
-        if inspect.isawaitable(value):
+        if _is_awaitable(value):
             from linkspan.io.background import run_awaitable
 
             value = run_awaitable(value)
@@ -44,6 +44,10 @@ def _run(connection: ServerConnection, call: Call, raise_exceptions: bool) -> li
             raise
         return events
     return connection.finish(call, value)
+
+
+def _is_awaitable(value: object) -> TypeGuard[Awaitable[object]]:
+    return hasattr(type(value), "__await__")
 
 
 def answer_value(connection: ServerConnection, request: object, *, raise_exceptions: bool = False) -> Any:

@@ -13,8 +13,9 @@ import os
 import sys
 import threading
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from linkspan.io.descriptors import write_all
 
@@ -28,8 +29,7 @@ _SKIPPED: Final = ("linkspan", "logging")
 """Packages that write for somebody else."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProtocolStreams:
+class ProtocolStreams(msgspec.Struct, frozen=True):
     """The descriptors that standard input and output had, under numbers that child processes do not inherit."""
 
     input_fd: int

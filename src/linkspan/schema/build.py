@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import collections
 import collections.abc as abc
-import dataclasses
 import enum
-import inspect
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,6 +21,7 @@ from linkspan.schema.objects import ObjectShape, RecursiveShape
 from linkspan.schema.records import is_record, read_record
 from linkspan.schema.scalars import FORMATTED, AnyShape, Choice, NoneShape, Number, Plain, choices_of, path_shape
 from linkspan.schema.shape import Rendering, Shape
+from linkspan.schema.signatures import EMPTY
 from linkspan.types.base import JSONObject
 
 __all__ = ["build", "rendered"]
@@ -100,7 +99,7 @@ class _Builder:
         return annotate(found, notes, self.where) if notes else found
 
     def _bare(self, hint: Any) -> Shape:
-        if hint is Any or hint is object or hint is inspect.Parameter.empty:
+        if hint is Any or hint is object or hint is EMPTY:
             return AnyShape()
         if hint is None or hint is type(None):
             return NoneShape()
@@ -242,7 +241,7 @@ class _Builder:
             advice = "use list[...]"
         elif isinstance(hint, str | typing.ForwardRef):
             advice = "define that name at module level"
-        elif isinstance(hint, type) and not dataclasses.is_dataclass(hint):
+        elif isinstance(hint, type) and not hasattr(hint, "__dataclass_fields__"):
             advice = "use a dataclass, a TypedDict, or a type made of str, int, float, bool, list and dict"
         else:
             advice = "use str, int, float, bool, list, dict, a dataclass or a TypedDict"

@@ -6,7 +6,6 @@ problem, take 1.0 for an int, and repair what is safe to repair.
 
 from __future__ import annotations
 
-import inspect
 import re
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -26,13 +25,23 @@ from linkspan.schema.hints import Ask, bound_names, name_of, peel, resolve, unde
 from linkspan.schema.objects import Field, ObjectShape, fresh
 from linkspan.schema.problems import ArgumentsInvalid, Problem
 from linkspan.schema.shape import Rendering, Walk, from_marker
+from linkspan.schema.signatures import (
+    EMPTY,
+    KEYWORD_ONLY,
+    POSITIONAL_ONLY,
+    POSITIONAL_OR_KEYWORD,
+    VAR_KEYWORD,
+    VAR_POSITIONAL,
+    Parameter,
+    is_routine,
+    parameters_of,
+)
 from linkspan.types.base import JSON, UNSET, JSONObject
 
 __all__ = ["ArgumentsInvalid", "AskParameter", "Decoded", "Parameters", "Problem", "compile_parameters"]
 
 CONTEXT_NAMES = ("ctx", "server_context")
-_EMPTY: Any = inspect.Parameter.empty
-_KEYWORD = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+_KEYWORD = (POSITIONAL_OR_KEYWORD, KEYWORD_ONLY)
 _IMMUTABLE = (str, int, float, bool, bytes, type(None))
 
 
@@ -185,28 +194,28 @@ class _Compiler(msgspec.Struct, frozen=True):
             shape, portable=self.portable, asks=asks, context_parameter=context, description=doc.description
         )
 
-    def _signature(self) -> list[inspect.Parameter]:
+    def _signature(self) -> list[Parameter]:
         try:
-            signature = inspect.signature(self.function)
+            parameters = parameters_of(self.function)
         except (TypeError, ValueError):
             raise RegistrationError(f"{self.name} has no signature; wrap it in a function that has one") from None
         fixed = bound_names(self.function)
-        return [each for each in signature.parameters.values() if each.name not in fixed]
+        return [each for each in parameters if each.name not in fixed]
 
-    def _check_kind(self, parameter: inspect.Parameter) -> None:
+    def _check_kind(self, parameter: Parameter) -> None:
         shown = {
-            parameter.VAR_POSITIONAL: f"*{parameter.name} cannot be said in a schema; use a parameter such as "
+            VAR_POSITIONAL: f"*{parameter.name} cannot be said in a schema; use a parameter such as "
             f"{parameter.name}: list[str]",
-            parameter.VAR_KEYWORD: f"**{parameter.name} cannot be said in a schema; use a parameter such as "
+            VAR_KEYWORD: f"**{parameter.name} cannot be said in a schema; use a parameter such as "
             f"{parameter.name}: dict[str, str]",
-            parameter.POSITIONAL_ONLY: f"the parameter {parameter.name} is positional-only, but arguments have names; "
+            POSITIONAL_ONLY: f"the parameter {parameter.name} is positional-only, but arguments have names; "
             "remove the `/`",
         }
         if parameter.kind not in _KEYWORD:
             raise RegistrationError(f"{self.name}: {shown[parameter.kind]}")
 
-    def _hint(self, parameter: inspect.Parameter) -> Any:
-        if parameter.annotation is _EMPTY:
+    def _hint(self, parameter: Parameter) -> Any:
+        if parameter.annotation is EMPTY:
             return Any
         try:
             return resolve(parameter.annotation, self.function)
@@ -229,8 +238,8 @@ class _Compiler(msgspec.Struct, frozen=True):
             each.__name__ for each in self.context_types
         }
 
-    def _is_context(self, parameter: inspect.Parameter, hint: Any) -> bool:
-        if parameter.annotation is _EMPTY:
+    def _is_context(self, parameter: Parameter, hint: Any) -> bool:
+        if parameter.annotation is EMPTY:
             return parameter.name in self.context_names
         bare = peel(hint)[0]
         arms = typing.get_args(bare) if type(None) in typing.get_args(bare) else (bare,)
@@ -240,13 +249,13 @@ class _Compiler(msgspec.Struct, frozen=True):
         target = typing.get_origin(hint) or hint
         return isinstance(target, type) and target is not object and issubclass(target, self.context_types)
 
-    def _ask(self, parameter: inspect.Parameter, hint: Any, ask: Ask) -> AskParameter:
-        default = UNSET if parameter.default is _EMPTY else parameter.default
+    def _ask(self, parameter: Parameter, hint: Any, ask: Ask) -> AskParameter:
+        default = UNSET if parameter.default is EMPTY else parameter.default
         bare = _without_ask(hint)
         form = compile_form(bare, default=default, name=f"{self.name}: parameter {parameter.name}")
         return AskParameter(parameter.name, ask.message, form, default)
 
-    def _field(self, parameter: inspect.Parameter, hint: Any, description: str | None) -> Field:
+    def _field(self, parameter: Parameter, hint: Any, description: str | None) -> Field:
         default, notes = _default_of(parameter)
         if default is None and hint is not Any:
             hint = typing.Optional[hint]  # noqa: UP045
@@ -271,7 +280,7 @@ class _Compiler(msgspec.Struct, frozen=True):
 
 def _docstring(function: Callable[..., object]) -> str | None:
     own: str | None = getattr(function, "__doc__", None)
-    if inspect.isroutine(function) or inspect.isclass(function):
+    if is_routine(function) or isinstance(function, type):
         return own
     inner: str | None = getattr(underlying(function), "__doc__", None)
     return inner if type(function) is partial else inner or own
@@ -287,10 +296,10 @@ def _without_ask(hint: Any) -> Any:
     return typing.Annotated[bare, *rest] if rest else bare
 
 
-def _default_of(parameter: inspect.Parameter) -> tuple[Any, tuple[Any, ...]]:
+def _default_of(parameter: Parameter) -> tuple[Any, tuple[Any, ...]]:
     """Return the default, and what pydantic's `Field(...)` or a dataclass `field()` in its place has to say."""
     default = parameter.default
-    if default is _EMPTY:
+    if default is EMPTY:
         return UNSET, ()
     factory = getattr(default, "default_factory", None)
     if type(default).__name__ not in ("FieldInfo", "Field"):

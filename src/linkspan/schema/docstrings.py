@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Sequence
 from typing import Protocol
 
 import msgspec
+
+from linkspan.schema.signatures import clean_docstring
 
 __all__ = ["Docstring", "parse_docstring"]
 
@@ -62,7 +63,7 @@ def parse_docstring(doc: str | None) -> Docstring:
     """
     if not doc or not doc.strip():
         return Docstring()
-    lines = inspect.cleandoc(doc).splitlines()
+    lines = clean_docstring(doc).splitlines()
     kept: list[str] = []
     parameters: dict[str, str] = {}
     position = 0
@@ -103,7 +104,7 @@ def _section(
 
 def _google(lines: Sequence[str], parameters: dict[str, str]) -> None:
     name = ""
-    for line in inspect.cleandoc("\n" + "\n".join(lines)).splitlines():
+    for line in clean_docstring("\n" + "\n".join(lines)).splitlines():
         found = _GOOGLE.fullmatch(line)
         if found and not line.startswith(" "):
             name = found[1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import sys
 from collections.abc import Collection, Mapping
@@ -83,7 +82,7 @@ def _fields(value: Any) -> dict[str, Any] | None:
         names = _stored(value.__dataclass_fields__)
     elif hasattr(value, "__attrs_attrs__"):
         names = [each.name for each in value.__attrs_attrs__ if each.name[0] != "_"]
-    return None if names is None or inspect.isclass(value) else {name: getattr(value, name) for name in names}
+    return None if names is None or isinstance(value, type) else {name: getattr(value, name) for name in names}
 
 
 def _stored(fields: Mapping[str, Any]) -> list[str]:
@@ -148,7 +147,7 @@ def _key(key: Any) -> str:
 
 def _unknown(value: Any) -> Any:
     """Return something plainer for a value that msgspec does not know: its `enc_hook`. Raises: TypeError."""
-    if inspect.isclass(value):
+    if isinstance(value, type):
         raise _not_json(value)
     if isinstance(value, Enum):
         return _enum(value)

@@ -5,7 +5,6 @@ Looked for only if pydantic is imported already: it is the author who brings it.
 
 from __future__ import annotations
 
-import inspect
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -28,7 +27,7 @@ def is_foreign(hint: Any, notes: Sequence[Any]) -> bool:
     """Tell whether a hint has to be read by pydantic."""
     if "pydantic" not in sys.modules:
         return False
-    if inspect.isclass(hint) and (hasattr(hint, _HOOK) or "__pydantic_core_schema__" in vars(hint)):
+    if isinstance(hint, type) and (hasattr(hint, _HOOK) or "__pydantic_core_schema__" in vars(hint)):
         return True
     return any(hasattr(each, _HOOK) for each in notes)
 

@@ -6,9 +6,9 @@ Knows names and scopes; knows nothing of JSON Schema.
 from __future__ import annotations
 
 import functools
-import inspect
 import re
 import sys
+import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from linkspan.errors import RegistrationError
+from linkspan.schema.signatures import is_class, is_routine
 
 __all__ = [
     "Ask",
@@ -67,13 +68,13 @@ def underlying(function: Callable[..., object]) -> Any:
     while True:
         if isinstance(found, functools.partial):
             found = found.func
-        elif hasattr(found, "__wrapped__") and not inspect.isclass(found):
+        elif hasattr(found, "__wrapped__") and not is_class(found):
             found = found.__wrapped__
-        elif inspect.ismethod(found):
+        elif isinstance(found, types.MethodType):
             found = found.__func__
-        elif inspect.isclass(found):
+        elif is_class(found):
             return found.__init__
-        elif not inspect.isroutine(found) and inspect.ismethod(getattr(found, "__call__", None)):  # noqa: B004
+        elif not is_routine(found) and isinstance(getattr(found, "__call__", None), types.MethodType):  # noqa: B004
             found = found.__call__
         else:
             return found
@@ -123,7 +124,7 @@ def class_hints(source: type) -> dict[str, Any]:
 
 def return_hint(function: Callable[..., object]) -> Any:
     """Return what `function` says it returns; Any where it says nothing. Raises: RegistrationError."""
-    if inspect.isclass(function):
+    if isinstance(function, type):
         return function
     annotation: Any = getattr(underlying(function), "__annotations__", {}).get("return", Any)
     try:

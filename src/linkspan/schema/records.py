@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 from msgspec import structs
@@ -17,6 +16,9 @@ from linkspan.schema.objects import Field, ObjectShape
 from linkspan.schema.scalars import Choice
 from linkspan.schema.shape import Shape
 from linkspan.types.base import UNSET
+
+if TYPE_CHECKING:
+    import dataclasses
 
 __all__ = ["is_record", "read_record"]
 
@@ -62,19 +64,21 @@ def _kind(target: Any) -> Callable[[type, _Look], ObjectShape] | None:
 
 
 def _dataclass(target: type, look: _Look) -> ObjectShape:
+    from dataclasses import MISSING
+
     hints = class_hints(target)
     fields: list[Field] = []
     for each in _dataclass_fields(target):
         hint: Any = hints.get(each.name, Any)
         init_only = type(hint).__name__ == "InitVar"
-        required = each.default is dataclasses.MISSING and each.default_factory is dataclasses.MISSING
+        required = each.default is MISSING and each.default_factory is MISSING
         fields.append(
             Field(
                 each.name,
                 each.name,
                 look(hint.type if init_only else hint),
                 required=required if each.init else True,
-                default=_default(each.default, each.default_factory, dataclasses.MISSING),
+                default=_default(each.default, each.default_factory, MISSING),
                 description=_field_text(each.metadata),
                 written=not init_only,
                 taken=each.init,

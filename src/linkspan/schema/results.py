@@ -6,7 +6,6 @@ Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/tools (TOO
 from __future__ import annotations
 
 import collections.abc as abc
-import inspect
 import types
 import typing
 from collections.abc import Callable
@@ -21,11 +20,12 @@ from linkspan.schema.hints import peel
 from linkspan.schema.kinds import is_object
 from linkspan.schema.problems import ArgumentsInvalid, describe_value
 from linkspan.schema.shape import Rendering, Shape, Walk, is_marker
+from linkspan.schema.signatures import EMPTY
 from linkspan.types.base import JSON, JSONObject
 
 __all__ = ["ResultShape", "compile_result", "encode_json", "to_json"]
 
-_UNSTRUCTURED: tuple[Any, ...] = (str, bytes, bytearray, None, type(None), Any, object, inspect.Signature.empty)
+_UNSTRUCTURED: tuple[Any, ...] = (str, bytes, bytearray, None, type(None), Any, object, EMPTY)
 _AWAITED = (abc.Coroutine, abc.Awaitable)
 _COLLECTIONS = (list, tuple, set, frozenset, abc.Sequence, abc.Iterable, abc.Collection)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
@@ -11,6 +10,16 @@ import msgspec
 
 from linkspan.errors import RegistrationError
 from linkspan.schema.compile import Parameters, compile_parameters
+from linkspan.schema.signatures import (
+    EMPTY,
+    KEYWORD_ONLY,
+    POSITIONAL_ONLY,
+    POSITIONAL_OR_KEYWORD,
+    VAR_KEYWORD,
+    Parameter,
+    is_coroutine_function,
+    parameters_of,
+)
 from linkspan.server.context import Context
 from linkspan.types.base import JSON
 
@@ -72,7 +81,7 @@ def is_async_function(function: Function) -> bool:
     """Tell whether calling `function` gives a coroutine (looking through partials and callable objects)."""
     while isinstance(function, partial):
         function = function.func
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
+    return is_coroutine_function(function) or is_coroutine_function(getattr(function, "__call__", None))  # noqa: B004
 
 
 def describe(function: Function) -> str:
@@ -118,10 +127,10 @@ def _raw_handler(function: Function, parameters: RawParameters, inline: bool) ->
     if len(rest) == 1 and _is_whole(rest[0], properties):
         positional = context is not None and _positional(signature, context)
         return Handler(function, parameters, is_async, inline, context, positional, whole=rest[0].name)
-    if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in rest):
+    if any(each.kind is VAR_KEYWORD for each in rest):
         return Handler(function, parameters, is_async, inline, context)
     names = frozenset(each.name for each in rest)
-    missing = [each.name for each in rest if each.default is each.empty and each.name not in properties]
+    missing = [each.name for each in rest if each.default is EMPTY and each.name not in properties]
     if missing and properties:
         raise RegistrationError(
             f"{describe(function)} takes {', '.join(missing)}, which the input schema does not name: "
@@ -140,9 +149,9 @@ def from_text(text: str, schema: JSON) -> JSON:
         return text
 
 
-def _signature(function: Function) -> Sequence[inspect.Parameter]:
+def _signature(function: Function) -> Sequence[Parameter]:
     try:
-        return list(inspect.signature(function).parameters.values())
+        return parameters_of(function)
     except (TypeError, ValueError):
         raise RegistrationError(f"{describe(function)} has no signature: wrap it in a function that has one") from None
 
@@ -150,25 +159,25 @@ def _signature(function: Function) -> Sequence[inspect.Parameter]:
 def _takes_anything(function: Function) -> bool:
     """Tell whether a function without hints takes all arguments at once."""
     rest = [each for each in _signature(function) if not _is_context(each)]
-    return len(rest) == 1 and (rest[0].kind is inspect.Parameter.VAR_KEYWORD or _is_whole(rest[0], {}))
+    return len(rest) == 1 and (rest[0].kind is VAR_KEYWORD or _is_whole(rest[0], {}))
 
 
-def _is_context(parameter: inspect.Parameter) -> bool:
+def _is_context(parameter: Parameter) -> bool:
     annotation = parameter.annotation
     if annotation is Context or (isinstance(annotation, str) and annotation.rpartition(".")[2] == "Context"):
         return True
     return parameter.name in CONTEXT_NAMES and parameter.kind in (
-        inspect.Parameter.POSITIONAL_OR_KEYWORD,
-        inspect.Parameter.KEYWORD_ONLY,
+        POSITIONAL_OR_KEYWORD,
+        KEYWORD_ONLY,
     )
 
 
-def _is_whole(parameter: inspect.Parameter, properties: Mapping[str, JSON]) -> bool:
+def _is_whole(parameter: Parameter, properties: Mapping[str, JSON]) -> bool:
     """`args` takes the whole mapping, unless the schema has a property of that very name."""
-    positional = parameter.kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    positional = parameter.kind in (POSITIONAL_ONLY, POSITIONAL_OR_KEYWORD)
     return positional and parameter.name in _WHOLE_NAMES and parameter.name not in properties
 
 
-def _positional(signature: Sequence[inspect.Parameter], name: str) -> bool:
+def _positional(signature: Sequence[Parameter], name: str) -> bool:
     """Tell whether the context comes second by position, as in `(args, server_context)` of a positional-only callable."""
-    return any(each.name == name and each.kind is inspect.Parameter.POSITIONAL_ONLY for each in signature)
+    return any(each.name == name and each.kind is POSITIONAL_ONLY for each in signature)
