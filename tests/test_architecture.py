@@ -165,3 +165,17 @@ def test_importing_the_server_loads_nothing_heavy() -> None:
     assert foreign <= {"typing_extensions"}, (
         "msgspec loads typing_extensions where it is installed; nothing else may come"
     )
+
+
+def test_handle_json_needs_no_event_loop_and_no_thread_for_plain_functions() -> None:
+    code = """
+import sys, linkspan
+server = linkspan.Server()
+@server.tool
+def add(a: int, b: int) -> int: return a + b
+call = '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"add","arguments":{"a":1,"b":2}}}'
+assert '"3"' in server.handle_json(call)
+print(*sys.modules)
+"""
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"asyncio", "threading", "concurrent.futures"} & set(loaded)
