@@ -11,6 +11,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
+from msgspec import Raw
+
 from linkspan.core.call import Call, Dispatch
 from linkspan.core.params import AnyParams, HasMeta, read_meta, read_params
 from linkspan.core.subscriptions import Subscriptions
@@ -28,7 +30,7 @@ from linkspan.revisions import supported_versions
 from linkspan.revisions.legacy import OWN_METHODS, LegacySession, encode_params
 from linkspan.revisions.legacy import encode_result as encode_legacy
 from linkspan.revisions.modern import Envelope, encode_result, read_envelope, stamp
-from linkspan.revisions.neutral import NO_FACTS, InputRequired, Outcome, Peer, Request, ServerFacts
+from linkspan.revisions.neutral import NO_FACTS, Encoded, InputRequired, Outcome, Peer, Request, ServerFacts
 from linkspan.types.base import Wire
 from linkspan.types.lifecycle import DiscoverResult
 from linkspan.types.requests import CancelledParams, InputParams, ListenParams
@@ -69,6 +71,10 @@ class ConnectionServer(Dispatch, ServerFacts, Protocol):
 
     def discover(self) -> DiscoverResult:
         """Describe the server to a modern client."""
+        ...
+
+    def unsendable(self, request: Request, error: Exception) -> RemoteProtocolError:
+        """Report that an outcome could not be encoded, and say what the client is told instead."""
         ...
 
     def observe(self, method: str, error: RemoteProtocolError | None, duration: float) -> None:
@@ -476,13 +482,19 @@ class ServerConnection:
         if isinstance(outcome, RemoteProtocolError):
             self._push_error(request.id, outcome)
             return
-        if request.peer.revision.era == "modern":
-            body = encode_result(request, outcome, self._ending())
-        elif isinstance(outcome, InputRequired):
-            raise LocalProtocolError("an interim result cannot be sent to a handshake client")
+        try:
+            body = self._encoded(request, outcome)
+        except Exception as error:  # the author put something into the result that is no JSON
+            self._push_error(request.id, self._server.unsendable(request, error))
         else:
-            body = encode_legacy(request, outcome)
-        self._push(request.id, encode_response(request.id, body))
+            self._push(request.id, encode_response(request.id, body))
+
+    def _encoded(self, request: Request, outcome: Wire | Encoded | Raw | InputRequired) -> bytes:
+        if request.peer.revision.era == "modern":
+            return encode_result(request, outcome, self._ending())
+        if isinstance(outcome, InputRequired):
+            raise LocalProtocolError("an interim result cannot be sent to a handshake client")
+        return encode_legacy(request, outcome)
 
     def _ending(self) -> bytes:
         implementation = self._server.implementation
@@ -491,7 +503,11 @@ class ServerConnection:
         return self._stamp
 
     def _push_error(self, request_id: RequestId, error: RemoteProtocolError) -> None:
-        self._push(request_id, encode_error(request_id, error.code, error.message, error.data))
+        try:
+            answer = encode_error(request_id, error.code, error.message, error.data)
+        except Exception:  # what the author put into `data` is no JSON; the error itself must not be lost with it
+            answer = encode_error(request_id, error.code, error.message)
+        self._push(request_id, answer)
 
     def _reject(self, request_id: RequestId | None, code: int, message: str) -> None:
         """Answer what is no message. It has no place in a table, so it can disturb nothing."""

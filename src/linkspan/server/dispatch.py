@@ -333,6 +333,10 @@ class Dispatcher:
         ending = Run(self._rounds, self._failures, current, conclude, target, observation)
         return Call(request, run, ending, handler.is_async, handler.inline)
 
+    def unsendable(self, request: Request, error: Exception) -> RemoteProtocolError:
+        """Report that an outcome could not be encoded, and say what the client is told instead."""
+        return self._failures.unsendable(request, error)
+
     def observe(self, method: str, error: RemoteProtocolError | None, duration: float) -> None:
         """Take note of a request that a connection answered by itself."""
         callback = self.settings.current().instrumentation_callback

@@ -56,13 +56,22 @@ class Failures:
             case _:
                 return self._unforeseen(request, observation, error, is_tool)
 
+    def unsendable(self, request: Request, error: Exception) -> RemoteProtocolError:
+        """Return what the client is told of a result that is no JSON."""
+        incident = self._incident(request, error, request.method == "tools/call")
+        return RemoteProtocolError(INTERNAL_ERROR, f"Internal error (incident {incident})")
+
+    def _incident(self, request: Request, error: BaseException, is_tool: bool) -> str:
+        incident = self._system.random(3).hex().upper()
+        self._report(request, error, incident, is_tool)
+        return incident
+
     def _unforeseen(
         self, request: Request, observation: Observation | None, error: BaseException, is_tool: bool
     ) -> Outcome:
-        incident = self._system.random(3).hex().upper()
         if observation is not None:
             observation.note_error("internal_error")
-        self._report(request, error, incident, is_tool)
+        incident = self._incident(request, error, is_tool)
         mode = self._settings.current().tool_error_mode
         if not is_tool or mode == "protocol":
             return RemoteProtocolError(INTERNAL_ERROR, f"Internal error (incident {incident})")

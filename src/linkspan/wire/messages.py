@@ -13,8 +13,9 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from linkspan.errors import INVALID_REQUEST, PARSE_ERROR
-from linkspan.types.base import ABSENT, is_array, is_object
+from linkspan.types.base import ABSENT, JSON, is_array, is_object
 from linkspan.wire.limits import DEFAULT_LIMITS, Limits
+from linkspan.wire.values import to_builtins
 
 __all__ = [
     "Batch",
@@ -228,15 +229,26 @@ def _plain(error: Exception) -> str:
 
 
 def encode(value: Any) -> bytes:
-    """Encode JSON builtins, wire shapes and raw JSON.
+    """Encode JSON builtins, wire shapes and raw JSON. Lone surrogates, as in odd file names, become U+FFFD.
 
-    Raises: TypeError for other types, UnicodeEncodeError for a lone surrogate.
+    Raises: TypeError for other types.
     """
-    return _encoder.encode(value)
+    try:
+        return _encoder.encode(value)
+    except UnicodeEncodeError:
+        return _encoder.encode(_readable(to_builtins(value)))
+
+
+def _readable(value: JSON) -> JSON:
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if is_object(value):
+        return {_readable(name): _readable(each) for name, each in value.items()}
+    return [_readable(each) for each in value] if is_array(value) else value
 
 
 def _encode_id(request_id: RequestId) -> bytes:
-    return b"%d" % request_id if type(request_id) is int else _encoder.encode(request_id)
+    return b"%d" % request_id if type(request_id) is int else encode(request_id)
 
 
 def encode_response(request_id: RequestId, result: bytes) -> bytes:
@@ -255,19 +267,19 @@ def encode_error(
         head = b'{"jsonrpc":"2.0","id":null,' if id_required else b'{"jsonrpc":"2.0",'
     else:
         head = b'{"jsonrpc":"2.0","id":%b,' % _encode_id(request_id)
-    return b'%b"error":%b}' % (head, _encoder.encode(body))
+    return b'%b"error":%b}' % (head, encode(body))
 
 
 def encode_notification(method: str, params: bytes | None = None) -> bytes:
     """Encode a notification with params that are encoded already."""
     if params is None:
-        return b'{"jsonrpc":"2.0","method":%b}' % _encoder.encode(method)
-    return b'{"jsonrpc":"2.0","method":%b,"params":%b}' % (_encoder.encode(method), params)
+        return b'{"jsonrpc":"2.0","method":%b}' % encode(method)
+    return b'{"jsonrpc":"2.0","method":%b,"params":%b}' % (encode(method), params)
 
 
 def encode_request(request_id: RequestId, method: str, params: bytes | None = None) -> bytes:
     """Encode a request with params that are encoded already."""
-    head = b'{"jsonrpc":"2.0","id":%b,"method":%b' % (_encode_id(request_id), _encoder.encode(method))
+    head = b'{"jsonrpc":"2.0","id":%b,"method":%b' % (_encode_id(request_id), encode(method))
     return head + b"}" if params is None else b'%b,"params":%b}' % (head, params)
 
 

@@ -1,0 +1,94 @@
+"""Whatever a handler returns or raises, its request is answered, and nothing escapes."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+import pytest
+
+from linkspan import Context, RemoteProtocolError, Server, TextContent, ToolError, ToolResponse
+from linkspan.revisions import LATEST
+
+ENVELOPE = {
+    "io.modelcontextprotocol/protocolVersion": LATEST.date,
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+cycle: list[Any] = []
+cycle.append(cycle)
+
+RETURNED = [
+    float("nan"),
+    b"\xff",
+    {1, 2},
+    cycle,
+    10**400,
+    "\ud800",
+    TextContent("\ud800"),
+    ToolResponse("\udcff.txt", meta={"a": "\ud800"}),
+    ToolResponse("x", meta={"a": object()}),
+    (each for each in "abc"),
+    object(),
+    {1: 2},
+    {"a": {"b": float("inf")}},
+    ValueError("returned"),
+]
+RAISED = [
+    SystemExit(3),
+    KeyboardInterrupt(),
+    GeneratorExit(),
+    BaseException("base"),
+    ToolError("\ud800"),
+    RemoteProtocolError(-5, "\ud800", {"a": object()}),
+]
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Any:
+    logging.disable()
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize("modern", [False, True])
+@pytest.mark.parametrize("value", [*RETURNED, *RAISED], ids=lambda value: repr(value)[:30])
+def test_a_call_is_answered_whatever_comes_of_it(value: object, modern: bool) -> None:
+    server = Server()
+
+    @server.define_tool(name="t")
+    def t(**args: Any) -> object:
+        if any(value is each for each in RAISED):
+            raise value  # type: ignore[misc]
+        return value
+
+    params: dict[str, Any] = {"name": "t", "_meta": ENVELOPE if modern else {}}
+    answer = server.handle({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
+    assert answer["id"] == 1
+    assert ("result" in answer) != ("error" in answer)
+    json.dumps(answer).encode()
+
+
+def test_odd_file_names_reach_the_client_readable() -> None:
+    server = Server()
+
+    @server.tool
+    def name() -> str:
+        return "caf\udce9.txt 😀"
+
+    request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "name"}}
+    assert server.handle(request)["result"]["content"][0]["text"] == "caf\ufffd.txt 😀"
+
+
+def test_what_cannot_be_logged_is_the_authors_exception() -> None:
+    server = Server()
+
+    @server.tool
+    def log(ctx: Context) -> str:
+        ctx.log("error", object())
+        return "not reached"
+
+    connection = server.connect()
+    (event,) = connection.receive_data(b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"log"}}\n')
+    with pytest.raises(TypeError):
+        event.call.run()
