@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from linkspan.server.server import Server
 
 __all__ = ["load_server", "main"]
 
@@ -40,7 +44,7 @@ def main(arguments: Sequence[str]) -> int:
     return StdioTransport(server).open()
 
 
-def load_server(target: str):  # type: ignore[no-untyped-def]
+def load_server(target: str) -> Server:
     """Import a file and return its Server. Raises: CannotLoad, and whatever the file raises."""
     import os
     from importlib.util import module_from_spec, spec_from_file_location

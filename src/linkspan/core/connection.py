@@ -376,12 +376,12 @@ class ServerConnection:
     def _begin(self, request: Request, events: list[Event[Call]]) -> None:
         request.emit = lambda method, params: self._emit(request, method, params)
         step = self._server.begin(request)
-        if type(step) is Call:
+        if isinstance(step, Call):
             self._in_flight[request.id] = request
             self._calls[request.id] = step
             events.append(CallReady(step))
         else:
-            self._conclude(request, step, events)  # type: ignore[arg-type]
+            self._conclude(request, step, events)
 
     def _listen(self, request: Request, params: HasMeta) -> Outcome | None:
         assert isinstance(params, ListenParams)
@@ -408,7 +408,7 @@ class ServerConnection:
             request = Request(0, message.method, message.params, self._session.peer, is_notification=True)
             request.facts = self.facts
             step = self._server.begin(request)
-            if type(step) is Call:
+            if isinstance(step, Call):
                 self._unanswered.add(step)
                 events.append(CallReady(step))
 

@@ -139,12 +139,7 @@ class Dispatcher:
         assert isinstance(params, CallToolParams)
         tool = self.catalogue.tools.get(params.name)
         if tool is None:
-            if not len(self.catalogue.tools):
-                return _method_not_found(request)
-            if observation is not None:
-                observation.note_error("tool_not_found")
-            hint = nearest(params.name, self.catalogue.tools.keys())
-            return RemoteProtocolError(INVALID_PARAMS, f"Unknown tool: {params.name}{hint}")
+            return _unknown(request, self.catalogue.tools, "tool", params.name, observation)
         if observation is not None:
             observation.data["tool_name"] = params.name
         try:
@@ -169,12 +164,7 @@ class Dispatcher:
         assert isinstance(params, GetPromptParams)
         prompt = self.catalogue.prompts.get(params.name)
         if prompt is None:
-            if not len(self.catalogue.prompts):
-                return _method_not_found(request)
-            if observation is not None:
-                observation.note_error("prompt_not_found")
-            hint = nearest(params.name, self.catalogue.prompts.keys())
-            return RemoteProtocolError(INVALID_PARAMS, f"Unknown prompt: {params.name}{hint}")
+            return _unknown(request, self.catalogue.prompts, "prompt", params.name, observation)
         if observation is not None:
             observation.data["prompt_name"] = params.name
         try:
@@ -361,6 +351,17 @@ class Dispatcher:
 
 def _method_not_found(request: Request) -> RemoteProtocolError:
     return RemoteProtocolError(METHOD_NOT_FOUND, f"Method not found: {request.method}", request.method)
+
+
+def _unknown(
+    request: Request, registry: Registry[Any], noun: str, name: str, observation: Observation | None
+) -> RemoteProtocolError:
+    """Say that there is nothing under a name; where there is nothing of its kind at all, there is no such method (SRV-2)."""
+    if not len(registry):
+        return _method_not_found(request)
+    if observation is not None:
+        observation.note_error(f"{noun}_not_found")
+    return RemoteProtocolError(INVALID_PARAMS, f"Unknown {noun}: {name}{nearest(name, registry.keys())}")
 
 
 def _text(raw: Raw) -> bytes:

@@ -19,17 +19,21 @@ from linkspan.server.tools import check_name, default_name
 from linkspan.types.base import JSON, JSONObject, Meta, is_mapping
 from linkspan.types.prompts import GetPromptResult, PromptArgument, PromptMessage
 from linkspan.types.prompts import Prompt as PromptShape
-from linkspan.types.shared import Icon
+from linkspan.types.shared import Icon, Role
 
 __all__ = ["BoundPrompt", "Message", "Prompt", "PromptResult", "PromptSource", "bind_prompt"]
 
 
+_ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant"}
+
+
 def Message(role: str, content: object) -> PromptMessage:
     """Return a message of a prompt; a plain text becomes a text block. Raises: ValueError for another role."""
-    if role not in ("user", "assistant"):
+    known = _ROLES.get(role)
+    if known is None:
         raise ValueError(f"role must be 'user' or 'assistant', got {role!r}")
     (block,) = blocks_of(content)
-    return PromptMessage(role=role, content=block)  # type: ignore[arg-type]
+    return PromptMessage(role=known, content=block)
 
 
 class PromptResult:

@@ -286,7 +286,7 @@ def _bind_class(source: type[Tool], *, portable: bool, check_arguments: bool) ->
 
 
 def _bound_call(source: type[Tool]) -> Function:
-    written = source.call if not _is_plain_method(source) else getattr(source(), "call")  # noqa: B009
+    written = source.call if not _is_plain_method(source) else source().call
     if written is None or not callable(written):
         raise RegistrationError(f"Tool {source.__name__} has no call: write `def call(...)` in it")
     function: Function = written

@@ -41,7 +41,7 @@ class LineReader:
         limit = self._limit
         lines += [line if len(line) <= limit else TOO_LONG for line in rest]
         lines += self._keep(tail)
-        return [line for line in lines if line is TOO_LONG or (not line.isspace() and line)]  # type: ignore[union-attr]
+        return [line for line in lines if isinstance(line, TooLong) or (line and not line.isspace())]
 
     def receive_eof(self) -> list[bytes | TooLong]:
         """Return the last line if the stream ended without a newline."""
