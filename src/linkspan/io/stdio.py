@@ -8,6 +8,8 @@ Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/transports 
 from __future__ import annotations
 
 import sys
+import os
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -50,6 +52,8 @@ def serve_stdio(
     _refuse_running_loop()
     if input_fd is None or output_fd is None:
         streams = claim_stdout()
+        if os.isatty(streams.input_fd):  # a person, who would otherwise look at nothing
+            sys.stderr.write("Serving MCP on standard input and output: one JSON message a line. Ctrl-C ends it.\n")
         input_fd = streams.input_fd if input_fd is None else input_fd
         output_fd = streams.output_fd if output_fd is None else output_fd
     with StreamServer(
