@@ -7,7 +7,6 @@ Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/transports 
 
 from __future__ import annotations
 
-import sys
 import os
 import sys
 from collections.abc import Callable
