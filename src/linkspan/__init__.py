@@ -30,9 +30,12 @@ if TYPE_CHECKING:
     from linkspan.errors import ResourceNotFoundError as ResourceNotFoundError
     from linkspan.errors import ToolError as ToolError
     from linkspan.errors import UnsupportedProtocolVersion as UnsupportedProtocolVersion
+    from linkspan.io.memory import MemoryTransport as MemoryTransport
+    from linkspan.io.memory_loop import AsyncMemoryTransport as AsyncMemoryTransport
     from linkspan.io.stdio import StdioTransport as StdioTransport
     from linkspan.revisions.neutral import InputRequired as InputRequired
     from linkspan.schema.hints import Ask as Ask
+    from linkspan.schema.hints import Format as Format
     from linkspan.schema.hints import Header as Header
     from linkspan.server.asking import ask_form as ask_form
     from linkspan.server.asking import ask_roots as ask_roots
@@ -77,9 +80,11 @@ _HOMES = {
         "ToolError",
         "UnsupportedProtocolVersion",
     ),
+    "linkspan.io.memory": ("MemoryTransport",),
+    "linkspan.io.memory_loop": ("AsyncMemoryTransport",),
     "linkspan.io.stdio": ("StdioTransport",),
     "linkspan.revisions.neutral": ("InputRequired",),
-    "linkspan.schema.hints": ("Ask", "Header"),
+    "linkspan.schema.hints": ("Ask", "Format", "Header"),
     "linkspan.server.asking": ("ask_form", "ask_roots", "ask_sampling", "ask_url"),
     "linkspan.server.configuration": ("Configuration", "configuration", "configure", "reset_configuration"),
     "linkspan.server.content": ("audio", "image"),
@@ -106,6 +111,7 @@ _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 __all__ = [
     "Annotations",
     "Ask",
+    "AsyncMemoryTransport",
     "AudioContent",
     "BlobResourceContents",
     "CallToolResult",
@@ -114,12 +120,14 @@ __all__ = [
     "Declined",
     "DuplicateNameError",
     "EmbeddedResource",
+    "Format",
     "Header",
     "Icon",
     "ImageContent",
     "InputRequired",
     "Limits",
     "LinkspanError",
+    "MemoryTransport",
     "MethodAlreadyDefinedError",
     "Prompt",
     "RegistrationError",
