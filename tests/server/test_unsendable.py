@@ -92,3 +92,21 @@ def test_what_cannot_be_logged_is_the_authors_exception() -> None:
     (event,) = connection.receive_data(b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"log"}}\n')
     with pytest.raises(TypeError):
         event.call.run()
+
+
+def test_progress_is_dropped_for_a_client_that_does_not_read_and_the_answer_is_not() -> None:
+    server = Server()
+
+    @server.tool
+    def flood(ctx: Context) -> str:
+        for n in range(100):
+            ctx.progress(n)
+        return "done"
+
+    connection = server.connect()
+    connection.congested = lambda: True
+    params = '{"name":"flood","_meta":{"progressToken":1}}'
+    request = f'{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{params}}}\n'
+    (event,) = connection.receive_data(request.encode())
+    connection.finish(event.call, event.call.run())
+    assert [json.loads(line)["id"] for line in connection.messages_to_send()] == [1]

@@ -136,6 +136,7 @@ class ServerConnection:
         self.facts = NO_FACTS
         self.lock: AbstractContextManager[object] = nullcontext()
         self.on_output: Callable[[], object] = _nobody
+        self.congested: Callable[[], object] = _nobody
 
     # What the driver calls.
 
@@ -545,6 +546,8 @@ class ServerConnection:
         with self.lock:
             if self._in_flight.get(request.id) is not request:
                 return  # it has ended, or was cancelled; somebody else may have its id by now
+            if self.congested():
+                return  # progress and logs may be lost on a client that does not read; answers never are
             revision = request.peer.revision
             if method in revision.server_notifications:
                 self._out.append(encode_notification(method, encode_params(revision, params)))

@@ -54,6 +54,7 @@ class StreamServer:
         self.wakes = WakePipe()
         self.driver = Driver(connection, self, max_workers=max_workers)
         self.writer = Writer(connection, self.driver.lock, output_fd, bound=max_unsent, on_change=self.wakes.wake)
+        connection.congested = lambda: self.writer.full
         self.lifeline = Lifeline(
             input_fd,
             on_stop=self.wakes.wake,
