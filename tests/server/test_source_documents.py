@@ -358,6 +358,19 @@ def test_reading_without_anything_registered_is_a_no_op() -> None:
     assert ask(Server(), "resources/read", {"uri": "x://y"})["result"] == {"contents": []}
 
 
+def test_what_is_declared_is_what_is_served() -> None:
+    """SRV-3: a declared list is empty rather than missing, an undeclared one is missing."""
+    declared = Server(capabilities={"tools": {"listChanged": True}, "resources": {}})
+    assert ask(declared, "tools/list")["result"] == {"tools": []}
+    assert ask(declared, "resources/list")["result"] == {"resources": []}
+    assert ask(declared, "prompts/list")["error"]["code"] == -32601
+    assert ask(declared, "resources/read", {"uri": "x://y"})["error"]["code"] == -32002
+    hidden = Server(tools=[MyTool], capabilities={"tools": None})
+    assert ask(hidden, "tools/list")["error"]["code"] == -32601
+    assert ask(hidden, "tools/call", {"name": "my_tool"})["error"]["code"] == -32601
+    assert "tools" not in ask(hidden, "initialize", {"protocolVersion": "2025-11-25"})["result"]["capabilities"]
+
+
 def test_class_resources_and_templates() -> None:
     class Readme(Resource):
         uri = "file:///readme"

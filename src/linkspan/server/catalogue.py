@@ -59,13 +59,22 @@ class Catalogue:
             _has_choices(prompt.handler.parameters.json_schema) for prompt in self.prompts
         )
 
+    def offers(self, kind: str) -> bool:
+        """Tell whether "tools", "prompts" or "resources" are offered: what is declared is what is served (SRV-3)."""
+        if isinstance(self.declared, ServerCapabilities):
+            return getattr(self.declared, kind) is not None
+        if self.declared is not None and kind in self.declared:
+            return self.declared[kind] is not None
+        if kind == "resources":
+            return bool(len(self.resources) or len(self.templates) or self.read_handler is not None)
+        return bool(len(self.tools if kind == "tools" else self.prompts))
+
     def capabilities(self) -> ServerCapabilities:
         """Return what is offered now, and what the author declared besides (SRV-1, SRV-3)."""
-        has_resources = len(self.resources) or len(self.templates) or self.read_handler is not None
         derived = ServerCapabilities(
-            tools=ListChangedCapability(list_changed=True) if len(self.tools) else None,
-            prompts=ListChangedCapability(list_changed=True) if len(self.prompts) else None,
-            resources=ResourcesCapability(subscribe=True, list_changed=True) if has_resources else None,
+            tools=ListChangedCapability(list_changed=True) if self.offers("tools") else None,
+            prompts=ListChangedCapability(list_changed=True) if self.offers("prompts") else None,
+            resources=ResourcesCapability(subscribe=True, list_changed=True) if self.offers("resources") else None,
             completions={} if self.completes() else None,
             logging={},
         )

@@ -121,6 +121,8 @@ class Dispatcher:
             observing.observe(request, settings, self.profile, self.system.clock) if settings.observed else None
         )
         method = self._methods.get(request.method, self._call_custom)
+        if self.catalogue.declared is not None and self._is_hidden(request.method):
+            method = _not_there
         try:
             step = method(request, settings, observation)
         except Exception as error:
@@ -129,17 +131,22 @@ class Dispatcher:
             observation.end(request, step)
         return step
 
+    def _is_hidden(self, method: str) -> bool:
+        """Tell whether a method belongs to a capability that the author chose not to declare (SRV-2)."""
+        kind = _GATES.get(method)
+        return kind is not None and not self.catalogue.offers(kind)
+
     # Tools.
 
     def _list_tools(self, request: Request, _: Settings, __: Observation | None) -> Outcome:
-        return self._page(self.catalogue.tools, request)
+        return self._page("tools", self.catalogue.tools, request)
 
     def _call_tool(self, request: Request, settings: Settings, observation: Observation | None) -> Outcome | Call:
         params = request.params
         assert isinstance(params, CallToolParams)
         tool = self.catalogue.tools.get(params.name)
         if tool is None:
-            return _unknown(request, self.catalogue.tools, "tool", params.name, observation)
+            return self._unknown(request, self.catalogue.tools, "tool", params.name, observation)
         if observation is not None:
             observation.data["tool_name"] = params.name
         try:
@@ -154,17 +161,27 @@ class Dispatcher:
         conclude = tool.checked_outcome if settings.validate_tool_call_results else tool.outcome
         return self._run(request, settings, observation, tool.handler, arguments, conclude, params.name)
 
+    def _unknown(
+        self, request: Request, registry: Registry[Any], noun: str, name: str, observation: Observation | None
+    ) -> RemoteProtocolError:
+        """Say that there is nothing under a name; where nothing of its kind is offered, there is no such method (SRV-2)."""
+        if not self.catalogue.offers(f"{noun}s"):
+            return _method_not_found(request)
+        if observation is not None:
+            observation.note_error(f"{noun}_not_found")
+        return RemoteProtocolError(INVALID_PARAMS, f"Unknown {noun}: {name}{nearest(name, registry.keys())}")
+
     # Prompts.
 
     def _list_prompts(self, request: Request, _: Settings, __: Observation | None) -> Outcome:
-        return self._page(self.catalogue.prompts, request)
+        return self._page("prompts", self.catalogue.prompts, request)
 
     def _get_prompt(self, request: Request, settings: Settings, observation: Observation | None) -> Outcome | Call:
         params = request.params
         assert isinstance(params, GetPromptParams)
         prompt = self.catalogue.prompts.get(params.name)
         if prompt is None:
-            return _unknown(request, self.catalogue.prompts, "prompt", params.name, observation)
+            return self._unknown(request, self.catalogue.prompts, "prompt", params.name, observation)
         if observation is not None:
             observation.data["prompt_name"] = params.name
         try:
@@ -176,14 +193,10 @@ class Dispatcher:
     # Resources.
 
     def _list_resources(self, request: Request, _: Settings, __: Observation | None) -> Outcome:
-        return self._page(self.catalogue.resources, request, self._has_resources())
+        return self._page("resources", self.catalogue.resources, request)
 
     def _list_templates(self, request: Request, _: Settings, __: Observation | None) -> Outcome:
-        return self._page(self.catalogue.templates, request, self._has_resources())
-
-    def _has_resources(self) -> bool:
-        catalogue = self.catalogue
-        return bool(len(catalogue.resources) or len(catalogue.templates) or catalogue.read_handler)
+        return self._page("resources", self.catalogue.templates, request)
 
     def _read_resource(self, request: Request, settings: Settings, observation: Observation | None) -> Outcome | Call:
         params = request.params
@@ -196,7 +209,9 @@ class Dispatcher:
             arguments: JSONObject = {"uri": uri}
             return self._run_read(request, settings, observation, catalogue.read_handler, arguments, uri, None)
         if found is None:
-            if not self._has_resources():
+            if not self.catalogue.offers("resources"):
+                if request.peer.revision.era == "modern":
+                    return _method_not_found(request)
                 return ReadResourceResult(contents=[], ttl_ms=self.profile.ttl_ms, cache_scope=self.profile.cache_scope)
             if observation is not None:
                 observation.note_error("resource_not_found")
@@ -335,8 +350,8 @@ class Dispatcher:
 
     # Lists.
 
-    def _page(self, registry: Registry[Any], request: Request, offered: bool | None = None) -> Outcome:
-        if not (len(registry) if offered is None else offered):
+    def _page(self, kind: str, registry: Registry[Any], request: Request) -> Outcome:
+        if not self.catalogue.offers(kind):
             return _method_not_found(request)
         params = request.params
         assert isinstance(params, ListParams)
@@ -349,19 +364,15 @@ class Dispatcher:
         )
 
 
+_GATES = {"tools/call": "tools", "prompts/get": "prompts", "resources/read": "resources"}
+
+
+def _not_there(request: Request, _: Settings, __: Observation | None) -> Outcome:
+    return _method_not_found(request)
+
+
 def _method_not_found(request: Request) -> RemoteProtocolError:
     return RemoteProtocolError(METHOD_NOT_FOUND, f"Method not found: {request.method}", request.method)
-
-
-def _unknown(
-    request: Request, registry: Registry[Any], noun: str, name: str, observation: Observation | None
-) -> RemoteProtocolError:
-    """Say that there is nothing under a name; where there is nothing of its kind at all, there is no such method (SRV-2)."""
-    if not len(registry):
-        return _method_not_found(request)
-    if observation is not None:
-        observation.note_error(f"{noun}_not_found")
-    return RemoteProtocolError(INVALID_PARAMS, f"Unknown {noun}: {name}{nearest(name, registry.keys())}")
 
 
 def _text(raw: Raw) -> bytes:

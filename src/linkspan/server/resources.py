@@ -179,8 +179,13 @@ class BoundTemplate(msgspec.Struct, frozen=True):
 
 def read_outcome(value: object, uri: str, mime_type: str | None, *, ttl_ms: int, cache_scope: str) -> Outcome:
     """Turn what a resource's function returned into a result. Raises: TypeError for what cannot be sent."""
-    if isinstance(value, ReadResourceResult | InputRequired):
+    if isinstance(value, InputRequired):
         return value
+    if isinstance(value, ReadResourceResult):
+        hints = {"ttl_ms": ttl_ms, "cache_scope": cache_scope}
+        return msgspec.structs.replace(
+            value, **{name: hint for name, hint in hints.items() if getattr(value, name) is None}
+        )
     meta: Meta | None = None
     if is_mapping(value) and "contents" in value and "uri" not in value:
         ttl_ms = value.get("ttlMs", ttl_ms)
