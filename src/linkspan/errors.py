@@ -1,6 +1,6 @@
 """Errors. The type says whose fault it was, the message says what to do, the code is for the wire.
 
-Codes: https://modelcontextprotocol.io/specification/2026-07-28/basic (checklist section 1.5).
+Codes: https://modelcontextprotocol.io/specification/2026-07-28/basic.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The facts of each revision: methods and content types against the official schemas, the rest against the checklist."""
+"""The facts of each revision: methods and content types against the official schemas, the rest against a table."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_content_blocks_are_of_the_types_of_the_schema(revision: Revision, fact:
         ("rich_forms", [False, False, False, True, True]),  # ELI-4
     ],
 )
-def test_each_fact_changed_when_the_checklist_says(fact: str, by_revision: list[object]) -> None:
+def test_each_fact_changed_when_the_table_says(fact: str, by_revision: list[object]) -> None:
     """Checklist 2.1."""
     assert [getattr(revision, fact) for revision in REVISIONS.values()] == by_revision
 

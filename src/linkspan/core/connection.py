@@ -2,7 +2,7 @@
 
 Both eras share the stream: an envelope in a request's `_meta` means modern, none means the handshake session. Every request
 is answered exactly once or cancelled. Not thread-safe: the driver holds `lock` around each call, and so do handlers that emit.
-Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/transports (checklist 1, 2.4.1, 5.1).
+Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/transports.
 """
 
 from __future__ import annotations
@@ -300,7 +300,7 @@ class ServerConnection:
             self._begin_modern(rpc, params, envelope, envelope.peer, events)
 
     def _refuse(self, rpc: RpcRequest, error: RemoteProtocolError) -> None:
-        """Answer a request whose params are wrong; what is wrong with its envelope comes first (checklist 2.4.2)."""
+        """Answer a request whose params are wrong; what is wrong with its envelope comes first."""
         try:
             envelope = read_envelope(read_meta(rpc.params))
         except RemoteProtocolError as earlier:

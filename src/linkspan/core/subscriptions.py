@@ -1,6 +1,6 @@
 """The open `subscriptions/listen` requests of one connection: who wants to hear what.
 
-Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/utilities/subscriptions (checklist 3.9).
+Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/utilities/subscriptions.
 """
 
 from __future__ import annotations

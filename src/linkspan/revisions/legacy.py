@@ -2,7 +2,7 @@
 
 What comes down is stepped down to the negotiated revision. A request for input becomes requests of ours to the client;
 their answers issue the same request again, so that a handler means the same here and in the modern era.
-Spec: https://modelcontextprotocol.io/specification/2025-11-25/basic/lifecycle (checklist 2.5.3, 2.6, 4.2-4.4).
+Spec: https://modelcontextprotocol.io/specification/2025-11-25/basic/lifecycle.
 """
 
 from __future__ import annotations

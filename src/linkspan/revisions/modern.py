@@ -1,6 +1,6 @@
 """The modern era: no handshake, every request carries its envelope in `_meta`, every result is stamped.
 
-Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic (checklist 1.3, 1.6, 2.3, 2.4).
+Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """From type hints to JSON Schema and a decoder, once, at registration. Pure functions: no I/O, no clock, no threads.
 
-Tools: https://modelcontextprotocol.io/specification/2026-07-28/server/tools (checklist 1.11, 3.4).
+Tools: https://modelcontextprotocol.io/specification/2026-07-28/server/tools.
 """
 
 from __future__ import annotations

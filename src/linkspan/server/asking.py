@@ -1,7 +1,7 @@
 """Asking the user in the middle of a request: questions, answers, and the rounds between them.
 
 A handler runs again from the top with the answers of earlier rounds filled in, in both eras. The answers travel sealed in
-`requestState`. Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/mrtr (checklist 3.11).
+`requestState`. Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/mrtr.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Opaque cursors that stay right when items come and go (checklist 3.3).
+"""Opaque cursors that stay right when items come and go.
 
 Every item has a sequence number, given at registration, rising, and never given twice; a cursor holds the number of the last
 item that was shown. What is added or removed elsewhere is then neither skipped nor repeated, and when that item itself is

@@ -1,6 +1,6 @@
 """Prompts: as decorated functions, as classes with a `template`, and defined in place.
 
-Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/prompts (checklist 3.6).
+Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/prompts.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Where `cryptography` is installed a state is encrypted (AES-256-GCM); elsewhere 
 whole but not secret: the client can read it. A state names its form and version, and a process takes only the form that it
 makes, so nobody can talk it down to the weaker one; processes that share keys must agree on having `cryptography`. A state is
 bound to the method, the target, the arguments, the principal and the server, and it expires. Clocks and randomness are
-arguments. Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/mrtr (checklist 3.11).
+arguments. Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/mrtr.
 """
 
 from __future__ import annotations

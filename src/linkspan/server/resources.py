@@ -1,6 +1,6 @@
 """Resources and resource templates: values, functions and classes; and how a URI finds the one that answers it.
 
-Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/resources (checklist 3.5).
+Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/resources.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Tools: as decorated functions, as classes, and defined in place. All become one thing when they are registered.
 
-Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/tools (checklist 3.4).
+Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/tools.
 """
 
 from __future__ import annotations
@@ -360,7 +360,7 @@ def default_name(name: str) -> str:
 
 
 def check_name(name: str, noun: str) -> None:
-    """Raise RegistrationError unless `name` may name a tool (checklist 1.8)."""
+    """Raise RegistrationError unless `name` may name a tool."""
     if not _NAME.fullmatch(name):
         raise RegistrationError(
             f"{name!r} cannot name a {noun}: use 1 to 128 letters, digits, '_', '-' or '.', "

@@ -1,6 +1,6 @@
 """Completion of prompt arguments and template variables.
 
-Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/utilities/completion (checklist 3.7).
+Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/utilities/completion.
 """
 
 from __future__ import annotations

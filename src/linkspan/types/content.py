@@ -1,6 +1,6 @@
 """Content blocks and resource contents.
 
-Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/tools (checklist 3.4, 3.5, 4.2).
+Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/tools.
 """
 
 from __future__ import annotations

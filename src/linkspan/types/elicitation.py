@@ -1,6 +1,6 @@
 """Questions to the user.
 
-Spec: https://modelcontextprotocol.io/specification/2026-07-28/client/elicitation (checklist 4.3).
+Spec: https://modelcontextprotocol.io/specification/2026-07-28/client/elicitation.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Who speaks, and what both sides can do.
 
-Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/lifecycle (checklist 2.5.3, 3.1, 3.2).
+Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/lifecycle.
 """
 
 from __future__ import annotations

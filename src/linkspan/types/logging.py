@@ -1,6 +1,6 @@
 """Log messages and progress, as notifications.
 
-Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/utilities/logging (checklist 1.9, 3.8).
+Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/utilities/logging.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The params of requests and notifications that a server gets. What is typed later stays raw: arguments, `_meta`, answers.
 
-Spec: https://modelcontextprotocol.io/specification/2026-07-28/schema (checklist 3.0).
+Spec: https://modelcontextprotocol.io/specification/2026-07-28/schema.
 """
 
 from __future__ import annotations

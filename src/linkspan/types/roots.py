@@ -1,6 +1,6 @@
 """Folders that the client offers.
 
-Spec: https://modelcontextprotocol.io/specification/2026-07-28/client/roots (checklist 4.4).
+Spec: https://modelcontextprotocol.io/specification/2026-07-28/client/roots.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Texts that the client's model writes for the server.
 
-Spec: https://modelcontextprotocol.io/specification/2026-07-28/client/sampling (checklist 4.2).
+Spec: https://modelcontextprotocol.io/specification/2026-07-28/client/sampling.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Shapes that many others contain (checklist 1.12).
+"""Shapes that many others contain.
 
 Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic
 """

@@ -1,6 +1,6 @@
 """Tools, and what they answer.
 
-Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/tools (checklist 3.4).
+Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/tools.
 """
 
 from __future__ import annotations

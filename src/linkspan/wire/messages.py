@@ -1,4 +1,4 @@
-"""JSON-RPC 2.0 as MCP uses it, both directions (checklist section 1.1-1.5). Never raises on what a peer sent.
+"""JSON-RPC 2.0 as MCP uses it, both directions. Never raises on what a peer sent.
 
 `decode` reads a message once; params, results and errors stay raw until somebody knows their type.
 Of duplicate keys the last one counts. Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic
