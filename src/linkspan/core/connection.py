@@ -245,9 +245,7 @@ class ServerConnection:
             self._reject(None, PARSE_ERROR, f"Parse error: message longer than {bound} bytes (max_line_bytes)")
             return
         message = decode(line, self._limits)
-        if type(message) is RpcRequest:
-            self._receive_request(message, events)
-        elif isinstance(message, Batch):
+        if isinstance(message, Batch):
             self._receive_batch(message, events)
         else:
             self._receive_other(message, events)
@@ -255,7 +253,12 @@ class ServerConnection:
     def _receive_other(self, message: Message, events: list[Event[Call]]) -> None:
         match message:
             case RpcRequest():
-                self._receive_request(message, events)
+                try:
+                    self._receive_request(message, events)
+                except Exception as error:  # a mistake of ours or the author's must not end the connection
+                    lost = Request(message.id, message.method, message.params, self._session.peer)
+                    self._in_flight.pop(message.id, None)
+                    self._push_error(message.id, self._server.unsendable(lost, error))
             case Notification():
                 self._receive_notification(message, events)
             case Response():
@@ -468,7 +471,12 @@ class ServerConnection:
             problem = RemoteProtocolError(INTERNAL_ERROR, "The client cannot be asked here: there is no way back to it")
             self._reply(request, problem)
             return
-        messages = self._session.ask(request, outcome, self._clock())
+        try:
+            messages = self._session.ask(request, outcome, self._clock())
+        except Exception as error:  # the author asked something that is no JSON
+            self._out += self._session.forget(request.id, "not askable")
+            self._reply(request, self._server.unsendable(request, error))
+            return
         if isinstance(messages, list):
             self._in_flight[request.id] = request
             self._out += messages
@@ -478,6 +486,7 @@ class ServerConnection:
 
     def _reply(self, request: Request, outcome: Outcome) -> None:
         self._in_flight.pop(request.id, None)
+        self._out += self._session.forget(request.id, "ended")
         if request.cancelled:
             return
         if isinstance(outcome, RemoteProtocolError):
@@ -507,7 +516,7 @@ class ServerConnection:
         try:
             answer = encode_error(request_id, error.code, error.message, error.data)
         except Exception:  # what the author put into `data` is no JSON; the error itself must not be lost with it
-            answer = encode_error(request_id, error.code, error.message)
+            answer = encode_error(request_id, INTERNAL_ERROR, "Internal error")
         self._push(request_id, answer)
 
     def _reject(self, request_id: RequestId | None, code: int, message: str) -> None:

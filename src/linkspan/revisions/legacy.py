@@ -28,7 +28,7 @@ from linkspan.revisions.neutral import (
 )
 from linkspan.revisions.record import Revision
 from linkspan.revisions.stepdown import step_down
-from linkspan.types.base import JSON, Wire
+from linkspan.types.base import JSON, Wire, is_object
 from linkspan.types.content import TextContent
 from linkspan.types.elicitation import ElicitParams
 from linkspan.types.lifecycle import InitializeResult
@@ -209,7 +209,12 @@ class LegacySession:
         if current is None:
             return None
         key, _ = current.waiting.pop(response.id)
-        current.answers[key] = msgspec.json.decode(response.result)
+        try:
+            answer: JSON = msgspec.json.decode(response.result)
+        except (msgspec.DecodeError, RecursionError):
+            answer = None
+        if is_object(answer):  # anything else is no answer, and is asked for again (MRTR-S6)
+            current.answers[key] = answer
         return current.request.id
 
     def receive_refusal(self, response: ErrorResponse) -> tuple[Request, Outcome, list[bytes]] | RequestId | None:

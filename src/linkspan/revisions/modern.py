@@ -62,7 +62,10 @@ def read_envelope(meta: Raw) -> Envelope:
 def _read(text: bytes) -> Envelope:
     if not text:
         return NO_ENVELOPE
-    members: JSON = msgspec.json.decode(text)
+    try:
+        members: JSON = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):  # a number out of range, which nobody looked at while it was raw
+        raise RemoteProtocolError(INVALID_PARAMS, "Invalid params: _meta is not readable") from None
     if members is None:
         return NO_ENVELOPE
     if not is_object(members):

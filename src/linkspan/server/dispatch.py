@@ -117,13 +117,13 @@ class Dispatcher:
     def begin(self, request: Request) -> Outcome | Call:
         """Serve a request, or say which function must run for it."""
         settings = self.settings.current()
-        observation = (
-            observing.observe(request, settings, self.profile, self.system.clock) if settings.observed else None
-        )
+        observation: Observation | None = None
         method = self._methods.get(request.method, self._call_custom)
         if self.catalogue.declared is not None and self._is_hidden(request.method):
             method = _not_there
         try:
+            if settings.observed:
+                observation = observing.observe(request, settings, self.profile, self.system.clock)
             step = method(request, settings, observation)
         except Exception as error:
             step = self._failures.outcome(request, observation, error)

@@ -50,7 +50,7 @@ class Failures:
             case RemoteProtocolError():
                 return error
             case ToolError():
-                return tool_error(str(error)) if is_tool else RemoteProtocolError(INTERNAL_ERROR, str(error))
+                return tool_error(_text(error)) if is_tool else RemoteProtocolError(INTERNAL_ERROR, _text(error))
             case _ if request.cancelled:
                 return RemoteProtocolError(INTERNAL_ERROR, "cancelled")
             case _:
@@ -76,7 +76,7 @@ class Failures:
         if not is_tool or mode == "protocol":
             return RemoteProtocolError(INTERNAL_ERROR, f"Internal error (incident {incident})")
         if mode == "message":
-            return tool_error(str(error) or type(error).__name__)
+            return tool_error(_text(error))
         return tool_error(f"Internal error occurred (incident {incident})")
 
     def _report(self, request: Request, error: BaseException, incident: str, is_tool: bool) -> None:
@@ -102,3 +102,10 @@ class Failures:
 def _decoded(raw: Raw) -> Any:
     text = bytes(memoryview(raw))
     return msgspec.json.decode(text) if text else {}
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error) or type(error).__name__
+    except Exception:
+        return type(error).__name__

@@ -44,7 +44,7 @@ class Registry(Generic[ItemT]):
         return len(self._items)
 
     def __iter__(self) -> Iterator[ItemT]:
-        return (item for _, item in self._items.values())
+        return (item for _, item in list(self._items.values()))
 
     def __contains__(self, key: str) -> bool:
         return key in self._items

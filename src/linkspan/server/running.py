@@ -40,7 +40,7 @@ class Run:
         """Conclude from the function's value."""
         try:
             outcome = self._conclude(value)
-        except Exception as error:
+        except BaseException as error:  # a generator may ask, or end the process, only now
             return self.fail(call, error)
         if self._round.questions:  # a question went unanswered, whatever the function made of that
             outcome = InputRequired(self._round.questions)
@@ -54,7 +54,10 @@ class Run:
 
     def _ended(self, call: Call, outcome: Outcome) -> Outcome:
         if type(outcome) is InputRequired:
-            outcome = self._rounds.close(call.request, self._round, outcome, self._target)
+            try:
+                outcome = self._rounds.close(call.request, self._round, outcome, self._target)
+            except Exception as error:
+                outcome = self._failures.outcome(call.request, self._observation, error)
         if self._observation is not None:
             self._observation.end(call.request, outcome)
         return outcome

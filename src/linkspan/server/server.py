@@ -515,12 +515,19 @@ class Server(metaclass=_PinsRevision):
 
     def _tell(self, notification: str, tell: Callable[[ServerConnection], bool]) -> int:
         told = 0
-        for connection in list(self._connections):
+        for connection in self._connections_now():
             try:
                 told += tell(connection)
             except Exception as error:
                 observation.report(self._settings.current(), error, lambda: {"notification": notification})
         return told
+
+    def _connections_now(self) -> list[ServerConnection]:
+        while True:
+            try:
+                return list(self._connections)
+            except RuntimeError:  # one came or went in another thread
+                continue
 
     def _changed(self, kind: str, really: bool) -> None:
         if really and self._auto_notify:
