@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from linkspan.errors import RegistrationError
 from linkspan.server.handlers import Handler
 from linkspan.server.registry import Registry
 from linkspan.server.resources import BoundResource, BoundTemplate
 from linkspan.server.tools import BoundTool
-from linkspan.types.base import JSON
+from linkspan.types.base import JSON, is_mapping
 from linkspan.types.lifecycle import (
     ListChangedCapability,
     ResourcesCapability,
     ServerCapabilities,
 )
+from linkspan.wire.messages import encode
 from linkspan.wire.values import from_builtins, to_builtins
 
 if TYPE_CHECKING:
@@ -37,6 +41,10 @@ class Catalogue:
         self.completers: dict[tuple[str, str], Handler] = {}
         self.completion_handler: Handler | None = None
         self.declared: Mapping[str, JSON] | ServerCapabilities | None = None
+
+    def declare(self, capabilities: object) -> None:
+        """Take what the author declares instead of, or besides, what is registered. Raises: RegistrationError."""
+        self.declared = _checked(capabilities) if capabilities is not None else None
 
     def find_resource(self, uri: str) -> tuple[BoundResource | BoundTemplate, dict[str, str]] | None:
         """Return what answers `uri`, and the variables in it: an exact resource first, then templates in their order."""
@@ -89,6 +97,21 @@ class Catalogue:
             else:
                 merged[name] = value
         return from_builtins(merged, ServerCapabilities)
+
+
+def _checked(capabilities: object) -> Mapping[str, JSON] | ServerCapabilities:
+    """Hold a declaration to its shape now: every handshake and every list would fail over it later."""
+    if not isinstance(capabilities, ServerCapabilities) and not is_mapping(capabilities):
+        raise RegistrationError(f"capabilities are a mapping or ServerCapabilities, not {type(capabilities).__name__}")
+    given: JSON = to_builtins(capabilities)
+    try:
+        encode(given)
+        from_builtins({name: value for name, value in given.items() if value is not None}, ServerCapabilities)
+    except (msgspec.MsgspecError, TypeError, ValueError) as problem:
+        raise RegistrationError(
+            f"capabilities: {problem}; write an object for each one, such as {{'tools': {{'listChanged': True}}}}"
+        ) from None
+    return capabilities if isinstance(capabilities, ServerCapabilities) else given
 
 
 def _has_choices(schema: Mapping[str, JSON]) -> bool:

@@ -146,7 +146,7 @@ class Server(metaclass=_PinsRevision):
             request_state_ttl=request_state_ttl,
         )
         self._catalogue = Catalogue()
-        self._catalogue.declared = capabilities
+        self._catalogue.declare(capabilities)
         self._made_dispatcher: Dispatcher | None = None
         self._auto_notify = auto_notify
         self._connections: WeakSet[ServerConnection] = WeakSet()
