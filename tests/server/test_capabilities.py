@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
-from linkspan import RegistrationError, Server
+from linkspan import Context, RegistrationError, Server
+from linkspan.core.connection import ServerConnection
+from linkspan.types.lifecycle import ServerCapabilities
+from test_transcripts import feed
 
 
 @pytest.mark.parametrize(
@@ -29,3 +33,114 @@ def test_what_is_declared_cannot_change_behind_the_servers_back() -> None:
     server = Server(capabilities=declared)
     declared["tools"] = True
     assert server.handle({"jsonrpc": "2.0", "id": 1, "method": "tools/list"})["result"] == {"tools": []}
+
+
+def connected(server: Server, revision: str = "2025-11-25") -> ServerConnection:
+    """Return a connection after its handshake."""
+    connection = server.connect()
+    hello = {"protocolVersion": revision, "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    say(connection, "initialize", hello, "hello")
+    feed(connection, b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n', None)
+    return connection
+
+
+def say(connection: ServerConnection, method: str, params: Any, request_id: object = 1) -> Any:
+    """Send a request and return all that comes back."""
+    request = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
+    feed(connection, json.dumps(request).encode() + b"\n", None)
+    return [json.loads(each) for each in connection.messages_to_send()]
+
+
+def code(connection: ServerConnection, method: str, params: Any) -> int | None:
+    """Return the error code of an answer, None for a result."""
+    (answer,) = say(connection, method, params)
+    found: int | None = answer.get("error", {}).get("code")
+    return found
+
+
+def full(**options: Any) -> Server:
+    """A server with one of each."""
+    server = Server(**options)
+    server.define_tool(name="t", handler=lambda **args: "ok")
+    server.define_resource("x://a", text="text")
+
+    @server.prompt
+    def p(language: str) -> str:
+        return language
+
+    @server.completion("p", "language")
+    def languages(value: str) -> list[str]:
+        return ["python"]
+
+    return server
+
+
+COMPLETE = {"ref": {"type": "ref/prompt", "name": "p"}, "argument": {"name": "language", "value": ""}}
+WATCH = {"uri": "x://a"}
+
+
+@pytest.mark.parametrize("method", ["resources/subscribe", "resources/unsubscribe"])
+@pytest.mark.parametrize("declared", [{"resources": {}}, {"resources": {"subscribe": False}}, {"resources": None}])
+def test_resources_are_watched_only_where_subscribe_is_declared(method: str, declared: Any) -> None:
+    assert code(connected(full()), method, WATCH) is None
+    assert code(connected(full(capabilities=declared)), method, WATCH) == -32601
+
+
+@pytest.mark.parametrize(
+    ("method", "params"), [("resources/subscribe", WATCH), ("resources/unsubscribe", WATCH), ("tools/list", {})]
+)
+def test_an_empty_server_has_no_methods_for_what_it_does_not_offer(method: str, params: Any) -> None:
+    assert code(connected(Server()), method, params) == -32601
+
+
+def test_where_logging_was_declared_away_there_is_no_level_to_set_and_nothing_is_logged() -> None:
+    server = full(capabilities={"logging": None})
+
+    @server.tool
+    def chatty(ctx: Context) -> str:
+        ctx.error("hear me")
+        return "done"
+
+    connection = connected(server)
+    assert code(connection, "logging/setLevel", {"level": "debug"}) == -32601
+    assert [each.get("method") for each in say(connection, "tools/call", {"name": "chatty"})] == [None]
+
+
+@pytest.mark.parametrize("revision", ["2025-03-26", "2025-11-25"])
+def test_completion_is_there_only_where_it_is_declared(revision: str) -> None:
+    assert code(connected(full(), revision), "completion/complete", COMPLETE) is None
+    hidden = full(capabilities={"completions": None})
+    assert code(connected(hidden, revision), "completion/complete", COMPLETE) == -32601
+    declared = Server(capabilities={"completions": {}})
+    assert code(connected(declared, revision), "completion/complete", COMPLETE) == -32602  # an unknown reference
+
+
+def test_completion_is_always_there_in_the_revision_that_has_no_capability_for_it() -> None:
+    hidden = full(capabilities={"completions": None})
+    assert code(connected(hidden, "2024-11-05"), "completion/complete", COMPLETE) is None
+
+
+@pytest.mark.parametrize(
+    ("declared", "told"),
+    [(None, 1), ({"tools": {}}, 0), ({"tools": {"listChanged": False}}, 0), (ServerCapabilities(), 0)],
+)
+def test_changes_of_a_list_are_announced_only_where_that_was_declared(declared: Any, told: int) -> None:
+    server = full(capabilities=declared)
+    connection = connected(server)
+    assert server.notify_tools_list_changed() == told
+    assert len(connection.messages_to_send()) == told
+
+
+def test_a_client_hears_of_the_last_tool_that_goes_but_not_of_a_first_one_it_was_never_promised() -> None:
+    server = full()
+    connection = connected(server)
+    server.remove_tool("t")
+    assert server.notify_tools_list_changed() == 1
+    assert [json.loads(each)["method"] for each in connection.messages_to_send()] == [
+        "notifications/tools/list_changed"
+    ]
+    empty = Server()
+    connection = connected(empty)
+    empty.define_tool(name="t", handler=lambda **args: "ok")
+    assert empty.notify_tools_list_changed() == 0
+    assert connection.messages_to_send() == []

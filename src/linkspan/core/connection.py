@@ -226,8 +226,7 @@ class ServerConnection:
     def _announce(self, method: str, kind: str | None, uri: str | None) -> bool:
         with self.lock:
             told = False
-            session = self._session
-            if session.ready and (uri is None or uri in session.subscriptions):
+            if self._session.hears_of(kind, uri):
                 self._out.append(self._subscriptions.untagged(method, uri))
                 told = True
             for message in self._subscriptions.tagged(method, kind, uri):

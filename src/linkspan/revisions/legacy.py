@@ -13,7 +13,14 @@ from types import MappingProxyType
 import msgspec
 from msgspec import Raw
 
-from linkspan.errors import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, RESOURCE_NOT_FOUND, RemoteProtocolError
+from linkspan.errors import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    RESOURCE_NOT_FOUND,
+    RemoteProtocolError,
+)
 from linkspan.revisions import LATEST_LEGACY, LEGACY, REVISIONS
 from linkspan.revisions.neutral import (
     ELICIT,
@@ -31,7 +38,7 @@ from linkspan.revisions.stepdown import step_down
 from linkspan.types.base import JSON, Wire, is_object
 from linkspan.types.content import TextContent
 from linkspan.types.elicitation import ElicitParams
-from linkspan.types.lifecycle import InitializeResult
+from linkspan.types.lifecycle import InitializeResult, ServerCapabilities
 from linkspan.types.logging import LOG_LEVELS, LoggingLevel
 from linkspan.types.requests import CancelledParams, InitializeParams, SetLevelParams, SubscribeParams
 from linkspan.types.shared import Implementation
@@ -93,6 +100,7 @@ class LegacySession:
         self.negotiated = False
         self.ready = False
         self.subscriptions: set[str] = set()
+        self._announced: frozenset[str] = frozenset()
 
     @property
     def revision(self) -> Revision:
@@ -103,6 +111,8 @@ class LegacySession:
 
     def answer(self, method: str, params: object) -> Outcome:
         """Answer one of `OWN_METHODS`."""
+        if method in _GATES and not _GATES[method](self._server.capabilities()):
+            return RemoteProtocolError(METHOD_NOT_FOUND, f"Method not found: {method}", method)
         match params:
             case InitializeParams():
                 return self._initialize(params)
@@ -117,6 +127,10 @@ class LegacySession:
         """Take note of `notifications/initialized`: from now on we may speak first (INI-3)."""
         self.ready = self.negotiated
 
+    def hears_of(self, kind: str | None, uri: str | None) -> bool:
+        """Tell whether the client was promised to hear of a change: of a list (SRV-4), or of a resource it watches."""
+        return self.ready and (kind in self._announced if uri is None else uri in self.subscriptions)
+
     def _initialize(self, params: InitializeParams) -> Outcome:
         if self.negotiated:
             return RemoteProtocolError(INVALID_REQUEST, "Invalid Request: this connection is initialized already")
@@ -128,9 +142,13 @@ class LegacySession:
             _implementation(params.client_info),
         )
         self.negotiated = True
+        offered = self._server.capabilities()
+        self._announced = frozenset(
+            kind for kind in ("tools", "prompts", "resources") if getattr(getattr(offered, kind), "list_changed", False)
+        )
         return InitializeResult(
             protocol_version=revision.date,
-            capabilities=self._server.capabilities(),
+            capabilities=offered,
             server_info=self._server.implementation,
             instructions=self._server.instructions,
         )
@@ -268,6 +286,18 @@ class LegacySession:
             )
             for request in late
         ]
+
+
+def _watches(capabilities: ServerCapabilities) -> bool:
+    return capabilities.resources is not None and bool(capabilities.resources.subscribe)
+
+
+_GATES: Mapping[str, Callable[[ServerCapabilities], bool]] = {
+    "logging/setLevel": lambda capabilities: capabilities.logging is not None,
+    "resources/subscribe": _watches,
+    "resources/unsubscribe": _watches,
+}
+"""What must be declared for a method to be there (SRV-2)."""
 
 
 def encode_result(request: Request, outcome: Wire | Encoded | Raw) -> bytes:

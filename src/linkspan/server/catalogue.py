@@ -68,14 +68,22 @@ class Catalogue:
         )
 
     def offers(self, kind: str) -> bool:
-        """Tell whether "tools", "prompts" or "resources" are offered: what is declared is what is served (SRV-3)."""
+        """Tell whether a capability such as "tools" is offered: what is declared is what is served (SRV-3)."""
         if isinstance(self.declared, ServerCapabilities):
             return getattr(self.declared, kind) is not None
         if self.declared is not None and kind in self.declared:
             return self.declared[kind] is not None
-        if kind == "resources":
-            return bool(len(self.resources) or len(self.templates) or self.read_handler is not None)
-        return bool(len(self.tools if kind == "tools" else self.prompts))
+        match kind:
+            case "tools":
+                return len(self.tools) > 0
+            case "prompts":
+                return len(self.prompts) > 0
+            case "resources":
+                return bool(len(self.resources) or len(self.templates) or self.read_handler is not None)
+            case "completions":
+                return self.completes()
+            case _:
+                return True
 
     def capabilities(self) -> ServerCapabilities:
         """Return what is offered now, and what the author declared besides (SRV-1, SRV-3)."""
@@ -83,7 +91,7 @@ class Catalogue:
             tools=ListChangedCapability(list_changed=True) if self.offers("tools") else None,
             prompts=ListChangedCapability(list_changed=True) if self.offers("prompts") else None,
             resources=ResourcesCapability(subscribe=True, list_changed=True) if self.offers("resources") else None,
-            completions={} if self.completes() else None,
+            completions={} if self.offers("completions") else None,
             logging={},
         )
         if self.declared is None:

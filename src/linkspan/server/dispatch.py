@@ -18,6 +18,7 @@ from linkspan.errors import (
 from linkspan.revisions.modern import discover
 from linkspan.revisions.neutral import InputRequired, Outcome, Request
 from linkspan.revisions.record import Revision
+from linkspan.revisions.stepdown import knows_field
 from linkspan.schema.problems import ArgumentsInvalid
 from linkspan.schema.results import encode_json
 from linkspan.server import observation as observing
@@ -119,8 +120,11 @@ class Dispatcher:
         settings = self.settings.current()
         observation: Observation | None = None
         method = self._methods.get(request.method, self._call_custom)
-        if self.catalogue.declared is not None and self._is_hidden(request.method):
-            method = _not_there
+        if self.catalogue.declared is not None:
+            if not self.catalogue.offers("logging"):
+                request.log_level = None
+            if self._is_hidden(request.method):
+                method = _not_there
         try:
             if settings.observed:
                 observation = observing.observe(request, settings, self.profile, self.system.clock)
@@ -256,7 +260,9 @@ class Dispatcher:
         params = request.params
         assert isinstance(params, CompleteParams)
         catalogue = self.catalogue
-        if not catalogue.completes():
+        if not catalogue.offers("completions") and knows_field(
+            request.peer.revision, ServerCapabilities, "completions"
+        ):  # where there was no such capability yet, there is nothing to declare (SRV-1)
             return _method_not_found(request)
         ref, argument = params.ref, params.argument
         name = ref.name if isinstance(ref, PromptReference) else ref.uri
