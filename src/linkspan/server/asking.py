@@ -17,6 +17,7 @@ from linkspan.errors import (
     INVALID_PARAMS,
     MISSING_CLIENT_CAPABILITY,
     Declined,
+    LocalProtocolError,
     RemoteProtocolError,
 )
 from linkspan.revisions.neutral import (
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NO_QUESTIONS",
+    "Closed",
     "InputNeeded",
     "Round",
     "ask_form",
@@ -52,13 +54,16 @@ __all__ = [
     "ask_roots",
     "ask_sampling",
     "ask_url",
+    "cannot_ask",
     "collect",
+    "may_ask",
     "read_responses",
     "refuse_incapable",
     "sampling_params",
 ]
 
 WireT = TypeVar("WireT", bound=Wire)
+_ASKING = frozenset({"tools/call", "prompts/get", "resources/read"})
 
 
 class InputNeeded(BaseException):
@@ -124,6 +129,29 @@ class Round:
     def _need(self, key: str, question: InputRequest) -> NoReturn:
         self.questions[key] = question
         raise InputNeeded(key)
+
+
+class Closed(Round):
+    """The round of a request in which the user cannot be asked: clients expect that of three methods only (MRTR-S1)."""
+
+    __slots__ = ("_method",)
+
+    def __init__(self, method: str) -> None:
+        super().__init__()
+        self._method = method
+
+    def _need(self, key: str, question: InputRequest) -> NoReturn:
+        raise LocalProtocolError(cannot_ask(self._method))
+
+
+def cannot_ask(method: str) -> str:
+    """Return what to tell the author whose handler asks where nobody can be asked."""
+    return f"{method} cannot ask the user; only tools, prompts and resources can"
+
+
+def may_ask(method: str) -> bool:
+    """Tell whether an answer to `method` may be a question."""
+    return method in _ASKING
 
 
 NO_QUESTIONS: Final = Round()

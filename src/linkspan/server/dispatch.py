@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ from linkspan.core.call import Call
 from linkspan.errors import (
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
+    LocalProtocolError,
     RemoteProtocolError,
     ResourceNotFoundError,
 )
@@ -22,7 +24,7 @@ from linkspan.revisions.stepdown import knows_field
 from linkspan.schema.problems import ArgumentsInvalid
 from linkspan.schema.results import encode_json
 from linkspan.server import observation as observing
-from linkspan.server.asking import NO_QUESTIONS, InputNeeded, collect
+from linkspan.server.asking import NO_QUESTIONS, InputNeeded, cannot_ask, collect
 from linkspan.server.catalogue import Catalogue
 from linkspan.server.configuration import Settings, SettingsSource
 from linkspan.server.context import Context
@@ -312,7 +314,9 @@ class Dispatcher:
             arguments = handler.parameters.decode_values(values).arguments
         except ArgumentsInvalid as problem:
             return RemoteProtocolError(INVALID_PARAMS, f"Invalid params: {problem}")
-        return self._run(request, settings, observation, handler, arguments, _custom_result, request.method)
+        return self._run(
+            request, settings, observation, handler, arguments, partial(_custom_result, request.method), request.method
+        )
 
     # Running.
 
@@ -385,8 +389,10 @@ def _text(raw: Raw) -> bytes:
     return bytes(memoryview(raw)) or b"{}"
 
 
-def _custom_result(value: object) -> Outcome:
-    return value if isinstance(value, Wire | InputRequired) else Raw(encode_json(value))
+def _custom_result(method: str, value: object) -> Outcome:
+    if isinstance(value, InputRequired):
+        raise LocalProtocolError(cannot_ask(method))
+    return value if isinstance(value, Wire) else Raw(encode_json(value))
 
 
 def _kind(problem: ArgumentsInvalid) -> str:

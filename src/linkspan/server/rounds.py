@@ -9,7 +9,7 @@ from msgspec import Raw
 
 from linkspan.errors import INTERNAL_ERROR, RemoteProtocolError
 from linkspan.revisions.neutral import InputRequired, Outcome, Request
-from linkspan.server.asking import Round, read_responses, refuse_incapable
+from linkspan.server.asking import Closed, Round, may_ask, read_responses, refuse_incapable
 from linkspan.server.profile import Profile, System
 from linkspan.types.base import ABSENT
 from linkspan.wire.messages import encode
@@ -34,10 +34,12 @@ class Rounds:
         self._system = system
 
     def open(self, request: Request, target: str) -> Round:
-        """Return what is known when a request begins.
+        """Return what is known when a request begins; where nobody can be asked, a round that says so.
 
         Raises: RemoteProtocolError for a state that was changed, belongs elsewhere or has expired, and for malformed answers.
         """
+        if not may_ask(request.method):
+            return Closed(request.method)
         if request.input_responses is ABSENT and request.request_state is None:
             return Round()
         answers = read_responses(request.input_responses)

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from weakref import WeakSet
 
 from linkspan.core.connection import ServerConnection
-from linkspan.errors import LinkspanError, MethodAlreadyDefinedError
+from linkspan.errors import LinkspanError, MethodAlreadyDefinedError, RegistrationError
 from linkspan.revisions import REVISIONS
 from linkspan.server import observation
+from linkspan.server.asking import cannot_ask
 from linkspan.server.catalogue import Catalogue
 from linkspan.server.configuration import (
     Configuration,
@@ -30,7 +31,7 @@ from linkspan.server.configuration import (
     configuration as global_configuration,
 )
 from linkspan.server.dispatch import Dispatcher
-from linkspan.server.handlers import Function, compile_handler
+from linkspan.server.handlers import Function, Handler, compile_handler
 from linkspan.server.profile import Profile, ServerContext
 from linkspan.server.resources import (
     Resource,
@@ -471,7 +472,7 @@ class Server(metaclass=_PinsRevision):
 
     def completion_handler(self, function: F) -> F:
         """Let one function answer every `completion/complete`: it gets the params. Usable as a decorator."""
-        self._catalogue.completion_handler = compile_handler(function, loose=True, name="completion/complete")
+        self._catalogue.completion_handler = _without_asks(function, "completion/complete")
         return function
 
     def custom_method(self, method_name: str) -> Callable[[F], F]:
@@ -486,11 +487,12 @@ class Server(metaclass=_PinsRevision):
     def define_custom_method(self, method_name: str, handler: Function) -> None:
         """Offer a JSON-RPC method, or notification, of your own: the function gets the params and returns any JSON (G1).
 
-        Raises: MethodAlreadyDefinedError for a method that exists, in the protocol or here.
+        It cannot ask the user anything. Raises: RegistrationError; MethodAlreadyDefinedError for a method that exists, in the
+        protocol or here.
         """
         if _is_reserved(method_name) or method_name in self._catalogue.custom_methods:
             raise MethodAlreadyDefinedError(method_name)
-        self._catalogue.custom_methods[method_name] = compile_handler(handler, loose=True, name=method_name)
+        self._catalogue.custom_methods[method_name] = _without_asks(handler, method_name)
 
     # Telling clients.
 
@@ -601,6 +603,14 @@ class Server(metaclass=_PinsRevision):
 
 
 _COMPLETER_SCHEMA: JSONObject = {"type": "object", "properties": {"value": {}, "arguments": {}}}
+
+
+def _without_asks(function: Function, method: str) -> Handler:
+    """Compile the handler of a method in which the user cannot be asked. Raises: RegistrationError."""
+    handler = compile_handler(function, loose=True, name=method)
+    if handler.parameters.asks:
+        raise RegistrationError(cannot_ask(method))
+    return handler
 
 
 def _keys(secrets: Sequence[bytes | str]) -> RequestStateKeys:
