@@ -296,7 +296,7 @@ class Server(metaclass=_PinsRevision):
             for source in sources
         ]
         for tool in bound:
-            check_pinned(self._profile.pinned, tool.spec)
+            check_pinned(self._profile.pinned, tool.spec, derived=tool.derived)
         self._catalogue.tools.add((tool.spec.name, tool) for tool in bound)
         self._changed("tools", bool(bound))
 

@@ -6,7 +6,7 @@ Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/tools.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeGuard
 
 import msgspec
@@ -156,6 +156,11 @@ class BoundTool(msgspec.Struct, frozen=True):
     handler: Handler
     shape: ResultShape | None = None
     output_check: Validator | None = None
+
+    @property
+    def derived(self) -> tuple[str, ...]:
+        """The members of its spec that follow from hints."""
+        return () if self.shape is None else ("output_schema",)
 
     def outcome(self, value: object) -> Outcome:
         """Turn what the function returned into a result.
@@ -381,13 +386,23 @@ def coerce_annotations(value: ToolAnnotations | Mapping[str, JSON] | None) -> To
     return ToolAnnotations(**members)
 
 
-def check_pinned(pinned: Revision | None, spec: Wire) -> None:
-    """Refuse members that the pinned revision does not know, naming the first one that does (H14). Raises: RegistrationError."""
+def check_pinned(pinned: Revision | None, spec: Wire, *, derived: Collection[str] = ()) -> None:
+    """Refuse members that the pinned revision does not know, naming the first one that does (H14).
+
+    Members that were `derived` from hints are left out on the way instead: the author did not write them.
+    Raises: RegistrationError.
+    """
     if pinned is None:
         return
     for field in spec.__struct_fields__:
-        if getattr(spec, field) is not None and not knows_field(pinned, type(spec), field):
+        value = getattr(spec, field)
+        if value is None or value is UNSET or field in derived:
+            continue
+        if not knows_field(pinned, type(spec), field):
             since = next(each.date for each in REVISIONS.values() if knows_field(each, type(spec), field))
             raise RegistrationError(
                 f"`{field}` of {type(spec).__name__} supported by protocol version {since} or higher"
             )
+        for inner in value if is_array(value) else (value,):
+            if isinstance(inner, Wire):
+                check_pinned(pinned, inner)
