@@ -186,11 +186,25 @@ def _call_result(revision: Revision, members: JSONObject) -> JSONObject:
 
 
 def _tool(revision: Revision, members: JSONObject) -> JSONObject:
-    """Before the modern era an output schema must describe an object (JS-5)."""
+    """Before the modern era an output schema must describe an object (JS-5), and each property's schema be an object."""
     schema = members.get("outputSchema")
     if revision.structured_content != "any" and is_object(schema) and schema.get("type") != "object":
-        return {name: each for name, each in members.items() if name != "outputSchema"}
-    return members
+        members = {name: each for name, each in members.items() if name != "outputSchema"}
+    return members | {
+        name: _without_booleans(each)
+        for name in ("inputSchema", "outputSchema")
+        if is_object(each := members.get(name)) and is_object(each.get("properties"))
+    }
+
+
+def _without_booleans(schema: JSONObject) -> JSONObject:
+    properties: JSONObject = schema["properties"]
+    if not any(isinstance(each, bool) for each in properties.values()):
+        return schema
+    plain = {
+        name: each if not isinstance(each, bool) else {} if each else {"not": {}} for name, each in properties.items()
+    }
+    return schema | {"properties": plain}
 
 
 def _sampling_content(revision: Revision, members: JSONObject) -> JSONObject:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeAlias, TypeGuard, cast
+from typing import Any, TypeAlias, TypeGuard, TypeVar, cast
+
+import msgspec
 
 from linkspan.schema.results import encode_json
-from linkspan.types.base import JSON, Wire, is_array, is_mapping, unknown_members
+from linkspan.types.base import JSON, Meta, Wire, is_array, is_mapping, keep_unknown, unknown_members
 from linkspan.types.content import (
     AudioContent,
     BlobResourceContents,
@@ -21,8 +23,20 @@ from linkspan.types.content import (
 )
 from linkspan.wire.values import decode_content, encode_base64, from_builtins, to_builtins
 
-__all__ = ["BLOCKS", "CONTENTS", "audio", "blocks_of", "contents_of", "image", "is_block"]
+__all__ = [
+    "BLOCKS",
+    "CONTENTS",
+    "audio",
+    "blocks_of",
+    "changed",
+    "checked",
+    "contents_of",
+    "image",
+    "is_block",
+    "meta_of",
+]
 
+WireT = TypeVar("WireT", bound=Wire)
 Block: TypeAlias = TextContent | ImageContent | AudioContent | EmbeddedResource | ResourceLink | UnknownContent
 Contents: TypeAlias = TextResourceContents | BlobResourceContents
 
@@ -49,6 +63,30 @@ def audio(data: bytes, mime_type: str) -> AudioContent:
     return AudioContent(encode_base64(data), mime_type)
 
 
+def checked(value: WireT) -> WireT:
+    """Return a shape that an author made, if its members have the types that clients expect. Raises: TypeError."""
+    try:
+        from_builtins(to_builtins(value), type(value))
+    except msgspec.ValidationError as problem:
+        raise TypeError(f"{type(value).__name__} cannot be sent: {problem}") from None
+    return value
+
+
+def changed(value: WireT, **members: object) -> WireT:
+    """Return a shape with other members; what its type does not name stays with it."""
+    made = msgspec.structs.replace(value, **members)
+    if unknown := unknown_members(value):
+        keep_unknown(made, unknown)
+    return made
+
+
+def meta_of(value: object) -> Meta | None:
+    """Return what an author gave as `_meta`. Raises: TypeError for what is no mapping."""
+    if value is None or is_mapping(value):
+        return dict(value) if value is not None else None
+    raise TypeError(f"meta is a mapping, not {type(value).__name__}")
+
+
 def is_block(value: object) -> bool:
     """Tell whether `value` is a content block already."""
     return isinstance(value, BLOCKS)
@@ -73,15 +111,32 @@ def _block(value: object) -> object:
         return TextContent(value)
     if is_mapping(value):
         value = decode_content(value)
+    elif isinstance(value, BLOCKS):
+        value = value if _is_plain(value) or isinstance(value, UnknownContent) else checked(_in_base64(value))
     if isinstance(value, BLOCKS):
         return to_builtins(value) if isinstance(value, UnknownContent) or unknown_members(value) else value
     raise TypeError(f"a content block is a text, a content object or a mapping with a type; got {type(value).__name__}")
 
 
+def _is_plain(value: Wire) -> bool:
+    """Tell whether a block is the commonest one, a text and nothing else, at a glance."""
+    return type(value) is TextContent and type(value.text) is str and value.annotations is None and value.meta is None
+
+
+def _in_base64(value: Wire) -> Wire:
+    """Return a shape that carries its raw bytes as a text."""
+    for member in ("data", "blob"):
+        raw = getattr(value, member, None)
+        if isinstance(raw, bytes | bytearray):
+            return changed(value, **{member: encode_base64(bytes(raw))})
+    inner = getattr(value, "resource", None)
+    return changed(value, resource=_in_base64(inner)) if isinstance(inner, CONTENTS) else value
+
+
 def contents_of(value: object, uri: str, mime_type: str | None) -> list[Any]:
     """Return resource contents for what a resource's function gave: a text, bytes, contents, JSON, or a list of contents."""
     if isinstance(value, CONTENTS):
-        return [value]
+        return [_contents(value)]
     if isinstance(value, str):
         return [TextResourceContents(uri=uri, text=value, mime_type=mime_type or "text/plain")]
     if isinstance(value, bytes | bytearray | memoryview):
@@ -90,7 +145,7 @@ def contents_of(value: object, uri: str, mime_type: str | None) -> list[Any]:
     if is_contents(value):
         return [_contents(value)]
     if is_array(value) and value and all(isinstance(each, CONTENTS) or is_contents(each) for each in value):
-        return [each if isinstance(each, CONTENTS) else _contents(each) for each in value]
+        return [_contents(each) for each in value]
     text = encode_json(value).decode()
     return [TextResourceContents(uri=uri, text=text, mime_type=mime_type or "application/json")]
 
@@ -100,6 +155,9 @@ def is_contents(value: object) -> TypeGuard[Mapping[str, JSON]]:
     return is_mapping(value) and "uri" in value and ("text" in value or "blob" in value)
 
 
-def _contents(value: Mapping[str, JSON]) -> object:
-    found = from_builtins(value, TextResourceContents if "text" in value else BlobResourceContents)
+def _contents(value: Wire | Mapping[str, JSON]) -> object:
+    if isinstance(value, Wire):
+        found = checked(_in_base64(value))
+    else:
+        found = from_builtins(value, TextResourceContents if "text" in value else BlobResourceContents)
     return to_builtins(found) if unknown_members(found) else found

@@ -47,7 +47,7 @@ class Failures:
         match error:
             case ResourceNotFoundError():
                 return RemoteProtocolError(request.peer.revision.resource_not_found, error.message, error.data)
-            case RemoteProtocolError():
+            case RemoteProtocolError() if isinstance(error.code, int) and isinstance(error.message, str):
                 return error
             case ToolError():
                 return tool_error(_text(error)) if is_tool else RemoteProtocolError(INTERNAL_ERROR, _text(error))

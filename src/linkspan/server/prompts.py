@@ -13,7 +13,7 @@ import msgspec
 from linkspan.errors import INVALID_PARAMS, RegistrationError, RemoteProtocolError
 from linkspan.revisions.neutral import InputRequired, Outcome
 from linkspan.schema.docstrings import parse_docstring
-from linkspan.server.content import blocks_of, is_block
+from linkspan.server.content import blocks_of, changed, checked, is_block, meta_of
 from linkspan.server.handlers import Function, Handler, compile_handler, from_text, is_function
 from linkspan.server.tools import check_name, default_name
 from linkspan.types.base import JSON, JSONObject, Meta, is_mapping
@@ -43,9 +43,11 @@ class PromptResult:
 
     def __init__(self, messages: object = (), *, description: str | None = None, meta: Meta | None = None) -> None:
         """Take messages, texts (the user's) and content blocks, one or several. Raises: TypeError for anything else."""
+        if not isinstance(description, str | None):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"description is a text, not {type(description).__name__}")
         self.messages = messages_of(messages)
         self.description = description
-        self.meta = meta
+        self.meta = meta_of(meta)
 
 
 class Prompt:
@@ -140,8 +142,10 @@ class BoundPrompt(msgspec.Struct, frozen=True):
 
     def outcome(self, value: object) -> Outcome:
         """Turn what the template returned into a result. Raises: TypeError for what is no message."""
-        if isinstance(value, GetPromptResult | InputRequired):
+        if isinstance(value, InputRequired):
             return value
+        if isinstance(value, GetPromptResult):
+            return checked(changed(value, messages=messages_of(value.messages)))
         result = value if isinstance(value, PromptResult) else PromptResult(value)
         return GetPromptResult(
             messages=result.messages, description=result.description or self.spec.description, meta=result.meta
@@ -151,7 +155,7 @@ class BoundPrompt(msgspec.Struct, frozen=True):
 def messages_of(value: object) -> list[PromptMessage]:
     """Return messages for a text, a content block, a message, a mapping in wire form, or several of them."""
     if isinstance(value, PromptMessage):
-        return [value]
+        return [Message(value.role, value.content)]
     if isinstance(value, str) or is_block(value):
         return [Message("user", value)]
     if is_mapping(value):

@@ -13,10 +13,10 @@ import msgspec
 from linkspan.errors import RegistrationError
 from linkspan.revisions.neutral import InputRequired, Outcome
 from linkspan.schema.docstrings import parse_docstring
-from linkspan.server.content import contents_of
+from linkspan.server.content import changed, checked, contents_of
 from linkspan.server.handlers import Function, Handler, compile_handler, describe, from_text
 from linkspan.server.tools import default_name
-from linkspan.types.base import JSON, JSONObject, Meta, is_mapping
+from linkspan.types.base import JSON, JSONObject, Meta, is_array, is_mapping
 from linkspan.types.resources import ReadResourceResult
 from linkspan.types.resources import Resource as ResourceShape
 from linkspan.types.resources import ResourceTemplate as TemplateShape
@@ -183,17 +183,21 @@ def read_outcome(value: object, uri: str, mime_type: str | None, *, ttl_ms: int,
         return value
     if isinstance(value, ReadResourceResult):
         hints = {"ttl_ms": ttl_ms, "cache_scope": cache_scope}
-        return msgspec.structs.replace(
-            value, **{name: hint for name, hint in hints.items() if getattr(value, name) is None}
-        )
-    meta: Meta | None = None
+        missing = {name: hint for name, hint in hints.items() if getattr(value, name) is None}
+        return checked(changed(value, contents=_all_contents(value.contents, uri, mime_type), **missing))
     if is_mapping(value) and "contents" in value and "uri" not in value:
-        ttl_ms = value.get("ttlMs", ttl_ms)
-        cache_scope = value.get("cacheScope", cache_scope)
-        meta = value.get("_meta")
-        value = value["contents"]
-    contents = [] if value == [] else contents_of(value, uri, mime_type)
-    return ReadResourceResult(contents=contents, ttl_ms=ttl_ms, cache_scope=cache_scope, meta=meta)
+        result = ReadResourceResult(
+            contents=_all_contents(value["contents"], uri, mime_type),
+            ttl_ms=value.get("ttlMs", ttl_ms),
+            cache_scope=value.get("cacheScope", cache_scope),
+            meta=value.get("_meta"),
+        )
+        return checked(result)
+    return ReadResourceResult(contents=_all_contents(value, uri, mime_type), ttl_ms=ttl_ms, cache_scope=cache_scope)
+
+
+def _all_contents(value: object, uri: str, mime_type: str | None) -> list[Any]:
+    return [] if is_array(value) and not value else contents_of(value, uri, mime_type)
 
 
 def bind_resource(source: object) -> BoundResource:

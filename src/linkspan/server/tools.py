@@ -19,7 +19,7 @@ from linkspan.revisions.record import Revision
 from linkspan.revisions.stepdown import knows_field
 from linkspan.schema.docstrings import parse_docstring
 from linkspan.schema.results import ResultShape, compile_result, encode_json
-from linkspan.server.content import BLOCKS, blocks_of, is_block
+from linkspan.server.content import BLOCKS, blocks_of, changed, is_block, meta_of
 from linkspan.server.handlers import Function, Handler, compile_handler, is_function
 from linkspan.types.base import JSON, UNSET, JSONObject, Meta, UnsetType, Wire, is_array
 from linkspan.types.content import TextContent
@@ -60,10 +60,12 @@ class ToolResponse:
         meta: Meta | None = None,
     ) -> None:
         """Take texts, content objects and mappings in wire form, mixed. Raises: TypeError for other content."""
+        if not isinstance(is_error, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"is_error is True or False, not {is_error!r}")
         self.content = blocks_of(content)
         self.is_error = is_error
         self.structured_content = structured_content
-        self.meta = meta
+        self.meta = meta_of(meta)
 
 
 class Tool:
@@ -167,8 +169,10 @@ class BoundTool(msgspec.Struct, frozen=True):
 
         Raises: TypeError, ValueError or msgspec errors for a value that cannot be sent: the author's mistake.
         """
-        if type(value) is CallToolResult or type(value) is InputRequired:
+        if type(value) is InputRequired:
             return value
+        if isinstance(value, CallToolResult):
+            return _from_result(value)
         if isinstance(value, ToolResponse):
             return _from_response(value)
         shape = self.shape
@@ -190,6 +194,16 @@ class BoundTool(msgspec.Struct, frozen=True):
             listed = "; ".join(f"{each.path} {each.message}".strip() for each in problems)
             raise ValueError(f"the result of tool {self.spec.name!r} does not fit its output schema: {listed}")
         return result
+
+
+def _from_result(result: CallToolResult) -> CallToolResult:
+    """Hold a result that an author made by hand to its shape; clients choke on what does not fit."""
+    structured = result.structured_content
+    if structured is not UNSET and not isinstance(structured, Raw):
+        structured = Raw(encode_json(structured))
+    if result.is_error not in (None, True, False):
+        raise TypeError(f"is_error is True or False, not {result.is_error!r}")
+    return changed(result, content=blocks_of(result.content), structured_content=structured, meta=meta_of(result.meta))
 
 
 def _from_response(response: ToolResponse) -> CallToolResult:
