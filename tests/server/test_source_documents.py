@@ -358,6 +358,21 @@ def test_reading_without_anything_registered_is_a_no_op() -> None:
     assert ask(Server(), "resources/read", {"uri": "x://y"})["result"] == {"contents": []}
 
 
+@pytest.mark.parametrize(
+    ("register", "uri"),
+    [
+        (lambda server: server.define_resource("x://a", read=lambda: None), "x://a"),
+        (lambda server: server.define_resource_template("y://{n}", read=lambda n: None), "y://1"),
+        (lambda server: server.resources_read_handler(lambda params: None), "z://a"),
+    ],
+)
+def test_a_resource_that_gives_none_is_not_found(register: Any, uri: str) -> None:
+    server = Server()
+    register(server)
+    error = ask(server, "resources/read", {"uri": uri})["error"]
+    assert error == {"code": -32002, "message": f"Resource not found: {uri}", "data": {"uri": uri}}
+
+
 def test_what_is_declared_is_what_is_served() -> None:
     """SRV-3: a declared list is empty rather than missing, an undeclared one is missing."""
     declared = Server(capabilities={"tools": {"listChanged": True}, "resources": {}})

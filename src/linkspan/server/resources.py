@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
-from linkspan.errors import RegistrationError
+from linkspan.errors import RegistrationError, ResourceNotFoundError
 from linkspan.revisions.neutral import InputRequired, Outcome
 from linkspan.schema.docstrings import parse_docstring
 from linkspan.server.content import changed, checked, contents_of
@@ -178,9 +178,14 @@ class BoundTemplate(msgspec.Struct, frozen=True):
 
 
 def read_outcome(value: object, uri: str, mime_type: str | None, *, ttl_ms: int, cache_scope: str) -> Outcome:
-    """Turn what a resource's function returned into a result. Raises: TypeError for what cannot be sent."""
+    """Turn what a resource's function returned into a result.
+
+    Raises: ResourceNotFoundError where it found nothing; TypeError for what cannot be sent.
+    """
     if isinstance(value, InputRequired):
         return value
+    if value is None:  # an empty contents would say that the resource is there and empty (RES-3)
+        raise ResourceNotFoundError(uri)
     if isinstance(value, ReadResourceResult):
         hints = {"ttl_ms": ttl_ms, "cache_scope": cache_scope}
         missing = {name: hint for name, hint in hints.items() if getattr(value, name) is None}
