@@ -234,8 +234,9 @@ def test_keys_are_derived_as_rfc_5869_says() -> None:
         (b'{"a":1}', b'{"a":"1"}', False),
         (b'{"a":1}', b'{"a":true}', False),
         (b'{"a":100000000000000000000000000000}', b'{"a":100000000000000000000000000001}', False),
-        (b"{}", b"null", False),
-        (b"", b"", True),
+        (b"{}", b"null", True),
+        (b"", b"{}", True),
+        (b"{}", b"[]", False),
     ],
 )
 def test_a_digest_tells_arguments_apart_and_not_their_spelling(one: bytes, other: bytes, same: bool) -> None:

@@ -103,10 +103,11 @@ class RequestStateKeys:
 
 
 def digest(raw: bytes) -> str:
-    """Return a digest of a request's arguments, whatever the order and spacing of their members."""
+    """Return a digest of a request's arguments, whatever the order and spacing of their members; none at all are `{}`."""
     import hashlib  # loads OpenSSL, which most servers never need
 
-    canonical = msgspec.json.encode(msgspec.json.decode(raw), order="deterministic") if raw else b""
+    arguments = msgspec.json.decode(raw or b"null")
+    canonical = msgspec.json.encode({} if arguments is None else arguments, order="deterministic")
     return hashlib.sha256(canonical).hexdigest()
 
 
