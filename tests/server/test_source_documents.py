@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -31,6 +32,7 @@ from linkspan import (
     configure,
     reset_configuration,
 )
+from linkspan.io.background import run_awaitable
 
 
 @pytest.fixture(autouse=True)
@@ -584,3 +586,50 @@ def test_the_names_of_the_package_are_all_there() -> None:
     for name in linkspan.__all__:
         assert getattr(linkspan, name) is not None
     assert set(linkspan._HOME_OF) | {"__version__"} == set(linkspan.__all__)
+
+
+def test_an_async_exception_reporter_is_awaited() -> None:
+    heard: list[str] = []
+    done = threading.Event()
+
+    async def report(error: BaseException, context: Mapping[str, Any]) -> None:
+        await asyncio.sleep(0)
+        heard.append(f"{type(error).__name__} in {context['tool_name']}")
+        done.set()
+
+    server = Server(exception_reporter=report)
+    server.define_tool(name="boom", handler=_raiser(ValueError("x")))
+    assert call(server, "boom")["isError"]
+    assert done.wait(10)
+    assert heard == ["ValueError in boom"]
+
+
+def test_an_async_exception_reporter_that_fails_is_logged_and_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    async def report(error: BaseException, context: Mapping[str, Any]) -> None:
+        raise RuntimeError("hook")
+
+    server = Server(exception_reporter=report)
+    server.define_tool(name="boom", handler=_raiser(ValueError("x")))
+    assert call(server, "boom")["isError"]
+    run_awaitable(asyncio.sleep(0))  # the report began first, so it has ended
+    assert "the exception reporter failed" in caplog.text
+
+
+async def _nobody_awaits_this(data: Any) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "said"),
+    [
+        ("tool_error_mode", "bogus", "must be generic, message, or protocol; got 'bogus'"),
+        ("tool_error_mode", None, "must be generic"),
+        ("exception_reporter", 5, "must be a function, not int"),
+        ("instrumentation_callback", _nobody_awaits_this, "must be a plain function"),
+        ("around_request", _nobody_awaits_this, "must be a plain function"),
+    ],
+)
+def test_a_setting_that_is_none_is_refused_where_it_is_set(setting: str, value: Any, said: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=said):
+        Configuration(**{setting: value})
+    with pytest.raises((ValueError, TypeError), match=said):
+        configure(**{setting: value})

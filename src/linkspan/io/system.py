@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import msgspec
 
@@ -17,6 +17,12 @@ class RealSystem(msgspec.Struct, frozen=True):
     clock: Callable[[], float] = time.monotonic
     wall_clock: Callable[[], float] = time.time
     random: Callable[[int], bytes] = os.urandom
+
+    def later(self, awaitable: Awaitable[object]) -> None:
+        """Await something on the background loop, while everybody goes on."""
+        from linkspan.io.background import background_loop
+
+        background_loop().submit(lambda: awaitable)
 
 
 SYSTEM = RealSystem()

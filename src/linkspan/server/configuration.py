@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Literal, NotRequired, Required, TypeAlias, TypedDict
+from typing import Any, Literal, NotRequired, Required, TypeAlias, TypedDict, get_args
 
 import msgspec
 
 from linkspan.errors import UnsupportedProtocolVersion
 from linkspan.revisions import supported_versions
+from linkspan.schema.signatures import is_coroutine_function
 from linkspan.types.base import UNSET, UnsetType
 
 __all__ = [
@@ -74,7 +75,8 @@ SETTINGS = Settings.__struct_fields__
 class Configuration:
     """What a server does around its requests. What is not set is inherited, from the global configuration in the end.
 
-    - `exception_reporter(exception, context)` hears of every exception that was the author's fault.
+    - `exception_reporter(exception, context)` hears of every exception that was the author's fault. It may be a coroutine
+      function, which runs on a background loop: nobody waits for it.
     - `instrumentation_callback(data)` hears of every request when it has ended.
     - `around_request(data)` gives a context manager that is open while the author's function runs.
     - `protocol_version` pins a revision; None lets each client choose.
@@ -86,7 +88,8 @@ class Configuration:
     - `repair_arguments`: decode a JSON string where the schema wants an array or an object.
     - `portable_schemas`: write schemas that every model provider accepts.
 
-    Raises: UnsupportedProtocolVersion for a protocol version that is not spoken here.
+    Raises: UnsupportedProtocolVersion for a protocol version that is not spoken here; ValueError, TypeError for a mode or a hook
+    that is none.
     """
 
     exception_reporter: ExceptionReporter | UnsetType | None
@@ -129,8 +132,8 @@ class Configuration:
     def __setattr__(self, name: str, value: object) -> None:
         if name not in SETTINGS:
             raise AttributeError(f"Configuration has no setting {name!r}; there are {', '.join(SETTINGS)}")
-        if name == "protocol_version" and value is not UNSET:
-            check_protocol_version(value)
+        if value is not UNSET and name in _CHECKS:
+            _CHECKS[name](value)
         object.__setattr__(self, name, value)
         _changes.count += 1
 
@@ -159,6 +162,32 @@ def check_protocol_version(version: object) -> None:
     if version is not None and version not in known:
         listed = f"{', '.join(known[:-1])}, or {known[-1]}"
         raise UnsupportedProtocolVersion(f"protocol_version must be {listed}; got {version!r}")
+
+
+def _check_mode(mode: object) -> None:
+    modes = get_args(ToolErrorMode)
+    if mode not in modes:
+        raise ValueError(f"tool_error_mode must be {', '.join(modes[:-1])}, or {modes[-1]}; got {mode!r}")
+
+
+def _check_hook(name: str, hook: object, *, may_be_async: bool = False) -> None:
+    if hook is None:
+        return
+    if not callable(hook):
+        raise TypeError(f"{name} must be a function, not {type(hook).__name__}")
+    called = getattr(hook, "__call__", None)  # noqa: B004
+    if not may_be_async and (is_coroutine_function(hook) or is_coroutine_function(called)):
+        raise TypeError(f"{name} must be a plain function: nobody would await it")
+
+
+_CHECKS: Mapping[str, Callable[[object], None]] = {
+    "exception_reporter": lambda hook: _check_hook("exception_reporter", hook, may_be_async=True),
+    "instrumentation_callback": lambda hook: _check_hook("instrumentation_callback", hook),
+    "around_request": lambda hook: _check_hook("around_request", hook),
+    "protocol_version": check_protocol_version,
+    "tool_error_mode": _check_mode,
+}
+"""What is wrong with a setting is said where it is set, not when the first request needs it."""
 
 
 def configuration() -> Configuration:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, cast
 
@@ -140,12 +140,26 @@ def _exited(manager: AbstractContextManager[object] | None, error: BaseException
             warn("around_request failed after the request", problem)
 
 
-def report(settings: Settings, error: BaseException, context: Callable[[], Mapping[str, Any]]) -> None:
-    """Tell the exception reporter."""
+def report(
+    settings: Settings,
+    error: BaseException,
+    context: Callable[[], Mapping[str, Any]],
+    later: Callable[[Awaitable[object]], object],
+) -> None:
+    """Tell the exception reporter. One that is a coroutine function is handed to `later`: nobody waits for it."""
     if settings.exception_reporter is None:
         return
     try:
-        settings.exception_reporter(error, context())
+        told = settings.exception_reporter(error, context())
+        if hasattr(type(told), "__await__"):
+            later(_reported(cast("Awaitable[object]", told)))
+    except Exception as problem:
+        warn("the exception reporter failed", problem)
+
+
+async def _reported(report: Awaitable[object]) -> None:
+    try:
+        await report
     except Exception as problem:
         warn("the exception reporter failed", problem)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import msgspec
@@ -37,6 +37,10 @@ class System(Protocol):
     @property
     def random(self) -> Callable[[int], bytes]:
         """Unguessable bytes, as many as asked for."""
+        ...
+
+    def later(self, awaitable: Awaitable[object]) -> None:
+        """Await something that nobody waits for and that does not raise."""
         ...
 
 

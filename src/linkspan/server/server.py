@@ -521,7 +521,12 @@ class Server(metaclass=_PinsRevision):
             try:
                 told += tell(connection)
             except Exception as error:
-                observation.report(self._settings.current(), error, lambda: {"notification": notification})
+                observation.report(
+                    self._settings.current(),
+                    error,
+                    lambda: {"notification": notification},
+                    self._dispatcher.system.later,
+                )
         return told
 
     def _connections_now(self) -> list[ServerConnection]:
