@@ -50,3 +50,10 @@ def test_what_the_author_wrote_is_refused_under_an_old_pin_also_inside_other_sha
     with pytest.raises(RegistrationError, match=named):
         register(pinned("2025-03-26"))
     register(pinned("2025-06-18"))
+
+
+@pytest.mark.parametrize(("wanted", "served"), [("1999-01-01", "2025-03-26"), ("2025-11-25", "2025-11-25")])
+def test_a_pin_is_proposed_to_clients_and_forced_on_none(wanted: str, served: str) -> None:
+    hello = {"protocolVersion": wanted, "capabilities": {}}
+    answer = pinned("2025-03-26").handle({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello})
+    assert answer["result"]["protocolVersion"] == served

@@ -148,7 +148,7 @@ class ServerFacts(Protocol):
 
     @property
     def pinned(self) -> Revision | None:
-        """The revision that the author insists on, if any."""
+        """The revision that the author proposes in place of the newest, if any."""
         ...
 
     def capabilities(self) -> ServerCapabilities:

@@ -79,7 +79,8 @@ class Configuration:
       function, which runs on a background loop: nobody waits for it.
     - `instrumentation_callback(data)` hears of every request when it has ended.
     - `around_request(data)` gives a context manager that is open while the author's function runs.
-    - `protocol_version` pins a revision; None lets each client choose.
+    - `protocol_version` is what is proposed to a client that asks for no revision spoken here; one that asks for another gets
+      it. What the proposed revision cannot say is refused when it is registered. None proposes the newest.
     - `validate_tool_call_arguments`: check arguments against schemas that authors wrote by hand. Hints are always checked.
     - `validate_tool_call_results`: check structured results against output schemas that authors wrote by hand.
     - `instrument_server_context`: tell the callback the server context too.

@@ -85,7 +85,7 @@ class Dispatcher:
 
     @property
     def pinned(self) -> Revision | None:
-        """The revision that the author insists on, if any."""
+        """The revision that the author proposes in place of the newest, if any."""
         return self.profile.pinned
 
     @property

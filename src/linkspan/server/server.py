@@ -59,8 +59,11 @@ __all__ = ["Server"]
 F = TypeVar("F", bound=Callable[..., object])
 
 
-class _PinsRevision(type):
-    """Gives the class `Server` a setting of its own: `Server.protocol_version`, for servers made from now on (H12)."""
+class _ProposesRevision(type):
+    """Gives the class `Server` a setting of its own: `Server.protocol_version`, for servers made from now on (H12).
+
+    It is proposed to clients that ask for no revision spoken here; one that asks for another gets that.
+    """
 
     _pinned: str | None = None
 
@@ -75,7 +78,7 @@ class _PinsRevision(type):
         cls._pinned = version
 
 
-class Server(metaclass=_PinsRevision):
+class Server(metaclass=_ProposesRevision):
     """An MCP server: register on it, then serve it over as many transports as you like, in every revision at once."""
 
     def __init__(
@@ -189,7 +192,7 @@ class Server(metaclass=_PinsRevision):
 
     @property
     def protocol_version(self) -> str | None:
-        """The pinned revision, if any."""
+        """The revision that is proposed in place of the newest, if one was chosen."""
         return self._profile.pinned.date if self._profile.pinned is not None else None
 
     @property
@@ -599,7 +602,7 @@ class Server(metaclass=_PinsRevision):
         if own is not UNSET:
             return own
         everywhere = global_configuration().protocol_version
-        family: _PinsRevision = type(self)
+        family: _ProposesRevision = type(self)
         return family.protocol_version or (everywhere if everywhere is not UNSET else None)
 
     def _check_profile(self) -> None:
