@@ -30,7 +30,10 @@ __all__ = [
     "ResourceNotFoundError",
     "ToolError",
     "UnsupportedProtocolVersion",
+    "clipped",
 ]
+
+_LONGEST_ECHO = 200
 
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
@@ -42,6 +45,11 @@ URL_ELICITATION_REQUIRED = -32042
 HEADER_MISMATCH = -32020
 MISSING_CLIENT_CAPABILITY = -32021
 UNSUPPORTED_PROTOCOL_VERSION = -32022
+
+
+def clipped(text: str) -> str:
+    """Return a peer's own text as an answer repeats it: a name of a megabyte must not make an answer of one."""
+    return text if len(text) <= _LONGEST_ECHO else text[: _LONGEST_ECHO - 1] + "…"
 
 
 class LinkspanError(Exception):
@@ -70,7 +78,8 @@ class ResourceNotFoundError(RemoteProtocolError):
     """No resource has this URI. The code on the wire is the one of the peer's revision (RES-3)."""
 
     def __init__(self, uri: str) -> None:
-        super().__init__(INVALID_PARAMS, f"Resource not found: {uri}", {"uri": uri})
+        shown = clipped(uri)
+        super().__init__(INVALID_PARAMS, f"Resource not found: {shown}", {"uri": shown})
         self.uri = uri
 
 

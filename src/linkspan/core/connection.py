@@ -24,6 +24,7 @@ from linkspan.errors import (
     PARSE_ERROR,
     LocalProtocolError,
     RemoteProtocolError,
+    clipped,
 )
 from linkspan.events import CallCancelled, CallReady, Event
 from linkspan.revisions import supported_versions
@@ -567,7 +568,8 @@ def _nobody() -> None:
 
 
 def _method_not_found(method: str) -> RemoteProtocolError:
-    return RemoteProtocolError(METHOD_NOT_FOUND, f"Method not found: {method}", method)
+    shown = clipped(method)
+    return RemoteProtocolError(METHOD_NOT_FOUND, f"Method not found: {shown}", shown)
 
 
 def _not_initialized() -> RemoteProtocolError:

@@ -20,6 +20,7 @@ from linkspan.errors import (
     METHOD_NOT_FOUND,
     RESOURCE_NOT_FOUND,
     RemoteProtocolError,
+    ResourceNotFoundError,
 )
 from linkspan.revisions import LATEST_LEGACY, LEGACY, REVISIONS
 from linkspan.revisions.neutral import (
@@ -168,7 +169,8 @@ class LegacySession:
 
     def _subscribe(self, uri: str) -> Outcome:
         if not self._server.knows_resource(uri):
-            return RemoteProtocolError(RESOURCE_NOT_FOUND, f"Resource not found: {uri}", {"uri": uri})
+            missing = ResourceNotFoundError(uri)
+            return RemoteProtocolError(RESOURCE_NOT_FOUND, missing.message, missing.data)
         if uri not in self.subscriptions and len(self.subscriptions) >= self._max_subscriptions:
             return RemoteProtocolError(INVALID_PARAMS, f"More than {self._max_subscriptions} subscriptions")
         self.subscriptions.add(uri)

@@ -16,6 +16,7 @@ from linkspan.errors import (
     LocalProtocolError,
     RemoteProtocolError,
     ResourceNotFoundError,
+    clipped,
 )
 from linkspan.revisions.modern import discover
 from linkspan.revisions.neutral import InputRequired, Outcome, Request
@@ -175,7 +176,7 @@ class Dispatcher:
             return _method_not_found(request)
         if observation is not None:
             observation.note_error(f"{noun}_not_found")
-        return RemoteProtocolError(INVALID_PARAMS, f"Unknown {noun}: {name}{nearest(name, registry.keys())}")
+        return RemoteProtocolError(INVALID_PARAMS, f"Unknown {noun}: {clipped(name)}{nearest(name, registry.keys())}")
 
     # Prompts.
 
@@ -269,7 +270,7 @@ class Dispatcher:
         ref, argument = params.ref, params.argument
         name = ref.name if isinstance(ref, PromptReference) else ref.uri
         if not self._completable(name, isinstance(ref, PromptReference)):
-            return RemoteProtocolError(INVALID_PARAMS, f"Unknown completion reference: {name}")
+            return RemoteProtocolError(INVALID_PARAMS, f"Unknown completion reference: {clipped(name)}")
         known = params.context.arguments if params.context is not None else None
         typed = argument.value
         if catalogue.completion_handler is not None:

@@ -107,8 +107,13 @@ class Registry(Generic[ItemT]):
 _MAX_PAGES = 256
 
 
+_LONGEST_NAME = 128
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return `; did you mean x?` for a near miss, else nothing."""
+    """Return `; did you mean x?` for a near miss, else nothing. A name longer than any can be is none: looking takes long."""
+    if len(name) > _LONGEST_NAME:
+        return ""
     import difflib
 
     close = difflib.get_close_matches(name, list(known), n=1)
