@@ -104,16 +104,17 @@ class UriTemplate(msgspec.Struct, frozen=True):
 
         Query variables may be absent and come in any order; an unknown or repeated one does not fit. Other variables may not
         be empty. Where a URI can be read in several ways, later variables are as short as they can be. No value has a NUL or
-        a backslash, and none is or has a segment `.` or `..`, however it was encoded; only values of `{+var}`, `{#var}`,
-        `{/var*}` and of the query have slashes, and not in front when a slash stands before them already.
+        a backslash, and none is or has a segment `.` or `..`, however it was encoded and whatever blanks are in it; only
+        values of `{+var}`, `{#var}`, `{/var*}` and of the query have slashes, and not in front when a slash stands before
+        them already, nor in the query.
         """
         if len(uri) > MAX_URI:
             return None
-        head, pairs = self._split(uri)
-        raw = self._fill(head)
-        if raw is None:
+        split = self._split(uri)
+        raw = self._fill(split[0]) if split is not None else None
+        if split is None or raw is None:
             return None
-        for name, _, value in (pair.partition("=") for pair in pairs if pair):
+        for name, _, value in (pair.partition("=") for pair in split[1] if pair):
             if name not in self._query or name in raw:
                 return None
             raw[name] = value
@@ -123,11 +124,16 @@ class UriTemplate(msgspec.Struct, frozen=True):
         """Return the URI for `values`; a variable without a value is left out."""
         return "".join(part if isinstance(part, str) else _expand(part, values) for part in self._parts)
 
-    def _split(self, uri: str) -> tuple[str, list[str]]:
-        """Part what is matched in order from the pairs of the query expressions, which come in any order."""
+    def _split(self, uri: str) -> tuple[str, list[str]] | None:
+        """Part what is matched in order from the pairs of the query expressions, which come in any order.
+
+        None where a fragment follows: it is no part of the last pair.
+        """
         if not self._query:
             return uri, []
         path, mark, query = uri.partition("?")
+        if "#" in query:
+            return None
         pairs = query.split("&") if mark else []
         if not self._fixed_pairs:
             return path, pairs
@@ -300,10 +306,12 @@ def _is_safe(text: str, hole: _Hole | None) -> bool:
     if "\x00" in text or "\\" in text:
         return False
     segments = text.split("/")
-    if "." in segments or ".." in segments:
+    if any("".join(each.split()) in (".", "..") for each in segments):  # some systems drop the blanks of a name
         return False
-    if hole is None or len(segments) == 1:
+    if len(segments) == 1:
         return True
+    if hole is None:
+        return not text.startswith("/")
     return hole.slashes and not (hole.relative and text.startswith("/"))
 
 
