@@ -413,6 +413,61 @@ def test_class_resources_and_templates() -> None:
     assert ask(server, "resources/read", {"uri": "users://0/profile"})["error"]["code"] == -32002
 
 
+def test_template_and_contents_may_be_static_class_or_plain_methods_too() -> None:
+    class Greet(Prompt):
+        arguments = [Prompt.Argument("who", required=True)]
+        greeting = "hello"
+
+        def template(self, args: Mapping[str, str], server_context: Context) -> str:
+            return f"{self.greeting} {args['who']} of {server_context['city']}"
+
+    class OfClass(Prompt):
+        @classmethod
+        async def template(cls, args: Mapping[str, str]) -> str:
+            return cls.name
+
+    class Readme(Resource):
+        uri = "x://readme"
+
+        async def contents(self) -> str:
+            return f"this is {self.uri}"
+
+    class Line(ResourceTemplate):
+        uri_template = "x://{file}/{n}"
+
+        def contents(self, file: str, n: int) -> str:
+            return f"{file} {n + 1} {self.name}"
+
+    class Counted(Resource):
+        uri = "x://counted"
+
+        def __init__(self) -> None:
+            self.reads = 0
+
+        def contents(self) -> str:
+            self.reads += 1
+            return str(self.reads)
+
+    server = Server(
+        prompts=[Greet, OfClass],
+        resources=[Readme, Counted],
+        resource_templates=[Line],
+        server_context={"city": "Rome"},
+    )
+
+    def got(name: str, **arguments: str) -> Any:
+        return ask(server, "prompts/get", {"name": name, "arguments": arguments})["result"]["messages"][0]["content"]
+
+    def read(uri: str) -> Any:
+        return ask(server, "resources/read", {"uri": uri})["result"]["contents"][0]["text"]
+
+    assert got("greet", who="Ann")["text"] == "hello Ann of Rome"
+    assert got("of_class")["text"] == "of_class"
+    assert read("x://readme") == "this is x://readme"
+    assert read("x://file/4") == "file 5 line"
+    assert [read("x://counted"), read("x://counted")] == ["1", "2"]
+
+
 # G: custom methods.
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import msgspec
@@ -30,6 +31,7 @@ __all__ = [
     "CONTEXT_NAMES",
     "Function",
     "Handler",
+    "bound_method",
     "compile_handler",
     "describe",
     "from_text",
@@ -87,6 +89,20 @@ def is_async_function(function: Function) -> bool:
 def describe(function: Function) -> str:
     """Return how to name a function in a message to its author."""
     return getattr(function, "__qualname__", None) or repr(function)
+
+
+def bound_method(source: Any, base: Any, name: str) -> Function | None:
+    """Return what a subclass of `base` wrote under `name`: static, of the class, or an ordinary method.
+
+    Nobody makes an instance of such a class, so an ordinary method gets one of its own; the constructor of `base` describes
+    values, and is not run for it.
+    """
+    written = next((vars(each)[name] for each in source.__mro__ if name in vars(each)), None)
+    if isinstance(written, FunctionType) and [each.name for each in parameters_of(written)][:1] == ["self"]:
+        instance: object = source() if source.__init__ is not base.__init__ else source.__new__(source)
+        return getattr(instance, name, None)
+    found: object = getattr(source, name, None)
+    return found if is_function(found) else None
 
 
 def compile_handler(

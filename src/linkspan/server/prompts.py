@@ -14,7 +14,7 @@ from linkspan.errors import INVALID_PARAMS, RegistrationError, RemoteProtocolErr
 from linkspan.revisions.neutral import InputRequired, Outcome
 from linkspan.schema.docstrings import parse_docstring
 from linkspan.server.content import blocks_of, changed, checked, is_block, meta_of
-from linkspan.server.handlers import Function, Handler, compile_handler, from_text, is_function
+from linkspan.server.handlers import Function, Handler, bound_method, compile_handler, from_text, is_function
 from linkspan.server.tools import check_name, default_name
 from linkspan.types.base import JSON, JSONObject, Meta, is_mapping
 from linkspan.types.prompts import GetPromptResult, PromptArgument, PromptMessage
@@ -199,8 +199,8 @@ def _is_class(source: object) -> TypeGuard[type[Prompt]]:
 
 
 def _bind_class(source: type[Prompt]) -> BoundPrompt:
-    template = source.template
-    if template is None or not callable(template):
+    template = bound_method(source, Prompt, "template")
+    if template is None:
         raise RegistrationError(f"Prompt {source.__name__} has no template: write `def template(args)` in it")
     declared = source.arguments
     schema: JSONObject | None = None

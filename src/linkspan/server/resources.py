@@ -14,7 +14,7 @@ from linkspan.errors import RegistrationError, ResourceNotFoundError
 from linkspan.revisions.neutral import InputRequired, Outcome
 from linkspan.schema.docstrings import parse_docstring
 from linkspan.server.content import changed, checked, contents_of
-from linkspan.server.handlers import Function, Handler, compile_handler, describe, from_text
+from linkspan.server.handlers import Function, Handler, bound_method, compile_handler, describe, from_text
 from linkspan.server.tools import default_name
 from linkspan.types.base import JSON, JSONObject, Meta, is_array, is_mapping
 from linkspan.types.resources import ReadResourceResult
@@ -266,9 +266,11 @@ def default_resource_name(uri: str) -> str:
 
 
 def _class_handler(source: type[Resource] | type[ResourceTemplate]) -> Handler | None:
-    if source.contents is None:
+    base = Resource if issubclass(source, Resource) else ResourceTemplate
+    contents = bound_method(source, base, "contents")
+    if contents is None:
         return None
-    return compile_handler(source.contents, loose=True, inline=source.inline, name=source.name)
+    return compile_handler(contents, loose=True, inline=source.inline, name=source.name)
 
 
 def _resource_shape(source: ResourceSource) -> ResourceShape:

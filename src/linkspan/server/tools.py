@@ -20,7 +20,7 @@ from linkspan.revisions.stepdown import knows_field
 from linkspan.schema.docstrings import parse_docstring
 from linkspan.schema.results import ResultShape, compile_result, encode_json
 from linkspan.server.content import BLOCKS, blocks_of, changed, is_block, meta_of
-from linkspan.server.handlers import Function, Handler, compile_handler, is_function
+from linkspan.server.handlers import Function, Handler, bound_method, compile_handler, is_function
 from linkspan.types.base import JSON, UNSET, JSONObject, Meta, UnsetType, Wire, is_array
 from linkspan.types.content import TextContent
 from linkspan.types.shared import Icon
@@ -280,7 +280,9 @@ def _is_class(source: object) -> TypeGuard[type[Tool]]:
 
 
 def _bind_class(source: type[Tool], *, portable: bool, check_arguments: bool) -> BoundTool:
-    function = _bound_call(source)
+    function = bound_method(source, Tool, "call")
+    if function is None:
+        raise RegistrationError(f"Tool {source.__name__} has no call: write `def call(...)` in it")
     handler = compile_handler(
         function,
         schema=source.input_schema,
@@ -302,25 +304,6 @@ def _bind_class(source: type[Tool], *, portable: bool, check_arguments: bool) ->
         output_schema=source.output_schema,
         portable=portable,
     )
-
-
-def _bound_call(source: type[Tool]) -> Function:
-    written = source.call if not _is_plain_method(source) else source().call
-    if written is None or not callable(written):
-        raise RegistrationError(f"Tool {source.__name__} has no call: write `def call(...)` in it")
-    function: Function = written
-    return function
-
-
-def _is_plain_method(source: type[Tool]) -> bool:
-    """Tell whether `call` was written as an ordinary method, which wants an instance."""
-    import inspect
-
-    written = inspect.getattr_static(source, "call", None)
-    if not inspect.isfunction(written):
-        return False
-    first = next(iter(inspect.signature(written).parameters), None)
-    return first == "self"
 
 
 def _bind(
