@@ -481,6 +481,39 @@ def test_custom_methods_protect_what_exists() -> None:
         assert caught.value.method_name == taken
 
 
+def add(data: Mapping[str, Any]) -> Any:
+    return data["a"] + data["b"]
+
+
+def add_with_context(request: dict[str, Any], ctx: Context) -> Any:
+    return request["a"] + request["b"]
+
+
+@pytest.mark.parametrize(
+    "handler", [lambda p: p["a"] + p["b"], lambda x, /: x["a"] + x["b"], lambda a, b: a + b, add, add_with_context]
+)
+def test_a_lone_parameter_of_a_custom_method_takes_all_params_whatever_its_name(handler: Any) -> None:
+    server = Server()
+    server.define_custom_method(method_name="add", handler=handler)
+    assert ask(server, "add", {"a": 5, "b": 3})["result"] == 8
+
+
+def test_a_lone_parameter_with_the_hint_of_a_value_takes_its_own_member() -> None:
+    def double(n: int) -> int:
+        return 2 * n
+
+    server = Server()
+    server.define_custom_method("double", double)
+    assert ask(server, "double", {"n": 4})["result"] == 8
+
+
+@pytest.mark.parametrize("handler", [lambda p: f"got {p['uri']}", lambda uri: f"got {uri}", lambda **any: str(any)])
+def test_a_lone_parameter_of_a_read_handler_takes_all_params_whatever_its_name(handler: Any) -> None:
+    server = Server()
+    server.resources_read_handler(handler)
+    assert "x://a" in ask(server, "resources/read", {"uri": "x://a"})["result"]["contents"][0]["text"]
+
+
 def test_a_custom_notification_runs_and_is_not_answered() -> None:
     heard: list[Any] = []
     server = Server()

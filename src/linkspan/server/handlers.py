@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
@@ -43,6 +43,7 @@ Function: TypeAlias = Callable[..., object]
 
 CONTEXT_NAMES = ("ctx", "server_context")
 _WHOLE_NAMES = ("args", "arguments", "params")
+_MAPPINGS = ("dict", "Dict", "Mapping", "MutableMapping", "Any", "object")
 
 
 class Handler(msgspec.Struct, frozen=True):
@@ -114,14 +115,16 @@ def compile_handler(
     portable: bool = True,
     inline: bool = False,
     name: str | None = None,
+    members: Collection[str] | None = None,
 ) -> Handler:
     """Look at a function once and remember all that its calls need.
 
     With `schema` (a JSON Schema written by hand) the function may take its arguments as keywords, as one mapping, or both
     `(args, server_context)`. Without one they follow from its hints; `loose` functions without hints, such as
-    `lambda **args`, take anything. Raises: RegistrationError.
+    `lambda **args`, take anything. With `members` (what is known to be in the arguments) a lone parameter takes them all,
+    whatever its name, unless it is one of them or its hint says that it is no mapping. Raises: RegistrationError.
     """
-    if schema is None and not (loose and _takes_anything(function)):
+    if schema is None and not (loose and _takes_anything(function, members)):
         parameters = compile_parameters(
             function, context_types=(Context,), context_names=CONTEXT_NAMES, portable=portable, name=name
         )
@@ -131,16 +134,18 @@ def compile_handler(
     from linkspan.schema.validate import compile_raw_parameters
 
     raw = compile_raw_parameters(schema or {"type": "object"}, check=check and schema is not None)
-    return _raw_handler(function, raw, inline)
+    return _raw_handler(function, raw, inline, members)
 
 
-def _raw_handler(function: Function, parameters: RawParameters, inline: bool) -> Handler:
+def _raw_handler(
+    function: Function, parameters: RawParameters, inline: bool, members: Collection[str] | None
+) -> Handler:
     signature = _signature(function)
     context = next((each.name for each in signature if _is_context(each)), None)
     rest = [each for each in signature if each.name != context]
     properties: Mapping[str, JSON] = parameters.json_schema.get("properties") or {}
     is_async = is_async_function(function)
-    if len(rest) == 1 and _is_whole(rest[0], properties):
+    if len(rest) == 1 and _is_whole(rest[0], properties, members):
         positional = context is not None and _positional(signature, context)
         return Handler(function, parameters, is_async, inline, context, positional, whole=rest[0].name)
     if any(each.kind is VAR_KEYWORD for each in rest):
@@ -172,10 +177,10 @@ def _signature(function: Function) -> Sequence[Parameter]:
         raise RegistrationError(f"{describe(function)} has no signature: wrap it in a function that has one") from None
 
 
-def _takes_anything(function: Function) -> bool:
+def _takes_anything(function: Function, members: Collection[str] | None) -> bool:
     """Tell whether a function without hints takes all arguments at once."""
     rest = [each for each in _signature(function) if not _is_context(each)]
-    return len(rest) == 1 and (rest[0].kind is VAR_KEYWORD or _is_whole(rest[0], {}))
+    return len(rest) == 1 and (rest[0].kind is VAR_KEYWORD or _is_whole(rest[0], (), members))
 
 
 def _is_context(parameter: Parameter) -> bool:
@@ -188,10 +193,22 @@ def _is_context(parameter: Parameter) -> bool:
     )
 
 
-def _is_whole(parameter: Parameter, properties: Mapping[str, JSON]) -> bool:
+def _is_whole(parameter: Parameter, properties: Collection[str], members: Collection[str] | None) -> bool:
     """`args` takes the whole mapping, unless the schema has a property of that very name."""
-    positional = parameter.kind in (POSITIONAL_ONLY, POSITIONAL_OR_KEYWORD)
-    return positional and parameter.name in _WHOLE_NAMES and parameter.name not in properties
+    if parameter.kind not in (POSITIONAL_ONLY, POSITIONAL_OR_KEYWORD) or parameter.name in properties:
+        return False
+    if parameter.name in _WHOLE_NAMES:
+        return True
+    return members is not None and parameter.name not in members and _may_be_mapping(parameter)
+
+
+def _may_be_mapping(parameter: Parameter) -> bool:
+    """Tell whether nothing says that a parameter is something else than a mapping."""
+    hint = parameter.annotation
+    if parameter.default is not EMPTY:
+        return False
+    said = hint if isinstance(hint, str) else getattr(hint, "__name__", str(hint))
+    return hint is EMPTY or said.partition("[")[0].rpartition(".")[2] in _MAPPINGS
 
 
 def _positional(signature: Sequence[Parameter], name: str) -> bool:

@@ -10,7 +10,7 @@ server.run()
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 from weakref import WeakSet
 
@@ -440,7 +440,7 @@ class Server(metaclass=_ProposesRevision):
 
         It takes the place of what resources would answer themselves. Usable as a decorator.
         """
-        self._catalogue.read_handler = compile_handler(function, loose=True, name="resources/read")
+        self._catalogue.read_handler = compile_handler(function, loose=True, name="resources/read", members=("uri",))
         return function
 
     def _add_resources(self, sources: Iterable[ResourceSource]) -> None:
@@ -475,7 +475,9 @@ class Server(metaclass=_ProposesRevision):
 
     def completion_handler(self, function: F) -> F:
         """Let one function answer every `completion/complete`: it gets the params. Usable as a decorator."""
-        self._catalogue.completion_handler = _without_asks(function, "completion/complete")
+        self._catalogue.completion_handler = _without_asks(
+            function, "completion/complete", ("ref", "argument", "context")
+        )
         return function
 
     def custom_method(self, method_name: str) -> Callable[[F], F]:
@@ -490,6 +492,7 @@ class Server(metaclass=_ProposesRevision):
     def define_custom_method(self, method_name: str, handler: Function) -> None:
         """Offer a JSON-RPC method, or notification, of your own: the function gets the params and returns any JSON (G1).
 
+        A lone parameter takes all params as one mapping, several take a member each, and so does one with the hint of a value.
         It cannot ask the user anything. Raises: RegistrationError; MethodAlreadyDefinedError for a method that exists, in the
         protocol or here.
         """
@@ -613,9 +616,9 @@ class Server(metaclass=_ProposesRevision):
 _COMPLETER_SCHEMA: JSONObject = {"type": "object", "properties": {"value": {}, "arguments": {}}}
 
 
-def _without_asks(function: Function, method: str) -> Handler:
+def _without_asks(function: Function, method: str, members: Collection[str] = ()) -> Handler:
     """Compile the handler of a method in which the user cannot be asked. Raises: RegistrationError."""
-    handler = compile_handler(function, loose=True, name=method)
+    handler = compile_handler(function, loose=True, name=method, members=members)
     if handler.parameters.asks:
         raise RegistrationError(cannot_ask(method))
     return handler
