@@ -475,10 +475,15 @@ def test_custom_methods_protect_what_exists() -> None:
     server = Server()
     server.define_custom_method(method_name="add", handler=lambda params: params["a"] + params["b"])
     assert ask(server, "add", {"a": 5, "b": 3})["result"] == 8
-    for taken in ("ping", "add", "server/discover", "notifications/cancelled", "rpc.x"):
+    from_server = ("elicitation/create", "sampling/createMessage", "roots/list")
+    tasks = ("tasks/get", "tasks/anything", "notifications/tasks/status")
+    others = ("ping", "add", "server/discover", "notifications/cancelled", "rpc.x")
+    for taken in (*others, *from_server, *tasks):
         with pytest.raises(MethodAlreadyDefinedError, match="already defined") as caught:
             server.define_custom_method(method_name=taken, handler=lambda params: None)
         assert caught.value.method_name == taken
+    with pytest.raises(RegistrationError, match="needs a name"):
+        server.define_custom_method(method_name="", handler=lambda params: None)
 
 
 def add(data: Mapping[str, Any]) -> Any:

@@ -496,6 +496,8 @@ class Server(metaclass=_ProposesRevision):
         It cannot ask the user anything. Raises: RegistrationError; MethodAlreadyDefinedError for a method that exists, in the
         protocol or here.
         """
+        if not method_name:
+            raise RegistrationError("a custom method needs a name, such as 'acme/add'")
         if _is_reserved(method_name) or method_name in self._catalogue.custom_methods:
             raise MethodAlreadyDefinedError(method_name)
         self._catalogue.custom_methods[method_name] = _without_asks(handler, method_name)
@@ -631,11 +633,12 @@ def _keys(secrets: Sequence[bytes | str]) -> RequestStateKeys:
 
 
 def _is_reserved(method: str) -> bool:
-    """Tell whether the protocol, in any revision, or JSON-RPC itself has a claim on this name."""
-    if method.startswith("rpc.") or method == "server/discover":
+    """Tell whether the protocol, in any revision and in either direction, or JSON-RPC itself has a claim on this name."""
+    if method.startswith(("rpc.", "tasks/", "notifications/tasks/")):  # tasks came, went, and came back as an extension
         return True
     return any(
         method in revision.requests
+        or method in revision.server_requests
         or method in revision.client_notifications
         or method in revision.server_notifications
         for revision in REVISIONS.values()
