@@ -100,7 +100,7 @@ def test_texts_are_decoded_where_the_schema_wants_arrays_or_objects(library: str
 def test_without_a_check_any_object_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("jsonschema_rs", "jsonschema"):
         monkeypatch.setitem(sys.modules, name, None)
-    parameters = compile_raw_parameters(ORDER, check=False)
+    parameters = compile_raw_parameters(ORDER, checked="never")
     assert parameters.decode(b'{"a": 1}') == ({"a": 1}, ())
     assert (parameters.asks, parameters.context_parameter, parameters.headers) == ((), None, {})
     with pytest.raises(RegistrationError, match=r"install linkspan\[schema\]"):
@@ -199,7 +199,7 @@ def test_a_flood_of_problems_is_bounded(library: str) -> None:
     assert found[0].message.startswith("must be one of 0, 1,")
     assert found[0].message.endswith('19 and 980 others, got the string "x"')
     with pytest.raises(RegistrationError):
-        compile_raw_parameters({"properties": nested(3_000)}, check=False)
+        compile_raw_parameters({"properties": nested(3_000)}, checked="never")
 
 
 def test_a_header_of_a_hand_written_schema_is_held_to_the_rules() -> None:

@@ -726,3 +726,19 @@ def test_a_setting_that_is_none_is_refused_where_it_is_set(setting: str, value: 
         Configuration(**{setting: value})
     with pytest.raises((ValueError, TypeError), match=said):
         configure(**{setting: value})
+
+
+WITH_SCHEMA = {"properties": {"message": {"type": "string"}}, "required": ["message"]}
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_the_check_of_arguments_can_be_turned_on_and_off_while_serving(before: bool) -> None:
+    configure(validate_tool_call_arguments=before)
+    server = Server()
+    server.define_tool(name="t", input_schema=WITH_SCHEMA, handler=lambda args: "called")
+    server.define_tool(name="loose", handler=lambda **args: "called")
+    for checked in (not before, before, not before):
+        configure(validate_tool_call_arguments=checked)
+        said = ["t: message must be a string, got the number 5"] if checked else ["called"]
+        assert texts(call(server, "t", message=5)) == said
+        assert texts(call(server, "loose", message=5)) == ["called"]

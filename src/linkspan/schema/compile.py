@@ -91,10 +91,11 @@ class Parameters:
         self.headers: Mapping[tuple[str, ...], str] = header_paths(self.json_schema, shape.name)
         self._decode = _fast_decoder(shape)
 
-    def decode(self, raw: bytes | Raw | None, *, repair: bool = True) -> Decoded:
+    def decode(self, raw: bytes | Raw | None, *, repair: bool = True, check: bool = True) -> Decoded:
         """Turn the arguments of a call, a JSON object in bytes, into keyword arguments (None means none).
 
-        A text that holds JSON is decoded where an array or object is wanted, if `repair`. Raises: ArgumentsInvalid.
+        A text that holds JSON is decoded where an array or object is wanted, if `repair`. What follows from hints is always
+        checked; `check` is for the other kind of parameters. Raises: ArgumentsInvalid.
         """
         try:
             return _decoded(Decoded, (_asdict(self._decode(raw or b"{}")), ()))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from itertools import islice
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import Raw
@@ -23,7 +23,17 @@ from linkspan.schema.repair import repair_value
 from linkspan.schema.told import holder, told
 from linkspan.types.base import JSON, JSONObject
 
-__all__ = ["RawParameters", "Validator", "compile_raw_parameters", "compile_validator", "input_schema"]
+__all__ = [
+    "Checked",
+    "RawParameters",
+    "Validator",
+    "compile_raw_parameters",
+    "compile_validator",
+    "input_schema",
+]
+
+Checked: TypeAlias = Literal["now", "later", "never"]
+"""When a schema is compiled to check arguments: at once, when a call first wants it checked, or not at all."""
 
 _MOST_PROBLEMS = 100
 
@@ -133,59 +143,69 @@ def _first_line(problem: Exception) -> str:
 class RawParameters:
     """Arguments under a schema that was written by hand. The same face as `Parameters`."""
 
-    __slots__ = ("_validator", "asks", "context_parameter", "description", "headers", "json_schema")
+    __slots__ = ("_is_checked", "_validator", "asks", "context_parameter", "description", "headers", "json_schema")
 
-    def __init__(self, schema: JSONObject, validator: Validator | None) -> None:
+    def __init__(self, schema: JSONObject, checked: Checked) -> None:
         self.json_schema = schema
         self.headers: Mapping[tuple[str, ...], str] = header_paths(schema)
         self.asks: tuple[AskParameter, ...] = ()
         self.context_parameter: str | None = None
         self.description: str | None = None
-        self._validator = validator
+        self._is_checked = checked != "never"
+        self._validator = compile_validator(schema) if checked == "now" else None
 
-    def decode(self, raw: bytes | Raw | None, *, repair: bool = True) -> Decoded:
-        """Turn the arguments of a call, a JSON object in bytes, into a dictionary. Raises: ArgumentsInvalid."""
+    def decode(self, raw: bytes | Raw | None, *, repair: bool = True, check: bool = True) -> Decoded:
+        """Turn the arguments of a call, a JSON object in bytes, into a dictionary.
+
+        Without `check` any object will do. Raises: ArgumentsInvalid.
+        """
         try:
             values: JSON = msgspec.json.decode(raw or b"{}")
         except RecursionError:
             raise ArgumentsInvalid([Problem("", "the arguments are nested too deeply")]) from None
         except Exception:
             raise ArgumentsInvalid([Problem("", "the arguments are not valid JSON")]) from None
-        return self.decode_values(values, repair=repair)
+        return self.decode_values(values, repair=repair, check=check)
 
-    def decode_values(self, values: Mapping[str, JSON], *, repair: bool = True) -> Decoded:
+    def decode_values(self, values: Mapping[str, JSON], *, repair: bool = True, check: bool = True) -> Decoded:
         """Check arguments that are decoded JSON already. Raises: ArgumentsInvalid."""
         given: JSON = values
         repairs: list[str] = []
-        problems = self._check(given)
+        validator = self._compiled() if check and self._is_checked else None
+        problems = _problems(validator, given)
         if problems and repair:
             mended = repair_value(given, self.json_schema, self.json_schema, "", repairs)
-            problems = self._check(mended)
+            problems = _problems(validator, mended)
             given = mended
         if problems:
             raise ArgumentsInvalid(problems)
         members: dict[str, JSON] = given
         return Decoded(dict(members), tuple(repairs))
 
-    def _check(self, given: JSON) -> tuple[Problem, ...]:
-        if self._validator is not None:
-            try:
-                found = self._validator.check(given)
-            except RecursionError:
-                return (Problem("", "the arguments are nested too deeply"),)
-            if found:
-                return found
-        if not is_object(given):
-            from linkspan.schema.problems import describe_value
-
-            return (Problem("", f"the arguments must be an object, got {describe_value(given)}"),)
-        return ()
+    def _compiled(self) -> Validator:
+        if self._validator is None:
+            self._validator = compile_validator(self.json_schema)
+        return self._validator
 
 
-def compile_raw_parameters(schema: Mapping[str, JSON] | str, *, check: bool = True) -> RawParameters:
-    """Make parameters of an author's schema; without `check` any object will do. Raises: RegistrationError."""
+def _problems(validator: Validator | None, given: JSON) -> tuple[Problem, ...]:
+    if validator is not None:
+        try:
+            found = validator.check(given)
+        except RecursionError:
+            return (Problem("", "the arguments are nested too deeply"),)
+        if found:
+            return found
+    if not is_object(given):
+        from linkspan.schema.problems import describe_value
+
+        return (Problem("", f"the arguments must be an object, got {describe_value(given)}"),)
+    return ()
+
+
+def compile_raw_parameters(schema: Mapping[str, JSON] | str, *, checked: Checked = "now") -> RawParameters:
+    """Make parameters of an author's schema. Raises: RegistrationError."""
     try:
-        found = input_schema(schema)
-        return RawParameters(found, compile_validator(found) if check else None)
+        return RawParameters(input_schema(schema), checked)
     except RecursionError:
         raise RegistrationError("the input schema is nested too deeply; flatten it") from None

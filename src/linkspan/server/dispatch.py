@@ -157,7 +157,9 @@ class Dispatcher:
         if observation is not None:
             observation.data["tool_name"] = params.name
         try:
-            arguments, repairs = tool.handler.parameters.decode(params.arguments, repair=settings.repair_arguments)
+            arguments, repairs = tool.handler.parameters.decode(
+                params.arguments, repair=settings.repair_arguments, check=settings.validate_tool_call_arguments
+            )
         except ArgumentsInvalid as problem:
             if observation is not None:
                 observation.note_error(_kind(problem))

@@ -25,7 +25,7 @@ from linkspan.server.context import Context
 from linkspan.types.base import JSON
 
 if TYPE_CHECKING:
-    from linkspan.schema.validate import RawParameters
+    from linkspan.schema.validate import Checked, RawParameters
 
 __all__ = [
     "CONTEXT_NAMES",
@@ -111,7 +111,7 @@ def compile_handler(
     *,
     schema: Mapping[str, JSON] | str | None = None,
     loose: bool = False,
-    check: bool = True,
+    checked: Checked = "now",
     portable: bool = True,
     inline: bool = False,
     name: str | None = None,
@@ -133,7 +133,7 @@ def compile_handler(
         )
     from linkspan.schema.validate import compile_raw_parameters
 
-    raw = compile_raw_parameters(schema or {"type": "object"}, check=check and schema is not None)
+    raw = compile_raw_parameters(schema or {"type": "object"}, checked=checked if schema is not None else "never")
     return _raw_handler(function, raw, inline, members)
 
 

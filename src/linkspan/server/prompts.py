@@ -210,7 +210,9 @@ def _bind_class(source: type[Prompt]) -> BoundPrompt:
             "properties": {each.name: {"type": "string"} for each in declared},
             "required": [each.name for each in declared if each.required],
         }
-    handler = compile_handler(template, schema=schema, loose=True, check=False, inline=source.inline, name=source.name)
+    handler = compile_handler(
+        template, schema=schema, loose=True, checked="never", inline=source.inline, name=source.name
+    )
     spec = PromptShape(
         name=source.name,
         title=source.title,

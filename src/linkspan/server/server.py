@@ -467,7 +467,7 @@ class Server(metaclass=_ProposesRevision):
 
         def register(function: F) -> F:
             self._catalogue.completers[ref, argument] = compile_handler(
-                function, schema=_COMPLETER_SCHEMA, check=False, name=f"completion of {ref}"
+                function, schema=_COMPLETER_SCHEMA, checked="never", name=f"completion of {ref}"
             )
             return function
 

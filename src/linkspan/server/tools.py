@@ -287,7 +287,7 @@ def _bind_class(source: type[Tool], *, portable: bool, check_arguments: bool) ->
         function,
         schema=source.input_schema,
         loose=True,
-        check=check_arguments,
+        checked="now" if check_arguments else "later",
         portable=portable,
         inline=source.inline,
         name=source.name,
