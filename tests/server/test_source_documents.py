@@ -742,3 +742,14 @@ def test_the_check_of_arguments_can_be_turned_on_and_off_while_serving(before: b
         said = ["t: message must be a string, got the number 5"] if checked else ["called"]
         assert texts(call(server, "t", message=5)) == said
         assert texts(call(server, "loose", message=5)) == ["called"]
+
+
+@pytest.mark.parametrize("member", ["input_schema", "output_schema"])
+@pytest.mark.parametrize("schema", [{"type": "nope"}, {"type": "object", "properties": {"a": {"type": "nope"}}}])
+def test_a_schema_that_is_not_valid_is_refused_when_the_class_is_made(member: str, schema: Any) -> None:
+    configure(validate_tool_call_arguments=False)
+    members = {"call": staticmethod(lambda a: ""), member: schema}
+    with pytest.raises(RegistrationError, match=r"bad_tool: .*nope"):
+        type("BadTool", (Tool,), members)
+    with pytest.raises(RegistrationError, match=r"bad_tool: .*nope"):
+        Tool.define(name="bad_tool", handler=lambda args: "", **{member: schema})

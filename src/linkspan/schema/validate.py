@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
+from importlib.util import find_spec
 from itertools import islice
 from typing import Any, Literal, TypeAlias
 
@@ -27,6 +28,7 @@ __all__ = [
     "Checked",
     "RawParameters",
     "Validator",
+    "check_schema",
     "compile_raw_parameters",
     "compile_validator",
     "input_schema",
@@ -209,3 +211,9 @@ def compile_raw_parameters(schema: Mapping[str, JSON] | str, *, checked: Checked
         return RawParameters(input_schema(schema), checked)
     except RecursionError:
         raise RegistrationError("the input schema is nested too deeply; flatten it") from None
+
+
+def check_schema(schema: Mapping[str, JSON]) -> None:
+    """Refuse a schema that is not valid, if a library is installed that can tell. Raises: RegistrationError."""
+    if any(find_spec(library) is not None for library in ("jsonschema_rs", "jsonschema")):
+        compile_validator(schema)

@@ -95,6 +95,7 @@ class Tool:
         cls.name = own.get("name") or own.get("tool_name") or default_name(cls.__name__)
         check_name(cls.name, "tool")
         coerce_annotations(cls.annotations)
+        _check_schemas(cls.name, own.get("input_schema"), own.get("output_schema"))
 
     @classmethod
     def define(
@@ -146,6 +147,22 @@ class Tool:
             "call": staticmethod(handler),
         }
         return type(chosen, (cls,), members)
+
+
+def _check_schemas(name: str, given: Mapping[str, JSON] | str | None, promised: Mapping[str, JSON] | None) -> None:
+    """Refuse hand-written schemas that are not valid where they are written (C-3). Raises: RegistrationError."""
+    if given is None and promised is None:
+        return
+    from linkspan.schema.validate import check_schema, input_schema
+
+    try:
+        for schema in (input_schema(given) if given is not None else None, promised):
+            if schema is not None:
+                check_schema(schema)
+    except RecursionError:
+        raise RegistrationError(f"{name}: the schema is nested too deeply; flatten it") from None
+    except RegistrationError as problem:
+        raise RegistrationError(f"{name}: {problem}") from None
 
 
 ToolSource: TypeAlias = type[Tool] | Function
