@@ -45,10 +45,12 @@ if TYPE_CHECKING:
     from linkspan.server.configuration import configuration as configuration
     from linkspan.server.configuration import configure as configure
     from linkspan.server.configuration import reset_configuration as reset_configuration
+    from linkspan.server.content import Content as Content
     from linkspan.server.content import audio as audio
     from linkspan.server.content import image as image
     from linkspan.server.context import Context as Context
     from linkspan.server.prompts import Prompt as Prompt
+    from linkspan.server.prompts import PromptResult as PromptResult
     from linkspan.server.resources import Resource as Resource
     from linkspan.server.resources import ResourceTemplate as ResourceTemplate
     from linkspan.server.server import Server as Server
@@ -61,6 +63,8 @@ if TYPE_CHECKING:
     from linkspan.types.content import ResourceLink as ResourceLink
     from linkspan.types.content import TextContent as TextContent
     from linkspan.types.content import TextResourceContents as TextResourceContents
+    from linkspan.types.prompts import PromptArgument as PromptArgument
+    from linkspan.types.prompts import PromptMessage as PromptMessage
     from linkspan.types.shared import Annotations as Annotations
     from linkspan.types.shared import Icon as Icon
     from linkspan.types.tools import CallToolResult as CallToolResult
@@ -87,9 +91,9 @@ _HOMES = {
     "linkspan.schema.hints": ("Ask", "Format", "Header"),
     "linkspan.server.asking": ("ask_form", "ask_roots", "ask_sampling", "ask_url"),
     "linkspan.server.configuration": ("Configuration", "configuration", "configure", "reset_configuration"),
-    "linkspan.server.content": ("audio", "image"),
+    "linkspan.server.content": ("Content", "audio", "image"),
     "linkspan.server.context": ("Context",),
-    "linkspan.server.prompts": ("Prompt",),
+    "linkspan.server.prompts": ("Prompt", "PromptResult"),
     "linkspan.server.resources": ("Resource", "ResourceTemplate"),
     "linkspan.server.server": ("Server",),
     "linkspan.server.tools": ("Tool", "ToolResponse"),
@@ -102,6 +106,7 @@ _HOMES = {
         "TextContent",
         "TextResourceContents",
     ),
+    "linkspan.types.prompts": ("PromptArgument", "PromptMessage"),
     "linkspan.types.shared": ("Annotations", "Icon"),
     "linkspan.types.tools": ("CallToolResult", "ToolAnnotations"),
     "linkspan.wire.limits": ("Limits",),
@@ -116,6 +121,7 @@ __all__ = [
     "BlobResourceContents",
     "CallToolResult",
     "Configuration",
+    "Content",
     "Context",
     "Declined",
     "DuplicateNameError",
@@ -130,6 +136,9 @@ __all__ = [
     "MemoryTransport",
     "MethodAlreadyDefinedError",
     "Prompt",
+    "PromptArgument",
+    "PromptMessage",
+    "PromptResult",
     "RegistrationError",
     "RemoteProtocolError",
     "RequestCancelled",

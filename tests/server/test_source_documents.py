@@ -14,10 +14,14 @@ import pytest
 import linkspan
 from linkspan import (
     Configuration,
+    Content,
     Context,
     DuplicateNameError,
     MethodAlreadyDefinedError,
     Prompt,
+    PromptArgument,
+    PromptMessage,
+    PromptResult,
     RegistrationError,
     Resource,
     ResourceNotFoundError,
@@ -322,6 +326,19 @@ def test_a_class_prompt_is_listed_and_executed() -> None:
         "code": -32602,
         "message": "Missing required arguments: message",
     }
+
+
+def test_a_prompt_may_be_written_with_the_names_of_the_package() -> None:
+    def greet(args: Mapping[str, str]) -> PromptResult:
+        return PromptResult([PromptMessage("user", Content.Text(f"hello {args['who']}"))])
+
+    server = Server()
+    server.define_prompt(name="greet", arguments=[PromptArgument("who", required=True)], handler=greet)
+    (message,) = ask(server, "prompts/get", {"name": "greet", "arguments": {"who": "Ann"}})["result"]["messages"]
+    assert message == {"role": "user", "content": {"type": "text", "text": "hello Ann"}}
+    assert (Prompt.Argument, Prompt.Result) == (PromptArgument, PromptResult)
+    shorts = (Content.Image, Content.Audio, Content.EmbeddedResource, Content.ResourceLink)
+    assert shorts == (linkspan.ImageContent, linkspan.AudioContent, linkspan.EmbeddedResource, linkspan.ResourceLink)
 
 
 def test_a_role_is_user_or_assistant() -> None:

@@ -26,6 +26,7 @@ from linkspan.wire.values import decode_content, encode_base64, from_builtins, t
 __all__ = [
     "BLOCKS",
     "CONTENTS",
+    "Content",
     "audio",
     "blocks_of",
     "changed",
@@ -51,6 +52,16 @@ BLOCKS: tuple[type[Wire], ...] = (
     UnknownContent,
 )
 CONTENTS: tuple[type[Wire], ...] = (TextResourceContents, BlobResourceContents)
+
+
+class Content:
+    """The content blocks by their short names: `Content.Text("hi")` is `TextContent("hi")`."""
+
+    Text: TypeAlias = TextContent
+    Image: TypeAlias = ImageContent
+    Audio: TypeAlias = AudioContent
+    EmbeddedResource: TypeAlias = EmbeddedResource
+    ResourceLink: TypeAlias = ResourceLink
 
 
 def image(data: bytes, mime_type: str) -> ImageContent:
