@@ -16,6 +16,7 @@ from linkspan import (
     CallToolResult,
     EmbeddedResource,
     ImageContent,
+    RegistrationError,
     RemoteProtocolError,
     Server,
     TextContent,
@@ -209,3 +210,20 @@ def test_handshake_clients_get_a_schema_object_for_each_property(revision: str) 
     plain = {"a": {}, "b": {"not": {}}, "c": {"type": "string"}}
     assert tool["inputSchema"]["properties"] == plain
     assert tool.get("outputSchema", {"properties": plain})["properties"] == plain
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Server(5),  # type: ignore[arg-type]
+        lambda: Server(icons=["x.png"]),  # type: ignore[list-item]
+        lambda: Server().define_tool(name="t", handler=lambda args: "", title=5),  # type: ignore[arg-type]
+        lambda: Server().define_tool(name="t", handler=lambda args: "", annotations={"read_only_hint": "yes"}),
+        lambda: Server().define_prompt(name="p", handler=lambda args: "", meta=5),  # type: ignore[arg-type]
+        lambda: Server().define_resource("x://a", mime_type=5),
+        lambda: Server().define_resource_template("x://{a}", icons=[5]),
+    ],
+)
+def test_what_a_list_would_show_with_the_wrong_type_is_refused_when_it_is_registered(make: Any) -> None:
+    with pytest.raises(RegistrationError, match="Expected"):
+        make()

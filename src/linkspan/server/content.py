@@ -7,6 +7,7 @@ from typing import Any, TypeAlias, TypeGuard, TypeVar, cast
 
 import msgspec
 
+from linkspan.errors import RegistrationError
 from linkspan.schema.results import encode_json
 from linkspan.types.base import JSON, Meta, Wire, is_array, is_mapping, keep_unknown, unknown_members
 from linkspan.types.content import (
@@ -30,6 +31,7 @@ __all__ = [
     "audio",
     "blocks_of",
     "changed",
+    "check_shown",
     "checked",
     "contents_of",
     "image",
@@ -81,6 +83,23 @@ def checked(value: WireT) -> WireT:
     except msgspec.ValidationError as problem:
         raise TypeError(f"{type(value).__name__} cannot be sent: {problem}") from None
     return value
+
+
+def check_shown(spec: Wire) -> None:
+    """Refuse what a list or a handshake would show, if its members have the wrong types: clients would lose all of it.
+
+    Raises: RegistrationError.
+    """
+    members = (getattr(spec, name) for name in spec.__struct_fields__ if name not in _SCHEMAS)
+    if all(each is None or isinstance(each, str) for each in members):
+        return  # nothing but texts, as nearly always; the way below looks at hints, which takes long
+    try:
+        checked(spec)
+    except TypeError as problem:
+        raise RegistrationError(str(problem)) from None
+
+
+_SCHEMAS = ("input_schema", "output_schema")
 
 
 def changed(value: WireT, **members: object) -> WireT:

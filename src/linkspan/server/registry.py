@@ -9,6 +9,7 @@ from linkspan.errors import DuplicateNameError
 from linkspan.revisions.neutral import Encoded
 from linkspan.revisions.record import Revision
 from linkspan.revisions.stepdown import step_down
+from linkspan.server.content import check_shown
 from linkspan.server.pagination import paginate
 from linkspan.types.base import JSON, JSONObject, Wire
 from linkspan.wire.messages import encode
@@ -59,7 +60,7 @@ class Registry(Generic[ItemT]):
         return self._items.keys()
 
     def add(self, items: Iterable[tuple[str, ItemT]]) -> None:
-        """Add items. Raises: DuplicateNameError, and then none was added."""
+        """Add items. Raises: RegistrationError, and then none was added."""
         new = list(items)
         keys = [key for key, _ in new]
         taken = next((key for n, key in enumerate(keys) if key in self._items or key in keys[:n]), None)
@@ -67,6 +68,8 @@ class Registry(Generic[ItemT]):
             raise DuplicateNameError(
                 f"There is a {self._noun} {taken!r} already: choose another name, or remove the first one"
             )
+        for _, item in new:
+            check_shown(item.spec)
         for key, item in new:
             self._sequence += 1
             self._items[key] = (self._sequence, item)

@@ -30,6 +30,7 @@ from linkspan.server.configuration import (
 from linkspan.server.configuration import (
     configuration as global_configuration,
 )
+from linkspan.server.content import check_shown
 from linkspan.server.dispatch import Dispatcher
 from linkspan.server.handlers import Function, Handler, compile_handler
 from linkspan.server.profile import Profile, ServerContext
@@ -611,7 +612,8 @@ class Server(metaclass=_ProposesRevision):
         return family.protocol_version or (everywhere if everywhere is not UNSET else None)
 
     def _check_profile(self) -> None:
-        """Refuse what the pinned revision cannot say (H14)."""
+        """Refuse what no client, or not the pinned revision (H14), could read."""
+        check_shown(self._profile.implementation)
         check_pinned(self._profile.pinned, self._profile.implementation)
 
 
