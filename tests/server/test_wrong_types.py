@@ -14,6 +14,7 @@ from linkspan import (
     AudioContent,
     BlobResourceContents,
     CallToolResult,
+    Context,
     EmbeddedResource,
     ImageContent,
     RegistrationError,
@@ -26,6 +27,7 @@ from linkspan import (
 from linkspan.types.completion import CompleteResult, Completion
 from linkspan.types.prompts import GetPromptResult, PromptMessage
 from linkspan.types.resources import ReadResourceResult
+from test_transcripts import feed
 
 
 @pytest.fixture(autouse=True)
@@ -178,6 +180,24 @@ def test_an_error_that_is_none_is_the_authors_failure() -> None:
     server = Server()
     server.define_custom_method("mine", refuse)
     assert fails(ask(server, "mine"))
+
+
+def test_progress_that_is_no_number_is_not_sent() -> None:
+    server = Server()
+
+    @server.tool
+    def count(ctx: Context) -> str:
+        ctx.progress(float("nan"))
+        ctx.progress(1, total=float("inf"))
+        ctx.progress(float("inf"))
+        ctx.progress(2)
+        return "done"
+
+    connection = server.connect(one_shot=True)
+    line = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"count","_meta":{"progressToken":1}}}\n'
+    feed(connection, line, None)
+    told = [msgspec.json.decode(each)["params"] for each in connection.messages_to_send()[:-1]]
+    assert told == [{"progressToken": 1, "progress": 1}, {"progressToken": 1, "progress": 2}]
 
 
 def test_raw_bytes_in_blocks_travel_as_base64() -> None:

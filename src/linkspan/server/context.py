@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from math import isfinite
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar, overload
 
@@ -104,11 +105,16 @@ class Context(Mapping[str, Any]):
     # Telling.
 
     def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
-        """Report progress to a client that asked for it. A value that is not above the last one is not sent (PROG-3)."""
+        """Report progress to a client that asked for it.
+
+        A value that is not above the last one is not sent (PROG-3), nor one that is no number.
+        """
         token = self._request.progress_token
-        if token is None or (self._progress is not None and progress <= self._progress):
+        if token is None or not isfinite(progress) or (self._progress is not None and progress <= self._progress):
             return
         self._progress = progress
+        if total is not None and not isfinite(total):
+            total = None
         params = ProgressParams(progress_token=token, progress=progress, total=total, message=message)
         self._request.emit("notifications/progress", params)
 
