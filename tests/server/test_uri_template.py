@@ -92,6 +92,8 @@ CLIMBS = [
     "..%20",
     "%20..",
     ".%20.",
+    "..%20.",
+    "...%20",
     "..%09",
     "..%0a",
     ".%c2%a0",
@@ -181,7 +183,7 @@ def test_a_template_expands(template: str, values: dict[str, str], uri: str) -> 
 
 
 SEGMENT = st.text(st.characters(exclude_characters="/\\\x00", exclude_categories=["Cs"]), min_size=1).filter(
-    lambda text: "".join(text.split()) not in (".", "..")
+    lambda text: "".join(text.split()).strip(".") != "" or text == "..."
 )
 
 

@@ -306,13 +306,19 @@ def _is_safe(text: str, hole: _Hole | None) -> bool:
     if "\x00" in text or "\\" in text:
         return False
     segments = text.split("/")
-    if any("".join(each.split()) in (".", "..") for each in segments):  # some systems drop the blanks of a name
+    if any(map(_climbs, segments)):
         return False
     if len(segments) == 1:
         return True
     if hole is None:
         return not text.startswith("/")
     return hole.slashes and not (hole.relative and text.startswith("/"))
+
+
+def _climbs(segment: str) -> bool:
+    """Tell whether a segment is `.` or `..`, or becomes one where a system drops blanks and dots at the end of a name."""
+    dots = "".join(segment.split())
+    return dots in (".", "..") or (dots != segment and dots != "" and not dots.strip("."))
 
 
 def _expand(expression: _Expression, values: Mapping[str, str]) -> str:
