@@ -36,6 +36,10 @@ EXCEPTIONS = {
         "server/server.py",
         "io",
     ): "Server.run, handle and handle_json are the one-line way in; they load their driver when called",
+    (
+        "client/__init__.py",
+        "io",
+    ): "`linkspan.client` is the name under which people look for the faces; loaded when used",
 }
 DRIVERS_ONLY = {
     "anyio",
@@ -148,7 +152,10 @@ def test_every_module_says_what_is_public(name: str) -> None:
         node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef)
     }
     brought = {
-        alias.asname or alias.name for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names
+        alias.asname or alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
     }
     missing = set(listed) - defined - brought
     assert not missing, f"{name} lists {', '.join(missing)}, which it does not have"
@@ -165,6 +172,17 @@ def test_importing_the_server_loads_nothing_heavy() -> None:
     assert foreign <= {"typing_extensions"}, (
         "msgspec loads typing_extensions where it is installed; nothing else may come"
     )
+
+
+def test_importing_the_client_loads_no_server_no_http_and_no_crypto() -> None:
+    code = "import sys, asyncio; before = {*sys.modules}; import linkspan.client as c; c.Client; c.SyncClient; "
+    code += "print(*{*sys.modules} - before)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not [each for each in loaded if each.startswith(("linkspan.server", "linkspan.auth", "linkspan.host"))]
+    assert not {"http", "http.client", "httpx2", "hashlib", "cryptography"} & set(loaded)
+    code = "import sys; import linkspan.client as c; c.SyncClient; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "asyncio" not in loaded, "a client for threads waits for no event loop"
 
 
 def test_handle_json_needs_no_event_loop_and_no_thread_for_plain_functions() -> None:

@@ -1,6 +1,6 @@
 """Linkspan: the Model Context Protocol for Python, in every revision, sync and async.
 
-    from linkspan import Server
+    from linkspan import Client, Server, SyncClient
 
     server = Server("dice")
 
@@ -20,6 +20,24 @@ from typing import TYPE_CHECKING
 from linkspan._version import __version__
 
 if TYPE_CHECKING:
+    from linkspan.client.answers import Refused as Refused
+    from linkspan.client.errors import CallStopped as CallStopped
+    from linkspan.client.errors import CallTimeout as CallTimeout
+    from linkspan.client.errors import ClientClosed as ClientClosed
+    from linkspan.client.errors import ClientError as ClientError
+    from linkspan.client.errors import ConnectError as ConnectError
+    from linkspan.client.errors import ConnectionLost as ConnectionLost
+    from linkspan.client.errors import InputUnavailable as InputUnavailable
+    from linkspan.client.errors import InvalidResponse as InvalidResponse
+    from linkspan.client.errors import ServerError as ServerError
+    from linkspan.client.errors import ToolFailed as ToolFailed
+    from linkspan.client.events import Change as Change
+    from linkspan.client.events import Connected as Connected
+    from linkspan.client.events import Disconnected as Disconnected
+    from linkspan.client.events import StateLost as StateLost
+    from linkspan.client.results import ToolResult as ToolResult
+    from linkspan.client.timeouts import Timeouts as Timeouts
+    from linkspan.core.flow import Stopper as Stopper
     from linkspan.errors import Declined as Declined
     from linkspan.errors import DuplicateNameError as DuplicateNameError
     from linkspan.errors import LinkspanError as LinkspanError
@@ -30,9 +48,11 @@ if TYPE_CHECKING:
     from linkspan.errors import ResourceNotFoundError as ResourceNotFoundError
     from linkspan.errors import ToolError as ToolError
     from linkspan.errors import UnsupportedProtocolVersion as UnsupportedProtocolVersion
+    from linkspan.io.client import Client as Client
     from linkspan.io.memory import MemoryTransport as MemoryTransport
     from linkspan.io.memory_loop import AsyncMemoryTransport as AsyncMemoryTransport
     from linkspan.io.stdio import StdioTransport as StdioTransport
+    from linkspan.io.sync_client import SyncClient as SyncClient
     from linkspan.revisions.neutral import InputRequired as InputRequired
     from linkspan.schema.hints import Ask as Ask
     from linkspan.schema.hints import Format as Format
@@ -72,6 +92,30 @@ if TYPE_CHECKING:
     from linkspan.wire.limits import Limits as Limits
 
 _HOMES = {
+    "linkspan.client.answers": ("Refused",),
+    "linkspan.client.errors": (
+        "CallStopped",
+        "CallTimeout",
+        "ClientClosed",
+        "ClientError",
+        "ConnectError",
+        "ConnectionLost",
+        "InputUnavailable",
+        "InvalidResponse",
+        "ServerError",
+        "ToolFailed",
+    ),
+    "linkspan.client.events": (
+        "Change",
+        "Connected",
+        "Disconnected",
+        "StateLost",
+    ),
+    "linkspan.client.results": ("ToolResult",),
+    "linkspan.client.timeouts": ("Timeouts",),
+    "linkspan.core.flow": ("Stopper",),
+    "linkspan.io.client": ("Client",),
+    "linkspan.io.sync_client": ("SyncClient",),
     "linkspan.errors": (
         "Declined",
         "DuplicateNameError",
@@ -119,11 +163,21 @@ __all__ = [
     "AsyncMemoryTransport",
     "AudioContent",
     "BlobResourceContents",
+    "CallStopped",
+    "CallTimeout",
     "CallToolResult",
+    "Change",
+    "Client",
+    "ClientClosed",
+    "ClientError",
     "Configuration",
+    "ConnectError",
+    "Connected",
+    "ConnectionLost",
     "Content",
     "Context",
     "Declined",
+    "Disconnected",
     "DuplicateNameError",
     "EmbeddedResource",
     "Format",
@@ -131,6 +185,8 @@ __all__ = [
     "Icon",
     "ImageContent",
     "InputRequired",
+    "InputUnavailable",
+    "InvalidResponse",
     "Limits",
     "LinkspanError",
     "MemoryTransport",
@@ -139,6 +195,7 @@ __all__ = [
     "PromptArgument",
     "PromptMessage",
     "PromptResult",
+    "Refused",
     "RegistrationError",
     "RemoteProtocolError",
     "RequestCancelled",
@@ -147,13 +204,20 @@ __all__ = [
     "ResourceNotFoundError",
     "ResourceTemplate",
     "Server",
+    "ServerError",
+    "StateLost",
     "StdioTransport",
+    "Stopper",
+    "SyncClient",
     "TextContent",
     "TextResourceContents",
+    "Timeouts",
     "Tool",
     "ToolAnnotations",
     "ToolError",
+    "ToolFailed",
     "ToolResponse",
+    "ToolResult",
     "UnsupportedProtocolVersion",
     "__version__",
     "ask_form",

@@ -24,14 +24,26 @@ from linkspan.types.tools import CallToolResult
 from linkspan.wire.messages import RequestId, encode
 from linkspan.wire.values import from_builtins, to_builtins
 
-__all__ = ["SUBSCRIPTION_ID", "Envelope", "discover", "encode_result", "read_envelope", "stamp"]
+__all__ = [
+    "CAPABILITIES",
+    "CLIENT_INFO",
+    "LOG_LEVEL",
+    "PROTOCOL_VERSION",
+    "SERVER_INFO",
+    "SUBSCRIPTION_ID",
+    "Envelope",
+    "discover",
+    "encode_result",
+    "read_envelope",
+    "stamp",
+]
 
 _PREFIX = "io.modelcontextprotocol/"
-_VERSION = _PREFIX + "protocolVersion"
-_CAPABILITIES = _PREFIX + "clientCapabilities"
-_CLIENT_INFO = _PREFIX + "clientInfo"
-_LOG_LEVEL = _PREFIX + "logLevel"
-_SERVER_INFO = _PREFIX + "serverInfo"
+PROTOCOL_VERSION: Final = _PREFIX + "protocolVersion"
+CAPABILITIES: Final = _PREFIX + "clientCapabilities"
+CLIENT_INFO: Final = _PREFIX + "clientInfo"
+LOG_LEVEL: Final = _PREFIX + "logLevel"
+SERVER_INFO: Final = _PREFIX + "serverInfo"
 SUBSCRIPTION_ID: Final = _PREFIX + "subscriptionId"
 
 
@@ -73,7 +85,7 @@ def _read(text: bytes) -> Envelope:
     token = members.get("progressToken")
     if token is not None and (isinstance(token, bool) or not isinstance(token, int | str)):
         raise RemoteProtocolError(INVALID_PARAMS, "Invalid params: _meta.progressToken must be a string or an integer")
-    if _VERSION not in members and _CAPABILITIES not in members:
+    if PROTOCOL_VERSION not in members and CAPABILITIES not in members:
         return Envelope(progress_token=token)
     return Envelope(_peer(members), token, _log_level(members))
 
@@ -82,16 +94,16 @@ _read_remembered = lru_cache(maxsize=256)(_read)
 
 
 def _peer(members: dict[str, JSON]) -> Peer:
-    missing = [key for key in (_VERSION, _CAPABILITIES) if key not in members]
+    missing = [key for key in (PROTOCOL_VERSION, CAPABILITIES) if key not in members]
     if missing:
         raise RemoteProtocolError(
             INVALID_PARAMS, f"Invalid params: _meta lacks {', '.join(missing)}", {"supported": supported_versions()}
         )
-    version, capabilities = members[_VERSION], members[_CAPABILITIES]
+    version, capabilities = members[PROTOCOL_VERSION], members[CAPABILITIES]
     if not isinstance(version, str):
-        raise RemoteProtocolError(INVALID_PARAMS, f"Invalid params: _meta {_VERSION} must be a string")
+        raise RemoteProtocolError(INVALID_PARAMS, f"Invalid params: _meta {PROTOCOL_VERSION} must be a string")
     if not is_object(capabilities) or not all(is_object(value) for value in capabilities.values()):
-        raise RemoteProtocolError(INVALID_PARAMS, f"Invalid params: _meta {_CAPABILITIES} must be an object of objects")
+        raise RemoteProtocolError(INVALID_PARAMS, f"Invalid params: _meta {CAPABILITIES} must be an object of objects")
     if version not in MODERN:
         raise RemoteProtocolError(
             UNSUPPORTED_PROTOCOL_VERSION,
@@ -99,7 +111,7 @@ def _peer(members: dict[str, JSON]) -> Peer:
             {"supported": supported_versions(), "requested": version},
         )
     declared: Mapping[str, JSON] = MappingProxyType(capabilities) if capabilities else NOTHING
-    return Peer(REVISIONS[version], declared, _client_info(members.get(_CLIENT_INFO)))
+    return Peer(REVISIONS[version], declared, _client_info(members.get(CLIENT_INFO)))
 
 
 def _client_info(value: JSON) -> Implementation | None:
@@ -111,12 +123,12 @@ def _client_info(value: JSON) -> Implementation | None:
 
 
 def _log_level(members: dict[str, JSON]) -> LoggingLevel | None:
-    level = members.get(_LOG_LEVEL)
+    level = members.get(LOG_LEVEL)
     if level is None:
         return None
     if level not in LOG_LEVELS:
         raise RemoteProtocolError(
-            INVALID_PARAMS, f"Invalid params: _meta {_LOG_LEVEL} must be one of {', '.join(LOG_LEVELS)}"
+            INVALID_PARAMS, f"Invalid params: _meta {LOG_LEVEL} must be one of {', '.join(LOG_LEVELS)}"
         )
     chosen: LoggingLevel = level
     return chosen
@@ -124,7 +136,7 @@ def _log_level(members: dict[str, JSON]) -> LoggingLevel | None:
 
 def stamp(implementation: Implementation) -> bytes:
     """Return the members that end every complete result: its type, and who answered (MSG-20, META-6)."""
-    return b'"resultType":"complete","_meta":{"%b":%b}}' % (_SERVER_INFO.encode(), encode(to_builtins(implementation)))
+    return b'"resultType":"complete","_meta":{"%b":%b}}' % (SERVER_INFO.encode(), encode(to_builtins(implementation)))
 
 
 def encode_result(request: Request, outcome: Wire | Encoded | Raw | InputRequired, ending: bytes) -> bytes:

@@ -1,0 +1,179 @@
+"""How a client finds out what its server speaks: ask in the modern era, fall back to the handshake.
+
+Law: silence, any unknown error and even death mean "a handshake server"; only what a modern server must say means modern.
+Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/versioning (checklist 2.5.2).
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from linkspan.client.errors import CallTimeout, ClientError, ConnectError, ConnectionLost, InvalidResponse
+from linkspan.client.state import ClientState
+from linkspan.core.flow import Flow, Outgoing, Reopen, Send, Tell
+from linkspan.errors import HEADER_MISMATCH, MISSING_CLIENT_CAPABILITY
+from linkspan.revisions import LATEST, LATEST_LEGACY, LEGACY, REVISIONS, supported_versions
+from linkspan.revisions.agreement import (
+    Agreement,
+    agree_modern,
+    agree_on_handshake,
+    before_agreement,
+    choose,
+    handshake_params,
+    offered_versions,
+)
+from linkspan.revisions.record import Revision
+from linkspan.types.base import is_array, is_object
+from linkspan.wire.messages import ErrorResponse, Response
+
+__all__ = ["negotiate"]
+
+
+def negotiate(state: ClientState) -> Flow[Agreement]:
+    """Agree with a server that has just been opened. Raises: ConnectError."""
+    wanted = state.options.revision
+    pinned = state.options.era or (wanted.era if wanted is not None else None)
+    try:
+        if (pinned or state.era) == "legacy":
+            return (yield from _shake_hands(state, wanted or LATEST_LEGACY))
+        return (yield from _probe(state, wanted or LATEST, only_modern=pinned == "modern"))
+    except ConnectError:
+        raise
+    except ClientError as error:
+        raise _as_connect_error(error) from None
+
+
+def _probe(state: ClientState, revision: Revision, *, only_modern: bool, repeated: bool = False) -> Flow[Agreement]:
+    """Ask for `server/discover` in `revision`, and read from the answer which era this is."""
+    try:
+        answer = yield Send(
+            Outgoing(
+                "server/discover",
+                phase="negotiate",
+                timeout=state.options.timeouts.connect if only_modern else state.options.timeouts.probe,
+                agreement=before_agreement(revision, state.options.profile),
+                cancellable=only_modern,
+            )
+        )
+    except ConnectionLost:
+        if only_modern:
+            raise
+        yield Reopen()
+        return (yield from _shake_hands(state, LATEST_LEGACY))
+    except (CallTimeout, InvalidResponse):
+        if only_modern:
+            raise
+        return (yield from _shake_hands(state, LATEST_LEGACY))
+    offered: list[str] | None
+    if isinstance(answer, Response):
+        try:
+            agreement, offered = agree_modern(revision, answer.result, state.options.profile)
+        except (msgspec.DecodeError, RecursionError):
+            offered = None
+        else:
+            if revision.date in offered:
+                return agreement
+    else:
+        offered = offered_versions(answer)
+        if answer.code in (HEADER_MISMATCH, MISSING_CLIENT_CAPABILITY):
+            raise _refused(state, "server/discover", answer)
+    return (yield from _after_refusal(state, answer, offered, only_modern=only_modern, repeated=repeated))
+
+
+def _after_refusal(
+    state: ClientState,
+    answer: Response | ErrorResponse,
+    offered: list[str] | None,
+    *,
+    only_modern: bool,
+    repeated: bool,
+) -> Flow[Agreement]:
+    """Go on after a probe that did not agree: with another version that the server lists, or with the handshake."""
+    mutual = choose(offered) if offered else None
+    if state.options.revision is not None and mutual is not state.options.revision:
+        mutual = None
+    if mutual is not None and not repeated:
+        return (yield from _probe(state, mutual, only_modern=True, repeated=True))
+    if offered is None or any(each in LEGACY for each in offered):
+        if not only_modern:
+            return (yield from _shake_hands(state, LATEST_LEGACY))
+        if isinstance(answer, ErrorResponse):
+            raise _refused(state, "server/discover", answer)
+        raise _disagreed(state, "no modern revision that this client was told to speak")
+    raise _disagreed(state, ", ".join(offered) or "no version at all")
+
+
+def _shake_hands(state: ClientState, revision: Revision, *, repeated: bool = False) -> Flow[Agreement]:
+    """Send `initialize` and read what the server proposes (INI-1)."""
+    answer = yield Send(
+        Outgoing(
+            "initialize",
+            handshake_params(state.options.profile, revision),
+            phase="negotiate",
+            timeout=state.options.timeouts.connect,
+            agreement=before_agreement(LATEST_LEGACY, state.options.profile),
+            cancellable=False,
+        )
+    )
+    if isinstance(answer, ErrorResponse):
+        offered = _listed(answer)
+        mutual = choose(offered)
+        if mutual is not None and not repeated and state.options.era is None and state.options.revision is None:
+            return (yield from _probe(state, mutual, only_modern=True, repeated=True))
+        older = [REVISIONS[each] for each in LEGACY if each in offered]
+        if older and not repeated and state.options.revision is None:
+            return (yield from _shake_hands(state, older[-1], repeated=True))
+        raise _refused(state, "initialize", answer)
+    try:
+        agreement = agree_on_handshake(answer.result)
+    except (msgspec.DecodeError, RecursionError) as problem:
+        raise ConnectError(f"its answer to initialize is not one: {problem}", state.origin, phase="negotiate") from None
+    if isinstance(agreement, str):
+        raise _disagreed(state, agreement)
+    if state.options.revision not in (None, agreement.revision):
+        raise _disagreed(state, agreement.revision.date)
+    yield Tell("notifications/initialized")
+    return agreement
+
+
+def _listed(error: ErrorResponse) -> list[str]:
+    """Return the versions that a refusal lists; modern-only servers name theirs (ERA-3)."""
+    supported = error.data.get("supported") if is_object(error.data) else None
+    return [each for each in supported if isinstance(each, str)] if is_array(supported) else []
+
+
+def _refused(state: ClientState, method: str, error: ErrorResponse) -> ConnectError:
+    return ConnectError(
+        f"it refused {method}: {error.message} ({error.code})",
+        state.origin,
+        phase="negotiate",
+        code=error.code,
+        message=error.message,
+        data=error.data,
+    )
+
+
+def _disagreed(state: ClientState, theirs: str) -> ConnectError:
+    wanted = state.options.revision
+    ours = wanted.date if wanted is not None else ", ".join(supported_versions())
+    return ConnectError(
+        f"no protocol version in common: it speaks {theirs}, this client {ours}",
+        state.origin,
+        phase="negotiate",
+        hint="do not pin protocol_version or era, or update one of the two sides",
+    )
+
+
+def _as_connect_error(error: ClientError) -> ConnectError:
+    """Return an error of the negotiation as what it is to the caller: there is no connection, and nothing was sent."""
+    return ConnectError(
+        error.problem,
+        error.origin,
+        phase=error.phase,
+        ending=error.ending,
+        hint=error.hint,
+        seconds=error.seconds,
+        code=error.code,
+        message=error.message,
+        data=error.data,
+    )

@@ -1,0 +1,309 @@
+"""What a client can do, one flow each. The faces add nothing but the way to wait."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Generic, TypeVar
+
+import msgspec
+from msgspec import Raw
+
+from linkspan.client.errors import ClientError, InvalidResponse, ServerError
+from linkspan.client.output import check_output
+from linkspan.client.requesting import Repeatable, member, request, request_with_rounds
+from linkspan.client.results import ToolResult, read_head
+from linkspan.client.state import ClientState
+from linkspan.core.flow import Flow, Outgoing, ProgressCallback, Stopper
+from linkspan.errors import METHOD_NOT_FOUND
+from linkspan.types.base import JSON, Wire
+from linkspan.types.completion import (
+    CompleteResult,
+    Completion,
+    CompletionArgument,
+    CompletionContext,
+    PromptReference,
+    ResourceTemplateReference,
+)
+from linkspan.types.logging import LoggingLevel
+from linkspan.types.prompts import GetPromptResult, ListPromptsResult
+from linkspan.types.resources import ListResourcesResult, ListResourceTemplatesResult, ReadResourceResult
+from linkspan.types.tools import ListToolsResult
+from linkspan.wire.messages import encode
+from linkspan.wire.values import decode_open, to_builtins
+
+__all__ = [
+    "CallOptions",
+    "call_method",
+    "call_tool",
+    "complete",
+    "get_prompt",
+    "list_all",
+    "list_page",
+    "ping",
+    "read_resource",
+]
+
+ResultT = TypeVar("ResultT", bound=Wire)
+
+
+class CallOptions(msgspec.Struct, frozen=True):
+    """What one call wants different from the client's defaults; seconds."""
+
+    timeout: float | None = None
+    total: float | None = None
+    on_progress: ProgressCallback | None = None
+    stopper: Stopper | None = None
+    meta: Mapping[str, JSON] | None = None
+
+
+DEFAULT_CALL = CallOptions()
+
+
+def _outgoing(method: str, params: bytes, options: CallOptions, *, timeout: float, phase: Any = "call") -> Outgoing:
+    if options is DEFAULT_CALL:
+        return Outgoing(method, params, phase, timeout)
+    return Outgoing(
+        method,
+        params,
+        phase,
+        timeout if options.timeout is None else options.timeout,
+        options.total,
+        options.on_progress,
+        options.stopper,
+        encode(options.meta)[1:-1] if options.meta else b"",
+    )
+
+
+# Tools.
+
+
+class _MarkedSafe(Repeatable):
+    """A tool may be called twice if it says that it only reads, or that twice is like once."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def decide(self, state: ClientState) -> Flow[bool]:
+        if self._name not in state.tools and not state.tools_are_complete:
+            try:
+                yield from list_all(state, TOOLS)
+            except ClientError:
+                return False
+        tool = state.tools.get(self._name)
+        hints = tool.annotations if tool is not None else None
+        return hints is not None and bool(hints.read_only_hint or hints.idempotent_hint)
+
+
+def call_tool(
+    state: ClientState, name: str, arguments: Mapping[str, Any] | None = None, options: CallOptions = DEFAULT_CALL
+) -> Flow[ToolResult]:
+    """Call a tool. Raises: ClientError; a tool's own failure is a result with `is_error`."""
+    params = b'{"name":%b,"arguments":%b}' % (encode(name), encode(dict(arguments)) if arguments else b"{}")
+    outgoing = _outgoing("tools/call", params, options, timeout=state.options.timeouts.call)
+    if state.options.check_output == "strict" and name not in state.tools and not state.tools_are_complete:
+        yield from list_all(state, TOOLS)
+    raw = yield from request_with_rounds(state, outgoing, _MarkedSafe(name))
+    try:
+        head = read_head(raw)
+    except (msgspec.DecodeError, RecursionError) as problem:
+        raise _not_a_result(state, outgoing, problem) from None
+    if head.result_type != "complete":
+        raise _unknown_type(state, outgoing, head.result_type)
+    tool = state.tools.get(name)
+    if tool is None or tool.output_schema is None:
+        return ToolResult(head, raw, state.origin, name)
+    return ToolResult(head, raw, state.origin, name, check_output(state, tool, head))
+
+
+# Lists.
+
+
+PageT = TypeVar("PageT", ListToolsResult, ListResourcesResult, ListResourceTemplatesResult, ListPromptsResult)
+
+
+class ListKind(msgspec.Struct, Generic[PageT], frozen=True):
+    """One of the four lists."""
+
+    method: str
+    shape: type[PageT]
+    items: str
+
+
+TOOLS = ListKind("tools/list", ListToolsResult, "tools")
+RESOURCES = ListKind("resources/list", ListResourcesResult, "resources")
+TEMPLATES = ListKind("resources/templates/list", ListResourceTemplatesResult, "resource_templates")
+PROMPTS = ListKind("prompts/list", ListPromptsResult, "prompts")
+
+
+def list_page(
+    state: ClientState, kind: ListKind[PageT], cursor: str | None = None, options: CallOptions = DEFAULT_CALL
+) -> Flow[PageT]:
+    """Return one page of a list. A server that has no such list at all has an empty one. Raises: ClientError."""
+    params = encode({"cursor": cursor}) if cursor is not None else b"{}"
+    outgoing = _outgoing(kind.method, params, options, timeout=state.options.timeouts.list, phase="list")
+    try:
+        response = yield from request(state, outgoing)
+    except ServerError as error:
+        if error.code == METHOD_NOT_FOUND and cursor is None:
+            return kind.shape([])
+        raise
+    page = _read(state, outgoing, response.result, kind.shape)
+    if isinstance(page, ListToolsResult):
+        for tool in page.tools:
+            state.tools.setdefault(tool.name, tool)  # of duplicates the first one counts (CLI-9)
+    return page
+
+
+class Pages:
+    """Walks the pages of one list: which cursor comes next, and when to stop. A cursor that comes again ends it."""
+
+    def __init__(self, state: ClientState, kind: ListKind[Any]) -> None:
+        self._state = state
+        self._kind = kind
+        self._seen: set[str] = set()
+        self._pages = 0
+        self.cursor: str | None = None
+        self.done = False
+
+    def next_page(self, options: CallOptions = DEFAULT_CALL) -> Flow[Sequence[Any]]:
+        """Return the items of the next page. Raises: ClientError; InvalidResponse for a list without an end."""
+        state, kind = self._state, self._kind
+        if self._pages >= state.options.max_pages:
+            raise InvalidResponse(
+                f"{kind.method} has more than {state.options.max_pages} pages (max_pages)",
+                state.origin,
+                phase="list",
+                delivery="answered",
+            )
+        if kind is TOOLS and self.cursor is None:
+            state.forget_tools()
+        page = yield from list_page(state, kind, self.cursor, options)
+        self._pages += 1
+        self.cursor = page.next_cursor
+        if self.cursor is None or self.cursor in self._seen:
+            self.done = True
+            state.tools_are_complete = state.tools_are_complete or kind is TOOLS
+        else:
+            self._seen.add(self.cursor)
+        items: Sequence[Any] = getattr(page, kind.items)
+        return items
+
+
+def list_all(state: ClientState, kind: ListKind[Any], options: CallOptions = DEFAULT_CALL) -> Flow[list[Any]]:
+    """Return all the items of a list, page after page. Raises: ClientError."""
+    pages = Pages(state, kind)
+    found: list[Any] = []
+    while not pages.done:
+        found += yield from pages.next_page(options)
+    return found
+
+
+# The rest.
+
+
+def read_resource(state: ClientState, uri: str, options: CallOptions = DEFAULT_CALL) -> Flow[ReadResourceResult]:
+    """Read a resource. Raises: ClientError."""
+    params = b'{"uri":%b}' % encode(uri)
+    outgoing = _outgoing("resources/read", params, options, timeout=state.options.timeouts.call)
+    raw = yield from request_with_rounds(state, outgoing)
+    return _read(state, outgoing, raw, ReadResourceResult)
+
+
+def get_prompt(
+    state: ClientState, name: str, arguments: Mapping[str, str] | None = None, options: CallOptions = DEFAULT_CALL
+) -> Flow[GetPromptResult]:
+    """Get a prompt's messages. Raises: ClientError."""
+    params = b'{"name":%b' % encode(name) + (member(b"arguments", dict(arguments)) if arguments else b"") + b"}"
+    outgoing = _outgoing("prompts/get", params, options, timeout=state.options.timeouts.call)
+    raw = yield from request_with_rounds(state, outgoing)
+    return _read(state, outgoing, raw, GetPromptResult)
+
+
+def complete(
+    state: ClientState,
+    ref: PromptReference | ResourceTemplateReference,
+    argument: str,
+    value: str,
+    given: Mapping[str, str] | None = None,
+    options: CallOptions = DEFAULT_CALL,
+) -> Flow[Completion]:
+    """Complete what the user has typed of an argument. Raises: ClientError."""
+    params: dict[str, Any] = {"ref": to_builtins(ref), "argument": to_builtins(CompletionArgument(argument, value))}
+    if given:
+        params["context"] = to_builtins(CompletionContext(dict(given)))
+    outgoing = _outgoing("completion/complete", encode(params), options, timeout=state.options.timeouts.list)
+    response = yield from request(state, outgoing)
+    return _read(state, outgoing, response.result, CompleteResult).completion
+
+
+def ping(state: ClientState, options: CallOptions = DEFAULT_CALL) -> Flow[None]:
+    """Make sure that the server answers. The modern era has no ping: its question for everybody is `server/discover`.
+
+    Raises: ClientError.
+    """
+    modern = state.agreement is not None and state.agreement.revision.era == "modern"
+    method = "server/discover" if modern else "ping"
+    yield from request(state, _outgoing(method, b"{}", options, timeout=state.options.timeouts.list, phase="list"))
+
+
+def set_level(state: ClientState, level: LoggingLevel, options: CallOptions = DEFAULT_CALL) -> Flow[None]:
+    """Choose the least level of log messages that the server sends. Raises: ClientError."""
+    agreement = state.agreement
+    if agreement is not None and agreement.revision.era == "legacy":
+        params = encode({"level": level})
+        yield from request(state, _outgoing("logging/setLevel", params, options, timeout=state.options.timeouts.list))
+
+
+def call_method(
+    state: ClientState,
+    method: str,
+    params: Mapping[str, Any] | None = None,
+    options: CallOptions = DEFAULT_CALL,
+) -> Flow[JSON]:
+    """Call a method by its name, for what has no method here; return the result as it came. Raises: ClientError."""
+    body = encode(dict(params)) if params else b"{}"
+    outgoing = _outgoing(method, body, options, timeout=state.options.timeouts.call)
+    response = yield from request(state, outgoing, _NEVER)
+    return msgspec.json.decode(response.result)
+
+
+class _Never(Repeatable):
+    """Nobody knows what such a method does."""
+
+    def decide(self, state: ClientState) -> Flow[bool]:
+        return False
+        yield
+
+
+_NEVER = _Never()
+
+
+def _read(state: ClientState, outgoing: Outgoing, raw: Raw, shape: type[ResultT]) -> ResultT:
+    try:
+        found = decode_open(raw, shape)
+    except (msgspec.DecodeError, RecursionError) as problem:
+        raise _not_a_result(state, outgoing, problem) from None
+    unknown: Mapping[str, JSON] = vars(found).get("unknown", {})
+    kind = unknown.get("resultType", "complete")
+    if kind != "complete":
+        raise _unknown_type(state, outgoing, kind)
+    return found
+
+
+def _not_a_result(state: ClientState, outgoing: Outgoing, problem: Exception) -> InvalidResponse:
+    return InvalidResponse(
+        f"the answer to {outgoing.method} is not one: {problem}",
+        state.origin,
+        phase=outgoing.phase,
+        delivery="answered",
+    )
+
+
+def _unknown_type(state: ClientState, outgoing: Outgoing, kind: JSON) -> InvalidResponse:
+    """A result of a type that nobody asked for must not pass for a success (MSG-21)."""
+    return InvalidResponse(
+        f"the answer to {outgoing.method} is of the type {str(kind)[:40]!r}, which this client does not know",
+        state.origin,
+        phase=outgoing.phase,
+        delivery="answered",
+    )

@@ -1,0 +1,168 @@
+"""One request with all that may happen to it: a lost server, another attempt, rounds of questions to the user.
+
+Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/mrtr (checklist 4.5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+from msgspec import Raw
+
+from linkspan.client.answers import read_question
+from linkspan.client.errors import ClientError, ConnectError, ConnectionLost, InvalidResponse, ServerError
+from linkspan.client.state import ClientState
+from linkspan.core.flow import Ask, Flow, Outgoing, Send, Sleep
+from linkspan.revisions.neutral import ELICIT, LIST_ROOTS, SAMPLE, InputRequest
+from linkspan.wire.messages import ErrorResponse, Response, encode
+
+__all__ = ["Repeatable", "backoff", "member", "request", "request_with_rounds"]
+
+_FIRST_PAUSE = 0.1
+_LONGEST_PAUSE = 5.0
+
+
+class Repeatable:
+    """Whether a request may be sent twice. This one may: it only reads."""
+
+    def decide(self, state: ClientState) -> Flow[bool]:
+        """Tell, perhaps after asking the server. Raises: ClientError."""
+        return True
+        yield  # a flow, though this one has no effects
+
+
+READS = Repeatable()
+
+
+def backoff(failures: int, chance: float) -> float:
+    """Return how many seconds to wait after so many failures in a row: doubling, with jitter, never long."""
+    pause: float = min(_FIRST_PAUSE * 2.0 ** min(failures - 1, 16), _LONGEST_PAUSE)
+    return pause * (0.5 + chance / 2)
+
+
+def member(name: bytes, value: object) -> bytes:
+    """Return one encoded member of an object, with a comma before it."""
+    return b',"%b":%b' % (name, encode(value))
+
+
+def request(state: ClientState, outgoing: Outgoing, repeatable: Repeatable = READS) -> Flow[Response]:
+    """Send a request, again where that is allowed and its server was lost. Raises: ClientError."""
+    attempt = 1
+    while True:
+        try:
+            answer: Response | ErrorResponse = yield Send(outgoing)
+        except (ConnectionLost, ConnectError) as error:
+            if attempt >= state.options.attempts or not (yield from _may_repeat(state, error, repeatable)):
+                raise
+        else:
+            if type(answer) is Response:
+                return answer
+            assert isinstance(answer, ErrorResponse)
+            raise _server_error(state, outgoing, answer)
+        yield Sleep(backoff(attempt, state.random()))
+        attempt += 1
+
+
+def _may_repeat(state: ClientState, error: ClientError, repeatable: Repeatable) -> Flow[bool]:
+    """Decide by the policy. A server that never worked is not tried again by itself: it would only fail more slowly."""
+    policy = state.options.retry
+    if policy == "never" or (isinstance(error, ConnectError) and state.agreement is None):
+        return False
+    if policy == "always" or error.delivery == "not_sent":
+        return True
+    return (yield from repeatable.decide(state))
+
+
+def _server_error(state: ClientState, outgoing: Outgoing, answer: ErrorResponse) -> ServerError:
+    return ServerError(
+        f"{outgoing.method} was refused: {answer.message} ({answer.code})",
+        state.origin,
+        phase=outgoing.phase,
+        delivery="answered",
+        code=answer.code,
+        message=answer.message,
+        data=answer.data,
+    )
+
+
+# Rounds of questions.
+
+
+class _Question(msgspec.Struct, frozen=True):
+    method: str
+    params: Raw = Raw(b"{}")
+
+
+class _Interim(msgspec.Struct, frozen=True, rename="camel"):
+    result_type: str = "complete"
+    input_requests: dict[str, _Question] | None = None
+    request_state: str | None = None
+
+
+_interim = msgspec.json.Decoder(_Interim)
+_ASKABLE = (ELICIT, SAMPLE, LIST_ROOTS)
+
+
+def request_with_rounds(state: ClientState, outgoing: Outgoing, repeatable: Repeatable = READS) -> Flow[Raw]:
+    """Send a request and answer the server's questions until it has a result; return the result. Raises: ClientError."""
+    current = outgoing
+    for number in range(1, state.options.limits.max_rounds + 1):
+        response = yield from request(state, current, repeatable)
+        interim = _read_interim(state, outgoing, response.result)
+        if interim is None:
+            return response.result
+        answers: Mapping[str, bytes] = {}
+        if interim.input_requests:
+            answers = yield Ask(_questions(state, outgoing, interim.input_requests))
+        else:
+            yield Sleep(backoff(number, state.random()))  # the server asks for nothing but to come again
+        current = _again(outgoing, answers, interim.request_state)
+    raise InvalidResponse(
+        f"{outgoing.method} asked for input {state.options.limits.max_rounds} times (limits.max_rounds)",
+        state.origin,
+        delivery="answered",
+    )
+
+
+def _read_interim(state: ClientState, outgoing: Outgoing, result: Raw) -> _Interim | None:
+    """Return the request for input that a result is, or None. Looks at the bytes first: nearly always it is none."""
+    if state.agreement is None or state.agreement.revision.era == "legacy" or b'"input_required"' not in bytes(result):
+        return None
+    try:
+        found = _interim.decode(result)
+    except (msgspec.DecodeError, RecursionError) as problem:
+        raise InvalidResponse(
+            f"the answer to {outgoing.method} is no request for input: {problem}", state.origin, delivery="answered"
+        ) from None
+    return found if found.result_type == "input_required" else None
+
+
+def _questions(state: ClientState, outgoing: Outgoing, requests: Mapping[str, _Question]) -> Mapping[str, InputRequest]:
+    for question in requests.values():
+        if question.method not in _ASKABLE:
+            raise InvalidResponse(
+                f"{outgoing.method} wants an answer to {question.method[:80]!r}, which servers may not ask",
+                state.origin,
+                delivery="answered",
+            )
+    try:
+        return {
+            key: InputRequest(each.method, read_question(each.method, each.params)) for key, each in requests.items()
+        }
+    except (msgspec.DecodeError, RecursionError) as problem:
+        raise InvalidResponse(
+            f"{outgoing.method} asks a question that is not one: {problem}", state.origin, delivery="answered"
+        ) from None
+
+
+def _again(outgoing: Outgoing, answers: Mapping[str, bytes], request_state: str | None) -> Outgoing:
+    """Return the same request with this round's answers, and the state to the byte as it came (MRTR-C1)."""
+    members = b""
+    if answers:
+        members += b',"inputResponses":{%b}' % b",".join(
+            b"%b:%b" % (encode(key), each) for key, each in answers.items()
+        )
+    if request_state is not None:
+        members += member(b"requestState", request_state)
+    return msgspec.structs.replace(outgoing, params=outgoing.params[:-1] + members + b"}")

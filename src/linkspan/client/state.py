@@ -1,0 +1,68 @@
+"""What a client knows: its options, which never change, and what it has learned of its server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from linkspan.client.errors import Origin
+from linkspan.client.timeouts import CLIENT_LIMITS, DEFAULT_TIMEOUTS, Timeouts
+from linkspan.revisions.agreement import Agreement, ClientProfile
+from linkspan.revisions.record import Era, Revision
+from linkspan.types.base import JSON
+from linkspan.types.tools import Tool
+from linkspan.wire.limits import Limits
+
+__all__ = ["ClientOptions", "ClientState", "OutputCheck", "OutputPolicy", "Retry"]
+
+Retry: TypeAlias = Literal["never", "safe", "always"]
+"""When a call is repeated by itself after its server was lost: never; where it cannot do harm (it was not sent, it only
+reads, or its tool is marked read-only or idempotent); always."""
+OutputPolicy: TypeAlias = Literal["strict", "lenient", "off"]
+"""What to do with structured output that does not fit the tool's schema: raise, note it in `result.problems`, nothing."""
+
+
+OutputCheck: TypeAlias = Callable[[JSON], Sequence[object]]
+"""Returns what is wrong with a tool's structured output."""
+
+
+class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What the caller wants."""
+
+    profile: ClientProfile
+    era: Era | None = None
+    """None: find out."""
+    revision: Revision | None = None
+    """The only revision to speak; None: the newest that both know."""
+    timeouts: Timeouts = DEFAULT_TIMEOUTS
+    limits: Limits = CLIENT_LIMITS
+    retry: Retry = "safe"
+    attempts: int = 3
+    """How often a request is sent at most."""
+    max_pages: int = 1000
+    check_output: OutputPolicy = "lenient"
+
+
+class ClientState(msgspec.Struct):
+    """One client's memory; it outlives the connections."""
+
+    origin: Origin
+    options: ClientOptions
+    random: Callable[[], float]
+    """A number from 0 to 1, for jitter."""
+    agreement: Agreement | None = None
+    """What was agreed last; it may be of a connection that is gone."""
+    era: Era | None = None
+    """The server's era, remembered for the next connection (ERA-2)."""
+    tools: dict[str, Tool] = msgspec.field(default_factory=dict[str, Tool])
+    """The tools that were listed, by name, until the server says that they changed."""
+    tools_are_complete: bool = False
+    output_checks: dict[str, OutputCheck] = msgspec.field(default_factory=dict[str, OutputCheck])
+
+    def forget_tools(self) -> None:
+        """Drop what was listed."""
+        self.tools = {}
+        self.output_checks = {}
+        self.tools_are_complete = False

@@ -1,0 +1,383 @@
+"""The client's end of one duplex byte stream: requests in, bytes out; bytes in, answers out. No I/O, no clock of its own.
+
+Every request ends exactly once: answered, expired, cancelled or abandoned. Answers to nothing are dropped (CAN-5). Not
+thread-safe: the driver holds a lock around each call.
+Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/transports.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable
+from typing import Generic, TypeAlias, TypeVar
+
+import msgspec
+
+from linkspan.errors import INVALID_REQUEST
+from linkspan.revisions.agreement import Agreement
+from linkspan.types.logging import ProgressParams
+from linkspan.types.requests import CancelledParams
+from linkspan.wire.framing import LineReader, TooLong
+from linkspan.wire.limits import Limits
+from linkspan.wire.messages import (
+    Batch,
+    ErrorResponse,
+    Malformed,
+    Message,
+    Notification,
+    RequestId,
+    Response,
+    RpcRequest,
+    decode,
+    encode,
+    encode_error,
+    encode_notification,
+    encode_request,
+    encode_response,
+)
+
+__all__ = [
+    "Answered",
+    "Asked",
+    "ClientConnection",
+    "ClientStreamEvent",
+    "Expired",
+    "Garbled",
+    "Notified",
+    "Progressed",
+    "Strayed",
+    "Withdrawn",
+]
+
+OwnerT = TypeVar("OwnerT")
+
+
+class Answered(msgspec.Struct, Generic[OwnerT], frozen=True):
+    """A request has its answer."""
+
+    owner: OwnerT
+    message: Response | ErrorResponse
+
+
+class Garbled(msgspec.Struct, Generic[OwnerT], frozen=True):
+    """A request was answered with something that is no answer."""
+
+    owner: OwnerT
+    problem: str
+
+
+class Progressed(msgspec.Struct, Generic[OwnerT], frozen=True):
+    """A request has come further."""
+
+    owner: OwnerT
+    progress: ProgressParams
+
+
+class Expired(msgspec.Struct, Generic[OwnerT], frozen=True):
+    """A request was not answered in time; the server has been told to stop. `seconds` is the bound that was passed."""
+
+    owner: OwnerT
+    seconds: float
+    with_progress: bool
+    """Whether the server showed signs of life, so that only the bound on the whole call was passed."""
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """The server asks us something: it must be answered or refused."""
+
+    request: RpcRequest
+
+
+class Withdrawn(msgspec.Struct, frozen=True):
+    """The server does not want an answer to its request any more."""
+
+    request_id: RequestId
+
+
+class Notified(msgspec.Struct, frozen=True):
+    """The server tells us something."""
+
+    message: Notification
+
+
+class Strayed(msgspec.Struct, frozen=True):
+    """Something came that is no message: a print, most likely. `before_first` if no message had come before it."""
+
+    text: str
+    before_first: bool
+
+
+ClientStreamEvent: TypeAlias = (
+    Answered[OwnerT] | Garbled[OwnerT] | Progressed[OwnerT] | Expired[OwnerT] | Asked | Withdrawn | Notified | Strayed
+)
+
+
+class _Pending(msgspec.Struct, Generic[OwnerT]):
+    owner: OwnerT
+    deadline: float
+    last: float
+    """When to give up whatever progress there is."""
+    patience: float
+    total: float
+    watches: bool
+    cancellable: bool
+    progressed: bool = False
+
+
+_SHOWN = 300
+"""Characters of a stray line that are kept."""
+_progress = msgspec.json.Decoder(ProgressParams)
+_cancelled = msgspec.json.Decoder(CancelledParams)
+
+
+class ClientConnection(Generic[OwnerT]):
+    """The machine. `OwnerT` is whatever the driver knows a request's caller by."""
+
+    def __init__(
+        self, agreement: Agreement, *, clock: Callable[[], float], limits: Limits, input_timeout: float
+    ) -> None:
+        """Speak by `agreement`; the driver replaces it when more is known.
+
+        `clock` gives seconds that never go back. `input_timeout`: for so many seconds a question of the server stops the
+        clock of the calls.
+        """
+        self.agreement = agreement
+        self._clock = clock
+        self._input_timeout = input_timeout
+        self._limits = limits
+        self._reader = LineReader(limits.max_line_bytes)
+        self._last_id = 0
+        self._pending: dict[RequestId, _Pending[OwnerT]] = {}
+        self._deadlines: list[tuple[float, int]] = []
+        self._questions: dict[RequestId, float] = {}
+        self._out: list[bytes] = []
+        self._heard = False
+
+    # What the driver calls to speak.
+
+    def send_request(
+        self,
+        method: str,
+        params: bytes,
+        owner: OwnerT,
+        *,
+        timeout: float,
+        total: float,
+        meta: bytes = b"",
+        agreement: Agreement | None = None,
+        watches: bool = False,
+        cancellable: bool = True,
+    ) -> int:
+        """Send a request and return its id, which is its progress token too (a server may then show signs of life).
+
+        It expires after `timeout` seconds without an answer or progress, and after `total` seconds in any case; both may be
+        infinite for a request that stays open, such as a subscription.
+        """
+        self._last_id = request_id = self._last_id + 1
+        now = self._clock()
+        last = now + total
+        deadline = min(now + timeout, last)
+        self._pending[request_id] = _Pending(owner, deadline, last, timeout, total, watches, cancellable)
+        if deadline < math.inf:
+            heapq.heappush(self._deadlines, (deadline, request_id))
+        token = request_id if cancellable else None
+        self._out.append(encode_request(request_id, method, (agreement or self.agreement).params(params, token, meta)))
+        return request_id
+
+    def send_notification(self, method: str, params: bytes | None = None) -> None:
+        """Tell the server something."""
+        self._out.append(encode_notification(method, params))
+
+    def cancel(self, request_id: RequestId, reason: str | None = None) -> OwnerT | None:
+        """Give up a request and tell the server; return its owner, or None if it has ended already."""
+        pending = self._pending.pop(request_id, None)
+        if pending is None:
+            return None
+        if pending.cancellable:
+            params = CancelledParams(request_id=request_id, reason=reason)
+            self.send_notification("notifications/cancelled", encode(params))
+        return pending.owner
+
+    def answer(self, request_id: RequestId, result: bytes) -> None:
+        """Answer a request of the server with an encoded result."""
+        if self._close_question(request_id):
+            self._out.append(encode_response(request_id, result))
+
+    def refuse(self, request_id: RequestId, code: int, message: str) -> None:
+        """Answer a request of the server with an error."""
+        if self._close_question(request_id):
+            self._out.append(encode_error(request_id, code, message))
+
+    def abandon(self) -> list[OwnerT]:
+        """End every request that is still open, because the stream has ended; return their owners."""
+        owners = [each.owner for each in self._pending.values()]
+        self._pending.clear()
+        self._questions.clear()
+        return owners
+
+    def data_to_send(self) -> bytes:
+        """Return what must go to the server now, and forget it."""
+        if not self._out:
+            return b""
+        self._out.append(b"")
+        data = b"\n".join(self._out)
+        self._out = []
+        return data
+
+    # What the driver calls when something came.
+
+    def receive_data(self, data: bytes) -> list[ClientStreamEvent[OwnerT]]:
+        """Take bytes from the stream, in any chunks."""
+        events: list[ClientStreamEvent[OwnerT]] = []
+        for line in self._reader.receive_data(data):
+            self._receive_line(line, events)
+        return events
+
+    def receive_eof(self) -> list[ClientStreamEvent[OwnerT]]:
+        """Take note that the server will send no more. What is pending stays so until `abandon`."""
+        events: list[ClientStreamEvent[OwnerT]] = []
+        for line in self._reader.receive_eof():
+            self._receive_line(line, events)
+        return events
+
+    @property
+    def heard(self) -> bool:
+        """Whether any message has come."""
+        return self._heard
+
+    @property
+    def pending(self) -> int:
+        """Requests that have not ended."""
+        return len(self._pending)
+
+    def next_timeout(self) -> float | None:
+        """Return when `handle_timeout` wants to be called, by the constructor's clock."""
+        deadlines = self._deadlines
+        while deadlines and deadlines[0][1] not in self._pending:
+            heapq.heappop(deadlines)
+        return deadlines[0][0] if deadlines else None
+
+    def handle_timeout(self, now: float) -> list[ClientStreamEvent[OwnerT]]:
+        """Give up the requests whose time is over. While the server waits for our user, the clock stands still (CAN-9)."""
+        events: list[ClientStreamEvent[OwnerT]] = []
+        deadlines = self._deadlines
+        while deadlines and deadlines[0][0] <= now:
+            _, request_id = heapq.heappop(deadlines)
+            pending = self._pending.get(request_id)
+            if pending is None:
+                continue
+            if self._questions and now - min(self._questions.values()) < self._input_timeout:
+                pending.deadline = now + pending.patience
+            if pending.deadline > now:
+                heapq.heappush(deadlines, (pending.deadline, request_id))
+                continue
+            seconds = pending.total if now >= pending.last else pending.patience
+            self.cancel(request_id, "timed out")
+            events.append(Expired(pending.owner, seconds, pending.progressed))
+        return events
+
+    # One message.
+
+    def _receive_line(self, line: bytes | TooLong, events: list[ClientStreamEvent[OwnerT]]) -> None:
+        if isinstance(line, TooLong):
+            self._receive_too_long(events)
+            return
+        message = decode(line, self._limits)
+        if isinstance(message, Batch):
+            for each in message.messages:
+                self._receive(each, line, events)
+        else:
+            self._receive(message, line, events)
+
+    def _receive(self, message: Message, line: bytes, events: list[ClientStreamEvent[OwnerT]]) -> None:
+        match message:
+            case Response():
+                self._heard = True
+                if (pending := self._pending.pop(message.id, None)) is not None:
+                    events.append(Answered(pending.owner, message))
+            case ErrorResponse():
+                self._heard = True
+                self._receive_error(message, events)
+            case Notification():
+                self._heard = True
+                self._receive_notification(message, events)
+            case RpcRequest():
+                self._heard = True
+                self._receive_question(message, events)
+            case Malformed():
+                self._receive_malformed(message, line, events)
+
+    def _receive_error(self, message: ErrorResponse, events: list[ClientStreamEvent[OwnerT]]) -> None:
+        request_id = message.id
+        if request_id is None and len(self._pending) == 1:
+            (request_id,) = self._pending  # it could not read an id, and only one can be meant
+        if request_id is not None and (pending := self._pending.pop(request_id, None)) is not None:
+            events.append(Answered(pending.owner, message))
+
+    def _receive_notification(self, message: Notification, events: list[ClientStreamEvent[OwnerT]]) -> None:
+        if message.method == "notifications/progress":
+            self._receive_progress(message, events)
+        elif message.method == "notifications/cancelled":
+            try:
+                request_id = _cancelled.decode(message.params or b"{}").request_id
+            except msgspec.DecodeError:
+                return
+            if request_id is not None and self._close_question(request_id):
+                events.append(Withdrawn(request_id))
+            elif request_id is not None:
+                events.append(Notified(message))  # the end of a subscription (CAN-6)
+        else:
+            events.append(Notified(message))
+
+    def _receive_progress(self, message: Notification, events: list[ClientStreamEvent[OwnerT]]) -> None:
+        try:
+            progress = _progress.decode(message.params or b"{}")
+        except msgspec.DecodeError:
+            return
+        pending = self._pending.get(progress.progress_token)
+        if pending is None:
+            return
+        pending.progressed = True
+        pending.deadline = min(self._clock() + pending.patience, pending.last)
+        if pending.watches:
+            events.append(Progressed(pending.owner, progress))
+
+    def _receive_question(self, message: RpcRequest, events: list[ClientStreamEvent[OwnerT]]) -> None:
+        if message.id in self._questions:
+            problem = "Invalid Request: a request with this id is still running"
+            self._out.append(encode_error(message.id, INVALID_REQUEST, problem))
+        elif message.method == "ping":
+            self._out.append(encode_response(message.id, b"{}"))
+        else:
+            self._questions[message.id] = self._clock()
+            events.append(Asked(message))
+
+    def _close_question(self, request_id: RequestId) -> bool:
+        """Forget a question of the server; the time it took does not count against the calls that wait (CAN-9)."""
+        asked = self._questions.pop(request_id, None)
+        if asked is None:
+            return False
+        now = self._clock()
+        for pending in self._pending.values():
+            pending.last += now - asked
+            pending.deadline = max(pending.deadline, min(now + pending.patience, pending.last))
+        return True
+
+    def _receive_malformed(self, message: Malformed, line: bytes, events: list[ClientStreamEvent[OwnerT]]) -> None:
+        pending = self._pending.pop(message.id, None) if message.id is not None else None
+        if pending is not None:
+            self._heard = True
+            events.append(Garbled(pending.owner, message.message))
+            return
+        text = line[: _SHOWN * 4].decode("utf-8", "replace")[:_SHOWN]
+        events.append(Strayed(text, not self._heard))
+
+    def _receive_too_long(self, events: list[ClientStreamEvent[OwnerT]]) -> None:
+        """Fail the request that must have been meant; with several in flight nobody can tell which it was."""
+        problem = f"the server sent a message longer than {self._limits.max_line_bytes} bytes (max_line_bytes)"
+        if len(self._pending) == 1:
+            _, pending = self._pending.popitem()
+            events.append(Garbled(pending.owner, problem))
+        else:
+            events.append(Strayed(problem, False))

@@ -1,0 +1,113 @@
+"""Conversations with decisions, as generators: a flow yields effects, is sent what came of them, and returns a value.
+
+Law: a flow does nothing by itself. Bytes, time, people and randomness are effects or arguments, so one flow serves threads
+and event loops alike, and a test drives it with a list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from typing import Any, Literal, TypeAlias, TypeVar
+
+import msgspec
+
+from linkspan.revisions.agreement import Agreement
+from linkspan.revisions.neutral import InputRequest
+from linkspan.types.logging import ProgressParams
+
+__all__ = ["Ask", "Effect", "Flow", "Outgoing", "ProgressCallback", "Reopen", "Send", "Sleep", "Stopper", "Tell"]
+
+ResultT = TypeVar("ResultT")
+ProgressCallback: TypeAlias = Callable[[ProgressParams], Any]
+"""Hears of progress; may be a coroutine function."""
+
+
+class Stopper:
+    """Stops calls from elsewhere: `stopper.stop()` in any task or thread ends every call that was given it.
+
+    The server is told, and the calls raise `CallStopped`.
+    """
+
+    __slots__ = ("_callbacks", "reason", "stopped")
+
+    def __init__(self) -> None:
+        self.stopped = False
+        self.reason: str | None = None
+        self._callbacks: list[Callable[[], object]] = []
+
+    def stop(self, reason: str | None = None) -> None:
+        """End the calls; `reason` goes to the server. A second time does nothing."""
+        if self.stopped:
+            return
+        self.reason = reason
+        self.stopped = True
+        for callback in list(self._callbacks):
+            callback()
+
+    def attach(self, callback: Callable[[], object]) -> None:
+        """Call `callback` when this is stopped; at once if it is already."""
+        self._callbacks.append(callback)
+        if self.stopped:
+            callback()
+
+    def detach(self, callback: Callable[[], object]) -> None:
+        """Forget `callback`."""
+        if callback in self._callbacks:
+            self._callbacks.remove(callback)
+
+
+class Outgoing(msgspec.Struct, frozen=True):
+    """A request to be sent, as far as it does not depend on what was agreed with the server."""
+
+    method: str
+    params: bytes = b"{}"
+    """The params without `_meta`: an encoded object."""
+    phase: Literal["negotiate", "list", "call"] = "call"
+    """What the client is doing, for error messages."""
+    timeout: float | None = None
+    """Seconds to wait for the answer or the next sign of progress."""
+    total: float | None = None
+    """Seconds to wait in all, whatever progress there is."""
+    on_progress: ProgressCallback | None = None
+    stopper: Stopper | None = None
+    meta: bytes = b""
+    """Members for `_meta`, encoded, without braces."""
+    agreement: Agreement | None = None
+    """How to speak, if not by what was agreed: only before there is an agreement."""
+    cancellable: bool = True
+
+
+class Send(msgspec.Struct, frozen=True):
+    """Send a request and wait for its answer: a `Response` or an `ErrorResponse`. Raises: ClientError."""
+
+    outgoing: Outgoing
+
+
+class Tell(msgspec.Struct, frozen=True):
+    """Send a notification."""
+
+    method: str
+    params: bytes | None = None
+
+
+class Reopen(msgspec.Struct, frozen=True):
+    """Open the transport anew, because the server did not survive what it was sent. Raises: ClientError."""
+
+
+class Sleep(msgspec.Struct, frozen=True):
+    """Let some seconds pass."""
+
+    seconds: float
+
+
+class Ask(msgspec.Struct, frozen=True):
+    """Put the server's questions to the client's handlers; the outcome maps each key to an encoded answer.
+
+    Raises: ClientError if one of them cannot be answered.
+    """
+
+    requests: Mapping[str, InputRequest]
+
+
+Effect: TypeAlias = Send | Tell | Reopen | Sleep | Ask
+Flow: TypeAlias = Generator[Effect, Any, ResultT]

@@ -1,0 +1,440 @@
+"""`Client`: the asyncio face. Each operation is one flow, and one line here."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import AsyncIterator, Callable, Mapping
+from functools import partial
+from types import TracebackType
+from typing import Any, Self, TypeVar, cast
+
+from linkspan.client import operations
+from linkspan.client.answers import Refused, encode_answer, refused, unanswerable
+from linkspan.client.errors import ClientError
+from linkspan.client.events import Change
+from linkspan.client.operations import PROMPTS, RESOURCES, TEMPLATES, TOOLS, ListKind, Pages
+from linkspan.client.results import ToolResult
+from linkspan.core.flow import Ask, Effect, Flow, Outgoing, ProgressCallback, Send, Sleep, Stopper
+from linkspan.io.courier import is_awaitable
+from linkspan.io.engine import Question
+from linkspan.io.face import ClientFace, call_options, filter_of
+from linkspan.io.link import Link
+from linkspan.io.listening import READY, Filter
+from linkspan.io.slots import LoopSlot, deliver
+from linkspan.types.base import JSON
+from linkspan.types.completion import Completion, PromptReference, ResourceTemplateReference
+from linkspan.types.logging import LoggingLevel, ProgressParams
+from linkspan.types.prompts import GetPromptResult, ListPromptsResult, Prompt
+from linkspan.types.resources import (
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    ReadResourceResult,
+    Resource,
+    ResourceTemplate,
+)
+from linkspan.types.tools import ListToolsResult, Tool
+from linkspan.wire.messages import ErrorResponse, Response
+
+__all__ = ["Changes", "Client"]
+
+T = TypeVar("T")
+
+
+class Client(ClientFace):
+    """A client for asyncio; any task, and any loop, may use it. `SyncClient` has the same methods without `await`.
+
+        async with Client(["python", "dice.py"]) as client:
+            result = await client.call_tool("roll", {"sides": 20})
+
+    Every method raises `ClientError`, and nothing else unless a handler of yours raised it. Seconds everywhere.
+    """
+
+    async def connect(self) -> Self:
+        """Start the server and agree with it. Calls do that by themselves; this says earlier if it cannot be done."""
+        self._engine.reopen()
+        await self._exchange(None)
+        return self
+
+    async def close(self) -> None:
+        """End the server, and every call. Any task, any number of times; afterwards calls raise `ClientClosed`."""
+        if self._engine.closed and not self._engine.connected:
+            return
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[None] = loop.create_future()
+
+        def close() -> None:
+            self._engine.close()
+            deliver([(_Signal(loop, done), None)])
+
+        threading.Thread(target=close, name="linkspan-close", daemon=True).start()
+        await done
+
+    async def __aenter__(self) -> Self:
+        """Connect."""
+        return await self.connect()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close."""
+        await self.close()
+
+    # Tools.
+
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+        total: float | None = None,
+        on_progress: ProgressCallback | None = None,
+        stopper: Stopper | None = None,
+        meta: Mapping[str, JSON] | None = None,
+    ) -> ToolResult:
+        """Call a tool; its own failure is a result with `is_error`, not an exception.
+
+        `timeout` is for silence: progress extends it, up to `total`. `on_progress` hears of progress, `stopper` ends the call
+        from elsewhere, `meta` goes into the request's `_meta`.
+        Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/tools.
+        """
+        options = call_options(timeout, total, on_progress, stopper, meta)
+        return await self._run(operations.call_tool(self._state, name, arguments, options))
+
+    async def list_tools(self) -> list[Tool]:
+        """Return all tools, page after page."""
+        return await self._run(operations.list_all(self._state, TOOLS))
+
+    async def list_tools_page(self, cursor: str | None = None) -> ListToolsResult:
+        """Return one page of tools; `next_cursor` leads to the next."""
+        return await self._run(operations.list_page(self._state, TOOLS, cursor))
+
+    def iter_tools(self) -> AsyncIterator[Tool]:
+        """Go through all tools, asking for pages as they are needed."""
+        return self._iterate(TOOLS)
+
+    # Resources.
+
+    async def read_resource(
+        self,
+        uri: str,
+        *,
+        timeout: float | None = None,
+        total: float | None = None,
+        on_progress: ProgressCallback | None = None,
+        stopper: Stopper | None = None,
+        meta: Mapping[str, JSON] | None = None,
+    ) -> ReadResourceResult:
+        """Read a resource. Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/resources."""
+        options = call_options(timeout, total, on_progress, stopper, meta)
+        return await self._run(operations.read_resource(self._state, uri, options))
+
+    async def list_resources(self) -> list[Resource]:
+        """Return all resources, page after page."""
+        return await self._run(operations.list_all(self._state, RESOURCES))
+
+    async def list_resources_page(self, cursor: str | None = None) -> ListResourcesResult:
+        """Return one page of resources."""
+        return await self._run(operations.list_page(self._state, RESOURCES, cursor))
+
+    def iter_resources(self) -> AsyncIterator[Resource]:
+        """Go through all resources, asking for pages as they are needed."""
+        return self._iterate(RESOURCES)
+
+    async def list_resource_templates(self) -> list[ResourceTemplate]:
+        """Return all resource templates, page after page."""
+        return await self._run(operations.list_all(self._state, TEMPLATES))
+
+    async def list_resource_templates_page(self, cursor: str | None = None) -> ListResourceTemplatesResult:
+        """Return one page of resource templates."""
+        return await self._run(operations.list_page(self._state, TEMPLATES, cursor))
+
+    def iter_resource_templates(self) -> AsyncIterator[ResourceTemplate]:
+        """Go through all resource templates, asking for pages as they are needed."""
+        return self._iterate(TEMPLATES)
+
+    # Prompts and completion.
+
+    async def get_prompt(
+        self,
+        name: str,
+        arguments: Mapping[str, str] | None = None,
+        *,
+        timeout: float | None = None,
+        total: float | None = None,
+        on_progress: ProgressCallback | None = None,
+        stopper: Stopper | None = None,
+        meta: Mapping[str, JSON] | None = None,
+    ) -> GetPromptResult:
+        """Get a prompt's messages. Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/prompts."""
+        options = call_options(timeout, total, on_progress, stopper, meta)
+        return await self._run(operations.get_prompt(self._state, name, arguments, options))
+
+    async def list_prompts(self) -> list[Prompt]:
+        """Return all prompts, page after page."""
+        return await self._run(operations.list_all(self._state, PROMPTS))
+
+    async def list_prompts_page(self, cursor: str | None = None) -> ListPromptsResult:
+        """Return one page of prompts."""
+        return await self._run(operations.list_page(self._state, PROMPTS, cursor))
+
+    def iter_prompts(self) -> AsyncIterator[Prompt]:
+        """Go through all prompts, asking for pages as they are needed."""
+        return self._iterate(PROMPTS)
+
+    async def complete(
+        self,
+        ref: PromptReference | ResourceTemplateReference,
+        argument: str,
+        value: str,
+        given: Mapping[str, str] | None = None,
+    ) -> Completion:
+        """Complete what the user has typed of an argument; `given` are the other arguments so far."""
+        return await self._run(operations.complete(self._state, ref, argument, value, given))
+
+    # The connection.
+
+    async def ping(self, *, timeout: float | None = None) -> None:
+        """Make sure that the server answers."""
+        await self._exchange(None)
+        await self._run(operations.ping(self._state, call_options(timeout, None, None, None, None)))
+
+    async def set_logging_level(self, level: LoggingLevel) -> None:
+        """Choose the least level of log messages to get, for this connection and the ones that may follow."""
+        await self._exchange(None)
+        self._engine.set_level(level)
+        await self._run(operations.set_level(self._state, level))
+
+    async def request(
+        self, method: str, params: Mapping[str, Any] | None = None, *, timeout: float | None = None
+    ) -> JSON:
+        """Call a method that has no name here, and return its result as it came."""
+        options = call_options(timeout, None, None, None, None)
+        return await self._run(operations.call_method(self._state, method, params, options))
+
+    async def subscribe(self, uri: str) -> None:
+        """Have `on_change` told when a resource changes. Raises: ValueError without an `on_change`."""
+        await self._exchange(None)
+        self._engine.watch(uri, on=True)
+
+    async def unsubscribe(self, uri: str) -> None:
+        """Take a `subscribe` back."""
+        await self._exchange(None)
+        self._engine.watch(uri, on=False)
+
+    def listen(self, *uris: str, tools: bool = False, prompts: bool = False, resources: bool = False) -> Changes:
+        """Hear of changes: of the lists named, and of the resources `uris`.
+
+            async with client.listen("note://today", tools=True) as changes:
+                async for change in changes: ...
+
+        Outlives the connection: after a new one was made, each thing listened to is said once with `missed=True`.
+        Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/subscriptions.
+        """
+        return Changes(self, filter_of(tools=tools, prompts=prompts, resources=resources, uris=uris))
+
+    # How to wait.
+
+    async def _run(self, flow: Flow[T]) -> T:
+        try:
+            effect = next(flow)
+            while True:
+                try:
+                    outcome = await self._perform(effect)
+                except BaseException as error:
+                    effect = flow.throw(error)
+                else:
+                    effect = flow.send(outcome)
+        except StopIteration as stop:
+            return cast("T", stop.value)
+
+    async def _perform(self, effect: Effect) -> object:
+        if type(effect) is Send:
+            return await self._exchange(effect.outgoing)
+        if isinstance(effect, Ask):
+            return await self._answers(effect)
+        assert isinstance(effect, Sleep)
+        await asyncio.sleep(effect.seconds)
+        return None
+
+    async def _exchange(self, outgoing: Outgoing | None) -> Response | ErrorResponse | Link:
+        """Send a request and wait for what comes of it; without one, wait for a connection."""
+        loop = asyncio.get_running_loop()
+        if loop is not self._engine.home:
+            self._settle_on(loop)
+        slot = LoopSlot(loop)
+        link = self._engine.submit(outgoing, slot)
+        if link is not None:
+            self._flush_soon(link, loop)
+        stop = self._stop_with(outgoing, slot)
+        try:
+            while True:
+                item = await slot.get()
+                if isinstance(item, ProgressParams):
+                    assert outgoing is not None
+                    assert outgoing.on_progress is not None
+                    if is_awaitable(heard := outgoing.on_progress(item)):
+                        await heard
+                elif isinstance(item, ClientError):
+                    raise item
+                else:
+                    return cast("Response | ErrorResponse | Link", item)
+        except BaseException as error:
+            if not isinstance(error, ClientError):  # the caller was cancelled, or its callback raised
+                self._engine.withdraw(slot, "the caller gave up")
+            raise
+        finally:
+            if stop is not None:
+                stop()
+
+    def _stop_with(self, outgoing: Outgoing | None, slot: LoopSlot) -> Any:
+        stopper = outgoing.stopper if outgoing is not None else None
+        if stopper is None:
+            return None
+        callback = partial(self._stop_call, stopper, slot)
+        stopper.attach(callback)
+        return partial(stopper.detach, callback)
+
+    def _stop_call(self, stopper: Stopper, slot: LoopSlot) -> None:
+        self._engine.withdraw(slot, stopper.reason, tell=True)
+
+    def _flush_soon(self, link: Link, loop: asyncio.AbstractEventLoop) -> None:
+        """Send at the end of this turn of the loop, together with what other tasks ask in it."""
+        if self._flushing != (link, loop):
+            self._flushing = (link, loop)
+            loop.call_soon(self._flush, link)
+
+    def _flush(self, link: Link) -> None:
+        self._flushing = None
+        link.flush()
+
+    _flushing: tuple[Link, asyncio.AbstractEventLoop] | None = None
+
+    def _settle_on(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Callbacks and handlers run on the loop that used this client last."""
+        self._engine.home = loop
+        self._engine.courier.loop = loop
+        self._engine.answer_question = self._answer_question
+
+    # Answers to the server.
+
+    async def _answers(self, ask: Ask) -> Mapping[str, bytes]:
+        answers = await asyncio.gather(*(self._answer(method_of) for method_of in ask.requests.values()))
+        return dict(zip(ask.requests, answers, strict=True))
+
+    async def _answer(self, request: Any) -> bytes:
+        handler = self._engine.handlers.handler(request.method, request.params)
+        if handler is None:
+            raise unanswerable(request.method, self._state.origin)
+        try:
+            async with asyncio.timeout(self._state.options.timeouts.input):
+                value = await _called(handler)
+        except Refused as refusal:
+            raise refused(request.method, self._state.origin, refusal) from None
+        agreement = self._state.agreement
+        assert agreement is not None
+        return encode_answer(agreement.revision, request.method, request.params, value)
+
+    def _answer_question(self, question: Question) -> None:
+        loop = self._engine.home
+        assert loop is not None
+        try:
+            loop.call_soon_threadsafe(self._start_answering, question)
+        except RuntimeError as closed:
+            question.fail(closed)
+
+    def _start_answering(self, question: Question) -> None:
+        task = asyncio.get_running_loop().create_task(_answer_server(question))
+        self._answering.add(task)
+        task.add_done_callback(self._answering.discard)
+
+    async def _iterate(self, kind: ListKind[Any]) -> AsyncIterator[Any]:
+        pages = Pages(self._state, kind)
+        while not pages.done:
+            for item in await self._run(pages.next_page()):
+                yield item
+
+
+class Changes:
+    """What a server says has changed. Enter it to begin, iterate to hear, leave it to stop."""
+
+    def __init__(self, client: Client, wanted: Filter) -> None:
+        self._client = client
+        self._wanted = wanted
+        self._listener: Any = None
+        self._slot: LoopSlot | None = None
+
+    async def __aenter__(self) -> Self:
+        """Begin to listen; returns when the server has confirmed. Raises: ClientError."""
+        await self._client._exchange(None)  # pyright: ignore[reportPrivateUsage]
+        slot = self._slot = LoopSlot(asyncio.get_running_loop())
+        self._listener = self._client._engine.listen(self._wanted, lambda item: deliver([(slot, item)]))  # pyright: ignore[reportPrivateUsage]
+        item = await slot.get()
+        if isinstance(item, ClientError):
+            raise item
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Stop listening."""
+        self._client._engine.listeners.remove(self._listener)  # pyright: ignore[reportPrivateUsage]
+
+    def __aiter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    async def __anext__(self) -> Change:
+        """Wait for the next change. Raises: ClientError when there will be no more."""
+        assert self._slot is not None
+        while True:
+            item = await self._slot.get()
+            if isinstance(item, ClientError):
+                raise item
+            if item is not READY:
+                return cast("Change", item)
+
+
+class _Signal:
+    """A slot that is a future."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:
+        self.loop = loop
+        self.ticket: Any = None
+        self._future = future
+
+    def put(self, item: object) -> None:
+        if not self._future.done():
+            self._future.set_result(None)
+
+
+async def _called(handler: Callable[[], Any]) -> Any:
+    """Call a handler in a thread, since it may wait for a person; what a coroutine function returns is awaited here."""
+    slot = LoopSlot(asyncio.get_running_loop())
+
+    def call() -> None:
+        try:
+            outcome: tuple[Any, BaseException | None] = handler(), None
+        except BaseException as error:
+            outcome = None, error
+        deliver([(slot, outcome)])
+
+    threading.Thread(target=contextvars.copy_context().run, args=(call,), name="linkspan-answer", daemon=True).start()
+    value, error = await slot.get()
+    if error is not None:
+        raise error
+    return await value if is_awaitable(value) else value
+
+
+async def _answer_server(question: Question) -> None:
+    try:
+        value = await _called(question.handler)
+    except Exception as error:
+        question.fail(error)
+    except BaseException as error:
+        question.fail(error)
+        raise
+    else:
+        question.answer(value)

@@ -1,0 +1,476 @@
+"""What keeps a client alive: one connection at a time, opened when it is needed, replaced when it is lost.
+
+Both faces stand on it; it knows neither coroutines nor callers, only slots. Connecting happens in a thread of its own, so no
+caller's cancellation can disturb it, and all who wait get the same outcome.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from linkspan.client.answers import Handlers, InvalidAnswer, Refused, encode_answer, read_question
+from linkspan.client.errors import CallStopped, ClientClosed, ClientError, ConnectError
+from linkspan.client.events import Change, ClientEvent, Connected, Disconnected, StateLost
+from linkspan.client.negotiation import negotiate
+from linkspan.client.requesting import backoff
+from linkspan.client.state import ClientState
+from linkspan.core.flow import Effect, Outgoing, Reopen, Send, Sleep, Tell
+from linkspan.errors import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
+from linkspan.io.courier import Courier
+from linkspan.io.link import Link, Ticket
+from linkspan.io.listening import Filter, Listener, Listeners
+from linkspan.io.slots import Slot, ThreadSlot, deliver
+from linkspan.revisions.agreement import Agreement
+from linkspan.types.base import JSON, Wire
+from linkspan.types.logging import LoggingLevel, LoggingMessageParams
+from linkspan.wire.messages import ErrorResponse, Notification, RequestId, Response, RpcRequest, encode
+
+if TYPE_CHECKING:
+    import asyncio
+
+__all__ = ["Callbacks", "Engine", "Question"]
+
+_STABLE: Final = 2.0
+"""A connection that held so many seconds is forgiven its end: the next one is opened at once."""
+_REFUSED: Final = -1
+_GIVE_UP: Final = 8
+"""Failures in a row after which listeners are told that there will be no connection."""
+
+
+class Callbacks(msgspec.Struct, frozen=True):
+    """What an application wants to hear; each may be a coroutine function."""
+
+    on_log: Callable[[LoggingMessageParams], Any] | None = None
+    on_change: Callable[[Change], Any] | None = None
+    on_event: Callable[[ClientEvent], Any] | None = None
+    on_notification: Callable[[str, Any], Any] | None = None
+    on_stderr: Callable[[str], Any] | None = None
+
+
+class Question(msgspec.Struct, frozen=True):
+    """A request of a handshake server that waits for one of our handlers."""
+
+    link: Link
+    request_id: RequestId
+    method: str
+    params: Wire | None
+    handler: Callable[[], Any]
+
+    def answer(self, value: object) -> None:
+        """Send what the handler returned."""
+        try:
+            result = encode_answer(self.link.machine.agreement.revision, self.method, self.params, value)
+        except InvalidAnswer as error:
+            self.fail(error)
+        else:
+            self.link.answer(self.request_id, result)
+
+    def fail(self, error: BaseException) -> None:
+        """Tell the server that there is no answer; what went wrong is nobody's business but ours."""
+        if isinstance(error, Refused):
+            self.link.refuse(self.request_id, _REFUSED, str(error))
+            return
+        import logging
+
+        logging.getLogger("linkspan").error("the handler for %s failed", self.method, exc_info=error)
+        self.link.refuse(self.request_id, INTERNAL_ERROR, "The client could not answer")
+
+
+class Engine:
+    """One client's connection to its server."""
+
+    def __init__(
+        self, state: ClientState, opener: Callable[[Engine], Link], handlers: Handlers, callbacks: Callbacks
+    ) -> None:
+        """Prepare; `opener` opens the transport when it is needed, and may raise ClientError."""
+        self.state = state
+        self.handlers = handlers
+        self.callbacks = callbacks
+        self.courier = Courier()
+        self.listeners = Listeners()
+        self.answer_question: Callable[[Question], object] = _answer_in_thread
+        self._open = opener
+        self._lock = threading.RLock()
+        self._link: Link | None = None
+        self._opening: Link | None = None
+        self._waiting: list[tuple[Outgoing | None, Slot]] = []
+        self._connecting = False
+        self._stop = threading.Event()
+        self._lost: ClientError | None = None
+        self._failures = 0
+        self._failed_at = 0.0
+        self._log_level: LoggingLevel | None = None
+        self._standing: Listener | None = None
+        # The loop of the application, where callbacks and in-memory servers run; None for threads.
+        self.home: asyncio.AbstractEventLoop | None = None
+        _engines.add(self)
+
+    # Callers.
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection now."""
+        link = self._link
+        return link is not None and link.alive
+
+    @property
+    def closed(self) -> bool:
+        """Whether the client was closed."""
+        return self._stop.is_set()
+
+    def submit(self, outgoing: Outgoing | None, slot: Slot) -> Link | None:
+        """Send a request, as soon as there is a connection; what comes of it goes to `slot`. None only wants a connection.
+
+        Returns the link that must be flushed, or None. Raises: ClientError.
+        """
+        link = self._link
+        if link is None or not link.alive:
+            with self._lock:
+                link = self._link
+                if self.closed:
+                    raise self._closed_error("not_sent")
+                if link is None or not link.alive:
+                    self._waiting.append((outgoing, slot))
+                    self._connect_soon()
+                    return None
+        if outgoing is None:
+            slot.put(link)
+            return None
+        link.submit(outgoing, slot)
+        return link
+
+    def withdraw(self, slot: Slot, reason: str | None = None, *, tell: bool = False) -> None:
+        """Give up whatever `slot` waits for; with `tell` it gets a `CallStopped`."""
+        with self._lock:
+            before = len(self._waiting)
+            self._waiting = [each for each in self._waiting if each[1] is not slot]
+            waited = len(self._waiting) < before
+        ticket: Ticket | None = slot.ticket
+        if waited and tell:
+            deliver([(slot, CallStopped(f"the call was stopped{f': {reason}' if reason else ''}", self.state.origin))])
+        elif ticket is not None:
+            ticket.link.give_up(ticket.request_id, reason, tell=tell)
+
+    def set_level(self, level: LoggingLevel) -> None:
+        """Remember which log messages are wanted, for this connection and the ones to come."""
+        self._log_level = level
+        link = self._link
+        if link is not None:
+            link.agree(link.machine.agreement.at_level(level, self.state.options.profile))
+
+    def roots_changed(self) -> None:
+        """Tell a handshake server that the folders are others now; modern ones ask when they want to know (ROOT-2)."""
+        link = self._link
+        if (
+            link is not None
+            and link.alive
+            and "notifications/roots/list_changed" in (link.machine.agreement.revision.client_notifications)
+        ):
+            link.notify("notifications/roots/list_changed")
+
+    def listen(self, wanted: Filter, hear: Callable[[object], object]) -> Listener:
+        """Hear of changes from now on."""
+        listener = Listener(wanted, hear)
+        link = self._link
+        self.listeners.add(listener, link if link is not None and link.alive else None)
+        if not self.connected:
+            with self._lock:
+                self._connect_soon()
+        return listener
+
+    def watch(self, uri: str, *, on: bool) -> None:
+        """Add a resource to what `on_change` hears of, or take it away."""
+        if self._standing is None:
+            raise ValueError("pass on_change=... to the client: it is called when a subscribed resource changes")
+        wanted = self._standing.wanted
+        uris = wanted.uris | {uri} if on else wanted.uris - {uri}
+        if uris != wanted.uris:
+            self.listeners.change(self._standing, Filter(wanted.kinds, uris))
+
+    def close(self) -> None:
+        """End everything; wait until the server is gone. Any thread, any number of times."""
+        with self._lock:
+            self._stop.set()
+            links = [each for each in (self._link, self._opening) if each is not None]
+            waiting, self._waiting = self._waiting, []
+        deliver([(slot, self._closed_error("not_sent")) for _, slot in waiting])
+        self.listeners.end(self._closed_error("answered"))
+        for link in links:
+            link.close()
+        self.courier.settle(1.0)
+
+    def reopen(self) -> None:
+        """Take back a `close`."""
+        with self._lock:
+            if self.closed:
+                self._link = self._opening = None
+                self._lost = None
+                self._stop = threading.Event()
+
+    def _closed_error(self, delivery: Any) -> ClientClosed:
+        return ClientClosed("the client was closed", self.state.origin, delivery=delivery)
+
+    # Connecting.
+
+    def _connect_soon(self) -> None:
+        """With the lock: make sure that somebody is opening a connection."""
+        if not self._connecting:
+            self._connecting = True
+            threading.Thread(target=self._connect, name="linkspan-connect", daemon=True).start()
+
+    def _connect(self) -> None:
+        try:
+            link = self._opened()
+            agreement = self._agree(link)
+        except ClientError as error:
+            self._connect_failed(error)
+        except Exception as error:
+            import logging
+
+            logging.getLogger("linkspan").exception("connecting to %s failed", self.state.origin.server)
+            problem = f"connecting failed: {type(error).__name__}: {error}"
+            self._connect_failed(ConnectError(problem, self.state.origin, phase="connect"))
+        else:
+            self._connect_succeeded(agreement)
+
+    def _opened(self) -> Link:
+        """Open the transport, after a pause if that has failed just now."""
+        if self._failures:
+            pause = self._failed_at + backoff(self._failures, self.state.random()) - time.monotonic()
+            self._stop.wait(max(0.0, pause))
+        if self.closed:
+            raise self._closed_error("not_sent")
+        link = self._open(self)
+        with self._lock:
+            self._opening = link
+            closed = self.closed
+        if closed:
+            link.close()
+            raise self._closed_error("not_sent")
+        return link
+
+    def _agree(self, link: Link) -> Agreement:
+        """Run the negotiation, whose effects need no caller."""
+        give_up = time.monotonic() + self.state.options.timeouts.connect
+        flow = negotiate(self.state)
+        try:
+            effect = next(flow)
+            while True:
+                try:
+                    outcome = self._perform(effect, give_up)
+                except ClientError as error:
+                    effect = flow.throw(error)
+                else:
+                    effect = flow.send(outcome)
+        except StopIteration as stop:
+            agreement: Agreement = stop.value
+            return agreement
+        except BaseException:
+            if self._opening is not None:
+                self._opening.close()
+            raise
+
+    def _perform(self, effect: Effect, give_up: float) -> Response | ErrorResponse | None:
+        link = self._opening
+        assert link is not None
+        match effect:
+            case Send():
+                return self._ask_server(link, effect.outgoing, give_up)
+            case Tell():
+                link.notify(effect.method, effect.params)
+            case Reopen():
+                link.close()
+                self._opened()
+            case Sleep():
+                self._stop.wait(effect.seconds)
+            case _:
+                raise AssertionError(f"the negotiation has no use for {effect}")
+        return None
+
+    def _ask_server(self, link: Link, outgoing: Outgoing, give_up: float) -> Response | ErrorResponse:
+        left = max(0.1, give_up - time.monotonic())
+        slot = ThreadSlot()
+        link.submit(msgspec.structs.replace(outgoing, timeout=min(outgoing.timeout or left, left)), slot)
+        link.flush()
+        answer: Response | ErrorResponse | ClientError = slot.get()
+        if isinstance(answer, ClientError):
+            raise answer
+        return answer
+
+    def _connect_failed(self, error: ClientError) -> None:
+        with self._lock:
+            self._opening = None
+            self._connecting = False
+            self._failures += 1
+            self._failed_at = time.monotonic()
+            waiting, self._waiting = self._waiting, []
+            if not self.closed and self.listeners:
+                if self._failures < _GIVE_UP:
+                    self._connect_soon()
+                else:
+                    self.listeners.end(error)
+        deliver([(slot, error.again()) for _, slot in waiting])
+
+    def _connect_succeeded(self, agreement: Agreement) -> None:
+        state = self.state
+        if self._log_level is not None:
+            agreement = agreement.at_level(self._log_level, state.options.profile)
+        with self._lock:
+            link, self._opening = self._opening, None
+            assert link is not None
+            link.agree(agreement)
+            state.agreement = agreement
+            state.era = agreement.revision.era
+            state.forget_tools()
+            self._link = link
+            self._connecting = False
+            self._failures = 0
+            waiting, self._waiting = self._waiting, []
+            lost, self._lost = self._lost, None
+        self._tell(Connected(state.origin.server, agreement.revision.date))
+        if lost is not None:
+            self._tell(StateLost(state.origin.server, lost))
+        self._restore(link, agreement)
+        for outgoing, slot in waiting:
+            try:
+                if outgoing is None:
+                    deliver([(slot, link)])
+                else:
+                    link.submit(outgoing, slot)
+            except ClientError as error:
+                deliver([(slot, error)])
+        link.flush()
+        if self.closed:
+            link.close()
+
+    def _restore(self, link: Link, agreement: Agreement) -> None:
+        """Ask a new connection for what the last one was asked for."""
+        if self._log_level is not None and agreement.revision.era == "legacy":
+            level = Outgoing("logging/setLevel", encode({"level": self._log_level}), phase="list")
+            link.submit(level, ThreadSlot())
+        if self.callbacks.on_change is not None and self._standing is None:
+            self._stand(self.callbacks.on_change, agreement)
+        self.listeners.reopen(link)
+
+    def _stand(self, on_change: Callable[[Change], Any], agreement: Agreement) -> None:
+        """Listen, for `on_change`, to every list that the server says it announces."""
+        offers = agreement.capabilities
+        announced: dict[Any, Any] = {"tools": offers.tools, "prompts": offers.prompts, "resources": offers.resources}
+        kinds = frozenset(kind for kind, offer in announced.items() if offer is not None and offer.list_changed)
+
+        def hear(item: object) -> None:
+            if isinstance(item, Change):
+                self.courier.post(on_change, item)
+
+        if kinds or (offers.resources is not None and offers.resources.subscribe):
+            self._standing = Listener(Filter(kinds), hear)
+            self.listeners.add(self._standing, None)
+
+    # What links say.
+
+    def link_asked(self, link: Link, request: RpcRequest) -> None:
+        """Find the handler for a question of the server."""
+        try:
+            params = read_question(request.method, request.params)
+        except (msgspec.DecodeError, RecursionError):
+            link.refuse(request.id, INVALID_PARAMS, f"Invalid params for {request.method}")
+            return
+        handler = self.handlers.handler(request.method, params)
+        if handler is None:
+            known = request.method in self.handlers.answerable()
+            code = INVALID_PARAMS if known else METHOD_NOT_FOUND
+            link.refuse(request.id, code, f"This client was not told to answer {request.method[:80]} of this kind")
+            return
+        self.answer_question(Question(link, request.id, request.method, params, handler))
+
+    def link_withdrew(self, link: Link, request_id: RequestId) -> None:
+        """The handler may go on; its answer will be dropped."""
+
+    def link_notified(self, link: Link, message: Notification) -> None:
+        """Tell whoever wants to know."""
+        if message.method == "notifications/tools/list_changed":
+            self.state.forget_tools()
+        if self.listeners.notified(link, message):
+            return
+        if message.method == "notifications/message":
+            self._log(message)
+        elif self.callbacks.on_notification is not None:
+            on_notification, method = self.callbacks.on_notification, message.method
+            try:
+                params: JSON = msgspec.json.decode(message.params or b"null")
+            except (msgspec.DecodeError, RecursionError):
+                return
+            self.courier.post(partial(on_notification, method), params)
+
+    def _log(self, message: Notification) -> None:
+        if self.callbacks.on_log is None:
+            return
+        try:
+            params = _log_message.decode(message.params or b"{}")
+        except msgspec.DecodeError:
+            return
+        self.courier.post(self.callbacks.on_log, params)
+
+    def link_printed(self, link: Link, text: str) -> None:
+        """Pass on what the server wrote to stderr."""
+        if self.callbacks.on_stderr is not None:
+            self.courier.post(self.callbacks.on_stderr, text)
+
+    def link_lost(self, link: Link, error: ClientError) -> None:
+        """Remember it; the next caller opens a new connection, or a listener does."""
+        with self._lock:
+            if self._link is not link:
+                return
+            self._link = None
+            self._lost = error
+            if time.monotonic() - link.opened_at < _STABLE:
+                self._failures += 1
+                self._failed_at = time.monotonic()
+            if self.listeners and not self.closed:
+                self._connect_soon()
+        self._tell(Disconnected(self.state.origin.server, error))
+
+    def _tell(self, event: ClientEvent) -> None:
+        if self.callbacks.on_event is not None:
+            self.courier.post(self.callbacks.on_event, event)
+
+
+_log_message = msgspec.json.Decoder(LoggingMessageParams)
+
+
+def _answer_in_thread(question: Question) -> None:
+    """Run a handler in a thread of its own: it may well wait for a person."""
+
+    def run() -> None:
+        from linkspan.io.courier import is_awaitable
+
+        try:
+            value = question.handler()
+            if is_awaitable(value):
+                from linkspan.io.background import run_awaitable
+
+                value = run_awaitable(value)
+        except BaseException as error:
+            question.fail(error)
+        else:
+            question.answer(value)
+
+    threading.Thread(target=run, name="linkspan-answer", daemon=True).start()
+
+
+_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """Let no server outlive the interpreter."""
+    for engine in list(_engines):
+        engine.close()

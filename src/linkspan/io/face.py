@@ -1,0 +1,200 @@
+"""What both clients share: how they are made, and what they know. The faces add the way to wait."""
+
+from __future__ import annotations
+
+import random
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from linkspan._version import __version__
+from linkspan.client.answers import ElicitationHandler, Handlers, RootsSource, SamplingHandler
+from linkspan.client.errors import ConnectError, Origin
+from linkspan.client.events import Change, ClientEvent
+from linkspan.client.operations import DEFAULT_CALL, CallOptions
+from linkspan.client.state import ClientOptions, ClientState, OutputPolicy, Retry
+from linkspan.client.timeouts import CLIENT_LIMITS, DEFAULT_TIMEOUTS, Timeouts
+from linkspan.core.flow import ProgressCallback, Stopper
+from linkspan.errors import UnsupportedProtocolVersion
+from linkspan.io.engine import Callbacks, Engine
+from linkspan.io.link import Link
+from linkspan.io.listening import Filter, Kind
+from linkspan.io.targets import ServerTarget, Target, resolve
+from linkspan.revisions import REVISIONS, Revision, supported_versions
+from linkspan.revisions.agreement import ClientProfile
+from linkspan.types.base import JSON
+from linkspan.types.lifecycle import ServerCapabilities
+from linkspan.types.logging import LoggingMessageParams
+from linkspan.types.shared import Implementation
+from linkspan.wire.limits import Limits
+
+__all__ = ["ClientFace", "call_options", "filter_of"]
+
+
+class ClientFace:
+    """A client of one server. Nothing is started before the first call, or `connect`."""
+
+    def __init__(
+        self,
+        target: ServerTarget,
+        *,
+        name: str | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: str | Path | None = None,
+        inherit_env: bool = False,
+        era: Literal["modern", "legacy"] | None = None,
+        protocol_version: str | None = None,
+        timeouts: Timeouts = DEFAULT_TIMEOUTS,
+        limits: Limits = CLIENT_LIMITS,
+        retry: Retry = "safe",
+        check_output: OutputPolicy = "lenient",
+        elicitation: ElicitationHandler | None = None,
+        sampling: SamplingHandler | None = None,
+        sampling_tools: bool = False,
+        roots: RootsSource | None = None,
+        on_log: Callable[[LoggingMessageParams], Any] | None = None,
+        on_change: Callable[[Change], Any] | None = None,
+        on_event: Callable[[ClientEvent], Any] | None = None,
+        on_notification: Callable[[str, Any], Any] | None = None,
+        on_stderr: Callable[[str], Any] | None = None,
+        info: Implementation | None = None,
+    ) -> None:
+        """Prepare a client of `target`: a Server, a command (a list or one line), a .py file, an entry of an mcp.json.
+
+        `name` is what errors call the server. A process gets a small environment and `env`, or all of ours with
+        `inherit_env`, and starts in `cwd`. `era` and `protocol_version` pin what is otherwise found out.
+        `retry` says when a call whose server was lost is repeated by itself: "never", "safe" (it was not sent, it only reads,
+        or its tool is marked read-only or idempotent), "always". `check_output` says what happens to structured output that
+        does not fit its schema: "strict" raises, "lenient" lists it in `result.problems`, "off" does not look.
+        `elicitation`, `sampling` and `roots` answer the server; what is not given is not declared. `on_log`, `on_change`,
+        `on_event`, `on_notification` (method, params) and `on_stderr` hear of things. All of these may be coroutine functions.
+        Raises: ValueError for a target or an option that is none.
+        """
+        self._target = resolve(target, name=name, env=env, cwd=cwd, inherit_env=inherit_env)
+        self._answering: set[object] = set()
+        handlers = Handlers(elicitation=elicitation, sampling=sampling, sampling_tools=sampling_tools, roots=roots)
+        profile = ClientProfile(info or Implementation("linkspan", __version__), handlers.capabilities())
+        _one_of("era", era, (None, "modern", "legacy"))
+        _one_of("retry", retry, ("never", "safe", "always"))
+        _one_of("check_output", check_output, ("strict", "lenient", "off"))
+        options = ClientOptions(
+            profile=profile,
+            era=era,
+            revision=_revision(protocol_version),
+            timeouts=timeouts,
+            limits=limits,
+            retry=retry,
+            check_output=check_output,
+        )
+        self._state = ClientState(self._target.origin, options, random.random)
+        self._engine = Engine(
+            self._state,
+            _opener(self._target),
+            handlers,
+            Callbacks(on_log, on_change, on_event, on_notification, on_stderr),
+        )
+        weakref.finalize(self, _close_soon, self._engine).atexit = False
+
+    def __repr__(self) -> str:
+        """Name the server, and tell whether there is a connection."""
+        state = "closed" if self._engine.closed else "connected" if self._engine.connected else "not connected"
+        return f"<{type(self).__name__} of {self.name}: {state}>"
+
+    @property
+    def name(self) -> str:
+        """What errors call the server."""
+        return self._state.origin.server
+
+    @property
+    def origin(self) -> Origin:
+        """The server's name, and its command or URL, redacted."""
+        return self._state.origin
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection now. Not having one is no problem: the next call makes one."""
+        return self._engine.connected
+
+    @property
+    def protocol_version(self) -> str | None:
+        """The revision that was agreed on; None before the first connection."""
+        agreement = self._state.agreement
+        return agreement.revision.date if agreement is not None else None
+
+    @property
+    def server_info(self) -> Implementation | None:
+        """The server's name and version, for display."""
+        return self._state.agreement.server_info if self._state.agreement is not None else None
+
+    @property
+    def server_capabilities(self) -> ServerCapabilities | None:
+        """What the server offers; None before the first connection."""
+        return self._state.agreement.capabilities if self._state.agreement is not None else None
+
+    @property
+    def instructions(self) -> str | None:
+        """How a model should use the server."""
+        return self._state.agreement.instructions if self._state.agreement is not None else None
+
+    def notify_roots_changed(self) -> None:
+        """Tell the server that the roots are others now, where its revision wants to know."""
+        self._engine.roots_changed()
+
+
+def call_options(
+    timeout: float | None,
+    total: float | None,
+    on_progress: ProgressCallback | None,
+    stopper: Stopper | None,
+    meta: Mapping[str, JSON] | None,
+) -> CallOptions:
+    """Gather what a call wants different from the defaults."""
+    if timeout is None and total is None and on_progress is None and stopper is None and meta is None:
+        return DEFAULT_CALL
+    return CallOptions(timeout, total, on_progress, stopper, meta)
+
+
+def filter_of(*, tools: bool, prompts: bool, resources: bool, uris: tuple[str, ...]) -> Filter:
+    """Gather what to listen for."""
+    chosen: dict[Kind, bool] = {"tools": tools, "prompts": prompts, "resources": resources}
+    return Filter(frozenset(kind for kind, wanted in chosen.items() if wanted), frozenset(uris))
+
+
+def _opener(target: Target) -> Callable[[Engine], Link]:
+    def open_link(engine: Engine) -> Link:
+        if target.command is not None:
+            from linkspan.io.stdio_link import StdioLink
+
+            return StdioLink(engine, engine.state, target.command)
+        if target.server is not None:
+            from linkspan.io.memory_link import MemoryLink
+
+            return MemoryLink(engine, engine.state, target.server, engine.home)
+        raise ConnectError(
+            "this release connects to commands and Server objects, not yet to URLs", target.origin, phase="connect"
+        )
+
+    return open_link
+
+
+def _close_soon(engine: Engine) -> None:
+    """A client that nobody holds any more leaves no server behind."""
+    if not engine.closed:
+        threading.Thread(target=engine.close, name="linkspan-close", daemon=True).start()
+
+
+def _revision(version: str | None) -> Revision | None:
+    if version is None:
+        return None
+    if version not in REVISIONS:
+        raise UnsupportedProtocolVersion(
+            f"protocol_version {version!r} is not spoken here; choose one of {', '.join(supported_versions())}"
+        )
+    return REVISIONS[version]
+
+
+def _one_of(name: str, value: object, allowed: tuple[object, ...]) -> None:
+    if value not in allowed:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")

@@ -1,0 +1,293 @@
+"""One connection of a client to a server, used by any number of threads and loops at once.
+
+Law: every request that was submitted ends exactly once: its slot gets a response, an error response or a `ClientError`.
+The machine is held under `lock`, never while anything is delivered or written.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from abc import abstractmethod
+from typing import Any, Protocol
+
+from linkspan.client.errors import (
+    CallStopped,
+    CallTimeout,
+    ClientClosed,
+    ClientError,
+    ConnectionLost,
+    Delivery,
+    Ending,
+    InvalidResponse,
+    Phase,
+)
+from linkspan.client.hints import hint_for_ending, hint_for_silence
+from linkspan.client.state import ClientState
+from linkspan.core.client_connection import (
+    Answered,
+    Asked,
+    ClientConnection,
+    ClientStreamEvent,
+    Expired,
+    Garbled,
+    Notified,
+    Progressed,
+    Strayed,
+    Withdrawn,
+)
+from linkspan.core.flow import Outgoing
+from linkspan.io.reactor import reactor
+from linkspan.io.slots import Slot, deliver
+from linkspan.revisions import LATEST
+from linkspan.revisions.agreement import Agreement, before_agreement
+from linkspan.wire.messages import Notification, RequestId, RpcRequest
+
+__all__ = ["Link", "LinkOwner", "Ticket"]
+
+_STRAY_KEPT = 5
+
+
+class LinkOwner(Protocol):
+    """Who opened a link. Called in whatever thread brings the news; must not block."""
+
+    def link_asked(self, link: Link, request: RpcRequest) -> None:
+        """The server asks something."""
+        ...
+
+    def link_withdrew(self, link: Link, request_id: RequestId) -> None:
+        """The server takes a question back."""
+        ...
+
+    def link_notified(self, link: Link, message: Notification) -> None:
+        """The server says something."""
+        ...
+
+    def link_printed(self, link: Link, text: str) -> None:
+        """The server process wrote to stderr."""
+        ...
+
+    def link_lost(self, link: Link, error: ClientError) -> None:
+        """The connection has ended, and not because it was closed."""
+        ...
+
+
+class Ticket:
+    """A request under way: what a slot's caller needs to give it up."""
+
+    __slots__ = ("link", "outgoing", "request_id")
+
+    def __init__(self, link: Link, outgoing: Outgoing, request_id: RequestId) -> None:
+        self.link = link
+        self.outgoing = outgoing
+        self.request_id = request_id
+
+
+class Link:
+    """What all links share; `_send` and `_stop` are the transport's own."""
+
+    def __init__(self, owner: LinkOwner, state: ClientState) -> None:
+        """Prepare to connect; nothing is opened yet."""
+        self.lock = threading.RLock()
+        self.state = state
+        self.machine: ClientConnection[Slot] = ClientConnection(
+            before_agreement(LATEST, state.options.profile),
+            clock=time.monotonic,
+            limits=state.options.limits,
+            input_timeout=state.options.timeouts.input,
+        )
+        self.alive = True
+        self.agreed = False
+        self.opened_at = time.monotonic()
+        self._owner = owner
+        self._stray: list[str] = []
+        self._closed = False
+        self._ended = False
+
+    # What callers use.
+
+    def submit(self, outgoing: Outgoing, slot: Slot) -> None:
+        """Send a request; everything that comes of it goes to `slot`. `flush` must follow. Raises: ConnectionLost."""
+        timeouts = self.state.options.timeouts
+        timeout = timeouts.list if outgoing.timeout is None else outgoing.timeout
+        total = max(timeout, timeouts.total) if outgoing.total is None else outgoing.total
+        with self.lock:
+            if not self.alive:
+                raise self._gone("not_sent", outgoing.phase)
+            if self.congested():
+                problem = "the server does not read what it is sent, and too much is waiting for it"
+                raise ConnectionLost(problem, self.state.origin, phase=outgoing.phase)
+            request_id = self.machine.send_request(
+                outgoing.method,
+                outgoing.params,
+                slot,
+                timeout=timeout,
+                total=total,
+                meta=outgoing.meta,
+                agreement=outgoing.agreement,
+                watches=outgoing.on_progress is not None,
+                cancellable=outgoing.cancellable,
+            )
+            slot.ticket = Ticket(self, outgoing, request_id)
+        reactor().expect(time.monotonic() + min(timeout, total))
+
+    def give_up(self, request_id: RequestId, reason: str | None, *, tell: bool = False) -> None:
+        """Cancel a request and tell the server; with `tell` its slot gets a `CallStopped`."""
+        with self.lock:
+            slot = self.machine.cancel(request_id, reason)
+        self.flush()
+        if tell and slot is not None:
+            error = CallStopped(
+                f"the call was stopped{f': {reason}' if reason else ''}", self.state.origin, delivery="maybe_sent"
+            )
+            deliver([(slot, error)])
+
+    def notify(self, method: str, params: bytes | None = None) -> None:
+        """Tell the server something."""
+        with self.lock:
+            self.machine.send_notification(method, params)
+        self.flush()
+
+    def answer(self, request_id: RequestId, result: bytes) -> None:
+        """Answer a question of the server."""
+        with self.lock:
+            self.machine.answer(request_id, result)
+        self.flush()
+
+    def refuse(self, request_id: RequestId, code: int, message: str) -> None:
+        """Answer a question of the server with an error."""
+        with self.lock:
+            self.machine.refuse(request_id, code, message)
+        self.flush()
+
+    def agree(self, agreement: Agreement) -> None:
+        """From now on speak by `agreement`."""
+        self.machine.agreement = agreement
+        self.agreed = True
+
+    def congested(self) -> bool:
+        """Tell whether so much is unsent that nothing more should be added."""
+        return False
+
+    @abstractmethod
+    def flush(self) -> None:
+        """Send what there is to send, without blocking."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the connection and whatever it has started; wait until that is done. Any thread, any number of times."""
+        raise NotImplementedError
+
+    # What transports use.
+
+    def receive(self, events: list[ClientStreamEvent[Slot]]) -> None:
+        """Hand out what the machine has understood. Without the lock."""
+        deliveries: list[tuple[Slot, object]] = []
+        for event in events:
+            match event:
+                case Answered():
+                    deliveries.append((event.owner, event.message))
+                case Progressed():
+                    deliveries.append((event.owner, event.progress))
+                case Expired():
+                    deliveries.append((event.owner, self._timeout(event)))
+                case Garbled():
+                    deliveries.append((event.owner, self._garbled(event)))
+                case Strayed():
+                    self._remember_stray(event)
+                case Asked():
+                    self._owner.link_asked(self, event.request)
+                case Withdrawn():
+                    self._owner.link_withdrew(self, event.request_id)
+                case Notified():
+                    self._owner.link_notified(self, event.message)
+        if deliveries:
+            deliver(deliveries)
+
+    def expire(self, now: float) -> None:
+        """Give up what was not answered in time."""
+        with self.lock:
+            due = self.machine.next_timeout()
+            events = self.machine.handle_timeout(now) if due is not None and due <= now else []
+        if events:
+            self.receive(events)
+            self.flush()
+
+    def end(self, *, by_us: bool = False) -> None:
+        """Take note that the connection is gone: whatever still waits hears of it."""
+        with self.lock:
+            if self._ended:
+                return
+            self._ended = True
+            self.alive = False
+            slots = self.machine.abandon()
+        if by_us or self._closed:
+            error: ClientError = ClientClosed("the client was closed", self.state.origin, delivery="maybe_sent")
+        else:
+            error = self._gone("maybe_sent", "call")
+        deliver([(slot, self._for_phase(error, slot)) for slot in slots])
+        if not by_us and not self._closed:
+            self._owner.link_lost(self, error)
+
+    def ending(self) -> Ending:
+        """Return what is known of the server's process."""
+        return Ending(stray=tuple(self._stray))
+
+    def _gone(self, delivery: Delivery, phase: Phase) -> ConnectionLost:
+        ending = self.ending()
+        return ConnectionLost(
+            how_it_ended(ending, started=self.machine.heard),
+            self.state.origin,
+            phase=phase,
+            delivery=delivery,
+            ending=ending,
+            hint=hint_for_ending(ending),
+        )
+
+    def _for_phase(self, error: ClientError, slot: Slot) -> ClientError:
+        copy = error.again()
+        ticket: Ticket | None = slot.ticket
+        if ticket is not None:
+            copy.phase = ticket.outgoing.phase
+        return copy
+
+    def _timeout(self, event: Expired[Any]) -> CallTimeout:
+        ticket: Ticket = event.owner.ticket
+        ending = self.ending()
+        method = ticket.outgoing.method
+        seen = "in all, though it showed progress" if event.with_progress else "and showed no progress"
+        if not ticket.outgoing.cancellable or ticket.outgoing.phase != "call":
+            seen = ""
+        return CallTimeout(
+            f"no answer to {method} within {event.seconds:g} seconds {seen}".rstrip(),
+            self.state.origin,
+            phase=ticket.outgoing.phase,
+            delivery="maybe_sent",
+            ending=ending,
+            seconds=event.seconds,
+            hint=hint_for_silence(ending, starting=not self.machine.heard),
+        )
+
+    def _garbled(self, event: Garbled[Any]) -> InvalidResponse:
+        ticket: Ticket = event.owner.ticket
+        return InvalidResponse(
+            f"the answer to {ticket.outgoing.method} is not one: {event.problem}",
+            self.state.origin,
+            phase=ticket.outgoing.phase,
+            delivery="answered",
+        )
+
+    def _remember_stray(self, event: Strayed) -> None:
+        if len(self._stray) < _STRAY_KEPT:
+            self._stray.append(event.text)
+
+
+def how_it_ended(ending: Ending, *, started: bool) -> str:
+    """Say in one sentence how a server process ended."""
+    when = "" if started else " before it said anything"
+    if ending.signal is not None:
+        return f"the server was ended by {ending.signal}{when}"
+    if ending.exit_code is not None:
+        return f"the server ended with exit status {ending.exit_code}{when}"
+    return f"the server hung up{when}"

@@ -1,0 +1,275 @@
+"""Who wants to hear of changes, and how the server is made to tell: a listen request, or subscriptions of the handshake era.
+
+A listener outlives the connections: each new one is asked again, and then "you may have missed something" is said (CLI-10).
+Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/subscriptions (checklist 3.9).
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from linkspan.client.errors import ClientError, InvalidResponse, ServerError
+from linkspan.client.events import Change
+from linkspan.core.flow import Outgoing
+from linkspan.revisions.modern import SUBSCRIPTION_ID
+from linkspan.types.base import JSON, is_object
+from linkspan.wire.messages import ErrorResponse, Notification, Response, encode
+
+if TYPE_CHECKING:
+    from linkspan.io.link import Link, Ticket
+
+__all__ = ["READY", "Filter", "Listener", "Listeners"]
+
+READY = object()
+"""What a listener gets once the server has confirmed."""
+
+Kind = Literal["tools", "prompts", "resources"]
+_KINDS: dict[str, Kind] = {
+    "notifications/tools/list_changed": "tools",
+    "notifications/prompts/list_changed": "prompts",
+    "notifications/resources/list_changed": "resources",
+}
+_UPDATED = "notifications/resources/updated"
+_SOON = 1.0
+"""A subscription that ends within so many seconds is not asked for again."""
+
+
+class Filter(msgspec.Struct, frozen=True):
+    """What a listener wants to hear of."""
+
+    kinds: frozenset[Kind] = frozenset()
+    uris: frozenset[str] = frozenset()
+
+    def wants(self, change: Change) -> bool:
+        """Tell whether a change is of interest."""
+        return change.uri in self.uris if change.kind == "resource" else change.kind in self.kinds
+
+    def encode(self) -> bytes:
+        """Return the params of `subscriptions/listen`."""
+        wanted: dict[str, JSON] = {f"{kind}ListChanged": True for kind in sorted(self.kinds)}
+        if self.uris:
+            wanted["resourceSubscriptions"] = sorted(self.uris)
+        return encode({"notifications": wanted})
+
+    def missed(self) -> Iterable[Change]:
+        """Return what may have happened while nobody listened."""
+        for kind in sorted(self.kinds):
+            yield Change(kind, missed=True)
+        for uri in sorted(self.uris):
+            yield Change("resource", uri, missed=True)
+
+
+class Listener:
+    """One who listens. `hear` gets READY, changes, and at the end an error, in any thread; it must not block."""
+
+    def __init__(self, wanted: Filter, hear: Callable[[object], object]) -> None:
+        self.wanted = wanted
+        self.hear = hear
+        self.link: Link | None = None
+        self.request_id: object = None
+        self.established = False
+
+
+class _Reply:
+    """A slot whose items go to a function, at once."""
+
+    loop = None
+
+    def __init__(self, function: Callable[[object], object]) -> None:
+        self.ticket: Ticket | None = None
+        self.put: Callable[[object], object] = function
+
+
+class Listeners:
+    """All who listen through one client."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._all: list[Listener] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._all)
+
+    def add(self, listener: Listener, link: Link | None) -> None:
+        """Begin to listen; without a link as soon as there is one."""
+        with self._lock:
+            self._all.append(listener)
+        if link is not None:
+            self.establish(listener, link)
+
+    def remove(self, listener: Listener) -> None:
+        """Listen no more, and tell the server."""
+        with self._lock:
+            if listener not in self._all:
+                return
+            self._all.remove(listener)
+        self._release(listener)
+
+    def change(self, listener: Listener, wanted: Filter) -> None:
+        """Listen for something else from now on."""
+        link, old = listener.link, (listener.link, listener.request_id, listener.wanted)
+        listener.wanted = wanted
+        if link is not None and link.alive:
+            listener.established = False
+            self.establish(listener, link)
+            self._withdraw(*old, keep=wanted.uris)
+
+    def reopen(self, link: Link) -> None:
+        """Ask a new connection for what everybody wants."""
+        for listener in list(self._all):
+            if listener.link is not link:
+                self.establish(listener, link)
+
+    def end(self, error: ClientError) -> None:
+        """There will be no connection any more."""
+        with self._lock:
+            listeners, self._all = self._all, []
+        for listener in listeners:
+            listener.hear(error.again())
+
+    def establish(self, listener: Listener, link: Link) -> None:
+        """Make the server tell `listener` what it wants to hear."""
+        again = listener.established
+        listener.link = link
+        try:
+            if link.machine.agreement.revision.era == "modern":
+                self._listen(listener, link)
+            else:
+                self._subscribe(listener, link)
+        except ClientError:
+            return  # lost again already; the next connection will be asked
+        link.flush()
+        if again:
+            for change in listener.wanted.missed():
+                listener.hear(change)
+
+    def _listen(self, listener: Listener, link: Link) -> None:
+        def hear(item: object) -> None:
+            if isinstance(item, ErrorResponse) and listener.link is link:
+                self._fail(listener, _refused(link, item))
+            elif isinstance(item, Response) and listener.link is link and listener in self._all:
+                if time.monotonic() - began >= _SOON:
+                    self.establish(listener, link)  # ended in good order
+                else:
+                    self._fail(listener, _ended(link))
+
+        began = time.monotonic()
+        slot = _Reply(hear)
+        outgoing = Outgoing("subscriptions/listen", listener.wanted.encode(), timeout=math.inf, total=math.inf)
+        with link.lock:  # so that no notification is looked at before the id is known
+            link.submit(outgoing, slot)
+            assert slot.ticket is not None
+            listener.request_id = slot.ticket.request_id
+
+    def _subscribe(self, listener: Listener, link: Link) -> None:
+        waiting = set(listener.wanted.uris)
+        if not waiting:
+            self._ready(listener)
+        for uri in listener.wanted.uris:
+
+            def hear(item: object, uri: str = uri) -> None:
+                waiting.discard(uri)
+                if isinstance(item, ErrorResponse):
+                    self._fail(listener, _refused(link, item))
+                elif isinstance(item, Response) and not waiting:
+                    self._ready(listener)
+
+            link.submit(Outgoing("resources/subscribe", encode({"uri": uri}), phase="list"), _Reply(hear))
+
+    def _ready(self, listener: Listener) -> None:
+        if not listener.established:
+            listener.established = True
+            listener.hear(READY)
+
+    def _fail(self, listener: Listener, error: ClientError) -> None:
+        with self._lock:
+            if listener in self._all:
+                self._all.remove(listener)
+        listener.hear(error)
+
+    def _release(self, listener: Listener) -> None:
+        self._withdraw(listener.link, listener.request_id, listener.wanted, keep=frozenset())
+
+    def _withdraw(self, link: Link | None, request_id: Any, wanted: Filter, *, keep: frozenset[str]) -> None:
+        if link is None or not link.alive:
+            return
+        if link.machine.agreement.revision.era == "modern":
+            link.give_up(request_id, "no longer listening")
+            return
+        others = {uri for each in self._all for uri in each.wanted.uris} | keep
+        for uri in wanted.uris - others:
+            try:
+                link.submit(Outgoing("resources/unsubscribe", encode({"uri": uri}), phase="list"), _Reply(_ignore))
+            except ClientError:
+                return
+        link.flush()
+
+    # What the server says.
+
+    def notified(self, link: Link, message: Notification) -> bool:
+        """Hand a notification to those who wait for it; tell whether it was one about changes."""
+        kind = _KINDS.get(message.method)
+        acknowledged = message.method == "notifications/subscriptions/acknowledged"
+        if kind is None and message.method != _UPDATED and not acknowledged:
+            return False
+        params = _params(message)
+        if link.machine.agreement.revision.era == "modern":
+            self._notified_tagged(link, params, kind, acknowledged=acknowledged)
+            return True
+        change = _change(kind, params)
+        for listener in list(self._all):
+            if change is not None and listener.wanted.wants(change):
+                listener.hear(change)
+        return True
+
+    def _notified_tagged(self, link: Link, params: dict[str, JSON], kind: Kind | None, *, acknowledged: bool) -> None:
+        meta = params.get("_meta")
+        tag = meta.get(SUBSCRIPTION_ID) if is_object(meta) else None
+        with link.lock:
+            listener = next((each for each in self._all if each.link is link and each.request_id == tag), None)
+        if listener is None:
+            return
+        if acknowledged:
+            self._ready(listener)
+        elif (change := _change(kind, params)) is not None:
+            listener.hear(change)
+
+
+def _params(message: Notification) -> dict[str, JSON]:
+    try:
+        params: JSON = msgspec.json.decode(message.params or b"{}")
+    except (msgspec.DecodeError, RecursionError):
+        return {}
+    return params if is_object(params) else {}
+
+
+def _change(kind: Kind | None, params: dict[str, JSON]) -> Change | None:
+    if kind is not None:
+        return Change(kind)
+    uri = params.get("uri")
+    return Change("resource", uri) if isinstance(uri, str) else None
+
+
+def _refused(link: Link, error: ErrorResponse) -> ServerError:
+    return ServerError(
+        f"the subscription was refused: {error.message} ({error.code})",
+        link.state.origin,
+        delivery="answered",
+        code=error.code,
+        message=error.message,
+        data=error.data,
+    )
+
+
+def _ended(link: Link) -> InvalidResponse:
+    return InvalidResponse("the server ended the subscription at once", link.state.origin, delivery="answered")
+
+
+def _ignore(_item: object) -> None:
+    """Whether the server could unsubscribe does not matter to anybody."""

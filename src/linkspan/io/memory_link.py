@@ -1,0 +1,149 @@
+"""A connection to a server in this process: the same bytes as on a pipe, without a pipe.
+
+Law: bytes arrive in the order in which they were sent, whatever thread sends them, and neither side's lock is held while
+the other side reads.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from linkspan.client.state import ClientState
+from linkspan.io.driver import Connectable, Driver
+from linkspan.io.link import Link, LinkOwner
+from linkspan.io.reactor import reactor
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from linkspan.core.call import Call
+    from linkspan.io.tasks import Tasks
+
+__all__ = ["MemoryLink"]
+
+
+class _Wire:
+    """One direction: whoever brings bytes delivers for everybody, in order."""
+
+    def __init__(self, take: Callable[[], bytes], receive: Callable[[bytes], object]) -> None:
+        self._take = take
+        self._receive = receive
+        self._lock = threading.Lock()
+        self._waiting: deque[bytes] = deque()
+        self._busy = False
+
+    def carry(self) -> None:
+        """Take what there is to send, and let the other side receive it."""
+        with self._lock:
+            if data := self._take():
+                self._waiting.append(data)
+            if self._busy or not self._waiting:
+                return
+            self._busy = True
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    self._busy = False
+                    return
+                data = self._waiting.popleft()
+            self._receive(data)
+
+
+class MemoryLink(Link):
+    """A connection without I/O. Async functions of the server run on `loop`, or on a loop in the background."""
+
+    def __init__(
+        self, owner: LinkOwner, state: ClientState, server: Connectable, loop: asyncio.AbstractEventLoop | None
+    ) -> None:
+        """Connect to `server`."""
+        super().__init__(owner, state)
+        self._loop = loop if loop is not None and not loop.is_closed() else None
+        self._connection = server.connect()
+        self._driver = Driver(self._connection, self)
+        self._tasks: Tasks | None = None
+        self._to_server = _Wire(self._take, self._driver.receive_data)
+        self._to_client = _Wire(self._take_from_server, self._receive)
+        self._watching = reactor()
+        self._watching.call(lambda: self._watching.watch(self))
+
+    def _take(self) -> bytes:
+        with self.lock:
+            return self.machine.data_to_send()
+
+    def _take_from_server(self) -> bytes:
+        with self._driver.lock:
+            return self._connection.data_to_send()
+
+    def _receive(self, data: bytes) -> None:
+        with self.lock:
+            events = self.machine.receive_data(data)
+        self.receive(events)
+
+    # Callers. `flush` is also the face of the server's driver: either side may have something to send.
+
+    def flush(self) -> None:
+        """Let each side receive what the other has sent."""
+        self._to_server.carry()
+        self._to_client.carry()
+
+    def close(self) -> None:
+        """Hang up: what runs in the server is cancelled."""
+        with self.lock:
+            if self._closed:
+                return
+            self._closed = True
+        self.end(by_us=True)
+        self._driver.receive_eof()
+        self._driver.close()
+        self._watching.call(lambda: self._watching.forget(self))
+
+    def next_timeout(self) -> float | None:
+        """Return when either side has something to do."""
+        with self.lock:
+            ours = self.machine.next_timeout()
+        theirs = self._driver.next_timeout()
+        return min((at for at in (ours, theirs) if at is not None), default=None)
+
+    def handle_timeout(self, now: float) -> None:
+        """Do what is due on either side."""
+        self.expire(now)
+        self._driver.handle_timeout(now)
+        self.flush()
+
+    def handle_readable(self, fd: int) -> None:
+        """There is nothing to read."""
+
+    # The driver's face.
+
+    def start(self, call: Call, awaitable: Awaitable[object] | None) -> None:
+        """Run an async call on the loop."""
+        from linkspan.io.tasks import Tasks
+
+        with self._driver.lock:
+            if self._tasks is None:
+                loop = self._running_loop()
+                self._tasks = Tasks(self._driver, loop, self.flush)
+            tasks = self._tasks
+        self._on_loop(lambda: tasks.start(call, awaitable), call)
+
+    def cancel(self, call: Call) -> None:
+        """Cancel an async call; a plain function can only be told."""
+        tasks = self._tasks
+        if tasks is not None:
+            self._on_loop(lambda: tasks.cancel(call), call)
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            from linkspan.io.background import background_loop
+
+            self._loop = background_loop().loop
+        return self._loop
+
+    def _on_loop(self, step: Callable[[], object], call: Call) -> None:
+        try:
+            self._running_loop().call_soon_threadsafe(step)
+        except RuntimeError:  # its loop is closed: nothing can run there any more, so the connection is over
+            self.end()

@@ -1,0 +1,211 @@
+"""A connection to a server process, over its standard input and output.
+
+Its stderr is read all the time, so that the server never blocks on it, and its end is kept for error messages. When the
+process dies its exit status is waited for, briefly, before anybody is told. Spec: checklist 5.1.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from linkspan.client.errors import ConnectError, Ending
+from linkspan.client.hints import hint_for_missing_command
+from linkspan.client.state import ClientState
+from linkspan.io.child import Child, signal_name
+from linkspan.io.descriptors import CHUNK, can_poll, pump
+from linkspan.io.link import Link, LinkOwner
+from linkspan.io.reactor import reactor
+from linkspan.io.writer import Writer
+from linkspan.wire.redaction import redact
+
+__all__ = ["Command", "StdioLink"]
+
+_STDERR_KEPT: Final = 32 * 1024
+_MAX_UNSENT: Final = 64 * 1024 * 1024
+_DYING: Final = 1.0
+"""Seconds in which a server whose output has ended must end too."""
+_TICK: Final = 0.01
+_LOOK: Final = 1.0
+"""Seconds between looks at the process, where its end cannot be waited for."""
+
+
+class Command(msgspec.Struct, frozen=True):
+    """How to start a server. `secrets` are texts that must not show up anywhere."""
+
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    cwd: str | None = None
+    secrets: tuple[str, ...] = ()
+
+
+class StdioLink(Link):
+    """A server process and our end of its pipes."""
+
+    def __init__(self, owner: LinkOwner, state: ClientState, command: Command) -> None:
+        """Start the server. Raises: ConnectError if that is not possible."""
+        super().__init__(owner, state)
+        self._command = command
+        self._child = self._spawn()
+        child = self._child
+        self._writer = Writer(self.machine, self.lock, child.stdin, bound=_MAX_UNSENT, on_change=_nothing)
+        self._stderr = bytearray()
+        self._stdout_fd = child.stdout if can_poll else pump(child.stdout)
+        self._stderr_fd = child.stderr if can_poll else pump(child.stderr)
+        self._process_fd = child.watch()
+        self._open = {fd for fd in (self._stdout_fd, self._stderr_fd, self._process_fd) if fd is not None}
+        self._dying_until: float | None = None
+        self._next_look = 0.0
+        self._buried = threading.Lock()
+        self._watching = reactor()
+        self._watching.call(lambda: self._watching.watch(self, tuple(self._open)))
+
+    def _spawn(self) -> Child:
+        command = self._command
+        try:
+            return Child(command.argv, command.env, command.cwd)
+        except OSError as error:
+            raise self._cannot_start(error) from None
+
+    def _cannot_start(self, error: OSError) -> ConnectError:
+        name = self._command.argv[0]
+        missing = isinstance(error, FileNotFoundError)
+        if self._command.cwd is not None and not os.path.isdir(self._command.cwd):
+            problem, hint = f"there is no directory {self._command.cwd!r} to start it in", "give another cwd"
+        elif missing:
+            problem = f"the command {name!r} was not found"
+            hint = hint_for_missing_command(name, self._which)
+        elif isinstance(error, PermissionError):
+            problem = f"the command {name!r} may not be executed"
+            hint = "make it executable (chmod +x), or start it through its interpreter"
+        else:
+            problem, hint = f"the command {name!r} cannot be started: {error.strerror or error}", None
+        return ConnectError(problem, self.state.origin, phase="spawn", hint=hint)
+
+    def _which(self, name: str) -> str | None:
+        import shutil
+
+        return shutil.which(name, path=self._command.env.get("PATH"))
+
+    # Callers.
+
+    def flush(self) -> None:
+        """Send what goes out without blocking; the rest follows when the server reads."""
+        self._writer.flush_now()
+
+    def congested(self) -> bool:
+        """Tell whether the server has stopped reading."""
+        return self._writer.full
+
+    def close(self) -> None:
+        """Hang up, wait for the process to end, and end it if it does not. Blocks."""
+        with self.lock:
+            self._closed = True
+        self.end(by_us=True)
+        with self._buried:
+            self._child.stop(self.state.options.timeouts.close)
+        self._watching.call(self._leave)
+
+    def ending(self) -> Ending:
+        """Return what is known of the process."""
+        text = bytes(self._stderr).decode("utf-8", "replace")
+        code = self._child.exit_code()
+        return Ending(
+            code if code is not None and code >= 0 else None,
+            signal_name(code),
+            redact(text, self._command.secrets),
+            tuple(self._stray),
+        )
+
+    # The reactor.
+
+    def next_timeout(self) -> float | None:
+        """Return when something is due."""
+        with self.lock:
+            due = self.machine.next_timeout()
+        if self._dying_until is not None or (due is not None and self._process_fd is None):
+            return self._next_look if due is None else min(due, self._next_look)
+        return due
+
+    def handle_timeout(self, now: float) -> None:
+        """Give up late requests, and look after a process that has ended or hung up."""
+        self.expire(now)
+        if self._dying_until is None:
+            self._next_look = now + _LOOK
+            if self._process_fd is None and self._child.exit_code() is not None:
+                self._begin_to_end()
+            return
+        self._next_look = now + _TICK
+        told_all = self._stderr_fd not in self._open and self._stdout_fd not in self._open
+        if (self._child.exit_code() is not None and told_all) or now >= self._dying_until:
+            self._dying_until = None
+            self.end()
+            if self._buried.acquire(blocking=False):
+                self._child.bury()
+                self._buried.release()
+                self._leave()
+
+    def handle_readable(self, fd: int) -> None:
+        """Read what the server wrote, or see that its process has ended."""
+        if fd not in self._open:
+            return
+        if fd == self._process_fd:
+            self._close_fd(fd)
+            self._begin_to_end()
+            return
+        try:
+            data = os.read(fd, CHUNK)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._close_fd(fd)
+        if fd == self._stderr_fd:
+            self._keep_stderr(data)
+        elif data:
+            with self.lock:
+                events = self.machine.receive_data(data)
+            self.receive(events)
+        else:
+            with self.lock:
+                events = self.machine.receive_eof()
+            self.receive(events)
+            self._begin_to_end()
+
+    def _begin_to_end(self) -> None:
+        """Ask nothing more of the server. What it has said is still read, and how it ended is waited for, briefly."""
+        self.alive = False
+        if self._dying_until is None:
+            self._next_look = now = time.monotonic()
+            self._dying_until = now + _DYING
+
+    def _keep_stderr(self, data: bytes) -> None:
+        self._stderr += data
+        if len(self._stderr) > 2 * _STDERR_KEPT:
+            del self._stderr[:-_STDERR_KEPT]
+        if data:
+            self._owner.link_printed(self, data.decode("utf-8", "replace"))
+
+    def _close_fd(self, fd: int) -> None:
+        """Watch a descriptor no more. Pipes are closed at the very end, by the child; others are ours."""
+        self._watching.drop_fd(fd)
+        self._open.discard(fd)
+        if fd == self._process_fd or not can_poll:
+            os.close(fd)
+
+    def _leave(self) -> None:
+        """In the reactor's thread, when the process is gone: give everything back."""
+        self._watching.forget(self)
+        for fd in list(self._open):
+            self._close_fd(fd)
+        self._child.close_pipes()
+
+
+def _nothing() -> None:
+    """The writer has room again, or nobody reads; the reader of the other pipe finds out by itself."""

@@ -1,0 +1,347 @@
+"""`SyncClient`: the face for threads. Each operation is one flow, and one line here."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from functools import partial
+from types import TracebackType
+from typing import Any, Self, TypeVar, cast
+
+from linkspan.client import operations
+from linkspan.client.answers import Refused, encode_answer, refused, unanswerable
+from linkspan.client.errors import ClientError
+from linkspan.client.events import Change
+from linkspan.client.operations import PROMPTS, RESOURCES, TEMPLATES, TOOLS, ListKind, Pages
+from linkspan.client.results import ToolResult
+from linkspan.core.flow import Ask, Effect, Flow, Outgoing, ProgressCallback, Send, Sleep, Stopper
+from linkspan.io.courier import is_awaitable
+from linkspan.io.face import ClientFace, call_options, filter_of
+from linkspan.io.link import Link
+from linkspan.io.listening import READY, Filter
+from linkspan.io.slots import ThreadSlot
+from linkspan.types.base import JSON
+from linkspan.types.completion import Completion, PromptReference, ResourceTemplateReference
+from linkspan.types.logging import LoggingLevel, ProgressParams
+from linkspan.types.prompts import GetPromptResult, ListPromptsResult, Prompt
+from linkspan.types.resources import (
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    ReadResourceResult,
+    Resource,
+    ResourceTemplate,
+)
+from linkspan.types.tools import ListToolsResult, Tool
+from linkspan.wire.messages import ErrorResponse, Response
+
+__all__ = ["SyncChanges", "SyncClient"]
+
+T = TypeVar("T")
+
+
+class SyncClient(ClientFace):
+    """A client for threads; any number of them may use it at once. `Client` has the same methods for asyncio.
+
+        with SyncClient(["python", "dice.py"]) as client:
+            result = client.call_tool("roll", {"sides": 20})
+
+    Every method raises `ClientError`, and nothing else unless a handler of yours raised it. Seconds everywhere.
+    """
+
+    def connect(self) -> Self:
+        """Start the server and agree with it. Calls do that by themselves; this says earlier if it cannot be done."""
+        self._engine.reopen()
+        self._exchange(None)
+        return self
+
+    def close(self) -> None:
+        """End the server, and every call. Any thread, any number of times; afterwards calls raise `ClientClosed`."""
+        self._engine.close()
+
+    def __enter__(self) -> Self:
+        """Connect."""
+        return self.connect()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close."""
+        self.close()
+
+    # Tools.
+
+    def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+        total: float | None = None,
+        on_progress: ProgressCallback | None = None,
+        stopper: Stopper | None = None,
+        meta: Mapping[str, JSON] | None = None,
+    ) -> ToolResult:
+        """Call a tool; its own failure is a result with `is_error`, not an exception.
+
+        `timeout` is for silence: progress extends it, up to `total`. `on_progress` hears of progress, `stopper` ends the call
+        from elsewhere, `meta` goes into the request's `_meta`.
+        Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/tools.
+        """
+        options = call_options(timeout, total, on_progress, stopper, meta)
+        return self._run(operations.call_tool(self._state, name, arguments, options))
+
+    def list_tools(self) -> list[Tool]:
+        """Return all tools, page after page."""
+        return self._run(operations.list_all(self._state, TOOLS))
+
+    def list_tools_page(self, cursor: str | None = None) -> ListToolsResult:
+        """Return one page of tools; `next_cursor` leads to the next."""
+        return self._run(operations.list_page(self._state, TOOLS, cursor))
+
+    def iter_tools(self) -> Iterator[Tool]:
+        """Go through all tools, asking for pages as they are needed."""
+        return self._iterate(TOOLS)
+
+    # Resources.
+
+    def read_resource(
+        self,
+        uri: str,
+        *,
+        timeout: float | None = None,
+        total: float | None = None,
+        on_progress: ProgressCallback | None = None,
+        stopper: Stopper | None = None,
+        meta: Mapping[str, JSON] | None = None,
+    ) -> ReadResourceResult:
+        """Read a resource. Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/resources."""
+        options = call_options(timeout, total, on_progress, stopper, meta)
+        return self._run(operations.read_resource(self._state, uri, options))
+
+    def list_resources(self) -> list[Resource]:
+        """Return all resources, page after page."""
+        return self._run(operations.list_all(self._state, RESOURCES))
+
+    def list_resources_page(self, cursor: str | None = None) -> ListResourcesResult:
+        """Return one page of resources."""
+        return self._run(operations.list_page(self._state, RESOURCES, cursor))
+
+    def iter_resources(self) -> Iterator[Resource]:
+        """Go through all resources, asking for pages as they are needed."""
+        return self._iterate(RESOURCES)
+
+    def list_resource_templates(self) -> list[ResourceTemplate]:
+        """Return all resource templates, page after page."""
+        return self._run(operations.list_all(self._state, TEMPLATES))
+
+    def list_resource_templates_page(self, cursor: str | None = None) -> ListResourceTemplatesResult:
+        """Return one page of resource templates."""
+        return self._run(operations.list_page(self._state, TEMPLATES, cursor))
+
+    def iter_resource_templates(self) -> Iterator[ResourceTemplate]:
+        """Go through all resource templates, asking for pages as they are needed."""
+        return self._iterate(TEMPLATES)
+
+    # Prompts and completion.
+
+    def get_prompt(
+        self,
+        name: str,
+        arguments: Mapping[str, str] | None = None,
+        *,
+        timeout: float | None = None,
+        total: float | None = None,
+        on_progress: ProgressCallback | None = None,
+        stopper: Stopper | None = None,
+        meta: Mapping[str, JSON] | None = None,
+    ) -> GetPromptResult:
+        """Get a prompt's messages. Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/prompts."""
+        options = call_options(timeout, total, on_progress, stopper, meta)
+        return self._run(operations.get_prompt(self._state, name, arguments, options))
+
+    def list_prompts(self) -> list[Prompt]:
+        """Return all prompts, page after page."""
+        return self._run(operations.list_all(self._state, PROMPTS))
+
+    def list_prompts_page(self, cursor: str | None = None) -> ListPromptsResult:
+        """Return one page of prompts."""
+        return self._run(operations.list_page(self._state, PROMPTS, cursor))
+
+    def iter_prompts(self) -> Iterator[Prompt]:
+        """Go through all prompts, asking for pages as they are needed."""
+        return self._iterate(PROMPTS)
+
+    def complete(
+        self,
+        ref: PromptReference | ResourceTemplateReference,
+        argument: str,
+        value: str,
+        given: Mapping[str, str] | None = None,
+    ) -> Completion:
+        """Complete what the user has typed of an argument; `given` are the other arguments so far."""
+        return self._run(operations.complete(self._state, ref, argument, value, given))
+
+    # The connection.
+
+    def ping(self, *, timeout: float | None = None) -> None:
+        """Make sure that the server answers."""
+        self._exchange(None)
+        self._run(operations.ping(self._state, call_options(timeout, None, None, None, None)))
+
+    def set_logging_level(self, level: LoggingLevel) -> None:
+        """Choose the least level of log messages to get, for this connection and the ones that may follow."""
+        self._exchange(None)
+        self._engine.set_level(level)
+        self._run(operations.set_level(self._state, level))
+
+    def request(self, method: str, params: Mapping[str, Any] | None = None, *, timeout: float | None = None) -> JSON:
+        """Call a method that has no name here, and return its result as it came."""
+        options = call_options(timeout, None, None, None, None)
+        return self._run(operations.call_method(self._state, method, params, options))
+
+    def subscribe(self, uri: str) -> None:
+        """Have `on_change` told when a resource changes. Raises: ValueError without an `on_change`."""
+        self._exchange(None)
+        self._engine.watch(uri, on=True)
+
+    def unsubscribe(self, uri: str) -> None:
+        """Take a `subscribe` back."""
+        self._exchange(None)
+        self._engine.watch(uri, on=False)
+
+    def listen(self, *uris: str, tools: bool = False, prompts: bool = False, resources: bool = False) -> SyncChanges:
+        """Hear of changes: of the lists named, and of the resources `uris`.
+
+            with client.listen("note://today", tools=True) as changes:
+                for change in changes: ...
+
+        Outlives the connection: after a new one was made, each thing listened to is said once with `missed=True`.
+        Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/subscriptions.
+        """
+        return SyncChanges(self, filter_of(tools=tools, prompts=prompts, resources=resources, uris=uris))
+
+    # How to wait.
+
+    def _run(self, flow: Flow[T]) -> T:
+        try:
+            effect = next(flow)
+            while True:
+                try:
+                    outcome = self._perform(effect)
+                except BaseException as error:
+                    effect = flow.throw(error)
+                else:
+                    effect = flow.send(outcome)
+        except StopIteration as stop:
+            return cast("T", stop.value)
+
+    def _perform(self, effect: Effect) -> object:
+        if type(effect) is Send:
+            return self._exchange(effect.outgoing)
+        if isinstance(effect, Ask):
+            return {key: self._answer(request) for key, request in effect.requests.items()}
+        assert isinstance(effect, Sleep)
+        time.sleep(effect.seconds)
+        return None
+
+    def _exchange(self, outgoing: Outgoing | None) -> Response | ErrorResponse | Link:
+        """Send a request and wait for what comes of it; without one, wait for a connection."""
+        slot = ThreadSlot()
+        link = self._engine.submit(outgoing, slot)
+        if link is not None:
+            link.flush()
+        stop = self._stop_with(outgoing, slot)
+        try:
+            while True:
+                item = slot.get()
+                if isinstance(item, ProgressParams):
+                    assert outgoing is not None
+                    assert outgoing.on_progress is not None
+                    _finished(outgoing.on_progress(item))
+                elif isinstance(item, ClientError):
+                    raise item
+                else:
+                    return cast("Response | ErrorResponse | Link", item)
+        except BaseException as error:
+            if not isinstance(error, ClientError):  # the caller was interrupted, or its callback raised
+                self._engine.withdraw(slot, "the caller gave up")
+            raise
+        finally:
+            if stop is not None:
+                stop()
+
+    def _stop_with(self, outgoing: Outgoing | None, slot: ThreadSlot) -> Any:
+        stopper = outgoing.stopper if outgoing is not None else None
+        if stopper is None:
+            return None
+        callback = partial(self._stop_call, stopper, slot)
+        stopper.attach(callback)
+        return partial(stopper.detach, callback)
+
+    def _stop_call(self, stopper: Stopper, slot: ThreadSlot) -> None:
+        self._engine.withdraw(slot, stopper.reason, tell=True)
+
+    def _answer(self, request: Any) -> bytes:
+        """Call the handler for a question, here in the caller's thread."""
+        handler = self._engine.handlers.handler(request.method, request.params)
+        if handler is None:
+            raise unanswerable(request.method, self._state.origin)
+        try:
+            value = _finished(handler())
+        except Refused as refusal:
+            raise refused(request.method, self._state.origin, refusal) from None
+        agreement = self._state.agreement
+        assert agreement is not None
+        return encode_answer(agreement.revision, request.method, request.params, value)
+
+    def _iterate(self, kind: ListKind[Any]) -> Iterator[Any]:
+        pages = Pages(self._state, kind)
+        while not pages.done:
+            yield from self._run(pages.next_page())
+
+
+class SyncChanges:
+    """What a server says has changed. Enter it to begin, iterate to hear, leave it to stop."""
+
+    def __init__(self, client: SyncClient, wanted: Filter) -> None:
+        self._client = client
+        self._wanted = wanted
+        self._listener: Any = None
+        self._slot = ThreadSlot()
+
+    def __enter__(self) -> Self:
+        """Begin to listen; returns when the server has confirmed. Raises: ClientError."""
+        self._client._exchange(None)  # pyright: ignore[reportPrivateUsage]
+        self._listener = self._client._engine.listen(self._wanted, self._slot.put)  # pyright: ignore[reportPrivateUsage]
+        item = self._slot.get()
+        if isinstance(item, ClientError):
+            raise item
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Stop listening."""
+        self._client._engine.listeners.remove(self._listener)  # pyright: ignore[reportPrivateUsage]
+
+    def __iter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __next__(self) -> Change:
+        """Wait for the next change. Raises: ClientError when there will be no more."""
+        while True:
+            item = self._slot.get()
+            if isinstance(item, ClientError):
+                raise item
+            if item is not READY:
+                return cast("Change", item)
+
+
+def _finished(value: Any) -> Any:
+    """Return what a function returned, or what the coroutine that it returned gives."""
+    if not is_awaitable(value):
+        return value
+    from linkspan.io.background import run_awaitable
+
+    return run_awaitable(value)

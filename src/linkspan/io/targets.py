@@ -1,0 +1,236 @@
+"""What a client may be given, and how that becomes a connection: a server object, a command, a file, a configuration entry."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import msgspec
+
+from linkspan.client.errors import Origin
+from linkspan.io.driver import Connectable
+from linkspan.types.base import JSON, is_array, is_mapping, is_object
+from linkspan.wire.redaction import redact
+
+if TYPE_CHECKING:
+    from linkspan.io.stdio_link import Command
+
+__all__ = ["ServerTarget", "Target", "UnusableTarget", "read_config", "resolve"]
+
+ServerTarget: TypeAlias = str | Path | Sequence[str] | Mapping[str, Any] | Connectable
+"""A `Server`; a command as a list or one line; a `.py` file, perhaps with `:OBJECT`; an entry of an mcp.json as a mapping, or
+`mcp.json:NAME`."""
+
+_INHERITED: Final = (
+    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "TZ", "TMPDIR", "TEMP", "TMP",
+    "SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE",
+    "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
+    "APPDATA", "LOCALAPPDATA", "USERPROFILE", "HOMEDRIVE", "HOMEPATH", "SYSTEMROOT", "SYSTEMDRIVE", "PATHEXT",
+    "PROGRAMFILES", "COMSPEC", "PROCESSOR_ARCHITECTURE", "USERNAME",
+)  # fmt: skip
+_INHERITED_PREFIXES: Final = ("LC_", "XDG_")
+_FOR_OUR_PYTHON: Final = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX")
+_SHORTEST_SECRET: Final = 6
+_VARIABLE: Final = re.compile(r"\$\{(?:env:)?(\w+)(?::-([^}]*))?\}")
+
+
+class UnusableTarget(ValueError):
+    """That is nothing to connect to; the message says what is."""
+
+
+class Target(msgspec.Struct, frozen=True):
+    """What to connect to. Exactly one of `server`, `command` and `url` is given."""
+
+    origin: Origin
+    server: Connectable | None = None
+    command: Command | None = None
+    url: str | None = None
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
+
+
+def resolve(
+    target: ServerTarget,
+    *,
+    name: str | None = None,
+    env: Mapping[str, str] | None = None,
+    cwd: str | Path | None = None,
+    inherit_env: bool = False,
+) -> Target:
+    """Find out what a target is. Raises: UnusableTarget, which is a ValueError."""
+    directory = os.fspath(cwd) if cwd is not None else None
+    if isinstance(target, Mapping):
+        return _entry(target, name, env, directory, inherit_env=inherit_env)
+    if isinstance(target, str | Path):
+        return _text(os.fspath(target), name, env, directory, inherit_env=inherit_env)
+    if isinstance(target, Sequence):
+        argv = [os.fspath(each) for each in target]
+        if not argv:
+            raise UnusableTarget("the command is an empty list")
+        return _command(argv, name, env, directory, inherit_env=inherit_env)
+    if callable(getattr(target, "connect", None)):
+        shown: object = getattr(target, "name", None)
+        return Target(Origin(name or (shown if isinstance(shown, str) else type(target).__name__)), server=target)
+    raise UnusableTarget(
+        f"a client cannot connect to a {type(target).__name__}: give it a Server, a command, a .py file, an entry of an "
+        "mcp.json or a URL"
+    )
+
+
+def _text(text: str, name: str | None, env: Mapping[str, str] | None, cwd: str | None, *, inherit_env: bool) -> Target:
+    if re.match(r"https?://", text):
+        return Target(Origin(name or text.split("/")[2].rpartition("@")[2], url=redact(text)), url=text)
+    path, _, part = text.rpartition(":") if re.search(r"\.(py|json|transcript):[^/\\]*$", text) else (text, "", "")
+    if path.endswith(".json"):
+        return _from_config(path, part or name, env, cwd, inherit_env=inherit_env)
+    if path.endswith((".py", ".transcript")) and " " not in path.strip():
+        return _file(path, part, name, env, cwd, inherit_env=inherit_env)
+    try:
+        argv = shlex.split(text)
+    except ValueError as problem:
+        raise UnusableTarget(f"{text!r} is no command: {problem}") from None
+    if not argv:
+        raise UnusableTarget("an empty text is no target: give a command, a .py file or a URL")
+    return _command(argv, name, env, cwd, inherit_env=inherit_env)
+
+
+# Files.
+
+
+def _file(
+    path: str, part: str, name: str | None, env: Mapping[str, str] | None, cwd: str | None, *, inherit_env: bool
+) -> Target:
+    """A file of ours is loaded by `linkspan run`, which keeps its stdout clean; another is run as it is."""
+    found = Path(cwd or ".", path)
+    try:
+        source = found.read_text("utf-8", "replace")
+    except OSError as error:
+        raise UnusableTarget(f"{path!r} cannot be read: {error.strerror or error}") from None
+    ours = part or path.endswith(".transcript") or re.search(r"^\s*(?:from|import)\s+linkspan\b", source, re.MULTILINE)
+    argv = [sys.executable, "-m", "linkspan", "run", f"{path}:{part}" if part else path]
+    if not ours:
+        argv = [sys.executable, path]
+    own = {key: os.environ[key] for key in _FOR_OUR_PYTHON if key in os.environ}
+    target = _command(argv, name or found.stem, {**own, **(env or {})}, cwd, inherit_env=inherit_env)
+    return msgspec.structs.replace(target, origin=Origin(name or found.stem, " ".join(map(shlex.quote, argv))))
+
+
+def _from_config(
+    path: str, wanted: str | None, env: Mapping[str, str] | None, cwd: str | None, *, inherit_env: bool
+) -> Target:
+    """One entry of an mcp.json; which one must be said if there are several."""
+    servers = read_config(path)
+    if wanted is None and len(servers) == 1:
+        (wanted,) = servers
+    if wanted is None or wanted not in servers:
+        known = ", ".join(servers) or "none"
+        what = f"has no server {wanted!r}" if wanted is not None else "has several servers"
+        raise UnusableTarget(f"{path} {what}: write {path}:NAME with one of {known}")
+    return _entry(servers[wanted], wanted, env, cwd, inherit_env=inherit_env)
+
+
+def read_config(path: str | Path) -> dict[str, Mapping[str, Any]]:
+    """Return the servers of an mcp.json by name. Raises: UnusableTarget."""
+    try:
+        found: JSON = json.loads(Path(path).read_text("utf-8"))
+    except OSError as error:
+        raise UnusableTarget(f"{os.fspath(path)!r} cannot be read: {error.strerror or error}") from None
+    except ValueError as error:
+        raise UnusableTarget(f"{os.fspath(path)!r} is no JSON: {error}") from None
+    members: Mapping[str, JSON] = found if is_object(found) else {}
+    servers: JSON = members.get("mcpServers", members.get("servers"))
+    if not is_object(servers):
+        raise UnusableTarget(f'{os.fspath(path)!r} has no "mcpServers" (or "servers") object')
+    return {name: entry for name, entry in servers.items() if is_object(entry)}
+
+
+def _entry(
+    entry: Mapping[str, Any],
+    name: str | None,
+    env: Mapping[str, str] | None,
+    cwd: str | None,
+    *,
+    inherit_env: bool,
+) -> Target:
+    """An entry as hosts write them: `command`, `args`, `env`, `cwd`, or `url`, `headers`; `${NAME}` is from our environment."""
+    entry = _substituted(entry)
+    url: Any = entry.get("url")
+    if isinstance(url, str):
+        target = _text(url, name, env, cwd, inherit_env=inherit_env)
+        headers: Any = entry.get("headers") or {}
+        return msgspec.structs.replace(target, headers=headers)
+    command: Any = entry.get("command")
+    if not isinstance(command, str):
+        raise UnusableTarget('an entry of an mcp.json has a "command" (with "args") or a "url"')
+    arguments: Any = entry.get("args") or []
+    own: Any = entry.get("env") or {}
+    directory: Any = cwd or entry.get("cwd")
+    return _command(
+        [command, *map(str, arguments)],
+        name,
+        {**{key: str(value) for key, value in own.items()}, **(env or {})},
+        directory,
+        inherit_env=inherit_env,
+    )
+
+
+def _substituted(value: JSON) -> JSON:
+    if isinstance(value, str):
+        return _VARIABLE.sub(_variable, value)
+    if is_mapping(value):
+        return {key: _substituted(each) for key, each in value.items()}
+    if is_array(value):
+        return [_substituted(each) for each in value]
+    return value
+
+
+def _variable(found: re.Match[str]) -> str:
+    name: str = found[1]
+    fallback: str | None = found[2]
+    value = os.environ.get(name, fallback)
+    if value is None:
+        raise UnusableTarget(f"the configuration wants the environment variable {name}, which is not set")
+    return value
+
+
+# Commands.
+
+
+def _command(
+    argv: Sequence[str],
+    name: str | None,
+    env: Mapping[str, str] | None,
+    cwd: str | None,
+    *,
+    inherit_env: bool,
+) -> Target:
+    from linkspan.io.stdio_link import Command
+
+    given = dict(env or {})
+    secrets = tuple(value for value in given.values() if len(value) >= _SHORTEST_SECRET and value not in os.defpath)
+    shown = redact(" ".join(map(shlex.quote, argv)), secrets)
+    whole = {**(os.environ if inherit_env else _minimal_environment()), **given}
+    return Target(Origin(name or _name_of(argv), shown), command=Command(tuple(argv), whole, cwd, secrets))
+
+
+def _minimal_environment() -> dict[str, str]:
+    """What a server needs to start, and nothing that it could tell to others (STDIO-10)."""
+    return {
+        key: value
+        for key, value in os.environ.items()
+        if (key in _INHERITED or key.startswith(_INHERITED_PREFIXES)) and not value.startswith("()")
+    }
+
+
+def _name_of(argv: Sequence[str]) -> str:
+    """Call a server what a person would: by its script or package rather than by its interpreter."""
+    first = Path(argv[0]).stem
+    if not re.fullmatch(r"(python|node|npx|uvx|uv|deno|bun|bunx|sh|bash)[\d.]*", first) or "-c" in argv:
+        return first
+    words = [each for each in argv[1:] if not each.startswith("-") and each not in ("run", "tool", "x", "exec")]
+    return Path(words[0]).stem.split("@")[0] or words[0] if words else first
