@@ -13,6 +13,7 @@ from typing import Protocol
 
 from msgspec import Raw
 
+from linkspan.core.batches import Batches
 from linkspan.core.call import Call, Dispatch
 from linkspan.core.params import AnyParams, HasMeta, read_meta, read_params
 from linkspan.core.subscriptions import Subscriptions
@@ -48,7 +49,6 @@ from linkspan.wire.messages import (
     Response,
     RpcRequest,
     decode,
-    encode_batch,
     encode_error,
     encode_notification,
     encode_response,
@@ -81,17 +81,6 @@ class ConnectionServer(Dispatch, ServerFacts, Protocol):
     def observe(self, method: str, error: RemoteProtocolError | None, duration: float) -> None:
         """Take note of a request that a connection answered by itself."""
         ...
-
-
-class _BatchReply:
-    """The responses of one batch: sent together when the last is there (MSG-32)."""
-
-    __slots__ = ("complete", "responses", "waiting")
-
-    def __init__(self) -> None:
-        self.waiting: set[RequestId] = set()
-        self.responses: list[bytes] = []
-        self.complete = False
 
 
 class ServerConnection:
@@ -129,8 +118,7 @@ class ServerConnection:
         self._in_flight: dict[RequestId, Request] = {}
         self._calls: dict[RequestId, Call] = {}
         self._unanswered: set[Call] = set()
-        self._batches: dict[RequestId, _BatchReply] = {}
-        self._open_batch: _BatchReply | None = None
+        self._batches = Batches()
         self._out: list[bytes] = []
         self._stamped: Implementation | None = None
         self._stamp = b""
@@ -274,23 +262,19 @@ class ServerConnection:
         if not allowed:
             self._reject(None, INVALID_REQUEST, "Invalid Request: batches are not part of this protocol revision")
             return
-        self._open_batch = reply = _BatchReply()
+        self._batches.begin()
         for message in batch.messages:
             if isinstance(message, RpcRequest) and message.method == "initialize":
                 self._reject(message.id, INVALID_REQUEST, "Invalid Request: initialize must not be part of a batch")
             else:
                 self._receive_other(message, events)
-        self._open_batch = None
-        reply.complete = True
-        self._send_batch(reply)
+        self._send(self._batches.end())
 
     def _receive_request(self, rpc: RpcRequest, events: list[Event[Call]]) -> None:
         if rpc.id in self._in_flight:
             self._reject(rpc.id, INVALID_REQUEST, "Invalid Request: a request with this id is still running")
             return
-        if self._open_batch is not None:
-            self._batches[rpc.id] = self._open_batch
-            self._open_batch.waiting.add(rpc.id)
+        self._batches.expect(rpc.id)
         try:
             params = read_params(rpc.method, rpc.params)
             envelope = read_envelope(params.meta)
@@ -424,7 +408,7 @@ class ServerConnection:
         request.cancel_reason = reason
         self._subscriptions.remove(request_id)
         self._out += self._session.forget(request_id, reason or "cancelled")
-        self._leave_batch(request_id, None)
+        self._send(self._batches.drop(request_id))
         call = self._calls.pop(request_id, None)
         if call is not None:
             events.append(CallCancelled(call))
@@ -524,31 +508,14 @@ class ServerConnection:
         session = self._session
         id_required = session.negotiated and session.revision.error_id_required
         answer = encode_error(request_id, code, message, id_required=id_required)
-        if self._open_batch is not None:
-            self._open_batch.responses.append(answer)
-        else:
-            self._out.append(answer)
+        self._send(self._batches.collect_rejection(answer))
 
     def _push(self, request_id: RequestId, message: bytes) -> None:
-        if request_id in self._batches:
-            self._leave_batch(request_id, message)
-        else:
-            self._out.append(message)
+        self._send(self._batches.collect(request_id, message))
 
-    def _leave_batch(self, request_id: RequestId, message: bytes | None) -> None:
-        reply = self._batches.pop(request_id, None)
-        if reply is None:
-            return
-        reply.waiting.discard(request_id)
+    def _send(self, message: bytes | None) -> None:
         if message is not None:
-            reply.responses.append(message)
-        if reply.complete:
-            self._send_batch(reply)
-
-    def _send_batch(self, reply: _BatchReply) -> None:
-        if not reply.waiting and reply.responses:
-            self._out.append(encode_batch(reply.responses))
-            reply.responses = []
+            self._out.append(message)
 
     def _emit(self, request: Request, method: str, params: Wire) -> None:
         """Send a notification of a running request, from whatever thread it runs in."""
