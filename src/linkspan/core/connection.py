@@ -283,11 +283,13 @@ class ServerConnection:
             return
         if envelope.peer is None:
             self._begin_legacy(rpc, params, envelope, events)
+        elif self._batches.receiving:
+            self._refuse(rpc, _not_in_a_batch(envelope.peer))
         else:
             self._begin_modern(rpc, params, envelope, envelope.peer, events)
 
     def _refuse(self, rpc: RpcRequest, error: RemoteProtocolError) -> None:
-        """Answer a request whose params are wrong; what is wrong with its envelope comes first."""
+        """Answer a request that is wrong; what is wrong with its envelope comes first."""
         try:
             envelope = read_envelope(read_meta(rpc.params))
         except RemoteProtocolError as earlier:
@@ -307,6 +309,8 @@ class ServerConnection:
         request.log_level = envelope.log_level
         if method == "server/discover":
             self._answer(request, self._server.discover)
+        elif method == "subscriptions/listen" and self._one_shot:
+            self._answer(request, _nothing_to_listen_on)
         elif method == "subscriptions/listen":
             self._answer(request, lambda: self._listen(request, params))
         elif not self._has_method(method, peer):
@@ -537,6 +541,21 @@ def _nobody() -> None:
 def _method_not_found(method: str) -> RemoteProtocolError:
     shown = clipped(method)
     return RemoteProtocolError(METHOD_NOT_FOUND, f"Method not found: {shown}", shown)
+
+
+def _not_in_a_batch(peer: Peer) -> RemoteProtocolError:
+    """Say what to do with a modern request in a batch, which an older revision may have allowed (MSG-33, MSG-34)."""
+    return RemoteProtocolError(
+        INVALID_REQUEST,
+        f"Invalid Request: revision {peer.revision.date} has no batches; send this request by itself",
+    )
+
+
+def _nothing_to_listen_on() -> RemoteProtocolError:
+    return RemoteProtocolError(
+        INVALID_REQUEST,
+        "Invalid Request: subscriptions/listen needs a connection that stays open; here one message gets one answer",
+    )
 
 
 def _not_initialized() -> RemoteProtocolError:

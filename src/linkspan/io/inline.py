@@ -27,8 +27,19 @@ def answer(connection: ServerConnection, data: bytes, *, raise_exceptions: bool 
         event = events.popleft()
         if isinstance(event, CallReady):
             events += _run(connection, event.call, raise_exceptions)
-    replies = connection.messages_to_send()
-    return replies[-1] if replies else None
+    return _answer_among(connection.messages_to_send())
+
+
+class _Head(msgspec.Struct):
+    method: str | None = None
+
+
+_head = msgspec.json.Decoder(_Head | list[msgspec.Raw])
+
+
+def _answer_among(messages: list[bytes]) -> bytes | None:
+    """Return the one message that is a response, or a batch of them; progress and logs have nowhere to go."""
+    return next((each for each in messages if getattr(_head.decode(each), "method", None) is None), None)
 
 
 def _run(connection: ServerConnection, call: Call, raise_exceptions: bool) -> list[Event[Call]]:
