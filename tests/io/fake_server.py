@@ -74,17 +74,18 @@ class Connection:
     def send(self, message):
         self.out.append(json.dumps(message).encode() + b"\n")
 
-    def settle(self, call, text, failed):
+    def settle(self, call, conclusion):
+        text, failed = conclusion
         if self.calls.pop(call.id, None) is not None:
             result = {"content": [{"type": "text", "text": text}], "isError": failed}
             self.send({"jsonrpc": "2.0", "id": call.id, "result": result})
         return []
 
-    def finish(self, call, value):
-        return self.settle(call, str(value), False)
+    def conclude(self, call, value):
+        return str(value), False
 
-    def fail(self, call, error):
-        return self.settle(call, type(error).__name__, True)
+    def conclude_failure(self, call, error):
+        return type(error).__name__, True
 
     def data_to_send(self):
         data, self.out = b"".join(self.out), []

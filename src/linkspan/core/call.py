@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
-from linkspan.revisions.neutral import Outcome, Request
+from linkspan.errors import LocalProtocolError
+from linkspan.revisions.neutral import InputRequired, Outcome, Request
 
-__all__ = ["Call", "Dispatch", "Ending"]
+__all__ = ["Call", "Conclusion", "Dispatch", "Ending"]
+
+Conclusion: TypeAlias = bytes | InputRequired
+"""What comes of a call: the whole response, encoded, or questions to a handshake client."""
 
 
 class Ending(Protocol):
@@ -42,7 +46,7 @@ class Call:
         """Bind everything; nothing runs yet."""
         self.request = request
         self.run = run
-        self._ending = ending
+        self._ending: Ending | None = ending
         self.is_async = is_async
         self.inline = inline
 
@@ -52,12 +56,19 @@ class Call:
         return self.request.cancelled
 
     def finish(self, value: object) -> Outcome:
-        """Turn the function's value into an outcome."""
-        return self._ending.finish(self, value)
+        """Turn the function's value into an outcome. Raises: LocalProtocolError if the call has ended already."""
+        return self._end().finish(self, value)
 
     def fail(self, error: BaseException) -> Outcome:
-        """Turn the function's exception into an outcome."""
-        return self._ending.fail(self, error)
+        """Turn the function's exception into an outcome. Raises: LocalProtocolError if the call has ended already."""
+        return self._end().fail(self, error)
+
+    def _end(self) -> Ending:
+        """Return what ends this call, once: hooks must not hear of it twice."""
+        ending, self._ending = self._ending, None
+        if ending is None:
+            raise LocalProtocolError(f"the call for request {self.request.id!r} has ended already")
+        return ending
 
 
 class Dispatch(Protocol):

@@ -1,7 +1,8 @@
 """The server's end of one duplex byte stream: bytes in, calls out; values in, bytes out. No I/O, no clock of its own.
 
 Both eras share the stream: an envelope in a request's `_meta` means modern, none means the handshake session. Every request
-is answered exactly once or cancelled. Not thread-safe: the driver holds `lock` around each call, and so do handlers that emit.
+is answered exactly once or cancelled. Not thread-safe: the driver holds `lock` around each call but `conclude` and
+`conclude_failure`, and so do handlers that emit.
 Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/transports.
 """
 
@@ -14,7 +15,7 @@ from typing import Protocol
 from msgspec import Raw
 
 from linkspan.core.batches import Batches
-from linkspan.core.call import Call, Dispatch
+from linkspan.core.call import Call, Conclusion, Dispatch
 from linkspan.core.params import AnyParams, HasMeta, read_meta, read_params
 from linkspan.core.subscriptions import Subscriptions
 from linkspan.errors import (
@@ -120,8 +121,7 @@ class ServerConnection:
         self._unanswered: set[Call] = set()
         self._batches = Batches()
         self._out: list[bytes] = []
-        self._stamped: Implementation | None = None
-        self._stamp = b""
+        self._stamped: tuple[Implementation | None, bytes] = (None, b"")
         self.facts = NO_FACTS
         self.lock: AbstractContextManager[object] = nullcontext()
         self.on_output: Callable[[], object] = _nobody
@@ -151,11 +151,37 @@ class ServerConnection:
 
     def finish(self, call: Call, value: object) -> list[Event[Call]]:
         """Take the value of a call's function. Raises: LocalProtocolError if the call has ended already."""
-        return self._settle(call, call.finish(value))
+        return self.settle(call, self.conclude(call, value))
 
     def fail(self, call: Call, error: BaseException) -> list[Event[Call]]:
         """Take the exception of a call's function. Raises: LocalProtocolError if the call has ended already."""
-        return self._settle(call, call.fail(error))
+        return self.settle(call, self.conclude_failure(call, error))
+
+    def conclude(self, call: Call, value: object) -> Conclusion:
+        """Do the first half of `finish`: run the author's hooks and encode the result, without the lock.
+
+        Raises: LocalProtocolError if the call has ended already.
+        """
+        return self._conclusion(call.request, call.finish(value))
+
+    def conclude_failure(self, call: Call, error: BaseException) -> Conclusion:
+        """Do the first half of `fail`, like `conclude`."""
+        return self._conclusion(call.request, call.fail(error))
+
+    def settle(self, call: Call, conclusion: Conclusion) -> list[Event[Call]]:
+        """Do the second half of `finish` and `fail`: send what was concluded, or ask the client."""
+        request = call.request
+        if request.is_notification:
+            self._unanswered.discard(call)
+            return []
+        if request.cancelled:
+            return []
+        if self._calls.get(request.id) is not call:
+            raise LocalProtocolError(f"the call for request {request.id!r} has ended already")
+        del self._calls[request.id]
+        events: list[Event[Call]] = []
+        self._take(request, conclusion, events)
+        return events
 
     def data_to_send(self) -> bytes:
         """Return what must go to the client now, and forget it."""
@@ -373,7 +399,7 @@ class ServerConnection:
             self._calls[request.id] = step
             events.append(CallReady(step))
         else:
-            self._conclude(request, step, events)
+            self._take(request, self._conclusion(request, step), events)
 
     def _listen(self, request: Request, params: HasMeta) -> Outcome | None:
         assert isinstance(params, ListenParams)
@@ -434,25 +460,18 @@ class ServerConnection:
 
     # What comes of a request.
 
-    def _settle(self, call: Call, outcome: Outcome) -> list[Event[Call]]:
-        request = call.request
-        if request.is_notification:
-            self._unanswered.discard(call)
-            return []
-        if request.cancelled:
-            return []
-        if self._calls.get(request.id) is not call:
-            raise LocalProtocolError(f"the call for request {request.id!r} has ended already")
-        del self._calls[request.id]
-        events: list[Event[Call]] = []
-        self._conclude(request, outcome, events)
-        return events
-
-    def _conclude(self, request: Request, outcome: Outcome, events: list[Event[Call]]) -> None:
+    def _conclusion(self, request: Request, outcome: Outcome) -> Conclusion:
         if type(outcome) is InputRequired and request.peer.revision.era == "legacy":
-            self._ask(request, outcome, events)
+            return outcome
+        if request.is_notification or request.cancelled:
+            return b""  # nobody will see it
+        return self._response(request, outcome)
+
+    def _take(self, request: Request, conclusion: Conclusion, events: list[Event[Call]]) -> None:
+        if isinstance(conclusion, bytes):
+            self._end(request, conclusion)
         else:
-            self._reply(request, outcome)
+            self._ask(request, conclusion, events)
 
     def _ask(self, request: Request, outcome: InputRequired, events: list[Event[Call]]) -> None:
         if not self._back_channel:
@@ -473,19 +492,21 @@ class ServerConnection:
             self._reply(request, messages)
 
     def _reply(self, request: Request, outcome: Outcome) -> None:
+        self._end(request, self._response(request, outcome))
+
+    def _end(self, request: Request, response: bytes) -> None:
         self._in_flight.pop(request.id, None)
         self._out += self._session.forget(request.id, "ended")
-        if request.cancelled:
-            return
+        if not request.cancelled:
+            self._push(request.id, response)
+
+    def _response(self, request: Request, outcome: Outcome) -> bytes:
         if isinstance(outcome, RemoteProtocolError):
-            self._push_error(request.id, outcome)
-            return
+            return _error_response(request.id, outcome)
         try:
-            body = self._encoded(request, outcome)
+            return encode_response(request.id, self._encoded(request, outcome))
         except Exception as error:  # the author put something into the result that is no JSON
-            self._push_error(request.id, self._server.unsendable(request, error))
-        else:
-            self._push(request.id, encode_response(request.id, body))
+            return _error_response(request.id, self._server.unsendable(request, error))
 
     def _encoded(self, request: Request, outcome: Wire | Encoded | Raw | InputRequired) -> bytes:
         if request.peer.revision.era == "modern":
@@ -496,16 +517,12 @@ class ServerConnection:
 
     def _ending(self) -> bytes:
         implementation = self._server.implementation
-        if implementation is not self._stamped:
-            self._stamped, self._stamp = implementation, stamp(implementation)
-        return self._stamp
+        if self._stamped[0] is not implementation:
+            self._stamped = implementation, stamp(implementation)  # in one step: several threads may come here at once
+        return self._stamped[1]
 
     def _push_error(self, request_id: RequestId, error: RemoteProtocolError) -> None:
-        try:
-            answer = encode_error(request_id, error.code, error.message, error.data)
-        except Exception:  # what the author put into `data` is no JSON; the error itself must not be lost with it
-            answer = encode_error(request_id, INTERNAL_ERROR, "Internal error")
-        self._push(request_id, answer)
+        self._push(request_id, _error_response(request_id, error))
 
     def _reject(self, request_id: RequestId | None, code: int, message: str) -> None:
         """Answer what is no message. It has no place in a table, so it can disturb nothing."""
@@ -536,6 +553,13 @@ class ServerConnection:
 
 def _nobody() -> None:
     """Stand in for a driver that has not attached itself."""
+
+
+def _error_response(request_id: RequestId, error: RemoteProtocolError) -> bytes:
+    try:
+        return encode_error(request_id, error.code, error.message, error.data)
+    except Exception:  # what the author put into `data` is no JSON; the error itself must not be lost with it
+        return encode_error(request_id, INTERNAL_ERROR, "Internal error")
 
 
 def _method_not_found(method: str) -> RemoteProtocolError:

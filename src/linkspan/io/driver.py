@@ -1,6 +1,7 @@
 """Runs the calls that a connection hands out. What differs between the transports comes in through a `Face`.
 
-Law: one lock per connection, held around each of its methods and never while an author's function runs.
+Law: one lock per connection, held around each of its methods and never while an author's function runs, or a hook hears
+what came of it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from linkspan.events import CallCancelled, Event
 from linkspan.io.workers import MAX_WORKERS, Workers
 
 if TYPE_CHECKING:
-    from linkspan.core.call import Call
+    from linkspan.core.call import Call, Conclusion
     from linkspan.core.connection import ServerConnection
 
 __all__ = ["Connectable", "Driver", "Face"]
@@ -114,15 +115,15 @@ class Driver:
 
     def finish(self, call: Call, value: object) -> None:
         """Hand in the value of a call."""
-        with self.lock:
-            events = self.connection.finish(call, value)
-        if events:
-            self.perform(events)
+        self._settle(call, self.connection.conclude(call, value))
 
     def fail(self, call: Call, error: BaseException) -> None:
         """Hand in the exception of a call."""
+        self._settle(call, self.connection.conclude_failure(call, error))
+
+    def _settle(self, call: Call, conclusion: Conclusion) -> None:
         with self.lock:
-            events = self.connection.fail(call, error)
+            events = self.connection.settle(call, conclusion)
         if events:
             self.perform(events)
 
