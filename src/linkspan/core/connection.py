@@ -111,6 +111,7 @@ class ServerConnection:
         self._session = LegacySession(
             server,
             max_rounds=self._limits.max_rounds,
+            max_waiting=self._limits.max_running,
             max_subscriptions=self._limits.max_subscriptions,
             input_timeout=self._limits.input_timeout,
             random=random,

@@ -8,6 +8,7 @@ Spec: https://modelcontextprotocol.io/specification/2025-11-25/basic/lifecycle.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import takewhile
 from types import MappingProxyType
 
 import msgspec
@@ -82,18 +83,20 @@ class LegacySession:
         server: ServerFacts,
         *,
         max_rounds: int,
+        max_waiting: int,
         max_subscriptions: int,
         input_timeout: float,
         random: Callable[[int], bytes],
     ) -> None:
         """Begin before the handshake. `input_timeout` is in seconds, `random(n)` gives n unguessable bytes."""
         self._server = server
+        self._max_waiting = max_waiting
         self._max_rounds = max_rounds
         self._max_subscriptions = max_subscriptions
         self._input_timeout = input_timeout
         self._random = random
         self._asked = 0
-        self._rounds: dict[RequestId, _Round] = {}
+        self._rounds: dict[RequestId, _Round] = {}  # the oldest first
         self._rounds_of: dict[RequestId, int] = {}
         self._round_of_question: dict[RequestId, _Round] = {}
         self.peer = Peer(_own_revision(server))
@@ -183,7 +186,7 @@ class LegacySession:
     # Requests for input: our requests to the client, whose answers issue the same request again.
 
     def ask(self, request: Request, outcome: InputRequired, now: float) -> list[bytes] | Outcome:
-        """Begin a round: return the messages to send, or how the request ends when it has asked too often.
+        """Begin a round: return the messages to send, or how the request ends when it has asked too often, or too many wait.
 
         A round without questions has nothing to send and is answered at once: look at `due`.
         """
@@ -191,6 +194,9 @@ class LegacySession:
         if rounds > self._max_rounds:
             self._rounds_of.pop(request.id, None)
             return _failure(request, f"Gave up after {self._max_rounds} rounds of questions (max_rounds)")
+        if len(self._rounds) >= self._max_waiting:
+            self._rounds_of.pop(request.id, None)
+            return _failure(request, f"{self._max_waiting} requests wait for the user already (max_running)")
         self._rounds_of[request.id] = rounds
         current = _Round(request, outcome.state, now + self._input_timeout, {})
         self._rounds[request.id] = current
@@ -274,12 +280,14 @@ class LegacySession:
         return messages
 
     def deadline(self) -> float | None:
-        """Return when the next round runs out of time."""
-        return min((current.deadline for current in self._rounds.values()), default=None)
+        """Return when the next round runs out of time: the oldest one, because all have the same time."""
+        for oldest in self._rounds.values():
+            return oldest.deadline
+        return None
 
     def expire(self, now: float) -> list[tuple[Request, Outcome, list[bytes]]]:
         """End the requests whose questions were not answered in time."""
-        late = [current.request for current in self._rounds.values() if current.deadline <= now]
+        late = [each.request for each in takewhile(lambda each: each.deadline <= now, self._rounds.values())]
         return [
             (
                 request,

@@ -23,7 +23,9 @@ class Limits(msgspec.Struct, frozen=True):
     """Messages in one JSON-RPC batch (only one revision has batches)."""
 
     max_running: int = 1024
-    """Calls at work on one connection. At the bound nothing more is read until one is done."""
+    """Calls at work on one connection. At the bound nothing more is read until one is done.
+
+    As many more may wait for a handshake client's answers, which must be read; at that bound no more questions are asked."""
 
     max_subscriptions: int = 1000
     """Open `subscriptions/listen` requests and subscribed resources, each, on one connection."""

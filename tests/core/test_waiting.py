@@ -1,0 +1,51 @@
+"""Requests that wait for the user of a handshake client."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from linkspan import Context, Limits, Server
+from linkspan.core.connection import ServerConnection
+from talk import connected, say
+
+
+def asking(**options: Any) -> Server:
+    server = Server(**options)
+
+    @server.tool
+    def ask(ctx: Context) -> str:
+        return ctx.ask("q", str, "What?")
+
+    return server
+
+
+def call(connection: ServerConnection, number: int, name: str = "ask", **params: Any) -> list[Any]:
+    return say(connection, "tools/call", number, name=name, **params)
+
+
+def test_no_more_requests_wait_for_the_user_than_the_limits_allow() -> None:
+    connection = connected(asking(limits=Limits(max_running=2)))
+    questions = [call(connection, number)[0] for number in (1, 2)]
+    (refused,) = call(connection, 3)
+    assert refused["result"]["isError"]
+    assert "max_running" in refused["result"]["content"][0]["text"]
+    assert connection.accepting  # the answers to the others must still be read
+    answer = {"action": "accept", "content": {"value": "this"}}
+    (done,) = say(connection, None, questions[0]["id"], result=answer)
+    assert done["result"]["content"] == [{"type": "text", "text": "this"}]
+    assert call(connection, 4)[0]["method"] == "elicitation/create"
+
+
+def test_requests_run_out_of_time_in_the_order_in_which_they_asked() -> None:
+    now = 0.0
+    server = asking(limits=Limits(input_timeout=10))
+    connection = connected(server, clock=lambda: now)
+    call(connection, 1)
+    now = 4.0
+    call(connection, 2)
+    assert connection.next_timeout() == 10.0
+    connection.handle_timeout(10.0)
+    assert connection.next_timeout() == 14.0
+    connection.handle_timeout(14.0)
+    assert connection.next_timeout() is None
+    assert connection.running == 0
