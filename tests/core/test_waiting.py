@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from linkspan import Context, Limits, Server
 from linkspan.core.connection import ServerConnection
 from talk import connected, say
@@ -49,3 +51,16 @@ def test_requests_run_out_of_time_in_the_order_in_which_they_asked() -> None:
     connection.handle_timeout(14.0)
     assert connection.next_timeout() is None
     assert connection.running == 0
+
+
+@pytest.mark.parametrize("modern", [False, True])
+def test_answers_in_params_count_in_the_modern_era_only(modern: bool) -> None:
+    connection = connected(asking())
+    given = {"q": {"action": "accept", "content": {"value": "mine"}}}
+    envelope = {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {"elicitation": {}},
+    }
+    meta = {"_meta": envelope} if modern else {}
+    (answer,) = call(connection, 1, inputResponses=given, **meta)
+    assert (answer.get("method") == "elicitation/create") is not modern

@@ -377,7 +377,7 @@ class ServerConnection:
             params.meta,
             envelope.progress_token,
         )
-        if isinstance(params, InputParams):
+        if envelope.peer is not None and isinstance(params, InputParams):  # a session has its own way to ask
             request.input_responses = params.input_responses
             request.request_state = params.request_state
         request.facts = self.facts
