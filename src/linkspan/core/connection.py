@@ -57,6 +57,8 @@ from linkspan.wire.messages import (
 
 __all__ = ["ConnectionServer", "ServerConnection"]
 
+_CLOSING = "the server is closing"
+
 
 class ConnectionServer(Dispatch, ServerFacts, Protocol):
     """The server as its connections see it."""
@@ -226,7 +228,11 @@ class ServerConnection:
             self._reply(request, self._subscriptions.goodbye(request))
         events: list[Event[Call]] = []
         for request_id in list(self._in_flight):
-            self._cancel(request_id, "the server is closing", events)
+            self._cancel(request_id, _CLOSING, events)
+        for call in self._unanswered:
+            call.request.cancelled, call.request.cancel_reason = True, _CLOSING
+            events.append(CallCancelled(call))
+        self._unanswered.clear()
         return events
 
     # What the server behind it calls.
@@ -348,9 +354,7 @@ class ServerConnection:
     def _begin_legacy(self, rpc: RpcRequest, params: HasMeta, envelope: Envelope, events: list[Event[Call]]) -> None:
         session, method = self._session, rpc.method
         request = self._lift(rpc, params, session.peer, envelope)
-        if not (session.negotiated or self._one_shot or method in ("initialize", "ping")) and (
-            self._server.require_initialized
-        ):
+        if self._before_handshake and method not in ("initialize", "ping"):
             self._answer(request, _not_initialized)
         elif not self._has_method(method, session.peer):
             self._answer(request, lambda: _method_not_found(method))
@@ -359,6 +363,11 @@ class ServerConnection:
         else:
             request.log_level = session.log_level
             self._begin(request, events)
+
+    @property
+    def _before_handshake(self) -> bool:
+        """Whether a handshake that the author insists on is missing."""
+        return not (self._session.negotiated or self._one_shot) and self._server.require_initialized
 
     def _answer_session(self, request: Request, params: HasMeta) -> Outcome:
         outcome = self._session.answer(request.method, params)
@@ -424,12 +433,23 @@ class ServerConnection:
         elif message.method == "notifications/initialized":
             self._session.initialized()
         elif message.method in self._server.custom_methods():
-            request = Request(0, message.method, message.params, self._session.peer, is_notification=True)
-            request.facts = self.facts
-            step = self._server.begin(request)
-            if isinstance(step, Call):
-                self._unanswered.add(step)
-                events.append(CallReady(step))
+            self._begin_unanswered(message, events)
+
+    def _begin_unanswered(self, message: Notification, events: list[Event[Call]]) -> None:
+        """Serve a custom notification; one that comes too early, or with a wrong envelope, is ignored (MSG-4)."""
+        meta = read_meta(message.params)
+        try:
+            peer = read_envelope(meta).peer
+        except RemoteProtocolError:
+            return
+        if peer is None and self._before_handshake:
+            return
+        request = Request(0, message.method, message.params, peer or self._session.peer, meta, is_notification=True)
+        request.facts = self.facts
+        step = self._server.begin(request)
+        if isinstance(step, Call):
+            self._unanswered.add(step)
+            events.append(CallReady(step))
 
     def _cancel(self, request_id: RequestId, reason: str | None, events: list[Event[Call]]) -> None:
         request = self._in_flight.pop(request_id, None)
