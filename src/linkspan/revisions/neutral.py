@@ -14,9 +14,12 @@ from msgspec import Raw
 
 from linkspan.errors import RemoteProtocolError
 from linkspan.revisions.record import Revision
+from linkspan.revisions.stepdown import knows_field
 from linkspan.types.base import ABSENT, JSON, Wire
+from linkspan.types.elicitation import ElicitParams
 from linkspan.types.lifecycle import ServerCapabilities
 from linkspan.types.logging import LoggingLevel
+from linkspan.types.sampling import CreateMessageParams
 from linkspan.types.shared import Implementation
 from linkspan.wire.messages import RequestId
 
@@ -59,14 +62,31 @@ class Peer(msgspec.Struct, frozen=True):
     def supports(self, capability: str, part: str | None = None) -> bool:
         """Tell whether the peer declared a capability, or a part of it such as `("elicitation", "url")`.
 
-        A bare `elicitation: {}` means the form mode (ELI-1).
+        A bare `elicitation: {}` means the form mode (ELI-1). What its revision does not have it cannot declare (ELI-14).
         """
         declared = self.capabilities.get(capability)
-        if not isinstance(declared, Mapping):
+        if not isinstance(declared, Mapping) or not _exists(self.revision, capability, part):
             return False
         if part is None or part in declared:
             return True
-        return capability == "elicitation" and part == "form" and "url" not in declared
+        has_modes = _exists(self.revision, "elicitation", "url")
+        return capability == "elicitation" and part == "form" and not (has_modes and "url" in declared)
+
+
+_METHODS = {"elicitation": ELICIT, "sampling": SAMPLE, "roots": LIST_ROOTS}
+_PARTS: dict[tuple[str, str | None], tuple[type[Wire], str]] = {
+    ("elicitation", "url"): (ElicitParams, "url"),
+    ("sampling", "tools"): (CreateMessageParams, "tools"),
+}
+
+
+def _exists(revision: Revision, capability: str, part: str | None) -> bool:
+    """Tell whether a revision knows a capability of clients, by the method and the members that it is about."""
+    method = _METHODS.get(capability)
+    if method is not None and method not in revision.server_requests:
+        return False
+    field = _PARTS.get((capability, part))
+    return field is None or knows_field(revision, *field)
 
 
 class Facts(msgspec.Struct, frozen=True):

@@ -1,0 +1,66 @@
+"""What a client can be asked: what it declared, of what its revision has."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import pytest
+
+from linkspan import Ask, Context, Server
+from linkspan.revisions import REVISIONS
+from linkspan.revisions.neutral import Peer
+from talk import connected, say
+
+A, B, C, D, E = REVISIONS  # by date, the oldest first
+
+SUPPORTED = [
+    ("roots", None, {"roots": {}}, {A, B, C, D, E}),
+    ("sampling", None, {"sampling": {}}, {A, B, C, D, E}),
+    ("sampling", "tools", {"sampling": {"tools": {}}}, {D, E}),
+    ("elicitation", None, {"elicitation": {}}, {C, D, E}),
+    ("elicitation", "form", {"elicitation": {}}, {C, D, E}),
+    ("elicitation", "form", {"elicitation": {"url": {}}}, {C}),
+    ("elicitation", "url", {"elicitation": {"form": {}, "url": {}}}, {D, E}),
+    ("elicitation", "url", {"elicitation": {}}, set()),
+    ("elicitation", None, {"elicitation": True}, set()),
+    ("experimental", None, {"experimental": {}}, {A, B, C, D, E}),
+]
+
+
+@pytest.mark.parametrize(("capability", "part", "declared", "where"), SUPPORTED)
+def test_a_client_supports_what_it_declares_and_its_revision_has(
+    capability: str, part: str | None, declared: dict[str, Any], where: set[str]
+) -> None:
+    found = {date for date, revision in REVISIONS.items() if Peer(revision, declared).supports(capability, part)}
+    assert found == where
+
+
+def asking() -> Server:
+    server = Server()
+
+    @server.tool
+    def form(ctx: Context) -> str:
+        return ctx.ask("q", str, "What?")
+
+    @server.tool
+    def page(ctx: Context) -> str:
+        ctx.ask_url("page", "https://example.com", "Look")
+        return "seen"
+
+    @server.tool
+    def default(seats: Annotated[int, Ask("How many?")] = 2) -> str:
+        return f"{seats} seats"
+
+    return server
+
+
+@pytest.mark.parametrize(("tool", "revision"), [("form", A), ("form", B), ("page", A), ("page", B), ("page", C)])
+def test_a_client_is_not_asked_what_its_revision_cannot_say(tool: str, revision: str) -> None:
+    (answer,) = say(connected(asking(), revision=revision), "tools/call", 1, name=tool)
+    assert answer["result"]["isError"]
+    assert "does not support" in answer["result"]["content"][0]["text"]
+
+
+def test_a_parameter_takes_its_default_where_the_revision_has_no_way_to_ask() -> None:
+    (answer,) = say(connected(asking(), revision=A), "tools/call", 1, name="default")
+    assert answer["result"]["content"] == [{"type": "text", "text": "2 seats"}]
