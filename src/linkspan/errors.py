@@ -64,10 +64,12 @@ class RemoteProtocolError(LinkspanError):
     """The peer asked for something that cannot be served; it is answered with this code, message and data.
 
     A handler may raise it to choose the JSON-RPC error of its own request; application codes lie outside
-    -32768 ... -32000 (MSG-42).
+    -32768 ... -32000 (MSG-42). Raises: TypeError for a code that is no integer or a message that is no text.
     """
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
+        if type(code) is bool or not isinstance(code, int) or not isinstance(message, str):
+            raise TypeError(f"a JSON-RPC error takes an integer and a text, not {code!r} and {message!r}")
         super().__init__(message)
         self.code = code
         self.message = message

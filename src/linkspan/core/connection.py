@@ -33,7 +33,16 @@ from linkspan.revisions import supported_versions
 from linkspan.revisions.legacy import OWN_METHODS, LegacySession, encode_params
 from linkspan.revisions.legacy import encode_result as encode_legacy
 from linkspan.revisions.modern import Envelope, encode_result, read_envelope, stamp
-from linkspan.revisions.neutral import NO_FACTS, Encoded, InputRequired, Outcome, Peer, Request, ServerFacts
+from linkspan.revisions.neutral import (
+    NO_FACTS,
+    Encoded,
+    InputRequired,
+    Outcome,
+    Peer,
+    Request,
+    ServerFacts,
+    unsayable,
+)
 from linkspan.types.base import Wire
 from linkspan.types.lifecycle import DiscoverResult
 from linkspan.types.requests import CancelledParams, InputParams, ListenParams
@@ -523,7 +532,8 @@ class ServerConnection:
 
     def _response(self, request: Request, outcome: Outcome) -> bytes:
         if isinstance(outcome, RemoteProtocolError):
-            return _error_response(request.id, outcome)
+            problem = unsayable(request.peer.revision, outcome)
+            return _error_response(request.id, self._server.unsendable(request, problem) if problem else outcome)
         try:
             return encode_response(request.id, self._encoded(request, outcome))
         except Exception as error:  # the author put something into the result that is no JSON

@@ -12,7 +12,7 @@ from typing import Protocol, TypeAlias
 import msgspec
 from msgspec import Raw
 
-from linkspan.errors import RemoteProtocolError
+from linkspan.errors import RESOURCE_NOT_FOUND, RemoteProtocolError
 from linkspan.revisions.record import Revision
 from linkspan.revisions.stepdown import knows_field
 from linkspan.types.base import ABSENT, JSON, Wire
@@ -38,6 +38,7 @@ __all__ = [
     "Request",
     "ServerFacts",
     "missing_capability",
+    "unsayable",
 ]
 
 ELICIT = "elicitation/create"
@@ -73,6 +74,7 @@ class Peer(msgspec.Struct, frozen=True):
         return capability == "elicitation" and part == "form" and not (has_modes and "url" in declared)
 
 
+_QUESTIONS = (ELICIT, SAMPLE, LIST_ROOTS)
 _METHODS = {"elicitation": ELICIT, "sampling": SAMPLE, "roots": LIST_ROOTS}
 _PARTS: dict[tuple[str, str | None], tuple[type[Wire], str]] = {
     ("elicitation", "url"): (ElicitParams, "url"),
@@ -100,10 +102,17 @@ NO_FACTS = Facts()
 
 
 class InputRequest(msgspec.Struct, frozen=True):
-    """One question to the client: the method, and the params in the newest vocabulary."""
+    """One question to the client: the method, and the params in the newest vocabulary.
+
+    Raises: ValueError for a method that asks nothing (MRTR-S3).
+    """
 
     method: str
     params: Wire | None = None
+
+    def __post_init__(self) -> None:
+        if self.method not in _QUESTIONS:
+            raise ValueError(f"a client can be asked {', '.join(_QUESTIONS)}; not {self.method!r}")
 
 
 class InputRequired(msgspec.Struct, frozen=True):
@@ -192,3 +201,23 @@ def missing_capability(peer: Peer, request: InputRequest) -> dict[str, JSON] | N
     if getattr(request.params, "mode", None) == "url":
         return None if peer.supports("elicitation", "url") else {"elicitation": {"url": {}}}
     return None if peer.supports("elicitation", "form") else {"elicitation": {}}
+
+
+def unsayable(revision: Revision, error: RemoteProtocolError) -> Exception | None:
+    """Return what is wrong with an error that an author made, if it must not be sent in `revision` (MSG-41)."""
+    code, message = getattr(error, "code", None), getattr(error, "message", None)
+    problem: Exception | None = None
+    if type(code) is bool or not isinstance(code, int):
+        problem = TypeError(f"the code of a JSON-RPC error is an integer, not {code!r}")
+    elif not isinstance(message, str):
+        problem = TypeError(f"the message of a JSON-RPC error is a text, not {message!r}")
+    elif (code in _RESERVED or code == RESOURCE_NOT_FOUND) and code not in revision.error_codes:
+        problem = ValueError(
+            f"{code} is no error code of revision {revision.date}; yours lie outside -32768 ... -32000"
+        )
+    if problem is not None:
+        problem.__cause__ = error  # so that the log shows where it was made
+    return problem
+
+
+_RESERVED = range(-32099, -32019)

@@ -36,6 +36,8 @@ class Revision(msgspec.Struct, frozen=True, eq=False):
     error_id_required: bool = True
     """An error whose request's id is unknown says `"id": null`; later revisions leave the member out."""
     resource_not_found: int = -32002
+    error_codes: frozenset[int] = frozenset({-32002})
+    """Codes that the protocol defines in the zone that it keeps to itself."""
     structured_content: Literal["none", "object", "any"] = "none"
     sampling_lists: bool = False
     """A sampling message may hold a list of blocks."""

@@ -5,6 +5,7 @@ Its experimental tasks are not served. Changelog: https://modelcontextprotocol.i
 
 from __future__ import annotations
 
+from linkspan.errors import URL_ELICITATION_REQUIRED
 from linkspan.revisions.v2025_06_18 import REVISION as PREDECESSOR
 from linkspan.types.content import ResourceLink
 from linkspan.types.elicitation import ElicitParams
@@ -32,6 +33,7 @@ REVISION = PREDECESSOR.evolve(
         SamplingMessage: ("meta",),
     },
     error_id_required=False,
+    error_codes=PREDECESSOR.error_codes | {URL_ELICITATION_REQUIRED},
     sampling_lists=True,
     rich_forms=True,
 )

@@ -5,6 +5,12 @@ Changelog: https://modelcontextprotocol.io/specification/2026-07-28/changelog
 
 from __future__ import annotations
 
+from linkspan.errors import (
+    HEADER_MISMATCH,
+    INVALID_PARAMS,
+    MISSING_CLIENT_CAPABILITY,
+    UNSUPPORTED_PROTOCOL_VERSION,
+)
 from linkspan.revisions.v2025_11_25 import REVISION as PREDECESSOR
 from linkspan.types.lifecycle import DiscoverResult, ServerCapabilities
 from linkspan.types.prompts import ListPromptsResult
@@ -34,6 +40,7 @@ REVISION = PREDECESSOR.evolve(
         ReadResourceResult: ("ttl_ms", "cache_scope"),
     },
     era="modern",
-    resource_not_found=-32602,
+    resource_not_found=INVALID_PARAMS,
+    error_codes=frozenset({HEADER_MISMATCH, MISSING_CLIENT_CAPABILITY, UNSUPPORTED_PROTOCOL_VERSION}),
     structured_content="any",
 )

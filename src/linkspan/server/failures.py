@@ -14,7 +14,7 @@ from linkspan.errors import (
     ResourceNotFoundError,
     ToolError,
 )
-from linkspan.revisions.neutral import Outcome, Request
+from linkspan.revisions.neutral import Outcome, Request, unsayable
 from linkspan.server import observation as observing
 from linkspan.server.configuration import SettingsSource
 from linkspan.server.observation import Observation
@@ -47,8 +47,9 @@ class Failures:
         match error:
             case ResourceNotFoundError():
                 return RemoteProtocolError(request.peer.revision.resource_not_found, error.message, error.data)
-            case RemoteProtocolError() if isinstance(error.code, int) and isinstance(error.message, str):
-                return error
+            case RemoteProtocolError():
+                problem = unsayable(request.peer.revision, error)
+                return self._unforeseen(request, observation, problem, is_tool) if problem else error
             case ToolError():
                 return tool_error(_text(error)) if is_tool else RemoteProtocolError(INTERNAL_ERROR, _text(error))
             case _ if request.cancelled:

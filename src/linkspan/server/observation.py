@@ -44,7 +44,7 @@ class Observation:
         if request.cancelled:
             self.note_error("cancelled")
         elif isinstance(outcome, RemoteProtocolError):
-            self.note_error(_ERROR_NAMES.get(outcome.code, "error"))
+            self.note_error(_name_of(outcome))
         if self._callback is not None:
             self.data["duration"] = self._clock() - self._started
             _call(self._callback, cast(InstrumentationData, dict(self.data)))
@@ -58,6 +58,11 @@ _ERROR_NAMES = {
     INTERNAL_ERROR: "internal_error",
     RESOURCE_NOT_FOUND: "resource_not_found",
 }
+
+
+def _name_of(error: RemoteProtocolError) -> str:
+    code = getattr(error, "code", None)  # an author's own class may have anything there, or nothing
+    return _ERROR_NAMES.get(code, "error") if isinstance(code, int) else "error"
 
 
 def observe(request: Request, settings: Settings, profile: Profile, clock: Callable[[], float]) -> Observation:
@@ -75,7 +80,7 @@ def tell(
     unknown = error is not None and error.code == METHOD_NOT_FOUND
     data: InstrumentationData = {"method": "unsupported_method" if unknown else method, "duration": duration}
     if error is not None:
-        data["error"] = _ERROR_NAMES.get(error.code, "error")
+        data["error"] = _name_of(error)
     _call(callback, data)
 
 
