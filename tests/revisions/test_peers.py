@@ -35,6 +35,31 @@ def test_a_client_supports_what_it_declares_and_its_revision_has(
     assert found == where
 
 
+@pytest.mark.parametrize("revision", [D, E])
+def test_what_a_client_declared_cannot_be_changed_by_a_handler(revision: str) -> None:
+    server, seen = Server(), list[Any]()
+
+    @server.tool
+    def meddle(ctx: Context) -> str:
+        seen.append(ctx.peer.capabilities)
+        with pytest.raises(TypeError):
+            ctx.peer.capabilities["elicitation"]["url"] = {}  # type: ignore[index]
+        with pytest.raises(AttributeError):
+            ctx.peer.capabilities["experimental"]["list"].append(2)
+        return "nothing changed"
+
+    declared = {"elicitation": {"form": {}}, "experimental": {"list": [1]}}
+    envelope = {
+        "io.modelcontextprotocol/protocolVersion": E,
+        "io.modelcontextprotocol/clientCapabilities": declared,
+    }
+    connection = connected(server, revision=D, capabilities=declared)
+    meta = {"_meta": envelope} if revision == E else {}
+    (answer,) = say(connection, "tools/call", 1, name="meddle", **meta)
+    assert answer["result"]["content"][0]["text"] == "nothing changed"
+    assert seen[0]["elicitation"] == {"form": {}}
+
+
 def asking() -> Server:
     server = Server()
 

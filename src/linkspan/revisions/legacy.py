@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from itertools import takewhile
-from types import MappingProxyType
 
 import msgspec
 from msgspec import Raw
@@ -34,6 +33,7 @@ from linkspan.revisions.neutral import (
     Peer,
     Request,
     ServerFacts,
+    read_only,
 )
 from linkspan.revisions.record import Revision
 from linkspan.revisions.stepdown import step_down
@@ -142,7 +142,7 @@ class LegacySession:
         capabilities = params.capabilities or {}
         self.peer = Peer(
             revision,
-            MappingProxyType(capabilities) if capabilities else NOTHING,
+            read_only(capabilities) if capabilities else NOTHING,
             _implementation(params.client_info),
         )
         self.negotiated = True

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -15,7 +14,7 @@ from msgspec import Raw
 
 from linkspan.errors import INVALID_PARAMS, UNSUPPORTED_PROTOCOL_VERSION, RemoteProtocolError
 from linkspan.revisions import MODERN, REVISIONS, supported_versions
-from linkspan.revisions.neutral import NOTHING, Encoded, InputRequired, Peer, Request
+from linkspan.revisions.neutral import NOTHING, Encoded, InputRequired, Peer, Request, read_only
 from linkspan.types.base import ABSENT, JSON, JSONObject, Wire, is_object
 from linkspan.types.lifecycle import DiscoverResult
 from linkspan.types.logging import LOG_LEVELS, LoggingLevel
@@ -110,7 +109,7 @@ def _peer(members: dict[str, JSON]) -> Peer:
             f"Unsupported protocol version: {version}",
             {"supported": supported_versions(), "requested": version},
         )
-    declared: Mapping[str, JSON] = MappingProxyType(capabilities) if capabilities else NOTHING
+    declared: Mapping[str, JSON] = read_only(capabilities) if capabilities else NOTHING
     return Peer(REVISIONS[version], declared, _client_info(members.get(CLIENT_INFO)))
 
 

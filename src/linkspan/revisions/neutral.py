@@ -15,7 +15,7 @@ from msgspec import Raw
 from linkspan.errors import RESOURCE_NOT_FOUND, RemoteProtocolError
 from linkspan.revisions.record import Revision
 from linkspan.revisions.stepdown import knows_field
-from linkspan.types.base import ABSENT, JSON, Wire
+from linkspan.types.base import ABSENT, JSON, Wire, is_array, is_object
 from linkspan.types.elicitation import ElicitParams
 from linkspan.types.lifecycle import ServerCapabilities
 from linkspan.types.logging import LoggingLevel
@@ -38,6 +38,7 @@ __all__ = [
     "Request",
     "ServerFacts",
     "missing_capability",
+    "read_only",
     "unsayable",
 ]
 
@@ -51,6 +52,13 @@ NOTHING: Mapping[str, JSON] = MappingProxyType({})
 
 def _nothing() -> Mapping[str, JSON]:
     return NOTHING
+
+
+def read_only(value: JSON) -> JSON:
+    """Return a JSON value of which nothing can be changed: handlers see facts that later requests share."""
+    if is_object(value):
+        return MappingProxyType({name: read_only(each) for name, each in value.items()})
+    return tuple(map(read_only, value)) if is_array(value) else value
 
 
 class Peer(msgspec.Struct, frozen=True):
