@@ -64,3 +64,43 @@ def test_answers_in_params_count_in_the_modern_era_only(modern: bool) -> None:
     meta = {"_meta": envelope} if modern else {}
     (answer,) = call(connection, 1, inputResponses=given, **meta)
     assert (answer.get("method") == "elicitation/create") is not modern
+
+
+def test_progress_goes_on_where_it_was_before_the_question() -> None:
+    server = Server()
+
+    @server.tool
+    def steps(ctx: Context) -> str:
+        ctx.progress(1)
+        ctx.progress(2)
+        answer = ctx.ask("q", str, "What?")
+        ctx.progress(3)
+        return answer
+
+    connection = connected(server)
+    said = call(connection, 1, "steps", _meta={"progressToken": "t"})
+    (question,) = [each for each in said if each["method"] == "elicitation/create"]
+    said += say(connection, None, question["id"], result={"action": "accept", "content": {"value": "this"}})
+    told = [each["params"]["progress"] for each in said if each.get("method") == "notifications/progress"]
+    assert told == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("progress", "total", "told"),
+    [
+        (True, None, "progress must be a number, got True"),
+        ("1", None, "progress must be a number, got '1'"),
+        (1, False, "total must be a number, got False"),
+    ],
+)
+def test_progress_is_a_number(progress: Any, total: Any, told: str) -> None:
+    server = Server()
+
+    @server.tool
+    def report(ctx: Context) -> str:
+        with pytest.raises(TypeError, match=told):
+            ctx.progress(progress, total)
+        return "refused"
+
+    (answer,) = call(connected(server), 1, "report", _meta={"progressToken": "t"})
+    assert answer["result"]["content"][0]["text"] == "refused"

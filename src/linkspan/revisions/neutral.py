@@ -157,6 +157,8 @@ class Request(msgspec.Struct, eq=False):
     peer: Peer
     meta: Raw = ABSENT
     progress_token: RequestId | None = None
+    progress: float | None = None
+    """The last value that was reported; a request that is issued again goes on from there (PROG-3)."""
     log_level: LoggingLevel | None = None
     """The least level the client wants to see; None for nothing."""
     input_responses: Raw = ABSENT

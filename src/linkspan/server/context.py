@@ -29,14 +29,13 @@ class Context(Mapping[str, Any]):
     Take it by annotating a parameter with `Context`, or by calling one `ctx` or `server_context`.
     """
 
-    __slots__ = ("_progress", "_request", "_round", "_server_context")
+    __slots__ = ("_request", "_round", "_server_context")
 
     def __init__(self, request: Request, round: Round, server_context: Mapping[str, Any] = NOTHING) -> None:
         """Made by the server for each run of a handler."""
         self._request = request
         self._round = round
         self._server_context = server_context
-        self._progress: float | None = None
 
     # The server's own context, as a mapping.
 
@@ -107,16 +106,20 @@ class Context(Mapping[str, Any]):
     def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         """Report progress to a client that asked for it.
 
-        A value that is not above the last one is not sent (PROG-3), nor one that is no number.
+        A value that is not above the last one is not sent (PROG-3), nor one that JSON has no number for: NaN and infinity.
+        Raises: TypeError for what is no number.
         """
-        token = self._request.progress_token
-        if token is None or not isfinite(progress) or (self._progress is not None and progress <= self._progress):
+        _check_number("progress", progress)
+        if total is not None:
+            _check_number("total", total)
+            total = total if isfinite(total) else None
+        request = self._request
+        token, last = request.progress_token, request.progress
+        if token is None or not isfinite(progress) or (last is not None and progress <= last):
             return
-        self._progress = progress
-        if total is not None and not isfinite(total):
-            total = None
+        request.progress = progress
         params = ProgressParams(progress_token=token, progress=progress, total=total, message=message)
-        self._request.emit("notifications/progress", params)
+        request.emit("notifications/progress", params)
 
     def log(self, level: LoggingLevel, data: JSON, logger: str | None = None) -> None:
         """Send a log message to a client that wants messages of this level. No secrets belong in it (LOG-4).
@@ -201,3 +204,8 @@ class Context(Mapping[str, Any]):
     def request_state(self) -> str | None:
         """The `state` of the `InputRequired` that this handler returned last. It was sealed on its way (MRTR-S5)."""
         return self._round.state
+
+
+def _check_number(name: str, value: object) -> None:
+    if type(value) is bool or not isinstance(value, int | float):
+        raise TypeError(f"{name} must be a number, got {value!r}")
