@@ -104,3 +104,58 @@ def test_progress_is_a_number(progress: Any, total: Any, told: str) -> None:
 
     (answer,) = call(connected(server), 1, "report", _meta={"progressToken": "t"})
     assert answer["result"]["content"][0]["text"] == "refused"
+
+
+def test_a_call_that_asks_is_heard_of_once() -> None:
+    heard: list[Any] = []
+    connection = connected(asking(instrumentation_callback=heard.append))
+    heard.clear()
+    (question,) = call(connection, 1)
+    assert heard == []
+    say(connection, None, question["id"], result={"action": "accept", "content": {"value": "this"}})
+    (told,) = heard
+    assert (told["method"], told["tool_name"], "error" in told) == ("tools/call", "ask", False)
+
+
+def answered_late(connection: ServerConnection) -> None:
+    connection.handle_timeout(1000.0)
+
+
+def cancelled(connection: ServerConnection) -> None:
+    say(connection, "notifications/cancelled", requestId=1)
+
+
+def closed(connection: ServerConnection) -> None:
+    connection.close()
+
+
+def asked_too_often(connection: ServerConnection) -> None:
+    say(connection, None, "1/1", result={"action": "odd"})
+
+
+@pytest.mark.parametrize(
+    ("end", "error"),
+    [(answered_late, None), (cancelled, "cancelled"), (closed, "cancelled"), (asked_too_often, None)],
+)
+def test_a_call_that_ends_while_it_waits_is_heard_of_once(end: Any, error: str | None) -> None:
+    heard: list[Any] = []
+    server = asking(instrumentation_callback=heard.append, limits=Limits(max_rounds=1, input_timeout=10))
+    connection = connected(server, clock=lambda: 0.0)
+    heard.clear()
+    call(connection, 1)
+    end(connection)
+    assert [(each["method"], each.get("error")) for each in heard] == [("tools/call", error)]
+
+
+def test_a_call_that_asks_after_it_was_cancelled_is_heard_of_once() -> None:
+    heard: list[Any] = []
+    connection = connected(asking(instrumentation_callback=heard.append))
+    (event,) = connection.receive_data(
+        b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"ask"}}\n',
+    )
+    heard.clear()
+    say(connection, "notifications/cancelled", requestId=1)
+    with pytest.raises(BaseException) as asked:
+        event.call.run()
+    assert connection.fail(event.call, asked.value) == []
+    assert [each["error"] for each in heard] == ["cancelled"]

@@ -67,6 +67,7 @@ from linkspan.wire.messages import (
 __all__ = ["ConnectionServer", "ServerConnection"]
 
 _CLOSING = "the server is closing"
+_CANCELLED = RemoteProtocolError(INTERNAL_ERROR, "cancelled")
 
 
 class ConnectionServer(Dispatch, ServerFacts, Protocol):
@@ -183,10 +184,9 @@ class ServerConnection:
     def settle(self, call: Call, conclusion: Conclusion) -> list[Event[Call]]:
         """Do the second half of `finish` and `fail`: send what was concluded, or ask the client."""
         request = call.request
-        if request.is_notification:
+        if request.is_notification or request.cancelled:
             self._unanswered.discard(call)
-            return []
-        if request.cancelled:
+            _tell(request, _CANCELLED)
             return []
         if self._calls.get(request.id) is not call:
             raise LocalProtocolError(f"the call for request {request.id!r} has ended already")
@@ -466,6 +466,7 @@ class ServerConnection:
             return
         request.cancelled = True
         request.cancel_reason = reason
+        _tell(request, _CANCELLED)
         self._subscriptions.remove(request_id)
         self._out += self._session.forget(request_id, reason or "cancelled")
         self._send(self._batches.drop(request_id))
@@ -522,6 +523,7 @@ class ServerConnection:
             self._reply(request, messages)
 
     def _reply(self, request: Request, outcome: Outcome) -> None:
+        _tell(request, outcome)
         self._end(request, self._response(request, outcome))
 
     def _end(self, request: Request, response: bytes) -> None:
@@ -584,6 +586,13 @@ class ServerConnection:
 
 def _nobody() -> None:
     """Stand in for a driver that has not attached itself."""
+
+
+def _tell(request: Request, outcome: Outcome) -> None:
+    """Tell whoever wants to know that a request has ended where it might have waited for the client."""
+    observer, request.observer = request.observer, None
+    if observer is not None:
+        observer.end(request, outcome)
 
 
 def _error_response(request_id: RequestId, error: RemoteProtocolError) -> bytes:

@@ -33,6 +33,7 @@ __all__ = [
     "Facts",
     "InputRequest",
     "InputRequired",
+    "Observer",
     "Outcome",
     "Peer",
     "Request",
@@ -147,6 +148,14 @@ def _discard(_method: str, _params: Wire) -> None:
     """Where notifications go when there is no way to the client."""
 
 
+class Observer(Protocol):
+    """Whoever hears of a request when it has ended."""
+
+    def end(self, request: Request, outcome: Outcome) -> None:
+        """Take note of the outcome. Never raises."""
+        ...
+
+
 class Request(msgspec.Struct, eq=False):
     """One request of a client, whichever era it came from. A Struct because one is made for every message."""
 
@@ -170,6 +179,8 @@ class Request(msgspec.Struct, eq=False):
     """Nobody waits for an answer: a custom method came without an id."""
     cancelled: bool = False
     cancel_reason: str | None = None
+    observer: Observer | None = None
+    """Who hears of the request while no call of it is at work: it waits for a handshake client's answers."""
 
 
 class ServerFacts(Protocol):

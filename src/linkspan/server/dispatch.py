@@ -129,7 +129,7 @@ class Dispatcher:
             if self._is_hidden(request.method):
                 method = _not_there
         try:
-            if settings.observed:
+            if settings.observed or request.observer is not None:
                 observation = observing.observe(request, settings, self.profile, self.system.clock)
             step = method(request, settings, observation)
         except Exception as error:

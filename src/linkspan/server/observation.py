@@ -15,7 +15,7 @@ from linkspan.errors import (
     RESOURCE_NOT_FOUND,
     RemoteProtocolError,
 )
-from linkspan.revisions.neutral import Outcome, Request
+from linkspan.revisions.neutral import InputRequired, Outcome, Request
 from linkspan.server.configuration import InstrumentationData, Settings
 from linkspan.server.profile import Profile
 
@@ -40,7 +40,10 @@ class Observation:
         self.data.setdefault("error", error)
 
     def end(self, request: Request, outcome: Outcome) -> None:
-        """Tell the callback what became of the request."""
+        """Tell the callback what became of the request, once: what asks a handshake client has not ended yet."""
+        if type(outcome) is InputRequired and request.peer.revision.era == "legacy":
+            request.observer = self
+            return
         if request.cancelled:
             self.note_error("cancelled")
         elif isinstance(outcome, RemoteProtocolError):
@@ -66,7 +69,10 @@ def _name_of(error: RemoteProtocolError) -> str:
 
 
 def observe(request: Request, settings: Settings, profile: Profile, clock: Callable[[], float]) -> Observation:
-    """Begin to observe a request."""
+    """Begin to observe a request, or go on if it is issued again."""
+    if isinstance(earlier := request.observer, Observation):
+        request.observer = None
+        return earlier
     found = Observation(request.method, settings.instrumentation_callback, clock)
     if settings.instrument_server_context:
         found.data["server_context"] = profile.context_of(request)
