@@ -14,6 +14,7 @@ __all__ = [
     "LATEST",
     "LATEST_LEGACY",
     "LEGACY",
+    "METHODS",
     "MODERN",
     "REVISIONS",
     "Revision",
@@ -27,6 +28,8 @@ REVISIONS: dict[str, Revision] = {
 
 LEGACY: tuple[str, ...] = tuple(date for date, revision in REVISIONS.items() if revision.era == "legacy")
 MODERN: tuple[str, ...] = tuple(date for date, revision in REVISIONS.items() if revision.era == "modern")
+METHODS = frozenset[str]().union(*(each.requests for each in REVISIONS.values()))
+"""What clients may call, in any revision."""
 LATEST = REVISIONS[MODERN[-1]]
 LATEST_LEGACY = REVISIONS[LEGACY[-1]]
 DEFAULT_NEGOTIATED = V2025_03_26

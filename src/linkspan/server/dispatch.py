@@ -18,6 +18,7 @@ from linkspan.errors import (
     ResourceNotFoundError,
     clipped,
 )
+from linkspan.revisions import METHODS
 from linkspan.revisions.modern import discover
 from linkspan.revisions.neutral import InputRequired, Outcome, Request
 from linkspan.revisions.record import Revision
@@ -359,7 +360,8 @@ class Dispatcher:
         """Take note of a request that a connection answered by itself."""
         callback = self.settings.current().instrumentation_callback
         if callback is not None:
-            observing.tell(callback, method, error, duration)
+            known = method in METHODS or method in self.catalogue.custom_methods
+            observing.tell(callback, method if known else None, error, duration)
 
     # Lists.
 

@@ -80,11 +80,15 @@ def observe(request: Request, settings: Settings, profile: Profile, clock: Calla
 
 
 def tell(
-    callback: Callable[[InstrumentationData], object], method: str, error: RemoteProtocolError | None, duration: float
+    callback: Callable[[InstrumentationData], object],
+    method: str | None,
+    error: RemoteProtocolError | None,
+    duration: float,
 ) -> None:
-    """Tell of a request that ran no handler."""
-    unknown = error is not None and error.code == METHOD_NOT_FOUND
-    data: InstrumentationData = {"method": "unsupported_method" if unknown else method, "duration": duration}
+    """Tell of a request that ran no handler. What is no method (None) has one name, or clients could make up names without end."""
+    if error is not None and error.code == METHOD_NOT_FOUND:
+        method = None
+    data: InstrumentationData = {"method": method or "unsupported_method", "duration": duration}
     if error is not None:
         data["error"] = _name_of(error)
     _call(callback, data)
