@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from queue import SimpleQueue
 
+import pytest
+
 from linkspan.io import workers
 from linkspan.io.workers import Workers
 
@@ -65,3 +67,20 @@ def test_threads_with_nothing_to_do_go_away_and_new_ones_come(monkeypatch):
         thread = idents.get(timeout=30)
         thread.join(30)
         assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("error", [ValueError("reported"), SystemExit(3), KeyboardInterrupt(), GeneratorExit()])
+def test_a_thread_survives_what_an_item_raises(monkeypatch, error):
+    done, reported = SimpleQueue(), SimpleQueue()
+    monkeypatch.setattr(threading, "excepthook", reported.put)
+
+    def run(item: int) -> None:
+        if item == 0:
+            raise error
+        done.put(item)
+
+    pool = Workers(run, 1)
+    pool.submit(0)
+    pool.submit(1)
+    assert done.get(timeout=30) == 1
+    assert reported.get(timeout=30).exc_value is error

@@ -7,9 +7,11 @@ Threads are daemons: a function that never returns cannot keep the process alive
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, Generic, TypeVar
 
 __all__ = ["MAX_WORKERS", "Workers"]
@@ -26,7 +28,7 @@ class Workers(Generic[ItemT]):
     """Runs one function over submitted items, each in some thread."""
 
     def __init__(self, run: Callable[[ItemT], object], limit: int = MAX_WORKERS) -> None:
-        """`run` must not raise."""
+        """What `run` raises is reported as an uncaught exception of a thread is; the thread goes on."""
         self._run = run
         self._limit = limit
         self._lock = threading.Lock()
@@ -82,7 +84,10 @@ class Workers(Generic[ItemT]):
             if wake is not None:
                 wake()
             if item is not None:
-                run(item)
+                try:
+                    run(item)
+                except BaseException:
+                    _report()
             elif self._rest(gate):
                 woken = True
             else:
@@ -98,3 +103,8 @@ class Workers(Generic[ItemT]):
                 self._threads -= 1
                 return False
         return gate.acquire()  # chosen at the last moment
+
+
+def _report() -> None:
+    with suppress(BaseException):
+        threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
