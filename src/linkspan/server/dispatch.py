@@ -133,7 +133,9 @@ class Dispatcher:
             if settings.observed or request.observer is not None:
                 observation = observing.observe(request, settings, self.profile, self.system.clock)
             step = method(request, settings, observation)
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # a server context that exits, too, ends only its request
             step = self._failures.outcome(request, observation, error)
         if observation is not None and not isinstance(step, Call):
             observation.end(request, step)

@@ -1,4 +1,7 @@
-"""What the application hears of its server's requests: instrumentation, exceptions, logs. It can never change an answer."""
+"""What the application hears of its server's requests: instrumentation, exceptions, logs. It can never change an answer.
+
+A hook may raise whatever it likes, SystemExit too: that would end a worker thread, or the loop, instead of the hook.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +88,7 @@ def tell(
     error: RemoteProtocolError | None,
     duration: float,
 ) -> None:
-    """Tell of a request that ran no handler. What is no method (None) has one name, or clients could make up names without end."""
+    """Tell of a request that ran no handler. What is no method (None) has one name, lest clients make up names without end."""
     if error is not None and error.code == METHOD_NOT_FOUND:
         method = None
     data: InstrumentationData = {"method": method or "unsupported_method", "duration": duration}
@@ -97,7 +100,7 @@ def tell(
 def _call(callback: Callable[[InstrumentationData], object], data: InstrumentationData) -> None:
     try:
         callback(data)
-    except Exception as problem:
+    except BaseException as problem:
         warn("the instrumentation callback failed", problem)
 
 
@@ -139,7 +142,7 @@ def _entered(
     try:
         manager = open_around(observation.data)
         manager.__enter__()
-    except Exception as problem:
+    except BaseException as problem:
         warn("around_request failed before the request", problem)
         return None
     return manager
@@ -168,14 +171,14 @@ def report(
         told = settings.exception_reporter(error, context())
         if hasattr(type(told), "__await__"):
             later(_reported(cast("Awaitable[object]", told)))
-    except Exception as problem:
+    except BaseException as problem:
         warn("the exception reporter failed", problem)
 
 
 async def _reported(report: Awaitable[object]) -> None:
     try:
         await report
-    except Exception as problem:
+    except BaseException as problem:
         warn("the exception reporter failed", problem)
 
 
