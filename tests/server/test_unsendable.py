@@ -35,8 +35,6 @@ RETURNED = [
     ValueError("returned"),
 ]
 RAISED = [
-    SystemExit(3),
-    KeyboardInterrupt(),
     GeneratorExit(),
     BaseException("base"),
     ToolError("\ud800"),

@@ -47,7 +47,7 @@ from linkspan.types.base import Wire
 from linkspan.types.lifecycle import DiscoverResult
 from linkspan.types.requests import CancelledParams, InputParams, ListenParams
 from linkspan.types.shared import Implementation
-from linkspan.wire.framing import LineReader, TooLong
+from linkspan.wire.framing import TOO_LONG, LineReader, TooLong
 from linkspan.wire.limits import Limits
 from linkspan.wire.messages import (
     Batch,
@@ -159,7 +159,7 @@ class ServerConnection:
     def receive_message(self, data: bytes) -> list[Event[Call]]:
         """Take one whole message or batch that some other framing delivered."""
         events: list[Event[Call]] = []
-        self._receive_line(data, events)
+        self._receive_line(data if len(data) <= self._limits.max_line_bytes else TOO_LONG, events)
         return events
 
     def finish(self, call: Call, value: object) -> list[Event[Call]]:

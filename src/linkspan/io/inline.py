@@ -13,21 +13,31 @@ from linkspan.core.connection import ServerConnection
 from linkspan.errors import INVALID_REQUEST
 from linkspan.events import CallReady, Event
 from linkspan.wire.messages import encode, encode_error
+from linkspan.wire.values import to_builtins
 
 __all__ = ["answer", "answer_value"]
 
 
-def answer(connection: ServerConnection, data: bytes, *, raise_exceptions: bool = False) -> bytes | None:
+def answer(connection: ServerConnection, data: object, *, raise_exceptions: bool = False) -> bytes | None:
     """Feed one message, or one batch, to a connection made for it; return the answer, or None where none is due.
 
-    Raises: what a handler raised, after it was reported, if `raise_exceptions` is set.
+    Raises: TypeError for data that is neither text nor bytes; KeyboardInterrupt and SystemExit, which are meant for the
+    caller; whatever else a handler or its value raised, after it was reported, if `raise_exceptions` is set.
     """
-    events: deque[Event[Call]] = deque(connection.receive_message(data))
+    events: deque[Event[Call]] = deque(connection.receive_message(_as_bytes(data)))
     while events:
         event = events.popleft()
         if isinstance(event, CallReady):
             events += _run(connection, event.call, raise_exceptions)
     return _answer_among(connection.messages_to_send())
+
+
+def _as_bytes(data: object) -> bytes:
+    if isinstance(data, str):
+        return data.encode(errors="surrogatepass")
+    if isinstance(data, bytes | bytearray | memoryview):
+        return bytes(data)
+    raise TypeError(f"a JSON-RPC message is a str, bytes, bytearray or memoryview, not {type(data).__name__}")
 
 
 class _Head(msgspec.Struct):
@@ -49,12 +59,19 @@ def _run(connection: ServerConnection, call: Call, raise_exceptions: bool) -> li
             from linkspan.io.background import run_awaitable
 
             value = run_awaitable(value)
+    except _FOR_THE_CALLER:
+        raise
     except BaseException as error:
         events = connection.fail(call, error)
-        if raise_exceptions and isinstance(error, Exception):
-            raise
-        return events
-    return connection.finish(call, value)
+    else:
+        events = connection.finish(call, value)
+    failure = call.request.failure
+    if isinstance(failure, _FOR_THE_CALLER) or (raise_exceptions and isinstance(failure, Exception)):
+        raise failure
+    return events
+
+
+_FOR_THE_CALLER = (KeyboardInterrupt, SystemExit)
 
 
 def _is_awaitable(value: object) -> TypeGuard[Awaitable[object]]:
@@ -64,7 +81,7 @@ def _is_awaitable(value: object) -> TypeGuard[Awaitable[object]]:
 def answer_value(connection: ServerConnection, request: object, *, raise_exceptions: bool = False) -> Any:
     """The same for a message that is parsed already; what is not JSON gets an error, not an exception."""
     try:
-        data = encode(request)
+        data = _encoded(request)
     except (TypeError, ValueError, RecursionError):
         data = None
     if data is None:
@@ -72,3 +89,10 @@ def answer_value(connection: ServerConnection, request: object, *, raise_excepti
     else:
         reply = answer(connection, data, raise_exceptions=raise_exceptions)
     return msgspec.json.decode(reply) if reply is not None else None
+
+
+def _encoded(request: object) -> bytes:
+    try:
+        return encode(request)
+    except TypeError:
+        return encode(to_builtins(request))  # there are mappings that are no dict

@@ -181,6 +181,8 @@ class Request(msgspec.Struct, eq=False):
     cancel_reason: str | None = None
     observer: Observer | None = None
     """Who hears of the request while no call of it is at work: it waits for a handshake client's answers."""
+    failure: BaseException | None = None
+    """What the author's function, or the encoding of its value, raised."""
 
 
 class ServerFacts(Protocol):

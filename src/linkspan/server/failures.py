@@ -43,6 +43,7 @@ class Failures:
 
     def outcome(self, request: Request, observation: Observation | None, error: BaseException) -> Outcome:
         """Return what the client is told of `error`."""
+        request.failure = error
         is_tool = request.method == "tools/call"
         match error:
             case ResourceNotFoundError():
@@ -59,6 +60,7 @@ class Failures:
 
     def unsendable(self, request: Request, error: Exception) -> RemoteProtocolError:
         """Return what the client is told of a result that is no JSON."""
+        request.failure = error
         incident = self._incident(request, error, request.method == "tools/call")
         return RemoteProtocolError(INTERNAL_ERROR, f"Internal error (incident {incident})")
 

@@ -562,20 +562,23 @@ class Server(metaclass=_ProposesRevision):
             self._connections.add(connection)
         return connection
 
-    def handle_json(self, data: str | bytes | bytearray, *, raise_exceptions: bool = False) -> str | None:
+    def handle_json(self, data: str | bytes | bytearray | memoryview, *, raise_exceptions: bool = False) -> str | None:
         """Answer one JSON-RPC message, or batch, without any transport; None for what needs no answer (A5).
 
         Plain functions run right here, without an event loop; coroutine functions run on one background loop.
-        `raise_exceptions` raises what a handler raised, after it was reported, instead of answering (for tests).
+        `raise_exceptions` raises what a handler raised, or its value when it was encoded, after it was reported, instead of
+        answering (for tests). Raises: TypeError for other data; KeyboardInterrupt and SystemExit of a handler in any case.
         """
         from linkspan.io.inline import answer
 
-        text = data.encode(errors="surrogatepass") if isinstance(data, str) else bytes(data)
-        reply = answer(self.connect(back_channel=False, one_shot=True), text, raise_exceptions=raise_exceptions)
+        reply = answer(self.connect(back_channel=False, one_shot=True), data, raise_exceptions=raise_exceptions)
         return reply.decode() if reply is not None else None
 
     def handle(self, request: object, *, raise_exceptions: bool = False) -> Any:
-        """Answer one message, or batch, that is parsed already: a dict in, a dict (or a list, or None) out (A4)."""
+        """Answer one message, or batch, that is parsed already: a mapping in, a dict (or a list, or None) out (A4).
+
+        Otherwise like `handle_json`.
+        """
         from linkspan.io.inline import answer_value
 
         connection = self.connect(back_channel=False, one_shot=True)
