@@ -6,7 +6,7 @@ the newest revision pays nothing for the old ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, TypeAlias, Union, get_args, get_origin, get_type_hints
@@ -35,7 +35,7 @@ from linkspan.types.sampling import CreateMessageResult, SamplingMessage
 from linkspan.types.tools import CallToolResult, Tool
 from linkspan.wire.values import to_builtins
 
-__all__ = ["knows_field", "plan_for", "step_down"]
+__all__ = ["is_told", "knows_field", "plan_for", "step_down"]
 
 _OPENING_BRACE = ord("{")
 Plan: TypeAlias = Callable[[JSONObject], JSONObject]
@@ -181,8 +181,25 @@ def _call_result(revision: Revision, members: JSONObject) -> JSONObject:
         says_it = revision.structured_content == "any" or (revision.structured_content == "object" and is_object(value))
         if not says_it:
             members = {name: each for name, each in members.items() if name != "structuredContent"}
-            content = content or [{"type": "text", "text": _json(value)}]
+            texts = [each["text"] for each in content if is_object(each) and isinstance(each.get("text"), str)]
+            if not content or not (is_object(value) or is_told(texts, _json(value))):
+                content.append({"type": "text", "text": _json(value)})
     return members | {"content": content}
+
+
+def is_told(texts: Iterable[str], value: str) -> bool:
+    """Tell whether one of the texts says a JSON value already: as JSON, however it is written, or as the text that it is."""
+    wanted: JSON = msgspec.json.decode(value)
+    for text in texts:
+        if text in (value, wanted):
+            return True
+        try:
+            found = _json(msgspec.json.decode(text))
+        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+            continue
+        if found == value:
+            return True
+    return False
 
 
 def _tool(revision: Revision, members: JSONObject) -> JSONObject:

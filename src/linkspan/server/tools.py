@@ -16,7 +16,7 @@ from linkspan.errors import RegistrationError
 from linkspan.revisions import REVISIONS
 from linkspan.revisions.neutral import InputRequired, Outcome
 from linkspan.revisions.record import Revision
-from linkspan.revisions.stepdown import knows_field
+from linkspan.revisions.stepdown import is_told, knows_field
 from linkspan.schema.docstrings import parse_docstring
 from linkspan.schema.results import ResultShape, compile_result, encode_json
 from linkspan.server.content import BLOCKS, blocks_of, changed, is_block, meta_of
@@ -228,11 +228,18 @@ def _from_response(response: ToolResponse) -> CallToolResult:
     content = response.content
     if structured is not UNSET:
         encoded = encode_json(structured)
-        content = content or [TextContent(encoded.decode())]
+        text = encoded.decode()
+        is_object = text.startswith("{")  # older clients read it as it is; what they cannot read is told (TOOL-4)
+        if not content or not (is_object or is_told(_texts(content), text)):
+            content = [*content, TextContent(text)]
         structured = Raw(encoded)
     return CallToolResult(
         content=content, structured_content=structured, is_error=response.is_error or None, meta=response.meta
     )
+
+
+def _texts(content: Sequence[Wire]) -> list[str]:
+    return [each.text for each in content if isinstance(each, TextContent)]
 
 
 def _from_value(value: object) -> CallToolResult:
