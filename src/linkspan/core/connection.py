@@ -528,7 +528,8 @@ class ServerConnection:
 
     def _end(self, request: Request, response: bytes) -> None:
         self._in_flight.pop(request.id, None)
-        self._out += self._session.forget(request.id, "ended")
+        if self._session.rounds_of:
+            self._out += self._session.forget(request.id, "ended")
         if not request.cancelled:
             self._push(request.id, response)
 

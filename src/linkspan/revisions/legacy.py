@@ -97,7 +97,7 @@ class LegacySession:
         self._random = random
         self._asked = 0
         self._rounds: dict[RequestId, _Round] = {}  # the oldest first
-        self._rounds_of: dict[RequestId, int] = {}
+        self.rounds_of: dict[RequestId, int] = {}  # of the requests that have asked, how often they did
         self._round_of_question: dict[RequestId, _Round] = {}
         self.peer = Peer(_own_revision(server))
         self.log_level: LoggingLevel = _DEFAULT_LOG_LEVEL
@@ -190,14 +190,14 @@ class LegacySession:
 
         A round without questions has nothing to send and is answered at once: look at `due`.
         """
-        rounds = self._rounds_of.get(request.id, 0) + 1
+        rounds = self.rounds_of.get(request.id, 0) + 1
         if rounds > self._max_rounds:
-            self._rounds_of.pop(request.id, None)
+            self.rounds_of.pop(request.id, None)
             return _failure(request, f"Gave up after {self._max_rounds} rounds of questions (max_rounds)")
         if len(self._rounds) >= self._max_waiting:
-            self._rounds_of.pop(request.id, None)
+            self.rounds_of.pop(request.id, None)
             return _failure(request, f"{self._max_waiting} requests wait for the user already (max_running)")
-        self._rounds_of[request.id] = rounds
+        self.rounds_of[request.id] = rounds
         current = _Round(request, outcome.state, now + self._input_timeout, {})
         self._rounds[request.id] = current
         messages: list[bytes] = []
@@ -267,7 +267,7 @@ class LegacySession:
 
     def forget(self, request_id: RequestId, reason: str, *, spare: RequestId | None = None) -> list[bytes]:
         """Give up the questions of a request: return the messages that tell the client (CAN-7)."""
-        self._rounds_of.pop(request_id, None)
+        self.rounds_of.pop(request_id, None)
         current = self._rounds.pop(request_id, None)
         if current is None:
             return []
