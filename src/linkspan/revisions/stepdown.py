@@ -218,7 +218,7 @@ def _without_booleans(schema: JSONObject) -> JSONObject:
     properties: JSONObject = schema["properties"]
     if not any(isinstance(each, bool) for each in properties.values()):
         return schema
-    plain = {
+    plain: JSONObject = {
         name: each if not isinstance(each, bool) else {} if each else {"not": {}} for name, each in properties.items()
     }
     return schema | {"properties": plain}

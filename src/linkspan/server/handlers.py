@@ -98,7 +98,8 @@ def bound_method(source: Any, base: Any, name: str) -> Function | None:
     Nobody makes an instance of such a class, so an ordinary method gets one of its own; the constructor of `base` describes
     values, and is not run for it.
     """
-    written = next((vars(each)[name] for each in source.__mro__ if name in vars(each)), None)
+    lines: Sequence[type] = source.__mro__
+    written: object = next((vars(each)[name] for each in lines if name in vars(each)), None)
     if isinstance(written, FunctionType) and [each.name for each in parameters_of(written)][:1] == ["self"]:
         instance: object = source() if source.__init__ is not base.__init__ else source.__new__(source)
         return getattr(instance, name, None)
