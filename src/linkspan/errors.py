@@ -68,12 +68,16 @@ class RemoteProtocolError(LinkspanError):
     """
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
-        if type(code) is bool or not isinstance(code, int) or not isinstance(message, str):
+        if not _is_error(code, message):
             raise TypeError(f"a JSON-RPC error takes an integer and a text, not {code!r} and {message!r}")
         super().__init__(message)
         self.code = code
         self.message = message
         self.data = data
+
+
+def _is_error(code: object, message: object) -> bool:
+    return isinstance(code, int) and not isinstance(code, bool) and isinstance(message, str)
 
 
 class ResourceNotFoundError(RemoteProtocolError):

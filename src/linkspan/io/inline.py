@@ -35,8 +35,10 @@ def answer(connection: ServerConnection, data: object, *, raise_exceptions: bool
 def _as_bytes(data: object) -> bytes:
     if isinstance(data, str):
         return data.encode(errors="surrogatepass")
-    if isinstance(data, bytes | bytearray | memoryview):
+    if isinstance(data, bytes | bytearray):
         return bytes(data)
+    if isinstance(data, memoryview):
+        return data.tobytes()
     raise TypeError(f"a JSON-RPC message is a str, bytes, bytearray or memoryview, not {type(data).__name__}")
 
 
