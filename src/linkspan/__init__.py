@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from linkspan.errors import ResourceNotFoundError as ResourceNotFoundError
     from linkspan.errors import ToolError as ToolError
     from linkspan.errors import UnsupportedProtocolVersion as UnsupportedProtocolVersion
+    from linkspan.host.group import ClientGroup as ClientGroup
+    from linkspan.host.sync_group import SyncClientGroup as SyncClientGroup
     from linkspan.io.client import Client as Client
     from linkspan.io.memory import MemoryTransport as MemoryTransport
     from linkspan.io.memory_loop import AsyncMemoryTransport as AsyncMemoryTransport
@@ -92,6 +94,8 @@ if TYPE_CHECKING:
     from linkspan.wire.limits import Limits as Limits
 
 _HOMES = {
+    "linkspan.host.sync_group": ("SyncClientGroup",),
+    "linkspan.host.group": ("ClientGroup",),
     "linkspan.client.answers": ("Refused",),
     "linkspan.client.errors": (
         "CallStopped",
@@ -170,6 +174,7 @@ __all__ = [
     "Client",
     "ClientClosed",
     "ClientError",
+    "ClientGroup",
     "Configuration",
     "ConnectError",
     "Connected",
@@ -209,6 +214,7 @@ __all__ = [
     "StdioTransport",
     "Stopper",
     "SyncClient",
+    "SyncClientGroup",
     "TextContent",
     "TextResourceContents",
     "Timeouts",

@@ -20,16 +20,16 @@ class Misfit(Exception):
 def decode_as(kind: object, values: Iterable[JSON]) -> Any:
     """Return the first of `values`, or what it wraps as `{"result": ...}`, that is a `kind`. Raises: Misfit."""
     shape = _shape(kind)
-    first: str | None = None
+    last: str | None = None
     for value in values:
         wrapped = is_object(value) and set(value) == {"result"}
         for candidate in [value, value["result"]] if wrapped else [value]:
-            walk = Walk()
+            walk = Walk(lenient=True)
             found = shape.convert(candidate, "", walk)
             if not walk.problems:
                 return found
-            first = first or "; ".join(f"{each.path or 'it'} {each.message}" for each in walk.problems)
-    raise Misfit(first or "there is no value")
+            last = "; ".join(f"{each.path or 'it'} {each.message}" for each in walk.problems)
+    raise Misfit(last or "there is no value")
 
 
 def _shape(kind: object) -> Shape:

@@ -120,7 +120,7 @@ class ObjectShape(msgspec.Struct, eq=False):
                 walk.refuse(at(path, key), "is missing")
             elif each.required:
                 taken[each.name] = None
-        for key in members:
+        for key in () if walk.lenient else members:
             if key not in self.by_key:
                 none = " (none are taken)" if self.root and not self.by_key else ""
                 walk.refuse(path, unknown_words(str(key), self.by_key, root=self.root) + none)

@@ -36,14 +36,16 @@ class Rendering(msgspec.Struct):
 class Walk:
     """One reading of one value: the problems found, the repairs made, and how strict it is.
 
-    `repair` decodes a JSON text where an array or object is wanted; `exact` keeps 1.0 from being an int (for unions).
+    `repair` decodes a JSON text where an array or object is wanted; `exact` keeps 1.0 from being an int (for unions);
+    `lenient` passes over members that nobody knows, as a reader of another's answers must.
     """
 
-    __slots__ = ("exact", "problems", "repair", "repairs")
+    __slots__ = ("exact", "lenient", "problems", "repair", "repairs")
 
-    def __init__(self, *, repair: bool = False, exact: bool = False) -> None:
+    def __init__(self, *, repair: bool = False, exact: bool = False, lenient: bool = False) -> None:
         self.repair = repair
         self.exact = exact
+        self.lenient = lenient
         self.problems: list[Problem] = []
         self.repairs: list[str] = []
 
