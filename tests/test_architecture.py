@@ -27,6 +27,7 @@ LAYERS = {
     "extensions": 5,
     "io": 6,
     "host": 7,
+    "testing": 7,
     "cli": 8,
 }
 FACADES = {"__init__", "__main__", "_version"}

@@ -138,6 +138,10 @@ class ClientFace:
         """How a model should use the server."""
         return self._state.agreement.instructions if self._state.agreement is not None else None
 
+    def close_now(self) -> None:
+        """Close without an event loop: in a plain function, a signal handler, at exit. Blocks until the server is gone."""
+        self._engine.close()
+
     def notify_roots_changed(self) -> None:
         """Tell the server that the roots are others now, where its revision wants to know."""
         self._engine.roots_changed()
@@ -171,7 +175,7 @@ def _opener(target: Target) -> Callable[[Engine], Link]:
         if target.server is not None:
             from linkspan.io.memory_link import MemoryLink
 
-            return MemoryLink(engine, engine.state, target.server, engine.home)
+            return MemoryLink(engine, engine.state, target.server, lambda: engine.home)
         raise ConnectError(
             "this release connects to commands and Server objects, not yet to URLs", target.origin, phase="connect"
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from linkspan.client.state import ClientState
@@ -53,17 +54,21 @@ class _Wire:
 
 
 class MemoryLink(Link):
-    """A connection without I/O. Async functions of the server run on `loop`, or on a loop in the background."""
+    """A connection without I/O."""
 
     def __init__(
-        self, owner: LinkOwner, state: ClientState, server: Connectable, loop: asyncio.AbstractEventLoop | None
+        self,
+        owner: LinkOwner,
+        state: ClientState,
+        server: Connectable,
+        home: Callable[[], asyncio.AbstractEventLoop | None],
     ) -> None:
-        """Connect to `server`."""
+        """Connect to `server`. Its async functions run on the loop that `home` names at that time, else in the background."""
         super().__init__(owner, state)
-        self._loop = loop if loop is not None and not loop.is_closed() else None
+        self._home = home
         self._connection = server.connect()
         self._driver = Driver(self._connection, self)
-        self._tasks: Tasks | None = None
+        self._tasks: dict[asyncio.AbstractEventLoop, Tasks] = {}
         self._to_server = _Wire(self._take, self._driver.receive_data)
         self._to_client = _Wire(self._take_from_server, self._receive)
         self._watching = reactor()
@@ -122,28 +127,23 @@ class MemoryLink(Link):
         """Run an async call on the loop."""
         from linkspan.io.tasks import Tasks
 
+        loop = self._loop()
         with self._driver.lock:
-            if self._tasks is None:
-                loop = self._running_loop()
-                self._tasks = Tasks(self._driver, loop, self.flush)
-            tasks = self._tasks
-        self._on_loop(lambda: tasks.start(call, awaitable), call)
+            tasks = self._tasks.get(loop)
+            if tasks is None:
+                tasks = self._tasks[loop] = Tasks(self._driver, loop, self.flush)
+        loop.call_soon_threadsafe(tasks.start, call, awaitable)
 
     def cancel(self, call: Call) -> None:
         """Cancel an async call; a plain function can only be told."""
-        tasks = self._tasks
-        if tasks is not None:
-            self._on_loop(lambda: tasks.cancel(call), call)
+        for loop, tasks in list(self._tasks.items()):
+            with suppress(RuntimeError):  # closed, and its tasks with it
+                loop.call_soon_threadsafe(tasks.cancel, call)
 
-    def _running_loop(self) -> asyncio.AbstractEventLoop:
-        if self._loop is None:
-            from linkspan.io.background import background_loop
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        home = self._home()
+        if home is not None and home.is_running():
+            return home
+        from linkspan.io.background import background_loop
 
-            self._loop = background_loop().loop
-        return self._loop
-
-    def _on_loop(self, step: Callable[[], object], call: Call) -> None:
-        try:
-            self._running_loop().call_soon_threadsafe(step)
-        except RuntimeError:  # its loop is closed: nothing can run there any more, so the connection is over
-            self.end()
+        return background_loop().loop

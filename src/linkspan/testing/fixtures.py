@@ -1,0 +1,65 @@
+"""Fixtures for pytest that connect a client to a server in memory. No plugin, no configuration, no event loop to share.
+
+from linkspan.testing import client_fixture
+from my_server import server
+
+client = client_fixture(server)
+
+def test_adding(client):
+    assert client.call_tool("add", {"a": 1, "b": 2}).structured == {"result": 3}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Literal, TypeAlias, cast
+
+import pytest
+
+from linkspan.io.client import Client
+from linkspan.io.sync_client import SyncClient
+from linkspan.io.targets import ServerTarget
+
+__all__ = ["Scope", "async_client_fixture", "client_fixture"]
+
+Scope: TypeAlias = Literal["function", "class", "module", "package", "session"]
+
+
+def client_fixture(
+    target: ServerTarget | Callable[[], ServerTarget], *, scope: Scope = "function", **options: Any
+) -> Any:
+    """Return a fixture that gives a connected `SyncClient`, and closes it afterwards.
+
+    `target` is a Server or anything else that a client takes, or a function that makes one for each use. `options` are those
+    of `SyncClient`. Works in plain test functions, also in those that a plugin runs on an event loop.
+    """
+
+    @pytest.fixture(scope=scope)
+    def client() -> Iterator[SyncClient]:
+        with SyncClient(_made(target), **options) as connected:
+            yield connected
+
+    return client
+
+
+def async_client_fixture(
+    target: ServerTarget | Callable[[], ServerTarget], *, scope: Scope = "function", **options: Any
+) -> Any:
+    """Return a fixture that gives a `Client`, for async tests of any plugin.
+
+    It connects at its first call and belongs to no event loop, so its scope may be wider than that of the loops.
+    """
+
+    @pytest.fixture(scope=scope)
+    def client() -> Iterator[Client]:
+        unconnected = Client(_made(target), **options)
+        yield unconnected
+        unconnected.close_now()
+
+    return client
+
+
+def _made(target: ServerTarget | Callable[[], ServerTarget]) -> ServerTarget:
+    if callable(target) and not hasattr(target, "connect"):
+        return target()
+    return cast("ServerTarget", target)
