@@ -139,6 +139,11 @@ class ServerConnection:
         self.lock: AbstractContextManager[object] = nullcontext()
         self.on_output: Callable[[], object] = _nobody
         self.congested: Callable[[], object] = _nobody
+        # For transports on which not all messages go the same way, and answers have a status.
+        self.route: Callable[[bytes | None, RequestId | None, bool], object] | None = None
+        self.vet: Callable[[RpcRequest, HasMeta | None, Envelope | None], RemoteProtocolError | None] = _content
+        self.error_code: int | None = None
+        self.dispatched = False
 
     # What the driver calls.
 
@@ -154,6 +159,21 @@ class ServerConnection:
         events: list[Event[Call]] = []
         for line in self._reader.receive_eof():
             self._receive_line(line, events)
+        return events
+
+    def receive(self, message: Message | Batch) -> list[Event[Call]]:
+        """Take a message that is decoded already."""
+        events: list[Event[Call]] = []
+        if isinstance(message, Batch):
+            self._receive_batch(message, events)
+        else:
+            self._receive_other(message, events)
+        return events
+
+    def cancel(self, request_id: RequestId, reason: str) -> list[Event[Call]]:
+        """Take note that nobody waits for a request any more."""
+        events: list[Event[Call]] = []
+        self._cancel(request_id, reason, events)
         return events
 
     def receive_message(self, data: bytes) -> list[Event[Call]]:
@@ -216,7 +236,7 @@ class ServerConnection:
     def handle_timeout(self, now: float) -> list[Event[Call]]:
         """End what has waited too long for the client."""
         for request, outcome, messages in self._session.expire(now):
-            self._out += messages
+            self._send_all(messages, request.id)
             self._reply(request, outcome)
         return []
 
@@ -258,10 +278,10 @@ class ServerConnection:
         with self.lock:
             told = False
             if self._session.hears_of(kind, uri):
-                self._out.append(self._subscriptions.untagged(method, uri))
+                self._send(self._subscriptions.untagged(method, uri))
                 told = True
-            for message in self._subscriptions.tagged(method, kind, uri):
-                self._out.append(message)
+            for request_id, message in self._subscriptions.tagged(method, kind, uri):
+                self._send(message, request_id)
                 told = True
         if told:
             self.on_output()
@@ -310,7 +330,7 @@ class ServerConnection:
                 self._reject(message.id, INVALID_REQUEST, "Invalid Request: initialize must not be part of a batch")
             else:
                 self._receive_other(message, events)
-        self._send(self._batches.end())
+        self._send(self._batches.end(), final=True)
 
     def _receive_request(self, rpc: RpcRequest, events: list[Event[Call]]) -> None:
         if rpc.id in self._in_flight:
@@ -322,6 +342,9 @@ class ServerConnection:
             envelope = read_envelope(params.meta)
         except RemoteProtocolError as error:
             self._refuse(rpc, error)
+            return
+        if (refusal := self.vet(rpc, params, envelope)) is not None:
+            self._refuse(rpc, refusal)
             return
         if envelope.peer is None:
             self._begin_legacy(rpc, params, envelope, events)
@@ -340,6 +363,7 @@ class ServerConnection:
             modern = envelope.peer is not None
             if modern and envelope.peer is not None and not self._has_method(rpc.method, envelope.peer):
                 error = _method_not_found(rpc.method)
+        error = self.vet(rpc, None, None) or error
         self._push_error(rpc.id, error)
         self._server.observe(rpc.method, error, 0.0)
 
@@ -411,6 +435,7 @@ class ServerConnection:
         self._server.observe(request.method, error, self._clock() - started)
 
     def _begin(self, request: Request, events: list[Event[Call]]) -> None:
+        self.dispatched = True
         request.emit = lambda method, params: self._emit(request, method, params)
         step = self._server.begin(request)
         if isinstance(step, Call):
@@ -426,7 +451,7 @@ class ServerConnection:
         if refusal is not None:
             return refusal
         self._in_flight[request.id] = request
-        self._out.append(acknowledgement)
+        self._send(acknowledgement, request.id)
         return None
 
     # Notifications and answers from the client.
@@ -468,8 +493,8 @@ class ServerConnection:
         request.cancel_reason = reason
         _tell(request, _CANCELLED)
         self._subscriptions.remove(request_id)
-        self._out += self._session.forget(request_id, reason or "cancelled")
-        self._send(self._batches.drop(request_id))
+        self._send_all(self._session.forget(request_id, reason or "cancelled"), request_id)
+        self._send(self._batches.drop(request_id), request_id, final=True)
         call = self._calls.pop(request_id, None)
         if call is not None:
             events.append(CallCancelled(call))
@@ -478,7 +503,7 @@ class ServerConnection:
         refused = self._session.receive_refusal(message)
         if isinstance(refused, tuple):
             request, outcome, messages = refused
-            self._out += messages
+            self._send_all(messages, request.id)
             self._reply(request, outcome)
         else:
             self._reissue(refused, events)
@@ -512,12 +537,12 @@ class ServerConnection:
         try:
             messages = self._session.ask(request, outcome, self._clock())
         except Exception as error:  # the author asked something that is no JSON
-            self._out += self._session.forget(request.id, "not askable")
+            self._send_all(self._session.forget(request.id, "not askable"), request.id)
             self._reply(request, self._server.unsendable(request, error))
             return
         if isinstance(messages, list):
             self._in_flight[request.id] = request
-            self._out += messages
+            self._send_all(messages, request.id)
             self._reissue(request.id, events)
         else:
             self._reply(request, messages)
@@ -529,18 +554,18 @@ class ServerConnection:
     def _end(self, request: Request, response: bytes) -> None:
         self._in_flight.pop(request.id, None)
         if self._session.rounds_of:
-            self._out += self._session.forget(request.id, "ended")
+            self._send_all(self._session.forget(request.id, "ended"), request.id)
         if not request.cancelled:
             self._push(request.id, response)
 
     def _response(self, request: Request, outcome: Outcome) -> bytes:
         if isinstance(outcome, RemoteProtocolError):
             problem = unsayable(request.peer.revision, outcome)
-            return _error_response(request.id, self._server.unsendable(request, problem) if problem else outcome)
+            return self._error_response(request.id, self._server.unsendable(request, problem) if problem else outcome)
         try:
             return encode_response(request.id, self._encoded(request, outcome))
         except Exception as error:  # the author put something into the result that is no JSON
-            return _error_response(request.id, self._server.unsendable(request, error))
+            return self._error_response(request.id, self._server.unsendable(request, error))
 
     def _encoded(self, request: Request, outcome: Wire | Encoded | Raw | InputRequired) -> bytes:
         if request.peer.revision.era == "modern":
@@ -555,22 +580,37 @@ class ServerConnection:
             self._stamped = implementation, stamp(implementation)  # in one step: several threads may come here at once
         return self._stamped[1]
 
+    def _error_response(self, request_id: RequestId, error: RemoteProtocolError) -> bytes:
+        self.error_code = error.code
+        try:
+            return encode_error(request_id, error.code, error.message, error.data)
+        except Exception:  # what the author put into `data` is no JSON; the error itself must not be lost with it
+            return encode_error(request_id, INTERNAL_ERROR, "Internal error")
+
     def _push_error(self, request_id: RequestId, error: RemoteProtocolError) -> None:
-        self._push(request_id, _error_response(request_id, error))
+        self._push(request_id, self._error_response(request_id, error))
 
     def _reject(self, request_id: RequestId | None, code: int, message: str) -> None:
         """Answer what is no message. It has no place in a table, so it can disturb nothing."""
         session = self._session
         id_required = session.negotiated and session.revision.error_id_required
         answer = encode_error(request_id, code, message, id_required=id_required)
-        self._send(self._batches.collect_rejection(answer))
+        self.error_code = code
+        self._send(self._batches.collect_rejection(answer), request_id, final=True)
 
     def _push(self, request_id: RequestId, message: bytes) -> None:
-        self._send(self._batches.collect(request_id, message))
+        self._send(self._batches.collect(request_id, message), request_id, final=True)
 
-    def _send(self, message: bytes | None) -> None:
-        if message is not None:
+    def _send(self, message: bytes | None, about: RequestId | None = None, *, final: bool = False) -> None:
+        """Send what concerns the request `about`, if it concerns one. `final`: it gets nothing after this, or only this."""
+        if self.route is not None:
+            self.route(message, about, final)
+        elif message is not None:
             self._out.append(message)
+
+    def _send_all(self, messages: list[bytes], about: RequestId) -> None:
+        for message in messages:
+            self._send(message, about)
 
     def _emit(self, request: Request, method: str, params: Wire) -> None:
         """Send a notification of a running request, from whatever thread it runs in."""
@@ -581,7 +621,7 @@ class ServerConnection:
                 return  # progress and logs may be lost on a client that does not read; answers never are
             revision = request.peer.revision
             if method in revision.server_notifications:
-                self._out.append(encode_notification(method, encode_params(revision, params)))
+                self._send(encode_notification(method, encode_params(revision, params)), request.id)
         self.on_output()
 
 
@@ -589,18 +629,15 @@ def _nobody() -> None:
     """Stand in for a driver that has not attached itself."""
 
 
+def _content(_rpc: RpcRequest, _params: HasMeta | None, _envelope: Envelope | None) -> None:
+    """Object to nothing: a byte stream has no headers that a request must agree with."""
+
+
 def _tell(request: Request, outcome: Outcome) -> None:
     """Tell whoever wants to know that a request has ended where it might have waited for the client."""
     observer, request.observer = request.observer, None
     if observer is not None:
         observer.end(request, outcome)
-
-
-def _error_response(request_id: RequestId, error: RemoteProtocolError) -> bytes:
-    try:
-        return encode_error(request_id, error.code, error.message, error.data)
-    except Exception:  # what the author put into `data` is no JSON; the error itself must not be lost with it
-        return encode_error(request_id, INTERNAL_ERROR, "Internal error")
 
 
 def _method_not_found(method: str) -> RemoteProtocolError:

@@ -72,11 +72,11 @@ class Subscriptions:
         """Return the result that ends a subscription gracefully (SUB-8)."""
         return Raw(encode({"_meta": {SUBSCRIPTION_ID: request.id}}))
 
-    def tagged(self, method: str, kind: str | None, uri: str | None) -> list[bytes]:
+    def tagged(self, method: str, kind: str | None, uri: str | None) -> list[tuple[RequestId, bytes]]:
         """Encode a notification once for each subscription that asked for it, with its id (SUB-4)."""
         params: JSONObject = {} if uri is None else {"uri": uri}
         return [
-            _tagged(method, request_id, params)
+            (request_id, _tagged(method, request_id, params))
             for request_id, subscription in self._open.items()
             if kind in subscription.kinds or uri in subscription.uris
         ]
