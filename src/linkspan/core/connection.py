@@ -8,9 +8,9 @@ Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/transports.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from msgspec import Raw
 
@@ -64,7 +64,7 @@ from linkspan.wire.messages import (
     encode_response,
 )
 
-__all__ = ["ConnectionServer", "ServerConnection"]
+__all__ = ["ConnectionServer", "ServerConnection", "Vet"]
 
 _CLOSING = "the server is closing"
 _CANCELLED = RemoteProtocolError(INTERNAL_ERROR, "cancelled")
@@ -87,6 +87,10 @@ class ConnectionServer(Dispatch, ServerFacts, Protocol):
         """Describe the server to a modern client."""
         ...
 
+    def header_plan(self, tool: str) -> Mapping[tuple[str, ...], str]:
+        """Return which arguments of a tool must be repeated in HTTP headers: paths, and the names of the headers."""
+        ...
+
     def unsendable(self, request: Request, error: Exception) -> RemoteProtocolError:
         """Report that an outcome could not be encoded, and say what the client is told instead."""
         ...
@@ -94,6 +98,12 @@ class ConnectionServer(Dispatch, ServerFacts, Protocol):
     def observe(self, method: str, error: RemoteProtocolError | None, duration: float) -> None:
         """Take note of a request that a connection answered by itself."""
         ...
+
+
+Vet: TypeAlias = Callable[
+    [RpcRequest, HasMeta | None, Peer | None, RemoteProtocolError | None], RemoteProtocolError | None
+]
+"""Objects to a request for reasons that only its transport knows. Gets the params and who sent it, or what is wrong already."""
 
 
 class ServerConnection:
@@ -141,7 +151,7 @@ class ServerConnection:
         self.congested: Callable[[], object] = _nobody
         # For transports on which not all messages go the same way, and answers have a status.
         self.route: Callable[[bytes | None, RequestId | None, bool], object] | None = None
-        self.vet: Callable[[RpcRequest, HasMeta | None, Envelope | None], RemoteProtocolError | None] = _content
+        self.vet: Vet = _content
         self.error_code: int | None = None
         self.dispatched = False
 
@@ -239,6 +249,20 @@ class ServerConnection:
             self._send_all(messages, request.id)
             self._reply(request, outcome)
         return []
+
+    @property
+    def limits(self) -> Limits:
+        """The bounds on this connection."""
+        return self._limits
+
+    def header_plan(self, tool: str) -> Mapping[tuple[str, ...], str]:
+        """Return which arguments of a tool must be repeated in HTTP headers."""
+        return self._server.header_plan(tool)
+
+    @property
+    def session(self) -> LegacySession:
+        """What was agreed in the handshake, if there was one."""
+        return self._session
 
     @property
     def running(self) -> int:
@@ -343,8 +367,9 @@ class ServerConnection:
         except RemoteProtocolError as error:
             self._refuse(rpc, error)
             return
-        if (refusal := self.vet(rpc, params, envelope)) is not None:
-            self._refuse(rpc, refusal)
+        if (refusal := self.vet(rpc, params, envelope.peer, None)) is not None:
+            self._push_error(rpc.id, refusal)
+            self._server.observe(rpc.method, refusal, 0.0)
             return
         if envelope.peer is None:
             self._begin_legacy(rpc, params, envelope, events)
@@ -363,7 +388,7 @@ class ServerConnection:
             modern = envelope.peer is not None
             if modern and envelope.peer is not None and not self._has_method(rpc.method, envelope.peer):
                 error = _method_not_found(rpc.method)
-        error = self.vet(rpc, None, None) or error
+        error = self.vet(rpc, None, None, error) or error
         self._push_error(rpc.id, error)
         self._server.observe(rpc.method, error, 0.0)
 
@@ -629,7 +654,7 @@ def _nobody() -> None:
     """Stand in for a driver that has not attached itself."""
 
 
-def _content(_rpc: RpcRequest, _params: HasMeta | None, _envelope: Envelope | None) -> None:
+def _content(_: RpcRequest, __: HasMeta | None, ___: Peer | None, ____: RemoteProtocolError | None) -> None:
     """Object to nothing: a byte stream has no headers that a request must agree with."""
 
 

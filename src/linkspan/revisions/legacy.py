@@ -111,6 +111,11 @@ class LegacySession:
         """The negotiated revision; before the handshake the one that would be proposed."""
         return self.peer.revision
 
+    def assume(self, revision: Revision) -> None:
+        """Go on as if a handshake had agreed on `revision`: for a request that stands alone (HL-9)."""
+        self.peer = Peer(revision)
+        self.negotiated = True
+
     # What the session answers itself.
 
     def answer(self, method: str, params: object) -> Outcome:

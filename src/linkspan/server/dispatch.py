@@ -119,6 +119,11 @@ class Dispatcher:
             self.capabilities(), profile.instructions, ttl_ms=profile.ttl_ms, cache_scope=profile.cache_scope
         )
 
+    def header_plan(self, tool: str) -> Mapping[tuple[str, ...], str]:
+        """Return which arguments of a tool must be repeated in HTTP headers; nothing for a tool that does not exist."""
+        found = self.catalogue.tools.get(tool)
+        return found.handler.parameters.headers if found is not None else {}
+
     def begin(self, request: Request) -> Outcome | Call:
         """Serve a request, or say which function must run for it."""
         settings = self.settings.current()

@@ -52,6 +52,7 @@ from linkspan.types.tools import ToolAnnotations
 from linkspan.wire.limits import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
+    from linkspan.io.asgi import AsgiApp
     from linkspan.server.prompts import Prompt, PromptSource
     from linkspan.server.request_state import RequestStateKeys
 
@@ -584,13 +585,30 @@ class Server(metaclass=_ProposesRevision):
         connection = self.connect(back_channel=False, one_shot=True)
         return answer_value(connection, request, raise_exceptions=raise_exceptions)
 
-    def run(self, transport: str = "stdio", **options: Any) -> None:
-        """Serve until the client goes away, then leave the process with exit status 0 (130 after Ctrl-C).
+    def asgi(self, *, path: str | None = None, health: str | None = None, **policy: Any) -> AsgiApp:
+        """Return a plain ASGI callable, to be mounted at any prefix or run by any ASGI server. It needs no lifespan.
 
-        `transport` is "stdio". Raises: LinkspanError for a transport that does not exist.
+        It answers at every path, or at `path` only; `health` is a path that says that all is well. `policy` are the fields of
+        `HttpPolicy`: allowed_hosts, allowed_origins, cors, sessions, the limits. Raises: TypeError for others.
         """
+        from linkspan.core.http_policy import HttpPolicy
+        from linkspan.io.asgi import AsgiApp
+        from linkspan.io.http_server import make_endpoint
+
+        return AsgiApp(make_endpoint(self, HttpPolicy(**policy)), path=path, health=health)
+
+    def run(self, transport: str = "stdio", **options: Any) -> None:
+        """Serve until the client goes away or the process is asked to stop, then leave the process.
+
+        `transport` is "stdio" (exit status 0, or 130 after Ctrl-C), or "http" with `host`, `port`, `path` and the options of
+        `serve_http`. Raises: LinkspanError for a transport that does not exist.
+        """
+        if transport == "http":
+            from linkspan.io.http_server import serve_http
+
+            raise SystemExit(serve_http(self, **options))
         if transport != "stdio":
-            raise LinkspanError(f"There is no transport {transport!r}: use 'stdio'")
+            raise LinkspanError(f"There is no transport {transport!r}: use 'stdio' or 'http'")
         from linkspan.io.stdio import StdioTransport
 
         raise SystemExit(StdioTransport(self, **options).open())

@@ -1,0 +1,337 @@
+"""One HTTP endpoint for every revision: which era a request is of, whose session, and what is wrong with it.
+
+Modern requests stand alone; handshake clients have sessions. Both come to the same path at the same time. No I/O here.
+Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/transports (checklist 2.4.2, 5.2, 5.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+import msgspec
+
+from linkspan.core.call import Call
+from linkspan.core.connection import ServerConnection
+from linkspan.core.exchange import ServerExchange
+from linkspan.core.gate import Gate, refusal_body
+from linkspan.core.http_policy import HttpPolicy
+from linkspan.core.http_session import SESSION_HEADER, HttpSession, Sessions
+from linkspan.core.mirror import Mirror
+from linkspan.core.params import read_meta
+from linkspan.errors import INVALID_REQUEST, UNSUPPORTED_PROTOCOL_VERSION, RemoteProtocolError
+from linkspan.events import Event
+from linkspan.revisions import DEFAULT_NEGOTIATED, LEGACY, REVISIONS, supported_versions
+from linkspan.revisions.modern import PROTOCOL_VERSION, read_envelope
+from linkspan.revisions.neutral import Facts
+from linkspan.wire.headers import accepts
+from linkspan.wire.limits import Limits
+from linkspan.wire.messages import (
+    Batch,
+    ErrorResponse,
+    Malformed,
+    Message,
+    Notification,
+    RequestId,
+    Response,
+    RpcRequest,
+    decode,
+    encode_error,
+)
+
+__all__ = ["Endpoint", "Opened", "Serves"]
+
+VERSION_HEADER = "mcp-protocol-version"
+_MARKER = PROTOCOL_VERSION.encode()
+
+
+class Serves(Protocol):
+    """A server, as an endpoint sees it."""
+
+    def connect(self, *, back_channel: bool = True, one_shot: bool = False) -> ServerConnection:
+        """Open a connection."""
+        ...
+
+
+class Opened(msgspec.Struct, frozen=True):
+    """A request that was taken in: its response, and what has to run for it, on which connection."""
+
+    exchange: ServerExchange
+    connection: ServerConnection | None = None
+    events: Sequence[Event[Call]] = ()
+    session: HttpSession | None = None
+
+
+class Endpoint:
+    """The machine behind ASGI and WSGI. Not thread-safe except where a connection's lock says so."""
+
+    def __init__(
+        self,
+        server: Serves,
+        policy: HttpPolicy,
+        *,
+        limits: Limits,
+        clock: Callable[[], float],
+        random: Callable[[int], bytes],
+        lock: Callable[[], AbstractContextManager[object]],
+        page: Callable[[str], bytes] | None = None,
+    ) -> None:
+        """Serve `server` as `policy` says.
+
+        `clock` gives seconds that never go back, `random(n)` unguessable bytes, `lock()` a new lock. `page(url)` makes what
+        people see in a browser.
+        """
+        self.policy = policy
+        self.gate = Gate(policy)
+        self.sessions = Sessions(policy, random)
+        self._server = server
+        self._limits = limits
+        self._clock = clock
+        self._lock = lock
+        self._page = page
+        self._open: set[ServerExchange] = set()
+
+    def admit(self, method: str, headers: Mapping[str, str]) -> ServerExchange | None:
+        """Refuse what needs no look at the body; None means: read the body and `open` it."""
+        return self.gate.admit(method, headers, self._clock())
+
+    def open(self, method: str, url: str, headers: Mapping[str, str], body: bytes, facts: Facts) -> Opened:
+        """Take in a request that was admitted. Header names are in lower case."""
+        exchange = ServerExchange(
+            now=self._clock(),
+            takes_json=accepts(headers.get("accept"), "application/json"),
+            takes_events=accepts(headers.get("accept"), "text/event-stream"),
+            headers=self.gate.cors_headers(headers),
+            bound=self.policy.max_unsent_bytes,
+        )
+        if method == "POST":
+            return self._post(exchange, headers, body, facts)
+        if method == "GET":
+            return self._get(exchange, url, headers, facts)
+        return self._delete(exchange, headers, facts)
+
+    # POST.
+
+    def _post(self, exchange: ServerExchange, headers: Mapping[str, str], body: bytes, facts: Facts) -> Opened:
+        message = decode(body, self._limits)
+        if isinstance(message, Malformed):
+            answer = encode_error(message.id, message.code, message.message)
+            return Opened(exchange.refuse(400, answer))
+        if self._is_modern(message, headers, body):
+            return self._modern(exchange, headers, message, facts)
+        return self._handshake(exchange, headers, message, facts)
+
+    def _is_modern(self, message: Message | Batch, headers: Mapping[str, str], body: bytes) -> bool:
+        """Tell the era of a message: by its header in nearly all cases, else by what its `_meta` claims."""
+        version = headers.get(VERSION_HEADER)
+        if version is not None and version not in LEGACY:
+            known = version in REVISIONS
+            return known or _MARKER in body or not isinstance(message, Batch | Response | ErrorResponse)
+        if not isinstance(message, RpcRequest) or _MARKER not in body:
+            return False
+        try:
+            return read_envelope(read_meta(message.params)).peer is not None
+        except RemoteProtocolError:
+            return True
+
+    def _modern(
+        self, exchange: ServerExchange, headers: Mapping[str, str], message: Message | Batch, facts: Facts
+    ) -> Opened:
+        """Serve a request that stands alone. Sessions mean nothing to it (H5-9)."""
+        if isinstance(message, Batch | Response | ErrorResponse):
+            what = "a batch" if isinstance(message, Batch) else "a response"
+            return Opened(exchange.refuse(400, _error(f"Invalid Request: {what} has no place in this revision")))
+        connection = self._server.connect()
+        connection.lock = self._lock()
+        connection.facts = facts
+        exchange.connection, exchange.modern, exchange.lock = connection, True, connection.lock
+        if isinstance(message, Notification):
+            if message.method != "notifications/cancelled":  # whoever wants to cancel closes the stream (CAN-3)
+                return Opened(exchange.accept(), connection, connection.receive(message))
+            return Opened(exchange.accept())
+        assert isinstance(message, RpcRequest)
+        connection.vet = Mirror(headers, connection).vet
+        connection.route = lambda data, _, final: exchange.message(data, final=final)
+        events = connection.receive(message)
+        self._note(exchange)
+        return Opened(exchange, connection, events)
+
+    # The handshake era.
+
+    def _handshake(
+        self, exchange: ServerExchange, headers: Mapping[str, str], message: Message | Batch, facts: Facts
+    ) -> Opened:
+        version = headers.get(VERSION_HEADER)
+        initializes = isinstance(message, RpcRequest) and message.method == "initialize"
+        if version is not None and version not in LEGACY and not initializes:
+            return Opened(exchange.refuse(400, _unsupported(version)))
+        if initializes and self.policy.sessions:
+            return self._initialize(exchange, message, facts)
+        session_id = headers.get(SESSION_HEADER)
+        if session_id is not None and self.policy.sessions:
+            session = self.sessions.find(session_id, facts.principal, self._clock())
+            if session is None:
+                return Opened(exchange.refuse(404, _error("Session not found: initialize again without a session id")))
+            if version is not None and version != session.connection.session.revision.date:
+                return Opened(exchange.refuse(400, _error(f"{VERSION_HEADER} is not what this session agreed on")))
+            return self._in_session(exchange, session, message, facts)
+        if self.policy.sessions and self.policy.require_session:
+            hint = "Missing mcp-session-id: initialize first, or send the envelope of the newest revision in _meta"
+            return Opened(exchange.refuse(400, _error(hint)))
+        return self._alone(exchange, version, message, facts)
+
+    def _initialize(self, exchange: ServerExchange, message: Message | Batch, facts: Facts) -> Opened:
+        connection = self._server.connect()
+        connection.lock = self._lock()
+        session = self.sessions.new(facts.principal, connection)
+        exchange.headers += session.headers
+        opened = self._in_session(exchange, session, message, facts)
+        if not connection.session.negotiated:  # sessions exist only after a handshake that succeeded
+            exchange.headers = [each for each in exchange.headers if each not in session.headers]
+            return opened
+        try:
+            evicted = self.sessions.keep(session, self._clock())
+        except OverflowError:
+            busy = ServerExchange(now=self._clock(), headers=[("retry-after", "5")])
+            return Opened(busy.refuse(503, _error("Too many sessions (max_sessions); try again later")))
+        return Opened(exchange, connection, [*opened.events, *self._end_session(evicted)], session)
+
+    def _in_session(
+        self, exchange: ServerExchange, session: HttpSession, message: Message | Batch, facts: Facts
+    ) -> Opened:
+        connection = session.connection
+        exchange.connection = connection
+        messages = message.messages if isinstance(message, Batch) else [message]
+        requests: list[RequestId] = [each.id for each in messages if isinstance(each, RpcRequest)]
+        with connection.lock:
+            exchange.lock = connection.lock
+            connection.facts = facts
+            connection.error_code, connection.dispatched = None, False
+            session.begin(exchange, requests)
+            events = connection.receive(message)
+            session.received()
+        self._note(exchange)
+        return Opened(exchange, connection, events, session)
+
+    def _alone(self, exchange: ServerExchange, version: str | None, message: Message | Batch, facts: Facts) -> Opened:
+        """Serve a handshake client's request without a session (HL-9)."""
+        if not isinstance(message, RpcRequest | Batch):
+            return Opened(exchange.accept())
+        connection = self._server.connect(back_channel=False)
+        connection.lock = self._lock()
+        session = HttpSession("", None, connection, self.policy)
+        if not (isinstance(message, RpcRequest) and message.method == "initialize"):
+            connection.session.assume(REVISIONS[version] if version is not None else DEFAULT_NEGOTIATED)
+        return self._in_session(exchange, session, message, facts)
+
+    # GET and DELETE.
+
+    def _get(self, exchange: ServerExchange, url: str, headers: Mapping[str, str], facts: Facts) -> Opened:
+        wanted = headers.get("accept") or ""
+        if self._page is not None and "text/html" in wanted and SESSION_HEADER not in headers:
+            return Opened(exchange.page(self._page(url), "text/html; charset=utf-8"))
+        session = self._session_of(headers, facts)
+        if session is None:
+            return self._no_session(exchange, headers)
+        if "text/event-stream" not in wanted:
+            return Opened(exchange.refuse(406, _error("GET opens a stream: accept text/event-stream")))
+        exchange.lock = session.connection.lock
+        with session.connection.lock:
+            last = headers.get("last-event-id")
+            if last is None:
+                session.listen(exchange)
+            elif not session.resume(exchange, last):
+                return Opened(
+                    exchange.refuse(404, _error("No stream with that event id: it ended, or was never there"))
+                )
+        self._note(exchange)
+        return Opened(exchange, session.connection, (), session)
+
+    def _delete(self, exchange: ServerExchange, headers: Mapping[str, str], facts: Facts) -> Opened:
+        session = self._session_of(headers, facts)
+        if session is None:
+            return self._no_session(exchange, headers)
+        self.sessions.remove(session)
+        events = self._end_session(session)
+        return Opened(exchange.refuse(204), session.connection, events)
+
+    def _session_of(self, headers: Mapping[str, str], facts: Facts) -> HttpSession | None:
+        session_id = headers.get(SESSION_HEADER)
+        if session_id is None or not self.policy.sessions:
+            return None
+        return self.sessions.find(session_id, facts.principal, self._clock())
+
+    def _no_session(self, exchange: ServerExchange, headers: Mapping[str, str]) -> Opened:
+        if SESSION_HEADER in headers and self.policy.sessions:
+            return Opened(exchange.refuse(404, _error("Session not found")))
+        return Opened(exchange.refuse(405, _error("Only POST is possible without a session"), [("allow", "POST")]))
+
+    # Life.
+
+    def disconnect(self, opened: Opened) -> Sequence[Event[Call]]:
+        """Take note that the client of a request has gone: a modern request is cancelled by that (H5-7)."""
+        exchange, connection = opened.exchange, opened.connection
+        self._open.discard(exchange)
+        if connection is None:
+            return ()
+        with connection.lock:
+            if opened.session is not None:
+                opened.session.leave(exchange)
+                return ()
+            exchange.ended = True
+            return connection.close()
+
+    def finished(self, exchange: ServerExchange) -> None:
+        """Take note that a response is complete."""
+        self._open.discard(exchange)
+
+    @property
+    def streams(self) -> int:
+        """Responses that are not complete."""
+        return len(self._open)
+
+    def tick(self, now: float) -> list[tuple[ServerConnection, Sequence[Event[Call]]]]:
+        """Do what time brings: comments on quiet streams, questions nobody answered, sessions nobody uses."""
+        for exchange in list(self._open):
+            exchange.keep_alive(now, silence=self.policy.silence)
+        for session in self.sessions:
+            with session.connection.lock:
+                due = session.connection.next_timeout()
+                if due is not None and due <= now:
+                    session.connection.handle_timeout(now)
+        return [(session.connection, self._end_session(session)) for session in self.sessions.idle(now)]
+
+    def close(self) -> list[tuple[ServerConnection, Sequence[Event[Call]]]]:
+        """Say goodbye on every stream, and end the sessions."""
+        ended: list[tuple[ServerConnection, Sequence[Event[Call]]]] = []
+        for session in self.sessions:
+            self.sessions.remove(session)
+            ended.append((session.connection, self._end_session(session)))
+        for exchange in list(self._open):
+            if exchange.connection is not None:
+                with exchange.connection.lock:
+                    ended.append((exchange.connection, exchange.connection.close()))
+            exchange.end()
+        return ended
+
+    def _end_session(self, session: HttpSession | None) -> Sequence[Event[Call]]:
+        if session is None:
+            return ()
+        with session.connection.lock:
+            events = session.connection.close()
+            session.end()
+        return events
+
+    def _note(self, exchange: ServerExchange) -> None:
+        if not exchange.ended:
+            self._open.add(exchange)
+
+
+def _error(message: str) -> bytes:
+    return refusal_body(INVALID_REQUEST, message)
+
+
+def _unsupported(version: str) -> bytes:
+    data = {"supported": supported_versions(), "requested": version}
+    return encode_error(None, UNSUPPORTED_PROTOCOL_VERSION, f"Unsupported protocol version: {version[:40]}", data)

@@ -1,0 +1,146 @@
+"""What is checked of an HTTP request before its body is read: host, origin, method, media types, size. And CORS.
+
+Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/transports (H5-2, H5-11, SEC-1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+from urllib.parse import urlsplit
+
+from linkspan.core.exchange import Header, ServerExchange
+from linkspan.core.http_policy import HttpPolicy
+from linkspan.errors import INVALID_REQUEST
+from linkspan.wire.headers import accepts, media_type
+from linkspan.wire.messages import encode_error
+
+__all__ = ["Gate", "refusal_body"]
+
+_METHODS: Final = ("POST", "GET", "DELETE", "OPTIONS")
+_PORTS: Final = {"http": 80, "https": 443}
+_REQUEST_HEADERS: Final = (
+    "content-type, accept, authorization, dpop, mcp-protocol-version, mcp-session-id, mcp-method, mcp-name, "
+    "last-event-id"
+)
+_EXPOSED: Final = "www-authenticate, dpop-nonce, mcp-session-id"
+
+
+def refusal_body(code: int, message: str) -> bytes:
+    """Return a JSON-RPC error that answers no message."""
+    return encode_error(None, code, message)
+
+
+class Gate:
+    """Lets requests in, as a policy says."""
+
+    def __init__(self, policy: HttpPolicy) -> None:
+        """Check by `policy`."""
+        self._policy = policy
+        self._hosts = None if policy.allowed_hosts is None else [each.lower() for each in policy.allowed_hosts]
+        listed = [] if isinstance(policy.cors, bool) else list(policy.cors)
+        self._listed = {_origin(each) for each in listed}
+        self._origins = None if policy.allowed_origins is None else {_origin(each) for each in policy.allowed_origins}
+
+    def admit(self, method: str, headers: Mapping[str, str], now: float) -> ServerExchange | None:
+        """Return the refusal, or None."""
+        exchange = ServerExchange(now=now)
+        if (problem := self._wrong_host(headers)) is not None:
+            return exchange.refuse(421, refusal_body(INVALID_REQUEST, problem))
+        if (problem := self._wrong_origin(headers)) is not None:
+            return exchange.refuse(403, refusal_body(INVALID_REQUEST, problem))
+        exchange.headers += self.cors_headers(headers)
+        if method == "OPTIONS":
+            return exchange.refuse(204, b"", self._preflight(headers))
+        if method not in _METHODS:
+            allowed: Sequence[Header] = [("allow", "POST, GET, DELETE")]
+            return exchange.refuse(405, refusal_body(INVALID_REQUEST, f"{method[:20]} is not possible here"), allowed)
+        return self._wrong_post(exchange, headers) if method == "POST" else None
+
+    def _wrong_post(self, exchange: ServerExchange, headers: Mapping[str, str]) -> ServerExchange | None:
+        kind = headers.get("content-type")
+        if kind is not None and media_type(kind) != "application/json":
+            problem = f"Unsupported media type {media_type(kind)[:60]!r}: send application/json"
+            return exchange.refuse(415, refusal_body(INVALID_REQUEST, problem))
+        accept = headers.get("accept")
+        if not (accepts(accept, "application/json") or accepts(accept, "text/event-stream")):
+            problem = "Not acceptable: accept application/json and text/event-stream"
+            return exchange.refuse(406, refusal_body(INVALID_REQUEST, problem))
+        length = headers.get("content-length", "0")
+        if length.isdigit() and int(length) > self._policy.max_body_bytes:
+            return self.too_large(exchange)
+        return None
+
+    def too_large(self, exchange: ServerExchange) -> ServerExchange:
+        """Refuse a body that is too large."""
+        problem = f"Larger than {self._policy.max_body_bytes} bytes (max_body_bytes)"
+        return exchange.refuse(413, refusal_body(INVALID_REQUEST, problem), [("connection", "close")])
+
+    # Host and Origin are compared as wholes, never by a prefix or a suffix.
+
+    def _wrong_host(self, headers: Mapping[str, str]) -> str | None:
+        if self._hosts is None:
+            return None
+        host = headers.get("host", "").lower()
+        name = host if host.endswith("]") else host.rpartition(":")[0] or host
+        if "," not in host and (host in self._hosts or name in self._hosts):
+            return None
+        shown = host[:100] or "nothing"
+        return f"Host {shown!r} is not served here: add it to allowed_hosts if it is yours"
+
+    def _wrong_origin(self, headers: Mapping[str, str]) -> str | None:
+        origin = headers.get("origin")
+        if origin is None or self._policy.cors is True:
+            return None
+        found = _origin(origin)
+        if found in self._listed or (self._origins is not None and found in self._origins):
+            return None
+        if self._origins is None and (self._hosts is None or self._is_own(found, headers)):
+            return None
+        return f"Origin {origin[:100]!r} is not allowed: add it to allowed_origins (or cors, if its pages read answers)"
+
+    def _is_own(self, origin: tuple[str, str, int | None] | None, headers: Mapping[str, str]) -> bool:
+        """Tell whether a page of this very server asks, or of another one that is bound to loopback as we are."""
+        return (
+            origin is not None
+            and self._hosts is not None
+            and (origin[1] in self._hosts or f"[{origin[1]}]" in self._hosts)
+        )
+
+    # CORS.
+
+    def cors_headers(self, headers: Mapping[str, str]) -> list[Header]:
+        """Return what lets a page of another origin read the answer."""
+        origin = headers.get("origin")
+        if origin is None or self._policy.cors is False:
+            return []
+        if self._policy.cors is not True and _origin(origin) not in self._listed:
+            return []
+        return [
+            ("access-control-allow-origin", origin),
+            ("access-control-expose-headers", _EXPOSED),
+            ("vary", "origin"),
+        ]
+
+    def _preflight(self, headers: Mapping[str, str]) -> Sequence[Header]:
+        if not self.cors_headers(headers):
+            return [("allow", ", ".join(_METHODS))]
+        wanted = headers.get("access-control-request-headers", "").lower()
+        mirrored = [each.strip() for each in wanted.split(",") if each.strip().startswith("mcp-param-")]
+        return [
+            ("access-control-allow-methods", "POST, GET, DELETE, OPTIONS"),
+            ("access-control-allow-headers", ", ".join([_REQUEST_HEADERS, *mirrored])),
+            ("access-control-max-age", "600"),
+        ]
+
+
+def _origin(text: str) -> tuple[str, str, int | None] | None:
+    """Return scheme, host and port of an origin; None for one that is none, such as `null`."""
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:
+        return None
+    if not parts.scheme or not parts.hostname or parts.path not in ("", "/") or parts.query or parts.username:
+        return None
+    return parts.scheme, parts.hostname, port if port is not None else _PORTS.get(parts.scheme)

@@ -1,0 +1,245 @@
+"""Sessions of handshake clients over HTTP: an id, a connection, and streams that a client can come back to.
+
+Law: each message is on exactly one stream (HL-5), and a stream that lost its client goes on collecting, within bounds, until
+the client resumes it or the session ends. Spec: checklist 5.3.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+
+from linkspan.core.connection import ServerConnection
+from linkspan.core.exchange import Header, ServerExchange
+from linkspan.core.http_policy import HttpPolicy
+from linkspan.wire.messages import RequestId
+from linkspan.wire.sse import encode_event
+
+__all__ = ["HttpSession", "Sessions"]
+
+SESSION_HEADER = "mcp-session-id"
+
+
+class _Stream:
+    """The events of one POST, or of the GET: numbered, kept, and sent to whoever listens now."""
+
+    def __init__(self, name: str, session: HttpSession) -> None:
+        self.name = name
+        self.finished = False
+        self.exchange: ServerExchange | None = None
+        self._session = session
+        self._count = 0
+        self._events: deque[tuple[int, bytes]] = deque(maxlen=session.policy.max_stored_events)
+
+    def attach(self, exchange: ServerExchange) -> None:
+        """Send what comes from now on to `exchange`."""
+        self.exchange = exchange
+        exchange.on_event = self.number
+        exchange.prime = self._prime
+
+    def number(self, message: bytes) -> str:
+        """Give a message its id, and keep it."""
+        self._count += 1
+        event_id = f"{self.name}-{self._count}"
+        self._events.append((self._count, encode_event(message, event_id=event_id)))
+        return event_id
+
+    def _prime(self) -> bytes:
+        """Say under which id the client can come back, before anything has happened (HL-10, HL-11)."""
+        if not self._session.primes:
+            return b""
+        return encode_event(b"", event_id=f"{self.name}-0", retry=self._session.policy.retry)
+
+    def message(self, message: bytes | None, *, final: bool) -> None:
+        """Send a message, or keep it for a client that is away."""
+        self.finished = self.finished or final
+        if self.exchange is not None:
+            self.exchange.message(message, final=final)
+        elif message is not None:
+            self.number(message)
+
+    def resume(self, exchange: ServerExchange, after: int) -> None:
+        """Tell `exchange` what came after an event, and what comes from now on."""
+        if self.exchange is not None:
+            self.exchange.end()
+        for count, event in list(self._events):
+            if count > after:
+                exchange.send_event(event)
+        exchange.open_events()
+        exchange.on_event = self.number
+        self.exchange = exchange
+        if self.finished:
+            exchange.end()
+
+
+class HttpSession:
+    """One client's session. Its connection is shared by all its requests, so use it with the connection's lock."""
+
+    def __init__(
+        self, session_id: str, principal: str | None, connection: ServerConnection, policy: HttpPolicy
+    ) -> None:
+        """Begin; the handshake is still to come."""
+        self.id = session_id
+        self.principal = principal
+        self.connection = connection
+        self.policy = policy
+        self.used = 0.0
+        self._count = 0
+        self._streams: dict[str, _Stream] = {}
+        self._of_request: dict[RequestId, _Stream] = {}
+        self._receiving: _Stream | None = None
+        self._general = self._new_stream()
+        connection.route = self._route
+
+    @property
+    def headers(self) -> Sequence[Header]:
+        """What an answer says of the session."""
+        return ((SESSION_HEADER, self.id),)
+
+    @property
+    def primes(self) -> bool:
+        """Whether the client understands an event without data: only the newest handshake clients do."""
+        return self.connection.session.negotiated and not self.connection.session.revision.error_id_required
+
+    @property
+    def busy(self) -> bool:
+        """Whether somebody waits for something of this session."""
+        return any(each.exchange is not None for each in self._streams.values()) or bool(self._of_request)
+
+    def begin(self, exchange: ServerExchange, requests: Sequence[RequestId]) -> None:
+        """Receive a POST from now on, whose requests are answered on `exchange`."""
+        stream = self._new_stream()
+        stream.attach(exchange)
+        for request_id in requests:
+            self._of_request.setdefault(request_id, stream)
+        self._receiving = stream
+
+    def received(self) -> None:
+        """The POST has been received."""
+        stream, self._receiving = self._receiving, None
+        if stream is not None and stream not in self._of_request.values():
+            self._drop(stream)
+            if stream.exchange is not None and not stream.exchange.ended:
+                stream.exchange.accept()
+
+    def listen(self, exchange: ServerExchange) -> None:
+        """Send what belongs to no request to `exchange`: the GET stream."""
+        if self._general.exchange is not None:
+            self._general.exchange.end()
+        self._general.attach(exchange)
+        exchange.open_events()
+
+    def resume(self, exchange: ServerExchange, last_event_id: str) -> bool:
+        """Go on with the stream of an event, on `exchange`; False if there is no such stream any more (HL-6)."""
+        name, _, count = last_event_id.rpartition("-")
+        stream = self._streams.get(name)
+        if stream is None or not count.isdigit():
+            return False
+        stream.resume(exchange, int(count))
+        if stream.finished:
+            self._drop(stream)
+        return True
+
+    def leave(self, exchange: ServerExchange) -> None:
+        """The client of `exchange` is away. That cancels nothing (HL-3)."""
+        for stream in list(self._streams.values()):
+            if stream.exchange is exchange:
+                stream.exchange = None
+                if stream.finished:
+                    self._drop(stream)
+
+    def close_stream(self, request_id: RequestId) -> bool:
+        """End the stream of a request early: the client comes back for the answer (HL-10)."""
+        stream = self._of_request.get(request_id)
+        if stream is None or stream.exchange is None or not self.primes:
+            return False
+        exchange, stream.exchange = stream.exchange, None
+        exchange.open_events()
+        exchange.end()
+        return True
+
+    def end(self) -> None:
+        """End all streams."""
+        for stream in self._streams.values():
+            if stream.exchange is not None:
+                stream.exchange.end()
+
+    def exchanges(self) -> Iterator[ServerExchange]:
+        """Return the exchanges that somebody waits at."""
+        return (each.exchange for each in list(self._streams.values()) if each.exchange is not None)
+
+    def _route(self, message: bytes | None, about: RequestId | None, final: bool) -> None:
+        """Send a message on the one stream that it belongs to."""
+        stream = self._of_request.get(about) if about is not None else None
+        if stream is None and final:
+            stream = self._receiving  # an answer to something that was no request
+        if stream is None:
+            if message is not None and about is None:
+                self._general.message(message, final=False)
+            return
+        if final and about is not None:
+            self._of_request.pop(about, None)
+        last = final and stream not in self._of_request.values()
+        if message is not None or last:
+            stream.message(message, final=last)
+        if last and (stream.exchange is not None or message is None):
+            self._drop(stream)
+
+    def _new_stream(self) -> _Stream:
+        self._count += 1
+        stream = self._streams[str(self._count)] = _Stream(str(self._count), self)
+        return stream
+
+    def _drop(self, stream: _Stream) -> None:
+        self._streams.pop(stream.name, None)
+
+
+class Sessions:
+    """All sessions of an endpoint."""
+
+    def __init__(self, policy: HttpPolicy, random: Callable[[int], bytes]) -> None:
+        """Keep sessions as `policy` says; `random(n)` gives n unguessable bytes."""
+        self._policy = policy
+        self._random = random
+        self._sessions: dict[str, HttpSession] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def __iter__(self) -> Iterator[HttpSession]:
+        return iter(list(self._sessions.values()))
+
+    def new(self, principal: str | None, connection: ServerConnection) -> HttpSession:
+        """Return a session that is not kept yet: that comes after its handshake."""
+        return HttpSession(self._random(16).hex(), principal, connection, self._policy)
+
+    def keep(self, session: HttpSession, now: float) -> HttpSession | None:
+        """Keep a session; return the one that has to go for it. Raises: OverflowError if all are busy."""
+        evicted: HttpSession | None = None
+        if len(self._sessions) >= self._policy.max_sessions:
+            evicted = min((each for each in self if not each.busy), key=lambda each: each.used, default=None)
+            if evicted is None:
+                raise OverflowError("all sessions are busy")
+            del self._sessions[evicted.id]
+        session.used = now
+        self._sessions[session.id] = session
+        return evicted
+
+    def find(self, session_id: str, principal: str | None, now: float) -> HttpSession | None:
+        """Return a session of `principal`, and note that it was used. A stranger's does not exist (HL-8)."""
+        session = self._sessions.get(session_id)
+        if session is None or session.principal != principal:
+            return None
+        session.used = now
+        return session
+
+    def remove(self, session: HttpSession) -> None:
+        """Forget a session."""
+        self._sessions.pop(session.id, None)
+
+    def idle(self, now: float) -> list[HttpSession]:
+        """Return and forget the sessions that nobody has used for too long."""
+        late = [each for each in self if not each.busy and now - each.used >= self._policy.session_idle]
+        for session in late:
+            self.remove(session)
+        return late

@@ -1,0 +1,346 @@
+"""A server as a plain ASGI callable: no lifespan, no framework, no redirect; mount it anywhere.
+
+Spec: https://asgi.readthedocs.io/en/latest/specs/www.html
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
+from typing import Any, Final, TypeAlias, cast
+
+from linkspan.core.call import Call
+from linkspan.core.endpoint import Endpoint, Opened
+from linkspan.core.exchange import HttpData, HttpEnd, HttpEvent, HttpStart, ServerExchange
+from linkspan.events import CallReady
+from linkspan.io.http_calls import HttpCalls
+from linkspan.revisions.neutral import Facts
+
+__all__ = ["AsgiApp", "Scope"]
+
+Scope: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+_TICK: Final = 1.0
+_WATCH_AFTER: Final = 0.05
+"""Seconds that a call may take before somebody looks whether its client is still there: most are over by then."""
+
+
+class AsgiApp:
+    """The callable. It belongs to no event loop: the one that calls it runs the async functions."""
+
+    def __init__(self, endpoint: Endpoint, *, path: str | None = None, health: str | None = None) -> None:
+        """Serve `endpoint` at every path, or at `path` only; `health` is a path that says that all is well."""
+        self.endpoint = endpoint
+        self._path = path.rstrip("/") if path is not None else None
+        self._health = health
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._calls = HttpCalls(self._running_loop)
+        self._ticking = False
+        self._requests: set[_Request] = set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection of whatever kind the ASGI server has."""
+        kind = scope["type"]
+        if kind == "http":
+            self._loop = asyncio.get_running_loop()
+            await self._serve(scope, receive, send)
+        elif kind == "lifespan":
+            await _live(receive, send, self.close)
+        else:
+            await send({"type": "websocket.close", "code": 1000})
+
+    def close(self) -> None:
+        """End all streams and sessions in good order. Call it on the loop, before the process ends."""
+        for connection, events in self.endpoint.close():
+            self._calls.perform(connection, events)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path: str = scope["path"]
+        local = path.removeprefix(scope.get("root_path", "")).rstrip("/")
+        if self._health is not None and local == self._health:
+            await _respond(send, 200, b"ok", "text/plain")
+            return
+        if self._path is not None and local != self._path:
+            await _respond(
+                send, 404, f"Nothing is here. The MCP endpoint is at {self._path or '/'}".encode(), "text/plain"
+            )
+            return
+        method: str = scope["method"]
+        headers = _headers(scope["headers"])
+        if headers is None:
+            await _respond(send, 400, b"Host or Origin is there twice", "text/plain")
+            return
+        refusal = self.endpoint.admit(method, headers)
+        if refusal is None:
+            body = b"" if method == "GET" else await self._body(receive)
+            if body is None:
+                refusal = self.endpoint.gate.too_large(ServerExchange(now=0.0))
+            else:
+                url = f"{scope.get('scheme', 'http')}://{headers.get('host', '')}{path}"
+                facts = Facts(headers, _principal(scope))
+                opened = self.endpoint.open(method, url, headers, body, facts)
+                await _Request(self, opened, receive, send).run()
+                return
+        await _send_all(send, refusal.events())
+
+    async def _body(self, receive: Receive) -> bytes | None:
+        """Return the body; None if it is too large. A client that is too slow, or goes, is let go."""
+        bound = self.endpoint.policy.max_body_bytes
+        parts: list[bytes] = []
+        size = 0
+        while True:
+            message = (
+                await receive() if not parts else await asyncio.wait_for(receive(), self.endpoint.policy.body_timeout)
+            )
+            if message["type"] == "http.disconnect":
+                raise asyncio.CancelledError
+            part: bytes = message.get("body", b"")
+            size += len(part)
+            if size > bound:
+                return None
+            if not message.get("more_body", False):
+                return part if not parts else b"".join([*parts, part])
+            parts.append(part)
+
+    # What requests use.
+
+    def perform(self, opened: Opened) -> None:
+        """Run what a request asks for."""
+        if opened.connection is not None:
+            self._calls.perform(opened.connection, opened.events)
+
+    @property
+    def calls(self) -> HttpCalls:
+        """Who runs the calls."""
+        return self._calls
+
+    def tick_soon(self) -> None:
+        """Look after streams and sessions once a second, as long as there are any."""
+        if not self._ticking and self._loop is not None:
+            self._ticking = True
+            self._loop.call_later(_TICK, self._tick)
+
+    def _tick(self) -> None:
+        self._ticking = False
+        for connection, events in self.endpoint.tick(time.monotonic()):
+            self._calls.perform(connection, events)
+        if self.endpoint.streams or len(self.endpoint.sessions):
+            self.tick_soon()
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        assert self._loop is not None
+        return self._loop
+
+
+class _Request:
+    """One request on the loop: sends what its exchange says, and sees when the client goes."""
+
+    def __init__(self, app: AsgiApp, opened: Opened, receive: Receive, send: Send) -> None:
+        self._app = app
+        self._opened = opened
+        self._exchange = opened.exchange
+        self._receive = receive
+        self._send = send
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._waiter: asyncio.Future[None] | None = None
+        self._woken = False
+        self._gone = False
+        self._main: asyncio.Task[object] | None = None
+        self._sender: asyncio.Task[None] | None = None
+
+    async def run(self) -> None:
+        exchange, opened = self._exchange, self._opened
+        if exchange.ended and not opened.events:
+            await _send_all(self._send, exchange.events())
+            return
+        exchange.on_output = self._on_output
+        call = self._own_call()
+        watch = self._loop.call_later(_WATCH_AFTER, self._watch)
+        try:
+            if call is not None:
+                await self._run_here(call)
+            else:
+                self._app.perform(opened)
+            await self._send_until_end()
+        except asyncio.CancelledError:
+            if not self._gone:
+                self._leave()
+                raise
+        finally:
+            watch.cancel()
+            self._stop_watching()
+            self._app.endpoint.finished(exchange)
+
+    def _own_call(self) -> Call | None:
+        """Return the call that can run right in this task: the one async function of a modern request."""
+        events = self._opened.events
+        if self._exchange.modern and len(events) == 1 and type(events[0]) is CallReady and events[0].call.is_async:
+            return events[0].call
+        return None
+
+    async def _run_here(self, call: Call) -> None:
+        connection = self._opened.connection
+        assert connection is not None
+        self._main = asyncio.current_task()
+        try:
+            value = await cast("Awaitable[object]", call.run())
+        except asyncio.CancelledError:
+            if not self._gone:
+                raise
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            self._main = None
+            self._app.calls.fail(connection, call, error)
+        else:
+            self._main = None
+            self._app.calls.finish(connection, call, value)
+
+    # Sending.
+
+    def _on_output(self) -> None:
+        """Wake the sender, from any thread. While a call runs in our task, another task sends."""
+        if self._woken:
+            return
+        self._woken = True
+        if threading.get_ident() == self._thread:
+            self._wake()
+        else:
+            try:
+                self._loop.call_soon_threadsafe(self._wake)
+            except RuntimeError:
+                return  # the loop is closed
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+        elif self._main is not None and self._sender is None:
+            self._sender = self._loop.create_task(self._send_now())
+
+    async def _send_now(self) -> None:
+        """Send what there is while the call goes on."""
+        while self._woken and self._main is not None and not self._gone:
+            self._woken = False
+            await self._send_events(self._exchange.events())
+        self._sender = None
+
+    async def _send_until_end(self) -> None:
+        if self._sender is not None:
+            await asyncio.wait([self._sender])
+        while not self._gone:
+            self._woken = False
+            events = self._exchange.events()
+            await self._send_events(events)
+            if events and type(events[-1]) is HttpEnd:
+                return
+            if self._exchange.overrun:
+                self._leave()
+                return
+            if not self._woken:
+                self._app.tick_soon()
+                self._waiter = self._loop.create_future()
+                await self._waiter
+                self._waiter = None
+
+    async def _send_events(self, events: Sequence[HttpEvent]) -> None:
+        if not events:
+            return
+        if type(events[-1]) is HttpEnd and type(events[0]) is HttpStart:
+            await _send_all(self._send, events)  # the whole answer: the server below has its own bounds for it
+            return
+        try:
+            async with asyncio.timeout(self._app.endpoint.policy.send_timeout):
+                await _send_all(self._send, events)
+        except (TimeoutError, OSError):
+            self._leave()
+
+    # Seeing the client go.
+
+    _watcher: asyncio.Task[None] | None = None
+
+    def _watch(self) -> None:
+        self._watcher = self._loop.create_task(self._wait_for_disconnect())
+
+    async def _wait_for_disconnect(self) -> None:
+        while True:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                break
+        self._leave()
+
+    def _leave(self) -> None:
+        """The client has gone."""
+        if self._gone:
+            return
+        self._gone = True
+        opened = self._opened
+        events = self._app.endpoint.disconnect(opened)
+        if opened.connection is not None and self._main is None:
+            self._app.calls.perform(opened.connection, events)
+        if self._main is not None:
+            self._main.cancel()
+        self._woken = True
+        self._wake()
+
+    def _stop_watching(self) -> None:
+        if self._watcher is not None:
+            self._watcher.cancel()
+
+
+def _headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str] | None:
+    """Return the headers by name; None if one that safety depends on is there twice."""
+    headers: dict[str, str] = {}
+    for name, value in raw:
+        key = name.decode("latin-1").lower()
+        if key in headers:
+            if key in ("host", "origin"):
+                return None
+            headers[key] = f"{headers[key]}, {value.decode('latin-1').strip()}"
+        else:
+            headers[key] = value.decode("latin-1").strip()
+    return headers
+
+
+def _principal(scope: Mapping[str, Any]) -> str | None:
+    """Return who asks, as a middleware in front of us has found out: `scope["user"].identity`, or a text."""
+    user: object = scope.get("user")
+    found: object = user if isinstance(user, str) else getattr(user, "identity", None)
+    return found if isinstance(found, str) and found else None
+
+
+async def _send_all(send: Send, events: Sequence[HttpEvent]) -> None:
+    last = len(events) - 1
+    for number, event in enumerate(events):
+        if type(event) is HttpStart:
+            headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in event.headers]
+            await send({"type": "http.response.start", "status": event.status, "headers": headers})
+        elif type(event) is HttpData:
+            ends = number + 1 == last and type(events[last]) is HttpEnd
+            await send({"type": "http.response.body", "body": event.data, "more_body": not ends})
+            if ends:
+                return
+        else:
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _respond(send: Send, status: int, body: bytes, kind: str) -> None:
+    headers = [(b"content-type", kind.encode()), (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+async def _live(receive: Receive, send: Send, close: Callable[[], object]) -> None:
+    """Answer a lifespan, though nothing depends on it."""
+    while True:
+        message = await receive()
+        if message["type"] == "lifespan.startup":
+            await send({"type": "lifespan.startup.complete"})
+        elif message["type"] == "lifespan.shutdown":
+            close()
+            await send({"type": "lifespan.shutdown.complete"})
+            return
