@@ -1,14 +1,218 @@
-"""Takes secrets out of texts that people will see."""
+"""Hide secrets in text and JSON before a person or a file gets to see them. Knows what secrets look like, not whose they are.
+
+Law: never raises, and takes time that grows with the length of the text only. What it hides reads `[redacted]`.
+"""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable
+from functools import cache, lru_cache
+from typing import Final
 
-__all__ = ["redact"]
+from linkspan.types.base import JSON, JSONObject, is_array, is_object
+
+__all__ = ["REDACTED", "redact", "redact_json"]
+
+REDACTED: Final = "[redacted]"
+
+_SHORTEST: Final = 6
+"""A shorter secret would be found in innocent words."""
+
+_DEEPEST: Final = 300
+_WORD: Final = 16
+"""Letters that a plain word after `Bearer` or `Basic` may have."""
+
+_PROTOCOL: Final = frozenset(
+    {
+        "cursor",
+        "io.modelcontextprotocol/protocolVersion",
+        "io.modelcontextprotocol/subscriptionId",
+        "jsonrpc",
+        "method",
+        "nextCursor",
+        "progressToken",
+        "protocolVersion",
+        "requestState",
+    }
+)
+"""Members by which the two sides find each other again: never touched."""
+
+_SECRET_NAME: Final = (
+    r"(?:(?:api|access|private|secret|signing|encryption|secret[ _-]?access)[ _-]?key|(?<!progress)(?<!progress[_-])token"
+    r"|secrets?|passwords?|passwd|credentials?)"
+)
+_WHOLE_LINE_NAME: Final = r"(?:authorization|cookies?|passphrase)"
+_NAME: Final = f"(?:{_SECRET_NAME}|{_WHOLE_LINE_NAME})(?:[_-]?(?:hash|value|header))?"
+
+_QUOTED: Final = (
+    r'"(?:[^"\\\n]|\\.)*+"?'
+    r"|'(?:[^'\\\n]|\\.)*+'?"
+    r"|(?P<escaped>\\+[\"'])(?:[^\\\"\n]|(?!(?P=escaped))\\++.)*+(?:(?P=escaped))?"
+)
+"""A value in quotes, or in the escaped quotes of JSON inside JSON; its end may have been cut off."""
+
+_BARE: Final = r"[^\s\"'`,;&<>(){}\[\]|\\]++"
+_PROSE: Final = r"(?:[A-Z]?[a-z']{1,15} ){2}"
+"""`token: The token to use` is a sentence about a token."""
+
+
+@cache
+def _private_key() -> re.Pattern[str]:
+    return re.compile(
+        r"-----BEGIN (?:[A-Z0-9]{1,20} ){0,3}PRIVATE KEY(?: BLOCK)?-----(?:[^-]|-(?!----))*+"
+        r"(?:-----END [A-Z0-9 ]{1,60}-----)?"
+    )
+
+
+@cache
+def _url_password() -> re.Pattern[str]:
+    return re.compile(r"(?P<kept>://[^\s/:@\"']*+:)[^\s/\"']+@")
+
+
+@cache
+def _well_known() -> re.Pattern[str]:
+    return re.compile(
+        r"(?:(?<![A-Za-z0-9_-])|(?<=\\[nrt]))(?:"
+        r"sk-(?:(?=[A-Za-z_-]*+[0-9])[A-Za-z0-9_-]{8,}|[A-Za-z0-9_-]{20,})"
+        r"|gh[oprsu]_[A-Za-z0-9]{8,}|github_pat_[A-Za-z0-9_]{8,}|glpat-[A-Za-z0-9_-]{8,}"
+        r"|xox[abeoprs]-[A-Za-z0-9-]{8,}|(?:AKIA|ASIA)[A-Z0-9]{12,}|AIza[A-Za-z0-9_-]{16,}"
+        r"|hf_[A-Za-z0-9]{16,}|npm_[A-Za-z0-9]{16,}"
+        r"|eyJ[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]{4,}(?:\.[A-Za-z0-9_-]*)*"
+        r")"
+    )
+
+
+@cache
+def _whole_line() -> re.Pattern[str]:
+    return re.compile(rf"(?P<kept>{_WHOLE_LINE_NAME}[\"']?\s*+:\s*+)[^\s\"'\\\[{{][^\r\n\"'\\]*+", re.IGNORECASE)
+
+
+@cache
+def _assignment() -> re.Pattern[str]:
+    return re.compile(
+        rf"(?P<kept>{_NAME}\\*+[\"']?\s*+(?:=>|:=|[:=])\s*+)"
+        rf"(?:(?P<quoted>{_QUOTED})|(?!(?-i:{_PROSE}))(?!(?:null|none|true|false|undefined)\b)"
+        rf"(?:(?:bearer|basic|digest) )?{_BARE})",
+        re.IGNORECASE | re.DOTALL,
+    )
+
+
+@cache
+def _option() -> re.Pattern[str]:
+    return re.compile(
+        rf"(?P<kept>(?<!\S)--[a-z-]{{0,40}}?{_NAME}[ \t]++)(?!-)(?:(?P<quoted>{_QUOTED})|{_BARE})",
+        re.IGNORECASE | re.DOTALL,
+    )
+
+
+@cache
+def _scheme() -> re.Pattern[str]:
+    return re.compile(r"\b(?P<kept>(?:Bearer|Basic)[ \t]++)(?P<value>[A-Za-z0-9._~+/=-]+)", re.IGNORECASE)
+
+
+@cache
+def _secret_name() -> re.Pattern[str]:
+    return re.compile(rf"{_NAME}\Z", re.IGNORECASE)
+
+
+@lru_cache(64)
+def _given(secrets: frozenset[str]) -> re.Pattern[str] | None:
+    """One pattern for all of them, the longest first, also as they look inside JSON."""
+    texts = {each for each in secrets if len(each) >= _SHORTEST}
+    texts |= {json.dumps(each)[1:-1] for each in texts} | {json.dumps(each, ensure_ascii=False)[1:-1] for each in texts}
+    ordered = sorted(texts, key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, ordered))) if ordered else None
 
 
 def redact(text: str, secrets: Iterable[str] = ()) -> str:
-    """Return `text` without the values of `secrets`."""
-    for each in secrets:
-        text = text.replace(each, "[redacted]")
-    return text
+    """Return `text` with its secrets replaced by `[redacted]`.
+
+    Hidden are the given `secrets` of six characters and more, and what looks like one: values of keys such as
+    `api_key`, `token` and `password`, `Bearer` and `Basic` credentials, tokens with a well-known prefix, passwords in
+    URLs, and private keys.
+    """
+    return _redact(text, _given(frozenset(secrets)))
+
+
+def redact_json(value: JSON, secrets: Iterable[str] = ()) -> JSON:
+    """Return a JSON value (builtins) with its secrets replaced; the members of the protocol stay as they are.
+
+    Texts and numbers under a key that looks secret are hidden whole, other texts as `redact` does it.
+    """
+    return _redact_value(value, _given(frozenset(secrets)), 0)
+
+
+def _redact(text: str, given: re.Pattern[str] | None) -> str:
+    if given is not None:
+        text = given.sub(REDACTED, text)
+    text = _private_key().sub(REDACTED, text)
+    text = _url_password().sub(rf"\g<kept>{REDACTED}@", text)
+    text = _whole_line().sub(rf"\g<kept>{REDACTED}", text)
+    text = _assignment().sub(_hide_value, text)
+    if "--" in text:
+        text = _option().sub(_hide_value, text)
+    text = _scheme().sub(_hide_credentials, text)
+    return _well_known().sub(REDACTED, text)
+
+
+def _hide_value(found: re.Match[str]) -> str:
+    """Keep the key and the quotes."""
+    quoted = found["quoted"]
+    if quoted is None:
+        return f"{found['kept']}{REDACTED}"
+    quote = found["escaped"] or quoted[0]
+    return f"{found['kept']}{quote}{REDACTED}{quote if quoted.endswith(quote) and len(quoted) > len(quote) else ''}"
+
+
+def _hide_credentials(found: re.Match[str]) -> str:
+    value = found["value"]
+    return found[0] if _is_word(value) else f"{found['kept']}{REDACTED}"
+
+
+def _is_word(value: str) -> bool:
+    letters = re.sub(r"[./-]", "", value)
+    return (
+        len(letters) < _WORD and letters.isalpha() and (letters[1:].islower() or letters.isupper() or len(letters) < 2)
+    )
+
+
+def _redact_value(value: JSON, given: re.Pattern[str] | None, depth: int) -> JSON:
+    if isinstance(value, str):
+        return _redact(value, given)
+    if depth > _DEEPEST:
+        return REDACTED
+    if is_array(value):
+        return [_redact_value(each, given, depth + 1) for each in value]
+    if is_object(value):
+        return _redact_object(value, given, depth)
+    return value
+
+
+def _redact_object(members: JSONObject, given: re.Pattern[str] | None, depth: int) -> JSONObject:
+    redacted: JSONObject = {}
+    labelled = _is_secret_name(members.get("name")) or _is_secret_name(members.get("key"))
+    for name, value in members.items():
+        if name in _PROTOCOL or (name == "id" and not depth):
+            redacted[name] = value
+        elif _is_secret_name(name) or (labelled and name == "value"):
+            redacted[_redact(name, given)] = _hide(value, given, depth + 1)
+        else:
+            redacted[_redact(name, given)] = _redact_value(value, given, depth + 1)
+    return redacted
+
+
+def _hide(value: JSON, given: re.Pattern[str] | None, depth: int) -> JSON:
+    """Hide a text, a number or each of a list. An object under such a name is more likely a schema: look inside."""
+    if value is None or isinstance(value, bool) or value == "":
+        return value
+    if isinstance(value, str | int | float):
+        return REDACTED
+    if is_array(value):
+        return [REDACTED if isinstance(each, str) else _redact_value(each, given, depth + 1) for each in value]
+    return _redact_value(value, given, depth)
+
+
+def _is_secret_name(name: object) -> bool:
+    return isinstance(name, str) and _secret_name().search(name) is not None
