@@ -14,19 +14,37 @@ __all__ = ["main"]
 VERBS = {
     "run": "serve a server from a Python file over stdio",
     "call": "start a server, call one of its tools, and show the exchange",
+    "ping": "show what a server is, and how fast it answers",
 }
+
+_EPILOG = """TARGET is a .py file (perhaps FILE.py:OBJECT), a command in quotes, mcp.json:NAME or a URL;
+or the command stands at the end: linkspan call TOOL key=value -- COMMAND ARGS...
+linkspan VERB --help says more about a verb.
+
+exit status of list, call, read, prompt and ping:
+  0    there is a result
+  1    the tool answered with an error, or the server refused
+  2    the command line is wrong, or names a tool or an argument that the server does not have
+  3    the server could not be started, reached or agreed with
+  4    the server was lost, took too long, or answered something invalid
+  5    the server needs input that nobody here can give
+  130  Ctrl-C"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb and return the exit status."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given and given[0] in VERBS:
-        status: int = import_module(f"linkspan.cli.{given[0]}").main(given[1:])
+        try:
+            status: int = import_module(f"linkspan.cli.{given[0]}").main(given[1:])
+        except KeyboardInterrupt:
+            return 130
         return status
     parser = argparse.ArgumentParser(
         prog="linkspan",
         description="The Model Context Protocol for Python.",
-        epilog="linkspan VERB --help says more about a verb.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"linkspan {__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
