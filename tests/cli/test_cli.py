@@ -9,35 +9,10 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent.parent
-DICE = str(ROOT / "examples" / "dice.py")
-
 
 def linkspan(*arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "linkspan", *arguments]
     return subprocess.run(command, input=given, capture_output=True, text=True, timeout=60)
-
-
-def test_call_shows_the_exchange_and_prints_the_result() -> None:
-    done = linkspan("call", DICE, "roll", "sides=1", "count=3")
-    assert (done.returncode, done.stdout) == (0, "[1,1,1]\n")
-    arrows = [line[:2] for line in done.stderr.splitlines()]
-    assert arrows == ["$ ", "->", "<-", "->", "<-", "->", "<-"]
-    assert '"structuredContent": {"result": [1, 1, 1]}' in done.stderr
-
-
-def test_call_says_what_is_wrong_with_arguments() -> None:
-    done = linkspan("call", DICE, "roll", "sids=20", "--quiet")
-    assert done.returncode == 1
-    assert "sids" in done.stdout
-    assert "sides" in done.stdout
-    assert linkspan("call", DICE, "roll", "sides").returncode == 2
-
-
-def test_call_says_that_a_tool_is_not_there() -> None:
-    done = linkspan("call", DICE, "rol", "--quiet")
-    assert done.returncode == 1
-    assert done.stderr == "linkspan call: tools/call: Unknown tool: rol; did you mean 'roll'?\n"
 
 
 @pytest.mark.parametrize(

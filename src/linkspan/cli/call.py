@@ -1,141 +1,110 @@
-"""`linkspan call FILE TOOL key=value ...`: start a server as a client would, call a tool, and show what went to and fro."""
+"""`linkspan call TARGET TOOL key=value ...`: start a server as a client would, call a tool, show the result."""
 
 from __future__ import annotations
 
-import argparse
 import json
-import subprocess
-import sys
 from collections.abc import Sequence
-from typing import Any
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
 
-from linkspan._version import __version__
-from linkspan.revisions import LATEST
+from linkspan.cli.arguments import Typed, check_names, listed, near, parse, values
+from linkspan.cli.saving import saver
+from linkspan.cli.session import Outcome, Session
+from linkspan.cli.show import show_result
+from linkspan.cli.target import CommandLine, WrongUse
+from linkspan.cli.terminal import one_line
+from linkspan.client.errors import ServerError
+from linkspan.types.base import JSON, JSONObject
+
+if TYPE_CHECKING:
+    from linkspan.client.results import ToolResult
+    from linkspan.io.sync_client import SyncClient
+    from linkspan.types.tools import Tool
 
 __all__ = ["main"]
 
-_PREFIX = "io.modelcontextprotocol/"
+_EXAMPLES = """arguments:
+  sides=20              a text, or JSON where the tool wants no text
+  text=@letter.txt      what is in a file
+  tags:='["a", "b"]'    JSON in any case
+  '{"sides": 20}'       all arguments as one JSON object; - reads it from stdin
 
-
-class Failed(Exception):
-    """The exchange cannot go on; the message says why."""
+examples:
+  linkspan call examples/dice.py roll sides=20 count=3
+  linkspan call --json "npx -y some-server" search query=ferries
+  linkspan call roll sides=20 -- python server.py --debug"""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Exit status: 0 for a result, 1 for an error result or a failure, 2 for a wrong command line."""
-    parser = argparse.ArgumentParser(
-        prog="linkspan call",
-        description="Start a server over stdio, call one of its tools, and show the exchange. "
-        "The messages go to stderr, the result to stdout.",
+    """Call one tool."""
+    line = CommandLine(
+        "call", arguments, "Call a tool of a server. The result goes to stdout, the rest to stderr.", _EXAMPLES
     )
-    parser.add_argument("file", help="a Python file with a Server in it: FILE[:OBJECT]")
-    parser.add_argument("tool", help="the tool's name")
-    parser.add_argument("argument", nargs="*", help="key=value; values are JSON unless the tool wants a text")
-    parser.add_argument("--quiet", action="store_true", help="show the result only")
-    options = parser.parse_args(list(arguments))
-    pairs = [each.partition("=") for each in options.argument]
-    if wrong := next((key for key, equals, _ in pairs if not equals), None):
-        parser.error(f"arguments are key=value, got {wrong!r}")
+    line.add("tool", metavar="TOOL", help="the tool's name; `linkspan list TARGET tools` has them all")
+    line.add("arguments", metavar="ARGUMENT", nargs="*", help="key=value, key=@file, key:=json, one JSON object, or -")
+    line.add("--save", metavar="DIR", help="write images, sounds and blobs to files in this directory")
+    line.add("--unchecked", action="store_true", help="send it even if the server lists no such tool or argument")
+    options = line.parse()
+    session = Session(options)
     try:
-        with _Exchange(options.file, show=not options.quiet) as exchange:
-            return _call(exchange, options.tool, {key: value for key, _, value in pairs})
-    except Failed as problem:
-        print(f"linkspan call: {problem}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 130
+        typed = parse(options.own.arguments)
+    except WrongUse as problem:
+        return session.wrong(str(problem))
+    return session.run(partial(_call, typed=typed))
 
 
-def _call(exchange: _Exchange, tool: str, texts: dict[str, str]) -> int:
-    exchange.request("server/discover", {})
-    tools = exchange.request("tools/list", {})["tools"]
-    schema: dict[str, Any] = {each["name"]: each["inputSchema"] for each in tools}.get(tool) or {}
-    given = {key: _value(text, schema.get("properties", {}).get(key, {})) for key, text in texts.items()}
-    result = exchange.request("tools/call", {"name": tool, "arguments": given})
-    if result.get("resultType") != "complete":
-        raise Failed("the tool asks the user something, which this command cannot do")
-    for block in result.get("content", []):
-        print(block["text"] if block.get("type") == "text" else json.dumps(block))
-    return 1 if result.get("isError") else 0
+def _call(session: Session, typed: Typed) -> Outcome:
+    own = session.options.own
+    name: str = own.tool
+    client = session.connect()
+    tool = _find(client, name, checked=not own.unchecked)
+    schema = tool.input_schema if tool is not None else None
+    given = values(typed, schema)
+    if not own.unchecked:
+        check_names(f"the tool {name!r}", given, schema)
+    result = session.timed(
+        _words(name, given),
+        lambda: client.call_tool(name, given, on_progress=session.progressed, stopper=session.stopper),
+    )
+    if result.is_error:
+        session.note(f"{client.name}: the tool {name!r} answered with an error")
+    for problem in _misfits(tool, result) if session.console.verbose else ():
+        session.note(f"{client.name}: the structured content does not fit the tool's schema: {one_line(problem, 200)}")
+    document: JSON = json.loads(bytes(result.raw))
+    return Outcome(document, partial(show_result, save=saver(own.save, name)), 1 if result.is_error else 0)
 
 
-def _value(text: str, schema: dict[str, Any]) -> Any:
-    if schema.get("type") == "string":
-        return text
+def _find(client: SyncClient, name: str, *, checked: bool) -> Tool | None:
+    """Return a tool; None if the server does not list its tools. Raises: WrongUse for one that it does not list."""
+    known: dict[str, Tool] = {}
+    with suppress(ServerError):
+        for tool in client.iter_tools():
+            if tool.name == name:
+                return tool
+            known.setdefault(tool.name, tool)
+    if checked and known:
+        raise WrongUse(f"{client.name} has no tool {name!r}{near(name, known)}; it has {listed(list(known))}")
+    return None
+
+
+def _misfits(tool: Tool | None, result: ToolResult) -> list[str]:
+    """Return what in the structured content does not fit the tool's own schema. Loads much, so it must be wanted."""
+    if tool is None or tool.output_schema is None or result.is_error:
+        return []
+    if not result.has_structured:
+        return ["there is none"]
+    from linkspan.errors import RegistrationError
+    from linkspan.schema.validate import compile_validator
+
     try:
-        return json.loads(text)
-    except ValueError:
-        return text
+        return [str(each) for each in compile_validator(tool.output_schema).check(result.structured)]
+    except RegistrationError as problem:
+        return [f"it cannot be checked: {problem}"]
 
 
-class _Exchange:
-    """A server in a process of its own, spoken to one request at a time."""
-
-    def __init__(self, file: str, *, show: bool) -> None:
-        self._show = show
-        self._last_id = 0
-        command = [sys.executable, "-m", "linkspan", "run", file]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        self._tell("$", f"linkspan run {file}")
-
-    def __enter__(self) -> _Exchange:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        try:
-            self._process.wait(timeout=5)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._process.stdout.close()
-
-    def request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        """Send a request and return its result. Raises: Failed."""
-        self._last_id += 1
-        meta = {
-            f"{_PREFIX}protocolVersion": LATEST.date,
-            f"{_PREFIX}clientCapabilities": {},
-            f"{_PREFIX}clientInfo": {"name": "linkspan call", "version": __version__},
-        }
-        message = {"jsonrpc": "2.0", "id": self._last_id, "method": method, "params": params | {"_meta": meta}}
-        self._tell("->", f"{method} {_short(params)}")
-        self._write(json.dumps(message).encode() + b"\n")
-        answer = self._answer()
-        if "error" in answer:
-            self._tell("<-", f"error {_short(answer['error'])}")
-            raise Failed(f"{method}: {answer['error'].get('message')}")
-        result: dict[str, Any] = answer["result"]
-        self._tell("<-", _short({key: value for key, value in result.items() if key != "_meta"}))
-        return result
-
-    def _write(self, line: bytes) -> None:
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(line)
-            self._process.stdin.flush()
-        except BrokenPipeError:
-            raise Failed(self._ended()) from None
-
-    def _answer(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            answer: dict[str, Any] = json.loads(line)
-            if answer.get("id") == self._last_id:
-                return answer
-            self._tell("<-", f"{answer.get('method')} {_short(answer.get('params', {}))}")
-        raise Failed(self._ended())
-
-    def _ended(self) -> str:
-        return f"the server ended with exit status {self._process.wait()}; what it printed is above"
-
-    def _tell(self, arrow: str, text: str) -> None:
-        if self._show:
-            print(f"{arrow:<2} {text}", file=sys.stderr, flush=True)
-
-
-def _short(value: Any, limit: int = 400) -> str:
-    text = json.dumps(value, ensure_ascii=True)
-    return text if len(text) <= limit else f"{text[:limit]}..."
+def _words(name: str, given: JSONObject) -> str:
+    shown = [
+        f"{one_line(key, 40)}={one_line(json.dumps(value, ensure_ascii=False), 60)}" for key, value in given.items()
+    ]
+    return " ".join([one_line(name, 60), *shown])

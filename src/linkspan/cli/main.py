@@ -13,7 +13,7 @@ __all__ = ["main"]
 
 VERBS = {
     "run": "serve a server from a Python file over stdio",
-    "call": "start a server, call one of its tools, and show the exchange",
+    "call": "call a tool",
     "ping": "show what a server is, and how fast it answers",
 }
 

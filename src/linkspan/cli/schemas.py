@@ -1,0 +1,144 @@
+"""JSON Schemas in a few words, for people who want to call something. Never a validator: the server checks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from linkspan.types.base import JSON, is_array, is_object
+
+__all__ = ["default_words", "properties_of", "required_of", "resolve", "size_words", "type_words", "types_of"]
+
+_DEEP: Final = 6
+_MANY: Final = 12
+_EVERY_TYPE: Final = frozenset({"string", "integer", "number", "boolean", "array", "object", "null"})
+
+
+def properties_of(schema: JSON) -> Mapping[str, JSON]:
+    """Return the properties of an object schema, by name."""
+    found: JSON = schema.get("properties") if is_object(schema) else None
+    return found if is_object(found) else {}
+
+
+def required_of(schema: JSON) -> list[str]:
+    """Return the names of the properties that must be there."""
+    found: JSON = schema.get("required") if is_object(schema) else None
+    return [each for each in found if isinstance(each, str)] if is_array(found) else []
+
+
+def resolve(schema: JSON, root: JSON) -> JSON:
+    """Follow `$ref` as far as it leads within the same document."""
+    for _ in range(_DEEP):
+        reference: JSON = schema.get("$ref") if is_object(schema) else None
+        if not isinstance(reference, str) or not reference.startswith("#"):
+            return schema
+        schema = root
+        for step in reference[1:].split("/")[1:]:
+            schema = schema.get(step.replace("~1", "/").replace("~0", "~")) if is_object(schema) else None
+    return schema
+
+
+def types_of(schema: JSON, root: JSON, deep: int = 0) -> frozenset[str]:
+    """Return the JSON types that a value may have, as far as the schema says it plainly."""
+    schema = resolve(schema, root)
+    if not is_object(schema) or deep > _DEEP:
+        return _EVERY_TYPE
+    if "const" in schema or is_array(schema.get("enum")):
+        return frozenset(_type_of(each) for each in schema.get("enum", [schema.get("const")]))
+    named: JSON = schema.get("type")
+    if isinstance(named, str):
+        return frozenset({named})
+    if is_array(named):
+        return frozenset(each for each in named if isinstance(each, str))
+    for word in ("anyOf", "oneOf"):
+        if is_array(schema.get(word)):
+            return frozenset[str]().union(*(types_of(each, root, deep + 1) for each in schema[word]))
+    if "properties" in schema:
+        return frozenset({"object"})
+    return _EVERY_TYPE
+
+
+def type_words(schema: JSON, root: JSON, deep: int = 0) -> str:
+    """Return what a value may be: `integer`, `array of string (date)`, `"CZK" | "USD"`."""
+    schema = resolve(schema, root)
+    if not is_object(schema) or deep > _DEEP:
+        return "any"
+    if is_array(schema.get("enum")):
+        return _alternatives(json.dumps(each, ensure_ascii=False) for each in schema["enum"])
+    if "const" in schema:
+        return json.dumps(schema["const"], ensure_ascii=False)
+    for word in ("anyOf", "oneOf"):
+        if is_array(schema.get(word)):
+            return _alternatives(type_words(each, root, deep + 1) for each in schema[word])
+    named: JSON = schema.get("type")
+    if is_array(named):
+        return _alternatives(type_words({**schema, "type": each}, root, deep + 1) for each in named)
+    if named == "array":
+        inner = type_words(schema.get("items"), root, deep + 1)
+        several = f"({inner})" if " | " in inner else inner
+        return "array" if inner == "any" else f"array of {several}"
+    if named == "object" or (named is None and "properties" in schema):
+        return _object_words(schema)
+    if isinstance(named, str):
+        return f"{named} ({schema['format']})" if isinstance(schema.get("format"), str) else named
+    return "any"
+
+
+def _object_words(schema: Mapping[str, JSON]) -> str:
+    names = list(properties_of(schema))
+    if not names:
+        return "object"
+    needed = set(required_of(schema))
+    words = [each if each in needed else f"{each}?" for each in names[:_MANY]]
+    return f"{{{', '.join(words)}{', ...' if len(names) > _MANY else ''}}}"
+
+
+def _alternatives(words: Iterable[str]) -> str:
+    several = list(dict.fromkeys(words))
+    return " | ".join([*several[:_MANY], *(["..."] if len(several) > _MANY else [])]) or "any"
+
+
+def default_words(schema: JSON) -> str:
+    """Return ` = 6`, or nothing."""
+    return (
+        f" = {json.dumps(schema['default'], ensure_ascii=False)}" if is_object(schema) and "default" in schema else ""
+    )
+
+
+def size_words(schema: JSON) -> str:
+    """Return the bounds of a value: `1..1000`, `at least 2 items`; or nothing."""
+    if not is_object(schema):
+        return ""
+    bounds = (
+        _between(schema.get("minimum"), schema.get("maximum"), ""),
+        _between(schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum"), "", "above", "below"),
+        _between(schema.get("minLength"), schema.get("maxLength"), " characters"),
+        _between(schema.get("minItems"), schema.get("maxItems"), " items"),
+    )
+    return ", ".join(each for each in bounds if each)
+
+
+def _between(least: JSON, most: JSON, unit: str, low: str = "at least", high: str = "at most") -> str:
+    if least is not None and most is not None and low == "at least":
+        return f"{least}..{most}{unit}"
+    words = [f"{low} {least}{unit}" if least is not None else "", f"{high} {most}{unit}" if most is not None else ""]
+    return ", ".join(each for each in words if each)
+
+
+def _type_of(value: JSON) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "boolean"
+        case int():
+            return "integer"
+        case float():
+            return "number"
+        case str():
+            return "string"
+        case list():
+            return "array"
+        case _:
+            return "object"
