@@ -13,6 +13,7 @@ __all__ = ["main"]
 
 VERBS = {
     "run": "serve a server from a Python file over stdio",
+    "list": "show what a server offers",
     "call": "call a tool",
     "ping": "show what a server is, and how fast it answers",
 }
