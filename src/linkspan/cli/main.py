@@ -15,6 +15,7 @@ VERBS = {
     "run": "serve a server from a Python file over stdio",
     "list": "show what a server offers",
     "call": "call a tool",
+    "read": "read a resource",
     "ping": "show what a server is, and how fast it answers",
 }
 
