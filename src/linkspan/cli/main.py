@@ -16,6 +16,7 @@ VERBS = {
     "list": "show what a server offers",
     "call": "call a tool",
     "read": "read a resource",
+    "prompt": "get the messages of a prompt",
     "ping": "show what a server is, and how fast it answers",
 }
 
