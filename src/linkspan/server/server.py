@@ -53,6 +53,7 @@ from linkspan.wire.limits import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
     from linkspan.io.asgi import AsgiApp
+    from linkspan.io.wsgi import WsgiApp
     from linkspan.server.prompts import Prompt, PromptSource
     from linkspan.server.request_state import RequestStateKeys
 
@@ -596,6 +597,17 @@ class Server(metaclass=_ProposesRevision):
         from linkspan.io.http_server import make_endpoint
 
         return AsgiApp(make_endpoint(self, HttpPolicy(**policy)), path=path, health=health)
+
+    def wsgi(self, *, path: str | None = None, **policy: Any) -> WsgiApp:
+        """Return a plain WSGI callable, for Flask, Django, gunicorn and waitress; like `asgi` otherwise.
+
+        Handshake sessions live in one process: with several, pass `sessions=False`, or `require_session=False` for both.
+        """
+        from linkspan.core.http_policy import HttpPolicy
+        from linkspan.io.http_server import make_endpoint
+        from linkspan.io.wsgi import WsgiApp
+
+        return WsgiApp(make_endpoint(self, HttpPolicy(**policy)), path=path)
 
     def run(self, transport: str = "stdio", **options: Any) -> None:
         """Serve until the client goes away or the process is asked to stop, then leave the process.

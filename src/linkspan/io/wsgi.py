@@ -1,0 +1,169 @@
+"""A server as a plain WSGI callable, for Flask, Django, gunicorn, waitress: no event loop in sight.
+
+Plain functions run in worker threads so that their progress can be sent while they work; async ones on one loop in the
+background. Spec: https://peps.python.org/pep-3333/
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from linkspan.core.endpoint import Endpoint, Opened
+from linkspan.core.exchange import HttpData, HttpEvent, HttpStart, ServerExchange
+from linkspan.io.http_calls import HttpCalls
+from linkspan.revisions.neutral import Facts
+
+if TYPE_CHECKING:
+    import asyncio
+
+__all__ = ["WsgiApp"]
+
+Environ: TypeAlias = Mapping[str, Any]
+StartResponse: TypeAlias = Callable[[str, list[tuple[str, str]]], object]
+
+_TICK: Final = 1.0
+
+
+class WsgiApp:
+    """The callable. Handshake sessions live in this process: with several workers, serve those clients without sessions."""
+
+    def __init__(self, endpoint: Endpoint, *, path: str | None = None) -> None:
+        """Serve `endpoint` at every path, or at `path` only."""
+        self.endpoint = endpoint
+        self._path = path.rstrip("/") if path is not None else None
+        self._calls = HttpCalls(_background)
+        self._ticked = 0.0
+
+    def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        """Answer one request."""
+        self._tick()
+        local = str(environ.get("PATH_INFO") or "").rstrip("/")
+        if self._path is not None and local != self._path:
+            text = f"Nothing is here. The MCP endpoint is at {self._path or '/'}".encode()
+            start_response("404 Not Found", [("content-type", "text/plain"), ("content-length", str(len(text)))])
+            return [text]
+        method = str(environ["REQUEST_METHOD"])
+        headers = _headers(environ)
+        refusal = self.endpoint.admit(method, headers)
+        if refusal is None:
+            body = b"" if method == "GET" else self._body(environ)
+            if body is not None:
+                return self._serve(method, environ, headers, body, start_response)
+            refusal = self.endpoint.gate.too_large(ServerExchange(now=0.0))
+        return _Response(self.endpoint, Opened(refusal)).begin(start_response)
+
+    def _serve(
+        self, method: str, environ: Environ, headers: Mapping[str, str], body: bytes, start_response: StartResponse
+    ) -> Iterable[bytes]:
+        path = f"{environ.get('SCRIPT_NAME', '')}{environ.get('PATH_INFO', '')}"
+        url = f"{environ.get('wsgi.url_scheme', 'http')}://{headers.get('host', '')}{path}"
+        user: object = environ.get("REMOTE_USER")
+        facts = Facts(headers, user if isinstance(user, str) and user else None)
+        opened = self.endpoint.open(method, url, headers, body, facts)
+        response = _Response(self.endpoint, opened, self._calls)
+        if opened.connection is not None:
+            self._calls.perform(opened.connection, opened.events)
+        return response.begin(start_response)
+
+    def _body(self, environ: Environ) -> bytes | None:
+        """Return the body; None if it is too large."""
+        bound = self.endpoint.policy.max_body_bytes
+        stream: Any = environ["wsgi.input"]
+        length = str(environ.get("CONTENT_LENGTH") or "")
+        if length.isdigit():
+            whole: bytes = stream.read(int(length)) if int(length) <= bound else b""
+            return whole if int(length) <= bound else None
+        if not environ.get("wsgi.input_terminated"):
+            return b""
+        found: bytes = stream.read(bound + 1)
+        return found if len(found) <= bound else None
+
+    def _tick(self) -> None:
+        """There is nobody else to do it, so every request looks after what time brings, once a second."""
+        now = time.monotonic()
+        if now - self._ticked < _TICK:
+            return
+        self._ticked = now
+        for connection, events in self.endpoint.tick(now):
+            self._calls.perform(connection, events)
+
+
+class _Response:
+    """The body of one response, as the WSGI server asks for it."""
+
+    def __init__(self, endpoint: Endpoint, opened: Opened, calls: HttpCalls | None = None) -> None:
+        self._endpoint = endpoint
+        self._opened = opened
+        self._exchange = opened.exchange
+        self._calls = calls
+        self._more = threading.Condition()
+        self._outputs = 0
+        self._events: deque[HttpEvent] = deque()
+        self._exchange.on_output = self._on_output
+
+    def begin(self, start_response: StartResponse) -> Iterator[bytes]:
+        """Wait for the status, and tell it."""
+        start = self._next()
+        assert isinstance(start, HttpStart)
+        start_response(f"{start.status} {HTTPStatus(start.status).phrase}", list(start.headers))
+        return self
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        event = self._next()
+        if isinstance(event, HttpData):
+            return event.data
+        self._endpoint.finished(self._exchange)
+        raise StopIteration
+
+    def close(self) -> None:
+        """The server calls it at the end, and when the client has gone."""
+        if self._exchange.ended and not self._events:
+            self._endpoint.finished(self._exchange)
+            return
+        events = self._endpoint.disconnect(self._opened)
+        if self._opened.connection is not None and self._calls is not None:
+            self._calls.perform(self._opened.connection, events)
+
+    def _next(self) -> HttpEvent:
+        while not self._events:
+            with self._more:
+                seen = self._outputs
+            self._events += self._exchange.events()
+            if self._events:
+                break
+            with self._more:
+                told = self._more.wait_for(lambda seen=seen: self._outputs != seen, _TICK)  # type: ignore[misc]
+            if not told:
+                self._exchange.keep_alive(time.monotonic(), silence=self._endpoint.policy.silence)
+        return self._events.popleft()
+
+    def _on_output(self) -> None:
+        with self._more:
+            self._outputs += 1
+            self._more.notify_all()
+
+
+def _headers(environ: Environ) -> dict[str, str]:
+    headers = {
+        key[5:].replace("_", "-").lower(): str(value).strip()
+        for key, value in environ.items()
+        if key.startswith("HTTP_")
+    }
+    for key, name in (("CONTENT_TYPE", "content-type"), ("CONTENT_LENGTH", "content-length")):
+        if environ.get(key):
+            headers[name] = str(environ[key])
+    return headers
+
+
+def _background() -> asyncio.AbstractEventLoop:
+    from linkspan.io.background import background_loop
+
+    return background_loop().loop
