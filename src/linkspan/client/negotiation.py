@@ -40,7 +40,7 @@ def negotiate(state: ClientState) -> Flow[Agreement]:
     except ConnectError:
         raise
     except ClientError as error:
-        raise _as_connect_error(error) from None
+        raise _as_connect_error(state, error) from None
 
 
 def _probe(state: ClientState, revision: Revision, *, only_modern: bool, repeated: bool = False) -> Flow[Agreement]:
@@ -164,15 +164,19 @@ def _disagreed(state: ClientState, theirs: str) -> ConnectError:
     )
 
 
-def _as_connect_error(error: ClientError) -> ConnectError:
+def _as_connect_error(state: ClientState, error: ClientError) -> ConnectError:
     """Return an error of the negotiation as what it is to the caller: there is no connection, and nothing was sent."""
+    problem, seconds = error.problem, error.seconds
+    if isinstance(error, CallTimeout):
+        seconds = state.options.timeouts.connect
+        problem = f"no answer to any way of beginning within {seconds:g} seconds (timeouts.connect)"
     return ConnectError(
-        error.problem,
+        problem,
         error.origin,
         phase=error.phase,
         ending=error.ending,
         hint=error.hint,
-        seconds=error.seconds,
+        seconds=seconds,
         code=error.code,
         message=error.message,
         data=error.data,

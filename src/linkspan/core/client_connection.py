@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 import math
+import re
 from collections.abc import Callable
 from typing import Generic, TypeAlias, TypeVar
 
@@ -365,7 +366,8 @@ class ClientConnection(Generic[OwnerT]):
         return True
 
     def _receive_malformed(self, message: Malformed, line: bytes, events: list[ClientStreamEvent[OwnerT]]) -> None:
-        pending = self._pending.pop(message.id, None) if message.id is not None else None
+        request_id = message.id if message.id is not None else _id_at_the_head(line)
+        pending = self._pending.pop(request_id, None) if request_id is not None else None
         if pending is not None:
             self._heard = True
             events.append(Garbled(pending.owner, message.message))
@@ -381,3 +383,9 @@ class ClientConnection(Generic[OwnerT]):
             events.append(Garbled(pending.owner, problem))
         else:
             events.append(Strayed(problem, False))
+
+
+def _id_at_the_head(line: bytes) -> int | None:
+    """Return the id of a message that cannot be read, because it is nested too deeply, for example."""
+    found = re.search(rb'\A\s*\{[^{\[]{0,200}"id"\s*:\s*(\d{1,18})\b', line[:512])
+    return int(found[1]) if found is not None else None
