@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -135,6 +136,12 @@ def test_nobody_reading_stdout_is_no_failure() -> None:
     done = subprocess.run(command("list", DICE), stdout=write, stderr=subprocess.PIPE, text=True, timeout=PATIENCE)
     os.close(write)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs a POSIX shell")
+def test_closed_streams_are_no_failure() -> None:
+    line = f"{shlex.join(command('call', DICE, 'roll'))} <&- >&- 2>&-"
+    assert subprocess.run(line, shell=True, timeout=PATIENCE).returncode == 0
 
 
 def test_bytes_go_to_a_pipe_as_they_are() -> None:

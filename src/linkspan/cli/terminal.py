@@ -87,8 +87,8 @@ class Console:
     """Both streams of this command. For one thread: the main one."""
 
     def __init__(self, *, quiet: bool = False, verbose: bool = False, color: bool = True) -> None:
-        for stream in (sys.stdout, sys.stderr):
-            _encode_anything(stream)
+        for name in ("stdout", "stderr"):
+            _make_usable(name)
         color = color and not os.environ.get("NO_COLOR")
         self.quiet = quiet
         self.verbose = verbose and not quiet
@@ -168,8 +168,12 @@ class Console:
         return "\r\x1b[K" if shown else ""
 
 
-def _encode_anything(stream: Any) -> None:
-    """A terminal that cannot show a character gets its number."""
+def _make_usable(name: str) -> None:
+    """A stream that is closed leads to nowhere; one that cannot show a character shows its number."""
+    stream: Any = getattr(sys, name)
+    if stream is None:
+        setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - it stays open
+        return
     with suppress(AttributeError, ValueError):
         stream.reconfigure(errors="backslashreplace")
 
