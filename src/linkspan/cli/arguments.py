@@ -33,7 +33,7 @@ class Typed:
 def parse(words: Sequence[str]) -> Typed:
     """Take the words of a command line apart. Raises: WrongUse."""
     if len(words) == 1 and (words[0] == "-" or words[0].lstrip().startswith("{")):
-        text = sys.stdin.read() if words[0] == "-" else words[0]
+        text = _stdin() if words[0] == "-" else words[0]
         found = _json(text, "the arguments on stdin" if words[0] == "-" else "the arguments")
         if not is_object(found):
             raise WrongUse(f"the arguments must be one JSON object, got {one_line(text, 60)}")
@@ -153,6 +153,13 @@ def _json(text: str, where: str) -> JSON:
         raise WrongUse(f"{where}: nested too deeply") from None
     except ValueError as problem:
         raise WrongUse(f"{where}: this is no JSON: {problem}") from None
+
+
+def _stdin() -> str:
+    try:
+        return sys.stdin.read()
+    except UnicodeDecodeError:
+        raise WrongUse("the arguments on stdin are no UTF-8 text") from None
 
 
 def _read(key: str, path: str) -> str:
