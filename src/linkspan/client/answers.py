@@ -179,9 +179,9 @@ def _filled(schema: Mapping[str, JSON], content: Mapping[str, JSON]) -> JSONObje
     missing = [name for name in (required if is_array(required) else []) if name not in filled]
     if missing:
         raise InvalidAnswer(f"the form needs a value for {', '.join(map(repr, missing))}")
-    for name, value in filled.items():
+    for name, value in content.items():  # a default that does not fit its own field is the server's business
         field: JSON = fields.get(name)
-        if is_object(field) and (problem := form_problem(field, value)):
+        if value is not None and is_object(field) and (problem := form_problem(field, value)):
             raise InvalidAnswer(f"the form's {name!r} {problem}, got {value!r}")
     return filled
 

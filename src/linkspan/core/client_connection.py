@@ -116,6 +116,7 @@ ClientStreamEvent: TypeAlias = (
 
 class _Pending(msgspec.Struct, Generic[OwnerT]):
     owner: OwnerT
+    method: str
     deadline: float
     last: float
     """When to give up whatever progress there is."""
@@ -179,7 +180,7 @@ class ClientConnection(Generic[OwnerT]):
         now = self._clock()
         last = now + total
         deadline = min(now + timeout, last)
-        self._pending[request_id] = _Pending(owner, deadline, last, timeout, total, watches, cancellable)
+        self._pending[request_id] = _Pending(owner, method, deadline, last, timeout, total, watches, cancellable)
         if deadline < math.inf:
             heapq.heappush(self._deadlines, (deadline, request_id))
         token = request_id if cancellable else None
@@ -348,6 +349,9 @@ class ClientConnection(Generic[OwnerT]):
         if message.id in self._questions:
             problem = "Invalid Request: a request with this id is still running"
             self._out.append(encode_error(message.id, INVALID_REQUEST, problem))
+        elif (echoed := self._pending.get(message.id)) is not None and echoed.method == message.method:
+            del self._pending[message.id]
+            events.append(Garbled(echoed.owner, "it sends back what it is sent; is it a server at all?"))
         elif message.method == "ping":
             self._out.append(encode_response(message.id, b"{}"))
         else:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Protocol, TypeAlias
 
 from msgspec import Raw
@@ -152,6 +153,7 @@ class ServerConnection:
         # For transports on which not all messages go the same way, and answers have a status.
         self.route: Callable[[bytes | None, RequestId | None, bool], object] | None = None
         self.vet: Vet = _content
+        self.hang_up: Callable[[RequestId], bool] | None = None
         self.error_code: int | None = None
         self.dispatched = False
 
@@ -461,6 +463,8 @@ class ServerConnection:
 
     def _begin(self, request: Request, events: list[Event[Call]]) -> None:
         self.dispatched = True
+        if self.hang_up is not None:
+            request.hang_up = partial(self.hang_up, request.id)
         request.emit = lambda method, params: self._emit(request, method, params)
         step = self._server.begin(request)
         if isinstance(step, Call):

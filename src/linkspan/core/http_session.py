@@ -90,6 +90,7 @@ class HttpSession:
         self._receiving: _Stream | None = None
         self._general = self._new_stream()
         connection.route = self._route
+        connection.hang_up = self._hang_up
 
     @property
     def headers(self) -> Sequence[Header]:
@@ -148,15 +149,16 @@ class HttpSession:
                 if stream.finished:
                     self._drop(stream)
 
-    def close_stream(self, request_id: RequestId) -> bool:
+    def _hang_up(self, request_id: RequestId) -> bool:
         """End the stream of a request early: the client comes back for the answer (HL-10)."""
-        stream = self._of_request.get(request_id)
-        if stream is None or stream.exchange is None or not self.primes:
-            return False
-        exchange, stream.exchange = stream.exchange, None
-        exchange.open_events()
-        exchange.end()
-        return True
+        with self.connection.lock:
+            stream = self._of_request.get(request_id)
+            if stream is None or stream.exchange is None or not self.primes:
+                return False
+            exchange, stream.exchange = stream.exchange, None
+            exchange.open_events()
+            exchange.end()
+            return True
 
     def end(self) -> None:
         """End all streams."""

@@ -80,7 +80,8 @@ class Question(msgspec.Struct, frozen=True):
             return
         import logging
 
-        logging.getLogger("linkspan").error("the handler for %s failed", self.method, exc_info=error)
+        trace = None if isinstance(error, InvalidAnswer) else error
+        logging.getLogger("linkspan").error("the handler for %s failed: %s", self.method, error, exc_info=trace)
         self.link.refuse(self.request_id, INTERNAL_ERROR, "The client could not answer")
 
 

@@ -51,6 +51,7 @@ class ClientFace:
         retry: Retry = "safe",
         check_output: OutputPolicy = "lenient",
         elicitation: ElicitationHandler | None = None,
+        elicitation_modes: tuple[Literal["form", "url"], ...] = ("form", "url"),
         sampling: SamplingHandler | None = None,
         sampling_tools: bool = False,
         roots: RootsSource | None = None,
@@ -69,7 +70,8 @@ class ClientFace:
         or its tool is marked read-only or idempotent), "always". `check_output` says what happens to structured output that
         does not fit its schema: "strict" raises, "lenient" lists it in `result.problems`, "off" does not look.
         `elicitation`, `sampling` and `roots` answer the server; what is not given is not declared. `on_log`, `on_change`,
-        `on_event`, `on_notification` (method, params) and `on_stderr` hear of things. All of these may be coroutine functions.
+        `on_event`, `on_notification` (method, params) and `on_stderr` (what a process prints, also by mistake on stdout) hear of
+        things. All of these may be coroutine functions.
         Raises: ValueError for a target or an option that is none.
         """
         self._target = resolve(target, name=name, env=env, cwd=cwd, inherit_env=inherit_env)

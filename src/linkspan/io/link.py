@@ -279,6 +279,7 @@ class Link:
         )
 
     def _remember_stray(self, event: Strayed) -> None:
+        self._owner.link_printed(self, f"(stdout) {event.text}\n")
         if len(self._stray) < _STRAY_KEPT:
             self._stray.append(event.text)
 

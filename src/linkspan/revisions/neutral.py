@@ -156,6 +156,11 @@ class Observer(Protocol):
         ...
 
 
+def _stay() -> bool:
+    """Where nothing can be hung up."""
+    return False
+
+
 class Request(msgspec.Struct, eq=False):
     """One request of a client, whichever era it came from. A Struct because one is made for every message."""
 
@@ -175,6 +180,8 @@ class Request(msgspec.Struct, eq=False):
     facts: Facts = NO_FACTS
     emit: Callable[[str, Wire], None] = _discard
     """Send a notification that belongs to this request; it comes before the response."""
+    hang_up: Callable[[], bool] = _stay
+    """End the stream on which the answer would go; the client comes back for it. False where that is not possible."""
     is_notification: bool = False
     """Nobody waits for an answer: a custom method came without an id."""
     cancelled: bool = False

@@ -103,6 +103,14 @@ class Context(Mapping[str, Any]):
 
     # Telling.
 
+    def close_stream(self) -> bool:
+        """End the HTTP stream now and let the client come back for the answer, so that a long call holds no connection.
+
+        Only clients of 2025-11-25 over HTTP with a session can do that; returns whether this one could. What follows is kept
+        for it (`max_stored_events`). Spec: https://modelcontextprotocol.io/specification/2025-11-25/basic/transports.
+        """
+        return self._request.hang_up()
+
     def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         """Report progress to a client that asked for it.
 
