@@ -21,6 +21,7 @@ __all__ = [
     "ConnectionLost",
     "Delivery",
     "Ending",
+    "HttpError",
     "InputUnavailable",
     "InvalidResponse",
     "Origin",
@@ -166,6 +167,24 @@ class CallTimeout(ClientError, TimeoutError):
 
 class CallStopped(ClientError):
     """The caller stopped the call through its `Stopper`. The server has been told."""
+
+
+class HttpError(ClientError):
+    """The server, or something in front of it, answered with an HTTP status and no message of the protocol.
+
+    Attributes: `status`, `retry_after` (seconds, if the server named some), `delivery` (`not_sent` where the status says that
+    nothing was done: 429, 503; `maybe_sent` for other 5xx).
+    """
+
+    status: int = 0
+    retry_after: float | None = None
+
+    def again(self) -> ClientError:
+        """Return a copy for another caller."""
+        copy = super().again()
+        assert isinstance(copy, HttpError)
+        copy.status, copy.retry_after = self.status, self.retry_after
+        return copy
 
 
 class ServerError(ClientError):

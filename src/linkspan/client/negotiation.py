@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import msgspec
 
-from linkspan.client.errors import CallTimeout, ClientError, ConnectError, ConnectionLost, InvalidResponse
+from linkspan.client.errors import CallTimeout, ClientError, ConnectError, ConnectionLost, HttpError, InvalidResponse
 from linkspan.client.state import ClientState
-from linkspan.core.flow import Flow, Outgoing, Reopen, Send, Tell
+from linkspan.core.flow import FallBack, Flow, Outgoing, Reopen, Send, Tell
 from linkspan.errors import HEADER_MISMATCH, MISSING_CLIENT_CAPABILITY
 from linkspan.revisions import LATEST, LATEST_LEGACY, LEGACY, REVISIONS, supported_versions
 from linkspan.revisions.agreement import (
@@ -29,6 +29,12 @@ from linkspan.wire.messages import ErrorResponse, Response
 __all__ = ["negotiate"]
 
 
+_NOT_MODERN = (400, 404, 405, 406, 415, 422)
+"""Statuses that a server of the handshake era answers to a modern request (checklist 2.5.1)."""
+_OLD_TRANSPORT = (400, 404, 405)
+"""Statuses that a server of the first HTTP transport answers to a handshake of the second."""
+
+
 def negotiate(state: ClientState) -> Flow[Agreement]:
     """Agree with a server that has just been opened. Raises: ConnectError."""
     wanted = state.options.revision
@@ -37,7 +43,7 @@ def negotiate(state: ClientState) -> Flow[Agreement]:
         if (pinned or state.era) == "legacy":
             return (yield from _shake_hands(state, wanted or LATEST_LEGACY))
         return (yield from _probe(state, wanted or LATEST, only_modern=pinned == "modern"))
-    except ConnectError:
+    except (ConnectError, HttpError):
         raise
     except ClientError as error:
         raise _as_connect_error(state, error) from None
@@ -55,12 +61,20 @@ def _probe(state: ClientState, revision: Revision, *, only_modern: bool, repeate
                 cancellable=only_modern,
             )
         )
+    except HttpError as error:
+        if only_modern or error.status not in _NOT_MODERN:
+            raise  # 401, 403 and 5xx say nothing about the era
+        return (yield from _shake_hands(state, LATEST_LEGACY))
     except ConnectionLost:
-        if only_modern:
+        if only_modern or state.origin.url is not None:
             raise
         yield Reopen()
         return (yield from _shake_hands(state, LATEST_LEGACY))
-    except (CallTimeout, InvalidResponse):
+    except CallTimeout:
+        if only_modern or state.origin.url is not None:
+            raise
+        return (yield from _shake_hands(state, LATEST_LEGACY))
+    except InvalidResponse:
         if only_modern:
             raise
         return (yield from _shake_hands(state, LATEST_LEGACY))
@@ -105,7 +119,7 @@ def _after_refusal(
 
 def _shake_hands(state: ClientState, revision: Revision, *, repeated: bool = False) -> Flow[Agreement]:
     """Send `initialize` and read what the server proposes (INI-1)."""
-    answer = yield Send(
+    handshake = Send(
         Outgoing(
             "initialize",
             handshake_params(state.options.profile, revision),
@@ -115,6 +129,13 @@ def _shake_hands(state: ClientState, revision: Revision, *, repeated: bool = Fal
             cancellable=False,
         )
     )
+    try:
+        answer = yield handshake
+    except HttpError as error:
+        if error.status not in _OLD_TRANSPORT:
+            raise
+        yield FallBack(error)
+        answer = yield handshake
     if isinstance(answer, ErrorResponse):
         offered = _listed(answer)
         mutual = choose(offered)

@@ -9,12 +9,13 @@ import msgspec
 from msgspec import Raw
 
 from linkspan.client.errors import ClientError, InvalidResponse, ServerError
+from linkspan.client.mirroring import header_plan
 from linkspan.client.output import check_output
 from linkspan.client.requesting import Repeatable, member, request, request_with_rounds
 from linkspan.client.results import ToolResult, read_head
 from linkspan.client.state import ClientState
 from linkspan.core.flow import Flow, Outgoing, ProgressCallback, Stopper
-from linkspan.errors import METHOD_NOT_FOUND
+from linkspan.errors import HEADER_MISMATCH, METHOD_NOT_FOUND, RegistrationError
 from linkspan.types.base import JSON, Wire
 from linkspan.types.completion import (
     CompleteResult,
@@ -54,6 +55,7 @@ class CallOptions(msgspec.Struct, frozen=True):
     on_progress: ProgressCallback | None = None
     stopper: Stopper | None = None
     meta: Mapping[str, JSON] | None = None
+    headers: Mapping[str, str] | None = None
 
 
 DEFAULT_CALL = CallOptions()
@@ -71,6 +73,7 @@ def _outgoing(method: str, params: bytes, options: CallOptions, *, timeout: floa
         options.on_progress,
         options.stopper,
         encode(options.meta)[1:-1] if options.meta else b"",
+        options.headers,
     )
 
 
@@ -102,7 +105,13 @@ def call_tool(
     outgoing = _outgoing("tools/call", params, options, timeout=state.options.timeouts.call)
     if state.options.check_output == "strict" and name not in state.tools and not state.tools_are_complete:
         yield from list_all(state, TOOLS)
-    raw = yield from request_with_rounds(state, outgoing, _MarkedSafe(name))
+    try:
+        raw = yield from request_with_rounds(state, outgoing, _MarkedSafe(name))
+    except ServerError as error:
+        if error.code != HEADER_MISMATCH or name in state.tools:
+            raise
+        yield from list_all(state, TOOLS)  # its schema says which headers it wants (HDR-6)
+        raw = yield from request_with_rounds(state, outgoing, _MarkedSafe(name))
     try:
         head = read_head(raw)
     except (msgspec.DecodeError, RecursionError) as problem:
@@ -149,9 +158,23 @@ def list_page(
         raise
     page = _read(state, outgoing, response.result, kind.shape)
     if isinstance(page, ListToolsResult):
+        if state.origin.url is not None:
+            _plan_headers(state, page)
         for tool in page.tools:
             state.tools.setdefault(tool.name, tool)  # of duplicates the first one counts (CLI-9)
     return page
+
+
+def _plan_headers(state: ClientState, page: ListToolsResult) -> None:
+    """Drop the tools whose arguments cannot go into headers as they say, and plan the others (HDR-5)."""
+    if state.agreement is None or state.agreement.revision.era == "legacy":
+        return
+    for tool in list(page.tools):
+        try:
+            state.header_plans[tool.name] = header_plan(tool)
+        except RegistrationError as problem:
+            page.tools.remove(tool)
+            state.dropped_tools[tool.name] = str(problem)
 
 
 class Pages:

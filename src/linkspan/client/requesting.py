@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Raw
 
 from linkspan.client.answers import read_question
-from linkspan.client.errors import ClientError, ConnectError, ConnectionLost, InvalidResponse, ServerError
+from linkspan.client.errors import ClientError, ConnectError, ConnectionLost, HttpError, InvalidResponse, ServerError
 from linkspan.client.state import ClientState
 from linkspan.core.flow import Ask, Flow, Outgoing, Send, Sleep
 from linkspan.revisions.neutral import ELICIT, LIST_ROOTS, SAMPLE, InputRequest
@@ -21,6 +21,8 @@ __all__ = ["Repeatable", "backoff", "member", "request", "request_with_rounds"]
 
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 5.0
+_LONGEST_WAIT = 30.0
+"""Seconds that a server may ask us to wait (Retry-After); who asks for more gets no second try."""
 
 
 class Repeatable:
@@ -52,22 +54,30 @@ def request(state: ClientState, outgoing: Outgoing, repeatable: Repeatable = REA
     while True:
         try:
             answer: Response | ErrorResponse = yield Send(outgoing)
-        except (ConnectionLost, ConnectError) as error:
-            if attempt >= state.options.attempts or not (yield from _may_repeat(state, error, repeatable)):
+        except (ConnectionLost, ConnectError, HttpError) as error:
+            allowed = state.options.attempts * (2 if error.delivery == "not_sent" else 1)
+            if attempt >= allowed or not (yield from _may_repeat(state, error, repeatable)):
+                raise
+            asked = getattr(error, "retry_after", None) or 0.0
+            if asked > _LONGEST_WAIT:
                 raise
         else:
             if type(answer) is Response:
                 return answer
             assert isinstance(answer, ErrorResponse)
             raise _server_error(state, outgoing, answer)
-        yield Sleep(backoff(attempt, state.random()))
+        yield Sleep(max(asked, backoff(attempt, state.random())))
         attempt += 1
 
 
 def _may_repeat(state: ClientState, error: ClientError, repeatable: Repeatable) -> Flow[bool]:
     """Decide by the policy. A server that never worked is not tried again by itself: it would only fail more slowly."""
     policy = state.options.retry
-    if policy == "never" or (isinstance(error, ConnectError) and state.agreement is None):
+    if (
+        policy == "never"
+        or error.delivery == "answered"
+        or (isinstance(error, ConnectError) and state.agreement is None)
+    ):
         return False
     if policy == "always" or error.delivery == "not_sent":
         return True

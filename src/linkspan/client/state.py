@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -59,6 +59,12 @@ class ClientState(msgspec.Struct):
     tools: dict[str, Tool] = msgspec.field(default_factory=dict[str, Tool])
     """The tools that were listed, by name, until the server says that they changed."""
     tools_are_complete: bool = False
+    header_plans: dict[str, Mapping[tuple[str, ...], str]] = msgspec.field(
+        default_factory=dict[str, Mapping[tuple[str, ...], str]]
+    )
+    """Over HTTP, which arguments of each listed tool go into which headers. Survives `forget_tools` (HDR-7)."""
+    dropped_tools: dict[str, str] = msgspec.field(default_factory=dict[str, str])
+    """Tools that were left out of a list because they break the rules for headers, and why (HDR-5)."""
     output_checks: dict[str, OutputCheck] = msgspec.field(default_factory=dict[str, OutputCheck])
 
     def forget_tools(self) -> None:

@@ -155,6 +155,8 @@ class ClientConnection(Generic[OwnerT]):
         self._questions: dict[RequestId, float] = {}
         self._out: list[bytes] = []
         self._heard = False
+        self.tells_cancel = True
+        """Whether a request is cancelled by a message. Over HTTP, in the modern era, closing its stream says it (CAN-3)."""
 
     # What the driver calls to speak.
 
@@ -196,10 +198,19 @@ class ClientConnection(Generic[OwnerT]):
         pending = self._pending.pop(request_id, None)
         if pending is None:
             return None
-        if pending.cancellable:
+        if pending.cancellable and self.tells_cancel:
             params = CancelledParams(request_id=request_id, reason=reason)
             self.send_notification("notifications/cancelled", encode(params))
         return pending.owner
+
+    def forget(self, request_id: RequestId) -> OwnerT | None:
+        """End a request without a word to the server; return its owner, or None if it has ended already."""
+        pending = self._pending.pop(request_id, None)
+        return pending.owner if pending is not None else None
+
+    def is_pending(self, request_id: RequestId) -> bool:
+        """Tell whether a request still waits for its answer."""
+        return request_id in self._pending
 
     def answer(self, request_id: RequestId, result: bytes) -> None:
         """Answer a request of the server with an encoded result."""
@@ -227,6 +238,11 @@ class ClientConnection(Generic[OwnerT]):
         self._out = []
         return data
 
+    def messages_to_send(self) -> list[bytes]:
+        """Return the same as `data_to_send`, message by message, for other framings."""
+        messages, self._out = self._out, []
+        return messages
+
     # What the driver calls when something came.
 
     def receive_data(self, data: bytes) -> list[ClientStreamEvent[OwnerT]]:
@@ -234,6 +250,12 @@ class ClientConnection(Generic[OwnerT]):
         events: list[ClientStreamEvent[OwnerT]] = []
         for line in self._reader.receive_data(data):
             self._receive_line(line, events)
+        return events
+
+    def receive_message(self, data: bytes) -> list[ClientStreamEvent[OwnerT]]:
+        """Take one whole message, or batch, that some other framing delivered."""
+        events: list[ClientStreamEvent[OwnerT]] = []
+        self._receive_line(data, events)
         return events
 
     def receive_eof(self) -> list[ClientStreamEvent[OwnerT]]:

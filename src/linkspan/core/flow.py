@@ -15,7 +15,19 @@ from linkspan.revisions.agreement import Agreement
 from linkspan.revisions.neutral import InputRequest
 from linkspan.types.logging import ProgressParams
 
-__all__ = ["Ask", "Effect", "Flow", "Outgoing", "ProgressCallback", "Reopen", "Send", "Sleep", "Stopper", "Tell"]
+__all__ = [
+    "Ask",
+    "Effect",
+    "FallBack",
+    "Flow",
+    "Outgoing",
+    "ProgressCallback",
+    "Reopen",
+    "Send",
+    "Sleep",
+    "Stopper",
+    "Tell",
+]
 
 ResultT = TypeVar("ResultT")
 ProgressCallback: TypeAlias = Callable[[ProgressParams], Any]
@@ -72,6 +84,8 @@ class Outgoing(msgspec.Struct, frozen=True):
     stopper: Stopper | None = None
     meta: bytes = b""
     """Members for `_meta`, encoded, without braces."""
+    headers: Mapping[str, str] | None = None
+    """More HTTP headers, for this request only."""
     agreement: Agreement | None = None
     """How to speak, if not by what was agreed: only before there is an agreement."""
     cancellable: bool = True
@@ -94,6 +108,12 @@ class Reopen(msgspec.Struct, frozen=True):
     """Open the transport anew, because the server did not survive what it was sent. Raises: ClientError."""
 
 
+class FallBack(msgspec.Struct, frozen=True):
+    """Use the older of two transports from now on. Raises: `reason`, a ClientError, if there is none."""
+
+    reason: Exception
+
+
 class Sleep(msgspec.Struct, frozen=True):
     """Let some seconds pass."""
 
@@ -109,5 +129,5 @@ class Ask(msgspec.Struct, frozen=True):
     requests: Mapping[str, InputRequest]
 
 
-Effect: TypeAlias = Send | Tell | Reopen | Sleep | Ask
+Effect: TypeAlias = Send | Tell | Reopen | FallBack | Sleep | Ask
 Flow: TypeAlias = Generator[Effect, Any, ResultT]

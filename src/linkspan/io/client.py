@@ -93,14 +93,15 @@ class Client(ClientFace):
         on_progress: ProgressCallback | None = None,
         stopper: Stopper | None = None,
         meta: Mapping[str, JSON] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> ToolResult:
         """Call a tool; its own failure is a result with `is_error`, not an exception.
 
         `timeout` is for silence: progress extends it, up to `total`. `on_progress` hears of progress, `stopper` ends the call
-        from elsewhere, `meta` goes into the request's `_meta`.
+        from elsewhere, `meta` goes into the request's `_meta`, `headers` into this request only (over HTTP).
         Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/tools.
         """
-        options = call_options(timeout, total, on_progress, stopper, meta)
+        options = call_options(timeout, total, on_progress, stopper, meta, headers)
         return await self._run(operations.call_tool(self._state, name, arguments, options))
 
     async def list_tools(self) -> list[Tool]:
@@ -126,9 +127,10 @@ class Client(ClientFace):
         on_progress: ProgressCallback | None = None,
         stopper: Stopper | None = None,
         meta: Mapping[str, JSON] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> ReadResourceResult:
         """Read a resource. Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/resources."""
-        options = call_options(timeout, total, on_progress, stopper, meta)
+        options = call_options(timeout, total, on_progress, stopper, meta, headers)
         return await self._run(operations.read_resource(self._state, uri, options))
 
     async def list_resources(self) -> list[Resource]:
@@ -167,9 +169,10 @@ class Client(ClientFace):
         on_progress: ProgressCallback | None = None,
         stopper: Stopper | None = None,
         meta: Mapping[str, JSON] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> GetPromptResult:
         """Get a prompt's messages. Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/prompts."""
-        options = call_options(timeout, total, on_progress, stopper, meta)
+        options = call_options(timeout, total, on_progress, stopper, meta, headers)
         return await self._run(operations.get_prompt(self._state, name, arguments, options))
 
     async def list_prompts(self) -> list[Prompt]:

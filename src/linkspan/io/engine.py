@@ -22,7 +22,7 @@ from linkspan.client.events import Change, ClientEvent, Connected, Disconnected,
 from linkspan.client.negotiation import negotiate
 from linkspan.client.requesting import backoff
 from linkspan.client.state import ClientState
-from linkspan.core.flow import Effect, Outgoing, Reopen, Send, Sleep, Tell
+from linkspan.core.flow import Effect, FallBack, Outgoing, Reopen, Send, Sleep, Tell
 from linkspan.errors import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
 from linkspan.io.courier import Courier
 from linkspan.io.link import Link, Ticket
@@ -290,6 +290,8 @@ class Engine:
             case Reopen():
                 link.close()
                 self._opened()
+            case FallBack():
+                link.fall_back(effect.reason, max(0.1, give_up - time.monotonic()))
             case Sleep():
                 self._stop.wait(effect.seconds)
             case _:

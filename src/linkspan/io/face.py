@@ -7,11 +7,13 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
 
 from linkspan._version import __version__
 from linkspan.client.answers import ElicitationHandler, Handlers, RootsSource, SamplingHandler
-from linkspan.client.errors import ConnectError, Origin
+from linkspan.client.errors import Origin
 from linkspan.client.events import Change, ClientEvent
 from linkspan.client.operations import DEFAULT_CALL, CallOptions
 from linkspan.client.state import ClientOptions, ClientState, OutputPolicy, Retry
@@ -30,6 +32,9 @@ from linkspan.types.logging import LoggingMessageParams
 from linkspan.types.shared import Implementation
 from linkspan.wire.limits import Limits
 
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
 __all__ = ["ClientFace", "call_options", "filter_of"]
 
 
@@ -44,6 +49,8 @@ class ClientFace:
         env: Mapping[str, str] | None = None,
         cwd: str | Path | None = None,
         inherit_env: bool = False,
+        headers: Mapping[str, str] | None = None,
+        ssl: SSLContext | None = None,
         era: Literal["modern", "legacy"] | None = None,
         protocol_version: str | None = None,
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
@@ -65,7 +72,8 @@ class ClientFace:
         """Prepare a client of `target`: a Server, a command (a list or one line), a .py file, an entry of an mcp.json.
 
         `name` is what errors call the server. A process gets a small environment and `env`, or all of ours with
-        `inherit_env`, and starts in `cwd`. `era` and `protocol_version` pin what is otherwise found out.
+        `inherit_env`, and starts in `cwd`. A URL gets `headers` with every request, and `ssl` for its certificates. `era` and
+        `protocol_version` pin what is otherwise found out.
         `retry` says when a call whose server was lost is repeated by itself: "never", "safe" (it was not sent, it only reads,
         or its tool is marked read-only or idempotent), "always". `check_output` says what happens to structured output that
         does not fit its schema: "strict" raises, "lenient" lists it in `result.problems`, "off" does not look.
@@ -75,6 +83,8 @@ class ClientFace:
         Raises: ValueError for a target or an option that is none.
         """
         self._target = resolve(target, name=name, env=env, cwd=cwd, inherit_env=inherit_env)
+        if headers:
+            self._target = msgspec.structs.replace(self._target, headers={**self._target.headers, **headers})
         self._answering: set[object] = set()
         handlers = Handlers(elicitation=elicitation, sampling=sampling, sampling_tools=sampling_tools, roots=roots)
         profile = ClientProfile(info or Implementation("linkspan", __version__), handlers.capabilities())
@@ -93,7 +103,7 @@ class ClientFace:
         self._state = ClientState(self._target.origin, options, random.random)
         self._engine = Engine(
             self._state,
-            _opener(self._target),
+            _opener(self._target, ssl),
             handlers,
             Callbacks(on_log, on_change, on_event, on_notification, on_stderr),
         )
@@ -149,17 +159,20 @@ class ClientFace:
         self._engine.roots_changed()
 
 
+_NOTHING_GIVEN = (None,) * 6
+
+
 def call_options(
     timeout: float | None,
     total: float | None,
     on_progress: ProgressCallback | None,
     stopper: Stopper | None,
     meta: Mapping[str, JSON] | None,
+    headers: Mapping[str, str] | None = None,
 ) -> CallOptions:
     """Gather what a call wants different from the defaults."""
-    if timeout is None and total is None and on_progress is None and stopper is None and meta is None:
-        return DEFAULT_CALL
-    return CallOptions(timeout, total, on_progress, stopper, meta)
+    given = (timeout, total, on_progress, stopper, meta, headers)
+    return DEFAULT_CALL if given == _NOTHING_GIVEN else CallOptions(*given)
 
 
 def filter_of(*, tools: bool, prompts: bool, resources: bool, uris: tuple[str, ...]) -> Filter:
@@ -168,7 +181,7 @@ def filter_of(*, tools: bool, prompts: bool, resources: bool, uris: tuple[str, .
     return Filter(frozenset(kind for kind, wanted in chosen.items() if wanted), frozenset(uris))
 
 
-def _opener(target: Target) -> Callable[[Engine], Link]:
+def _opener(target: Target, ssl: SSLContext | None) -> Callable[[Engine], Link]:
     def open_link(engine: Engine) -> Link:
         if target.command is not None:
             from linkspan.io.stdio_link import StdioLink
@@ -178,9 +191,10 @@ def _opener(target: Target) -> Callable[[Engine], Link]:
             from linkspan.io.memory_link import MemoryLink
 
             return MemoryLink(engine, engine.state, target.server, lambda: engine.home)
-        raise ConnectError(
-            "this release connects to commands and Server objects, not yet to URLs", target.origin, phase="connect"
-        )
+        from linkspan.io.http_link import HttpLink
+
+        assert target.url is not None
+        return HttpLink(engine, engine.state, target.url, target.headers, ssl)
 
     return open_link
 

@@ -165,6 +165,10 @@ class Link:
         self.machine.agreement = agreement
         self.agreed = True
 
+    def fall_back(self, reason: Exception, timeout: float) -> None:
+        """Use an older transport from now on; most have none. Raises: `reason`."""
+        raise reason
+
     def congested(self) -> bool:
         """Tell whether so much is unsent that nothing more should be added."""
         return False

@@ -80,14 +80,15 @@ class SyncClient(ClientFace):
         on_progress: ProgressCallback | None = None,
         stopper: Stopper | None = None,
         meta: Mapping[str, JSON] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> ToolResult:
         """Call a tool; its own failure is a result with `is_error`, not an exception.
 
         `timeout` is for silence: progress extends it, up to `total`. `on_progress` hears of progress, `stopper` ends the call
-        from elsewhere, `meta` goes into the request's `_meta`.
+        from elsewhere, `meta` goes into the request's `_meta`, `headers` into this request only (over HTTP).
         Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/tools.
         """
-        options = call_options(timeout, total, on_progress, stopper, meta)
+        options = call_options(timeout, total, on_progress, stopper, meta, headers)
         return self._run(operations.call_tool(self._state, name, arguments, options))
 
     def list_tools(self) -> list[Tool]:
@@ -113,9 +114,10 @@ class SyncClient(ClientFace):
         on_progress: ProgressCallback | None = None,
         stopper: Stopper | None = None,
         meta: Mapping[str, JSON] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> ReadResourceResult:
         """Read a resource. Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/resources."""
-        options = call_options(timeout, total, on_progress, stopper, meta)
+        options = call_options(timeout, total, on_progress, stopper, meta, headers)
         return self._run(operations.read_resource(self._state, uri, options))
 
     def list_resources(self) -> list[Resource]:
@@ -154,9 +156,10 @@ class SyncClient(ClientFace):
         on_progress: ProgressCallback | None = None,
         stopper: Stopper | None = None,
         meta: Mapping[str, JSON] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> GetPromptResult:
         """Get a prompt's messages. Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/prompts."""
-        options = call_options(timeout, total, on_progress, stopper, meta)
+        options = call_options(timeout, total, on_progress, stopper, meta, headers)
         return self._run(operations.get_prompt(self._state, name, arguments, options))
 
     def list_prompts(self) -> list[Prompt]:

@@ -33,6 +33,8 @@ class Revision(msgspec.Struct, frozen=True, eq=False):
     new_fields: Fields = msgspec.field(default_factory=dict[type[Wire], tuple[str, ...]])
     """Members that came with this revision, by shape."""
     batching: bool = False
+    version_header: bool = False
+    """Over HTTP, requests after the handshake name the revision in a header."""
     error_id_required: bool = True
     """An error whose request's id is unknown says `"id": null`; later revisions leave the member out."""
     resource_not_found: int = -32002

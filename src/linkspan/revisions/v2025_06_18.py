@@ -46,5 +46,6 @@ REVISION = PREDECESSOR.evolve(
         BlobResourceContents: ("meta",),
     },
     batching=False,
+    version_header=True,
     structured_content="object",
 )

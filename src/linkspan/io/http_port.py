@@ -1,0 +1,42 @@
+"""The one thing that a client wants of an HTTP library: send a request, and read the answer as it comes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+import msgspec
+
+__all__ = ["HttpFailure", "HttpPort", "HttpReply"]
+
+
+class HttpFailure(Exception):
+    """There is no answer. `sent` tells whether the server may have got the request; the text is for people."""
+
+    def __init__(self, message: str, *, sent: bool) -> None:
+        super().__init__(message)
+        self.sent = sent
+
+
+class HttpReply(msgspec.Struct):
+    """An answer whose body is still to come. `chunks` may raise HttpFailure."""
+
+    status: int
+    headers: Mapping[str, str]
+    """Names in lower case."""
+    chunks: AsyncIterator[bytes]
+
+
+class HttpPort(Protocol):
+    """A pool of connections on one event loop."""
+
+    def send(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes
+    ) -> AbstractAsyncContextManager[HttpReply]:
+        """Send a request. Entering raises HttpFailure; leaving gives the connection back, or closes it if unread."""
+        ...
+
+    async def close(self) -> None:
+        """Close all connections."""
+        ...
