@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from linkspan.io.driver import Connectable
     from linkspan.server.server import Server
 
 __all__ = ["load_server", "main"]
@@ -14,6 +15,7 @@ __all__ = ["load_server", "main"]
 USAGE = """usage: linkspan run FILE[:OBJECT]
 
 Serve the Server in a Python file over stdio. OBJECT is its name in the file; it may be left out if there is only one.
+A FILE.transcript is played: a recorded server that answers what it was asked in the recording.
 Whatever the file prints goes to stderr. Exit status: 0 after the client left, 1 if the file failed, 2 for a wrong command
 line, 130 after Ctrl-C."""
 
@@ -32,7 +34,7 @@ def main(arguments: Sequence[str]) -> int:
 
     claim_stdout()
     try:
-        server = load_server(arguments[0])
+        server = _load(arguments[0])
     except CannotLoad as problem:
         print(f"linkspan run: {problem}", file=sys.stderr)
         return 2
@@ -42,6 +44,17 @@ def main(arguments: Sequence[str]) -> int:
     from linkspan.io.stdio import StdioTransport
 
     return StdioTransport(server).open()
+
+
+def _load(target: str) -> Connectable:
+    if not target.endswith(".transcript"):
+        return load_server(target)
+    from linkspan.testing.player import Player
+
+    try:
+        return Player(target)
+    except (OSError, ValueError) as problem:
+        raise CannotLoad(str(problem)) from None
 
 
 def load_server(target: str) -> Server:

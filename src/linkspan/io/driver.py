@@ -15,16 +15,39 @@ from linkspan.events import CallCancelled, Event
 from linkspan.io.workers import MAX_WORKERS, Workers
 
 if TYPE_CHECKING:
-    from linkspan.core.call import Call, Conclusion
-    from linkspan.core.connection import ServerConnection
+    from contextlib import AbstractContextManager
 
-__all__ = ["Connectable", "Driver", "Face"]
+    from linkspan.core.call import Call, Conclusion
+
+__all__ = ["Connectable", "Connection", "Driver", "Face"]
+
+
+class Connection(Protocol):
+    """The server's end of a byte stream, as a driver sees it: `ServerConnection` says what each method means."""
+
+    lock: AbstractContextManager[object]
+    on_output: Callable[[], object]
+    congested: Callable[[], object]
+
+    @property
+    def running(self) -> int: ...
+    @property
+    def accepting(self) -> bool: ...
+    def receive_data(self, data: bytes) -> list[Event[Call]]: ...
+    def receive_eof(self) -> list[Event[Call]]: ...
+    def conclude(self, call: Call, value: object) -> Conclusion: ...
+    def conclude_failure(self, call: Call, error: BaseException) -> Conclusion: ...
+    def settle(self, call: Call, conclusion: Conclusion) -> list[Event[Call]]: ...
+    def data_to_send(self) -> bytes: ...
+    def next_timeout(self) -> float | None: ...
+    def handle_timeout(self, now: float) -> list[Event[Call]]: ...
+    def close(self) -> list[Event[Call]]: ...
 
 
 class Connectable(Protocol):
     """A server, as a transport sees it."""
 
-    def connect(self) -> ServerConnection:
+    def connect(self) -> Connection:
         """Open a connection."""
         ...
 
@@ -48,7 +71,7 @@ class Face(Protocol):
 class Driver:
     """Feeds one connection and runs its calls: inline, in a worker thread, or through the face on an event loop."""
 
-    def __init__(self, connection: ServerConnection, face: Face, *, max_workers: int = MAX_WORKERS) -> None:
+    def __init__(self, connection: Connection, face: Face, *, max_workers: int = MAX_WORKERS) -> None:
         """Attach to `connection`, which nobody else may drive."""
         self.lock = threading.RLock()
         self.connection = connection

@@ -10,16 +10,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from linkspan.io.descriptors import can_poll, pump
-from linkspan.io.driver import Connectable
+from linkspan.io.driver import Connectable, Connection
 from linkspan.io.stdout import claim_stdout
 from linkspan.io.stream import StreamServer
 from linkspan.io.workers import MAX_WORKERS
-
-if TYPE_CHECKING:
-    from linkspan.core.connection import ServerConnection
 
 __all__ = ["GRACE", "MAX_UNSENT", "StdioTransport", "serve_stdio"]
 
@@ -31,7 +28,7 @@ MAX_UNSENT: Final = 16 * 1024 * 1024
 
 
 def serve_stdio(
-    open_connection: Callable[[], ServerConnection],
+    open_connection: Callable[[], Connection],
     *,
     input_fd: int | None = None,
     output_fd: int | None = None,

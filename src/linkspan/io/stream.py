@@ -17,13 +17,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
 from linkspan.io.descriptors import CHUNK, Waiter, WakePipe
-from linkspan.io.driver import Driver
+from linkspan.io.driver import Connection, Driver
 from linkspan.io.lifeline import INTERRUPTED, Lifeline
 from linkspan.io.writer import Writer
 
 if TYPE_CHECKING:
     from linkspan.core.call import Call
-    from linkspan.core.connection import ServerConnection
 
 __all__ = ["StreamServer"]
 
@@ -39,7 +38,7 @@ class StreamServer:
 
     def __init__(
         self,
-        connection: ServerConnection,
+        connection: Connection,
         input_fd: int,
         output_fd: int,
         *,

@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from linkspan.testing.fixtures import async_client_fixture as async_client_fixture
     from linkspan.testing.fixtures import client_fixture as client_fixture
+    from linkspan.testing.player import Player as Player
+    from linkspan.testing.recorder import TranscriptWriter as TranscriptWriter
 
-__all__ = ["async_client_fixture", "client_fixture"]
+__all__ = ["Player", "TranscriptWriter", "async_client_fixture", "client_fixture"]
 
 _HOMES = {
+    "Player": "linkspan.testing.player",
+    "TranscriptWriter": "linkspan.testing.recorder",
     "async_client_fixture": "linkspan.testing.fixtures",
     "client_fixture": "linkspan.testing.fixtures",
 }

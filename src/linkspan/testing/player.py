@@ -1,0 +1,324 @@
+"""A recorded server, played offline: it answers what it was asked in the recording, as it did then.
+
+Law: a request that was never recorded gets an error that says what was; nothing is made up but the answer to `ping`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, NoReturn
+
+import msgspec
+
+from linkspan.errors import INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR, LocalProtocolError
+from linkspan.revisions.modern import SUBSCRIPTION_ID
+from linkspan.testing.scripts import (
+    LISTEN,
+    Awaits,
+    Exchange,
+    choose,
+    explain_missing,
+    matched_params,
+    read_exchanges,
+    read_id,
+)
+from linkspan.testing.transcripts import Entry, read_transcript
+from linkspan.types.base import ABSENT, JSON, JSONObject, is_object
+from linkspan.wire.framing import LineReader, TooLong
+from linkspan.wire.limits import DEFAULT_LIMITS, Limits
+from linkspan.wire.messages import (
+    Batch,
+    ErrorResponse,
+    Malformed,
+    Message,
+    Notification,
+    RequestId,
+    Response,
+    RpcRequest,
+    decode,
+    encode,
+    encode_error,
+    encode_response,
+)
+
+if TYPE_CHECKING:
+    from linkspan.core.call import Call, Conclusion
+    from linkspan.events import Event
+
+__all__ = ["Playback", "Player"]
+
+
+class Player:
+    """A server made of a recording; give it to a client or a transport in the place of a `Server`.
+
+    with Client(Player("dice.transcript")) as client: ...
+    """
+
+    def __init__(self, recording: str | os.PathLike[str] | Iterable[Entry], *, limits: Limits = DEFAULT_LIMITS) -> None:
+        """Read a transcript file, or take its entries. Raises: OSError; ValueError that names the line."""
+        if isinstance(recording, str | os.PathLike):
+            self.name = os.path.basename(os.fspath(recording))
+            recording = read_transcript(recording)
+        else:
+            self.name = "recording"
+        self.limits = limits
+        self._exchanges = read_exchanges(recording)
+
+    def connect(self) -> Playback:
+        """Open a connection, which plays the recording from its beginning."""
+        return Playback(self._exchanges, self.limits)
+
+
+class _Run:
+    """One exchange, being played for one message of the client."""
+
+    __slots__ = ("asked", "at", "exchange", "id")
+
+    def __init__(self, exchange: Exchange, request_id: RequestId | None) -> None:
+        self.exchange = exchange
+        self.id = request_id
+        self.at = 0
+        self.asked: dict[RequestId | None, RequestId] = {}
+
+
+class Playback:
+    """One connection to a recorded server. It has the face of a `ServerConnection`, and no calls to run."""
+
+    def __init__(self, exchanges: list[Exchange], limits: Limits) -> None:
+        self._exchanges = exchanges
+        self._limits = limits
+        self._reader = LineReader(limits.max_line_bytes)
+        self._played: set[Exchange] = set()
+        self._open: dict[RequestId | None, _Run] = {}
+        self._unanswered: dict[RequestId | None, _Run] = {}
+        self._tokens: dict[RequestId | None, RequestId | None] = {}
+        self._listening: dict[RequestId, RequestId] = {}
+        self._out: list[bytes] = []
+        self.lock: AbstractContextManager[object] = nullcontext()
+        self.on_output: Callable[[], object] = _nobody
+        self.congested: Callable[[], object] = _nobody
+
+    # What drivers call.
+
+    def receive_data(self, data: bytes) -> list[Event[Call]]:
+        """Take bytes from the stream; what they are answered with is in `data_to_send` afterwards."""
+        for line in self._reader.receive_data(data):
+            self._receive_line(line)
+        return []
+
+    def receive_eof(self) -> list[Event[Call]]:
+        """Take note that the client will send no more."""
+        for line in self._reader.receive_eof():
+            self._receive_line(line)
+        return []
+
+    def receive_message(self, data: bytes) -> list[Event[Call]]:
+        """Take one whole message that some other framing delivered."""
+        self._receive_line(data)
+        return []
+
+    def data_to_send(self) -> bytes:
+        """Return what must go to the client now, and forget it."""
+        return b"".join(message + b"\n" for message in self.messages_to_send())
+
+    def messages_to_send(self) -> list[bytes]:
+        """Return the same, message by message."""
+        messages, self._out = self._out, []
+        return messages
+
+    def next_timeout(self) -> float | None:
+        """Return None: a recording knows no time."""
+        return None
+
+    def handle_timeout(self, now: float) -> list[Event[Call]]:
+        """Do nothing."""
+        return []
+
+    @property
+    def running(self) -> int:
+        """Zero: what has not been answered waits for the client."""
+        return 0
+
+    @property
+    def accepting(self) -> bool:
+        """Whether to read on: always."""
+        return True
+
+    def close(self) -> list[Event[Call]]:
+        """Say goodbye to subscriptions, if the recorded server did."""
+        for run in list(self._open.values()):
+            if run.exchange.method == LISTEN:
+                self._advance(run, closing=True)
+        return []
+
+    def conclude(self, call: Call, value: object) -> Conclusion:
+        """Never happens: a recording has no calls."""
+        _no_calls()
+
+    def conclude_failure(self, call: Call, error: BaseException) -> Conclusion:
+        """Never happens."""
+        _no_calls()
+
+    def settle(self, call: Call, conclusion: Conclusion) -> list[Event[Call]]:
+        """Never happens."""
+        _no_calls()
+
+    # What the client sent.
+
+    def _receive_line(self, line: bytes | TooLong) -> None:
+        if isinstance(line, TooLong):
+            bound = self._limits.max_line_bytes
+            problem = f"Parse error: message longer than {bound} bytes (max_line_bytes)"
+            self._out.append(encode_error(None, PARSE_ERROR, problem))
+            return
+        message = decode(line, self._limits)
+        for each in message.messages if isinstance(message, Batch) else [message]:
+            self._receive(each)
+
+    def _receive(self, message: Message) -> None:
+        match message:
+            case RpcRequest():
+                self._receive_request(message)
+            case Notification():
+                self._receive_notification(message)
+            case Response() | ErrorResponse():
+                self._receive_answer(message.id)
+            case Malformed():
+                self._out.append(encode_error(message.id, message.code, message.message))
+
+    def _receive_request(self, rpc: RpcRequest) -> None:
+        if rpc.id in self._open:
+            problem = "Invalid Request: a request with this id is still running"
+            self._out.append(encode_error(rpc.id, INVALID_REQUEST, problem))
+            return
+        try:
+            params: JSON = msgspec.json.decode(rpc.params) if rpc.params is not ABSENT else {}
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            self._out.append(encode_error(rpc.id, INVALID_PARAMS, "Invalid params: not readable"))
+            return
+        exchange = self._choose(rpc.method, params, is_request=True)
+        if exchange is not None:
+            run = self._open[rpc.id] = _Run(exchange, rpc.id)
+            self._connect_ids(run, params)
+            self._advance(run)
+        elif rpc.method == "ping":
+            self._out.append(encode_response(rpc.id, b"{}"))
+        else:
+            error = explain_missing(self._exchanges, rpc.method, matched_params(rpc.method, params))
+            self._out.append(encode_error(rpc.id, error.code, error.message, error.data))
+
+    def _choose(self, method: str, params: JSON, *, is_request: bool) -> Exchange | None:
+        candidates = (each for each in self._exchanges if (each.id is not None) == is_request)
+        exchange = choose(candidates, self._played, method, matched_params(method, params))
+        if exchange is not None:
+            self._played.add(exchange)
+        return exchange
+
+    def _connect_ids(self, run: _Run, params: JSON) -> None:
+        """Remember how the client calls now what the recording calls by other ids."""
+        exchange = run.exchange
+        if exchange.token is not None:
+            self._tokens[exchange.token] = read_id(_meta(params), "progressToken")
+        if exchange.method == LISTEN and exchange.id is not None and run.id is not None:
+            self._listening[exchange.id] = run.id
+
+    def _receive_notification(self, message: Notification) -> None:
+        try:
+            params: JSON = msgspec.json.decode(message.params) if message.params is not ABSENT else {}
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return
+        if message.method == "notifications/cancelled":
+            self._open.pop(read_id(params, "requestId"), None)
+            return
+        exchange = self._choose(message.method, params, is_request=False)
+        if exchange is not None:
+            self._advance(_Run(exchange, None))
+
+    def _receive_answer(self, request_id: RequestId | None) -> None:
+        run = self._unanswered.pop(request_id, None)
+        if run is not None:
+            self._advance(run)
+
+    # What it gets for it.
+
+    def _advance(self, run: _Run, *, closing: bool = False) -> None:
+        """Play on, up to the end or to something that has to be waited for."""
+        steps = run.exchange.steps
+        while run.at < len(steps) and self._wanted(run):
+            step = steps[run.at]
+            if isinstance(step, Awaits):
+                if run.asked.get(step.id) in self._unanswered:
+                    return
+            elif "method" in step:
+                self._send(run, step)
+            elif run.exchange.method == LISTEN and not closing and "result" in step:
+                return  # a subscription ends with its connection
+            else:
+                self._answer(run, step)
+            run.at += 1
+
+    def _wanted(self, run: _Run) -> bool:
+        """Whether the client has not cancelled it. What follows the answer is wanted in any case."""
+        return run.id is None or self._open.get(run.id) is run or self._is_answered(run)
+
+    def _is_answered(self, run: _Run) -> bool:
+        return any(is_object(step) and "method" not in step for step in run.exchange.steps[: run.at])
+
+    def _answer(self, run: _Run, step: JSONObject) -> None:
+        if run.id is None:
+            return
+        self._open.pop(run.id, None)
+        self._out.append(encode({**self._readdressed(step, "result"), "id": run.id}))
+
+    def _send(self, run: _Run, step: JSONObject) -> None:
+        """Send a request or a notification under the ids of today, unless it is about something that is not there."""
+        message = self._readdressed(step, "params")
+        params = message.get("params")
+        recorded_id = read_id(step, "id")
+        if recorded_id is not None:
+            message["id"] = run.asked[recorded_id] = self._ask(run, recorded_id)
+        elif is_object(params) and "progressToken" in params:
+            token = self._tokens.get(read_id(params, "progressToken"))
+            if token is None:
+                return
+            message["params"] = {**params, "progressToken": token}
+        elif is_object(params) and (asked := run.asked.get(read_id(params, "requestId"))) is not None:
+            message["params"] = {**params, "requestId": asked}
+            self._unanswered.pop(asked, None)
+        elif _subscription(params) == "":
+            return
+        self._out.append(encode(message))
+
+    def _ask(self, run: _Run, recorded_id: RequestId) -> RequestId:
+        request_id, number = recorded_id, 2
+        while request_id in self._unanswered:
+            request_id, number = f"{recorded_id}-{number}", number + 1
+        self._unanswered[request_id] = run
+        return request_id
+
+    def _readdressed(self, step: JSONObject, part: str) -> JSONObject:
+        """Return a copy of a message whose subscription has the id that it has today."""
+        body = step.get(part)
+        recorded = _subscription(body)
+        if recorded is None or not is_object(body):
+            return dict(step)
+        meta = {**body["_meta"], SUBSCRIPTION_ID: self._listening.get(recorded, "")}
+        return {**step, part: {**body, "_meta": meta}}
+
+
+def _meta(body: JSON) -> JSON:
+    return body.get("_meta") if is_object(body) else None
+
+
+def _subscription(body: JSON) -> RequestId | None:
+    return read_id(_meta(body), SUBSCRIPTION_ID)
+
+
+def _no_calls() -> NoReturn:
+    raise LocalProtocolError("a recording has no calls")
+
+
+def _nobody() -> None:
+    """Stand in for a driver that has not attached itself."""
