@@ -18,6 +18,7 @@ VERBS = {
     "read": "read a resource",
     "prompt": "get the messages of a prompt",
     "ping": "show what a server is, and how fast it answers",
+    "trace": "stand between a client and a server, and show what they say to each other",
 }
 
 _EPILOG = """TARGET is a .py file (perhaps FILE.py:OBJECT), a command in quotes, mcp.json:NAME or a URL;

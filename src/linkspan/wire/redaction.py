@@ -13,7 +13,7 @@ from typing import Final
 
 from linkspan.types.base import JSON, JSONObject, is_array, is_object
 
-__all__ = ["REDACTED", "redact", "redact_json"]
+__all__ = ["REDACTED", "is_secret_name", "redact", "redact_json"]
 
 REDACTED: Final = "[redacted]"
 
@@ -144,6 +144,11 @@ def redact_json(value: JSON, secrets: Iterable[str] = ()) -> JSON:
     return _redact_value(value, _given(frozenset(secrets)), 0)
 
 
+def is_secret_name(name: object) -> bool:
+    """Tell whether what has this name is a secret, such as the `password` of a form or the variable `API_TOKEN`."""
+    return isinstance(name, str) and _secret_name().search(name) is not None
+
+
 def _redact(text: str, given: re.Pattern[str] | None) -> str:
     if given is not None:
         text = given.sub(REDACTED, text)
@@ -192,11 +197,11 @@ def _redact_value(value: JSON, given: re.Pattern[str] | None, depth: int) -> JSO
 
 def _redact_object(members: JSONObject, given: re.Pattern[str] | None, depth: int) -> JSONObject:
     redacted: JSONObject = {}
-    labelled = _is_secret_name(members.get("name")) or _is_secret_name(members.get("key"))
+    labelled = is_secret_name(members.get("name")) or is_secret_name(members.get("key"))
     for name, value in members.items():
         if name in _PROTOCOL or (name == "id" and not depth):
             redacted[name] = value
-        elif _is_secret_name(name) or (labelled and name == "value"):
+        elif is_secret_name(name) or (labelled and name == "value"):
             redacted[_redact(name, given)] = _hide(value, given, depth + 1)
         else:
             redacted[_redact(name, given)] = _redact_value(value, given, depth + 1)
@@ -212,7 +217,3 @@ def _hide(value: JSON, given: re.Pattern[str] | None, depth: int) -> JSON:
     if is_array(value):
         return [REDACTED if isinstance(each, str) else _redact_value(each, given, depth + 1) for each in value]
     return _redact_value(value, given, depth)
-
-
-def _is_secret_name(name: object) -> bool:
-    return isinstance(name, str) and _secret_name().search(name) is not None
