@@ -9,7 +9,6 @@ import msgspec
 from msgspec import Raw
 
 from linkspan.client.errors import ClientError, InvalidResponse, ServerError
-from linkspan.client.mirroring import header_plan
 from linkspan.client.output import check_output
 from linkspan.client.requesting import Repeatable, member, request, request_with_rounds
 from linkspan.client.results import ToolResult, read_head
@@ -169,6 +168,8 @@ def _plan_headers(state: ClientState, page: ListToolsResult) -> None:
     """Drop the tools whose arguments cannot go into headers as they say, and plan the others (HDR-5)."""
     if state.agreement is None or state.agreement.revision.era == "legacy":
         return
+    from linkspan.client.mirroring import header_plan
+
     for tool in list(page.tools):
         try:
             state.header_plans[tool.name] = header_plan(tool)

@@ -25,7 +25,7 @@ from linkspan.client.state import ClientState
 from linkspan.core.flow import Effect, FallBack, Outgoing, Reopen, Send, Sleep, Tell
 from linkspan.errors import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
 from linkspan.io.courier import Courier
-from linkspan.io.link import Link, Ticket
+from linkspan.io.link import Link, Recorder, Ticket
 from linkspan.io.listening import Filter, Listener, Listeners
 from linkspan.io.slots import Slot, ThreadSlot, deliver
 from linkspan.revisions.agreement import Agreement
@@ -53,6 +53,7 @@ class Callbacks(msgspec.Struct, frozen=True):
     on_event: Callable[[ClientEvent], Any] | None = None
     on_notification: Callable[[str, Any], Any] | None = None
     on_stderr: Callable[[str], Any] | None = None
+    recorder: Recorder | None = None
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -115,6 +116,11 @@ class Engine:
         _engines.add(self)
 
     # Callers.
+
+    @property
+    def recorder(self) -> Recorder | None:
+        """Who takes down what is said."""
+        return self.callbacks.recorder
 
     @property
     def connected(self) -> bool:

@@ -21,7 +21,7 @@ from linkspan.client.timeouts import CLIENT_LIMITS, DEFAULT_TIMEOUTS, Timeouts
 from linkspan.core.flow import ProgressCallback, Stopper
 from linkspan.errors import UnsupportedProtocolVersion
 from linkspan.io.engine import Callbacks, Engine
-from linkspan.io.link import Link
+from linkspan.io.link import Link, Recorder
 from linkspan.io.listening import Filter, Kind
 from linkspan.io.targets import ServerTarget, Target, resolve
 from linkspan.revisions import REVISIONS, Revision, supported_versions
@@ -67,6 +67,7 @@ class ClientFace:
         on_event: Callable[[ClientEvent], Any] | None = None,
         on_notification: Callable[[str, Any], Any] | None = None,
         on_stderr: Callable[[str], Any] | None = None,
+        recorder: Recorder | None = None,
         info: Implementation | None = None,
     ) -> None:
         """Prepare a client of `target`: a Server, a command (a list or one line), a .py file, an entry of an mcp.json.
@@ -80,6 +81,7 @@ class ClientFace:
         `elicitation`, `sampling` and `roots` answer the server; what is not given is not declared. `on_log`, `on_change`,
         `on_event`, `on_notification` (method, params) and `on_stderr` (what a process prints, also by mistake on stdout) hear of
         things. All of these may be coroutine functions.
+        `recorder` takes down all that is said, as `linkspan.testing.TranscriptWriter` does.
         Raises: ValueError for a target or an option that is none.
         """
         self._target = resolve(target, name=name, env=env, cwd=cwd, inherit_env=inherit_env)
@@ -105,7 +107,7 @@ class ClientFace:
             self._state,
             _opener(self._target, ssl),
             handlers,
-            Callbacks(on_log, on_change, on_event, on_notification, on_stderr),
+            Callbacks(on_log, on_change, on_event, on_notification, on_stderr, recorder),
         )
         weakref.finalize(self, _close_soon, self._engine).atexit = False
 

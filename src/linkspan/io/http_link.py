@@ -80,7 +80,7 @@ class HttpLink(Link):
         """Send a request. Raises: ConnectionLost."""
         with self.lock:
             super().submit(outgoing, slot)
-            *others, message = self.machine.messages_to_send()
+            *others, message = self._messages()
             self._queue.extend(_Sent(each, self._plain_headers()) for each in others)
             ticket: Ticket = slot.ticket
             headers = self._request_headers(outgoing)
@@ -116,7 +116,7 @@ class HttpLink(Link):
     def flush(self) -> None:
         """Start what was submitted."""
         with self.lock:
-            self._queue.extend(_Sent(each, self._plain_headers()) for each in self.machine.messages_to_send())
+            self._queue.extend(_Sent(each, self._plain_headers()) for each in self._messages())
             if not self._queue:
                 return
         self._on_loop(self._start)
@@ -259,9 +259,7 @@ class HttpLink(Link):
 
     def _take(self, sent: _Sent, data: bytes) -> None:
         """Read an answer that is one JSON message."""
-        with self.lock:
-            events = self.machine.receive_message(data)
-        self.receive(events)
+        self._understand(data)
         if sent.request_id is not None and self.machine.is_pending(sent.request_id):
             raise self._invalid(sent, "it is not an answer to this request")
 
@@ -339,10 +337,23 @@ class HttpLink(Link):
     def _receive_event(self, event: ServerSentEvent) -> None:
         if event.event != "message" or not event.data:
             return
-        with self.lock:
-            events = self.machine.receive_message(event.data.encode())
-        self.receive(events)
+        self._understand(event.data.encode())
         self.flush()
+
+    def _understand(self, message: bytes) -> None:
+        if self.recorder is not None:
+            self.recorder.server(message.replace(b"\n", b" ") + b"\n")
+        with self.lock:
+            events = self.machine.receive_message(message)
+        self.receive(events)
+
+    def _messages(self) -> list[bytes]:
+        """Return what there is to send. With the lock."""
+        messages = self.machine.messages_to_send()
+        if self.recorder is not None:
+            for each in messages:
+                self.recorder.client(each + b"\n")
+        return messages
 
     def _listen(self) -> None:
         """Open the stream on which a handshake server speaks by itself."""

@@ -43,13 +43,30 @@ from linkspan.revisions import LATEST
 from linkspan.revisions.agreement import Agreement, before_agreement
 from linkspan.wire.messages import Notification, RequestId, RpcRequest
 
-__all__ = ["Link", "LinkOwner", "Ticket"]
+__all__ = ["Link", "LinkOwner", "Recorder", "Ticket"]
 
 _STRAY_KEPT = 5
 
 
+class Recorder(Protocol):
+    """Takes down what is said, as `linkspan.testing.TranscriptWriter` does. Called from any thread."""
+
+    def client(self, data: bytes) -> object:
+        """Take bytes that go to the server: lines, in any chunks."""
+        ...
+
+    def server(self, data: bytes) -> object:
+        """Take bytes that come from the server."""
+        ...
+
+
 class LinkOwner(Protocol):
     """Who opened a link. Called in whatever thread brings the news; must not block."""
+
+    @property
+    def recorder(self) -> Recorder | None:
+        """Who takes down what is said."""
+        ...
 
     def link_asked(self, link: Link, request: RpcRequest) -> None:
         """The server asks something."""
@@ -99,6 +116,7 @@ class Link:
         self.alive = True
         self.agreed = False
         self.opened_at = time.monotonic()
+        self.recorder = owner.recorder
         self._owner = owner
         self._stray: list[str] = []
         self._closed = False
@@ -184,6 +202,21 @@ class Link:
         raise NotImplementedError
 
     # What transports use.
+
+    def data_to_send(self) -> bytes:
+        """Return what must go to the server now, and forget it. With the lock."""
+        data = self.machine.data_to_send()
+        if self.recorder is not None and data:
+            self.recorder.client(data)
+        return data
+
+    def receive_data(self, data: bytes) -> None:
+        """Understand bytes from the server, and hand out what they say."""
+        if self.recorder is not None:
+            self.recorder.server(data)
+        with self.lock:
+            events = self.machine.receive_data(data)
+        self.receive(events)
 
     def receive(self, events: list[ClientStreamEvent[Slot]]) -> None:
         """Hand out what the machine has understood. Without the lock."""

@@ -70,22 +70,17 @@ class MemoryLink(Link):
         self._driver = Driver(self._connection, self)
         self._tasks: dict[asyncio.AbstractEventLoop, Tasks] = {}
         self._to_server = _Wire(self._take, self._driver.receive_data)
-        self._to_client = _Wire(self._take_from_server, self._receive)
+        self._to_client = _Wire(self._take_from_server, self.receive_data)
         self._watching = reactor()
         self._watching.call(lambda: self._watching.watch(self))
 
     def _take(self) -> bytes:
         with self.lock:
-            return self.machine.data_to_send()
+            return self.data_to_send()
 
     def _take_from_server(self) -> bytes:
         with self._driver.lock:
             return self._connection.data_to_send()
-
-    def _receive(self, data: bytes) -> None:
-        with self.lock:
-            events = self.machine.receive_data(data)
-        self.receive(events)
 
     # Callers. `flush` is also the face of the server's driver: either side may have something to send.
 

@@ -53,7 +53,7 @@ class StdioLink(Link):
         self._command = command
         self._child = self._spawn()
         child = self._child
-        self._writer = Writer(self.machine, self.lock, child.stdin, bound=_MAX_UNSENT, on_change=_nothing)
+        self._writer = Writer(self, self.lock, child.stdin, bound=_MAX_UNSENT, on_change=_nothing)
         self._stderr = bytearray()
         self._stdout_fd = child.stdout if can_poll else pump(child.stdout)
         self._stderr_fd = child.stderr if can_poll else pump(child.stderr)
@@ -169,9 +169,7 @@ class StdioLink(Link):
         if fd == self._stderr_fd:
             self._keep_stderr(data)
         elif data:
-            with self.lock:
-                events = self.machine.receive_data(data)
-            self.receive(events)
+            self.receive_data(data)
         else:
             with self.lock:
                 events = self.machine.receive_eof()

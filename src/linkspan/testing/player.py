@@ -58,11 +58,11 @@ class Player:
 
     def __init__(self, recording: str | os.PathLike[str] | Iterable[Entry], *, limits: Limits = DEFAULT_LIMITS) -> None:
         """Read a transcript file, or take its entries. Raises: OSError; ValueError that names the line."""
+        self.name = "recording"
         if isinstance(recording, str | os.PathLike):
-            self.name = os.path.basename(os.fspath(recording))
-            recording = read_transcript(recording)
-        else:
-            self.name = "recording"
+            path: str = os.fspath(recording)
+            self.name = os.path.basename(path)
+            recording = read_transcript(path)
         self.limits = limits
         self._exchanges = read_exchanges(recording)
 
