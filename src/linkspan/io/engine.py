@@ -332,10 +332,12 @@ class Engine:
         state = self.state
         if self._log_level is not None:
             agreement = agreement.at_level(self._log_level, state.options.profile)
+        link = self._opening
+        assert link is not None
+        link.agree(agreement)
+        link.settle()
         with self._lock:
-            link, self._opening = self._opening, None
-            assert link is not None
-            link.agree(agreement)
+            self._opening = None
             state.agreement = agreement
             state.era = agreement.revision.era
             state.forget_tools()

@@ -41,6 +41,7 @@ _REDIRECTS: Final = 4
 _RESUMES: Final = 5
 _PAUSE: Final = 1.0
 _LISTEN_AGAIN: Final = 5.0
+_SETTLE: Final = 1.0
 _NOTHING_DONE: Final = (429, 503)
 
 
@@ -71,6 +72,7 @@ class HttpLink(Link):
         self._tasks: dict[object, asyncio.Task[None]] = {}
         self._session_id: str | None = None
         self._old_transport = False
+        self._listening = threading.Event()
         self._watching = reactor()
         self._watching.call(lambda: self._watching.watch(self))
 
@@ -112,6 +114,11 @@ class HttpLink(Link):
         self.machine.tells_cancel = not modern
         if not modern and not self._old_transport:
             self._on_loop(self._listen)
+
+    def settle(self) -> None:
+        """Wait until a handshake server has our stream, because some ask on it alone."""
+        if self.machine.agreement.revision.era == "legacy" and not self._old_transport:
+            self._listening.wait(_SETTLE)
 
     def flush(self) -> None:
         """Start what was submitted."""
@@ -369,10 +376,12 @@ class HttpLink(Link):
             retry: float | None = None
             try:
                 async with self._opened().send("GET", self._url, headers, b"") as reply:
+                    self._listening.set()
                     if reply.status != 200 or media_type(reply.headers.get("content-type", "")) != "text/event-stream":
                         return  # it has nothing to say by itself, or forgot us; the next request will tell
                     last_id, retry = await self._read_events(None, reply, last_id)
             except (HttpFailure, ClientError):
+                self._listening.set()
                 await asyncio.sleep(_LISTEN_AGAIN)
             await asyncio.sleep(retry if retry is not None else _PAUSE)
 

@@ -183,6 +183,9 @@ class Link:
         self.machine.agreement = agreement
         self.agreed = True
 
+    def settle(self) -> None:
+        """Wait, briefly, until the server can say something by itself. In the thread that connects."""
+
     def fall_back(self, reason: Exception, timeout: float) -> None:
         """Use an older transport from now on; most have none. Raises: `reason`."""
         raise reason

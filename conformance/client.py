@@ -1,0 +1,110 @@
+"""The client that the official conformance suite talks to: one program, told by the environment what to do.
+
+    MCP_CONFORMANCE_SCENARIO=tools_call python conformance/client.py http://localhost:3000/mcp
+
+The scenarios of authorization are not here yet.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from linkspan import ClientError, SyncClient
+
+SCENARIO = os.environ.get("MCP_CONFORMANCE_SCENARIO", "tools_call")
+REVISION = os.environ.get("MCP_CONFORMANCE_PROTOCOL_VERSION")
+CONTEXT: dict[str, Any] = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
+
+
+def initialize(client: SyncClient) -> None:
+    client.list_tools()
+
+
+def tools_call(client: SyncClient) -> None:
+    client.list_tools()
+    client.call_tool("add_numbers", {"a": 5, "b": 3})
+
+
+def elicitation_defaults(client: SyncClient) -> None:
+    client.call_tool("test_client_elicitation_defaults", {})
+
+
+def reconnect(client: SyncClient) -> None:
+    client.call_tool("test_reconnection", {})
+
+
+def request_metadata(client: SyncClient) -> None:
+    for tool in client.list_tools():
+        client.call_tool(tool.name, {})
+
+
+def standard_headers(client: SyncClient) -> None:
+    client.list_tools()
+    client.call_tool("test_headers", {})
+    client.call_tool("my-hyphenated-tool", {})
+    for resource in client.list_resources():
+        client.read_resource(resource.uri)
+    client.list_prompts()
+    client.get_prompt("test_prompt")
+
+
+def custom_headers(client: SyncClient) -> None:
+    client.list_tools()
+    for call in CONTEXT["toolCalls"]:
+        client.call_tool(call["name"], call["arguments"])
+
+
+def every_tool(client: SyncClient) -> None:
+    for tool in client.list_tools():
+        try:
+            client.call_tool(tool.name, {})
+        except ClientError as error:  # some of them are there to be refused
+            print(error, file=sys.stderr)
+
+
+def list_only(client: SyncClient) -> None:
+    client.list_tools()
+
+
+def preserve_schema(client: SyncClient) -> None:
+    (schema,) = (tool.input_schema for tool in client.list_tools() if tool.name == "json_schema_2020_12_tool")
+    client.call_tool("json_schema_echo", {"schema": schema})
+
+
+def rounds(client: SyncClient) -> None:
+    for name in ("test_mrtr_echo_state", "test_mrtr_unrelated", "test_mrtr_no_state", "test_mrtr_no_result_type"):
+        client.call_tool(name, {})
+
+
+SCENARIOS: dict[str, Callable[[SyncClient], None]] = {
+    "initialize": initialize,
+    "tools_call": tools_call,
+    "elicitation-sep1034-client-defaults": elicitation_defaults,
+    "sse-retry": reconnect,
+    "request-metadata": request_metadata,
+    "http-standard-headers": standard_headers,
+    "http-custom-headers": custom_headers,
+    "http-invalid-tool-headers": every_tool,
+    "json-schema-ref-no-deref": list_only,
+    "json-schema-2020-12-preservation": preserve_schema,
+    "sep-2322-client-request-state": rounds,
+}
+
+
+def main() -> int:
+    scenario = SCENARIOS.get(SCENARIO)
+    if scenario is None:
+        print(f"no such scenario here: {SCENARIO}", file=sys.stderr)
+        return 2
+    confirm = {"confirmed": True} if SCENARIO == "sep-2322-client-request-state" else {}
+    with SyncClient(sys.argv[-1], protocol_version=REVISION, elicitation=lambda asked: confirm) as client:
+        scenario(client)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
