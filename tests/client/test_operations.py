@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from datetime import date
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from faces import ERAS, FACES, outcome
+from over_http import serving
 
 from linkspan import Client, Configuration, Server, SyncClient, ToolResponse
 from linkspan.client.errors import InputUnavailable, InvalidResponse, ServerError, ToolFailed
@@ -120,6 +121,20 @@ def test_every_operation_works_over_stdio(era: Any) -> None:
             assert holds(step(client)), name
 
 
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with serving(everything().asgi()) as address:
+        yield address
+
+
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("name", TABLE)
+def test_an_operation_works_over_http(name: str, face: str, era: Any, url: str) -> None:
+    step, holds = TABLE[name]
+    assert holds(outcome(face, url, step, era=era))
+
+
 def public(kind: type) -> dict[str, inspect.Signature]:
     return {
         name: inspect.signature(value)
@@ -144,8 +159,14 @@ def test_the_two_faces_have_the_same_names_and_parameters() -> None:
 
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("target", ["memory", "url"])
 class TestAnswers:
     """One handler for each kind of question."""
+
+    @pytest.fixture
+    def memory(self, target: str, request: pytest.FixtureRequest) -> Any:
+        """The server in this process, or its URL."""
+        return request.getfixturevalue(target)
 
     def test_a_form_is_filled_in(self, face: str, era: Any, memory: Server) -> None:
         def answer(asked: Any) -> Any:

@@ -1,0 +1,30 @@
+"""Serve an ASGI app on a free port, in a thread of this process."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import uvicorn
+
+
+@contextmanager
+def serving(app: Any, port: int = 0) -> Iterator[str]:
+    """Serve until the end of the block; give the URL."""
+    listener = socket.create_server(("127.0.0.1", port))
+    server = uvicorn.Server(uvicorn.Config(app, log_level="critical", lifespan="on", timeout_graceful_shutdown=2))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread.start()
+    give_up = time.monotonic() + 10
+    while not server.started and time.monotonic() < give_up:
+        time.sleep(0.005)
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
+    finally:
+        server.should_exit = True
+        thread.join(10)
+        listener.close()
