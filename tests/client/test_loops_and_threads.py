@@ -1,0 +1,234 @@
+"""One client in many tasks, threads and event loops: at once, one after the other, and in the shapes that test suites have."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from faces import ERAS
+from wild import descendants, gone, wild
+
+from linkspan import Client, ClientClosed, ConnectionLost, Context, Server, SyncClient
+
+
+def target(where: str) -> Any:
+    if where == "process":
+        return wild()
+    server = Server("here")
+
+    @server.tool
+    async def hi() -> str:
+        await asyncio.sleep(0)
+        return "hi"
+
+    @server.tool
+    def again() -> str:
+        return "hi"
+
+    return server
+
+
+WHERE = ("process", "memory")
+
+
+@pytest.mark.parametrize("where", WHERE)
+def test_a_client_opened_in_one_run_is_used_in_the_next(where: str) -> None:
+    client = Client(target(where))
+    asyncio.run(client.connect())
+    for _ in range(3):
+        assert asyncio.run(client.call_tool("hi")).text == "hi"
+    asyncio.run(client.close())
+
+
+@pytest.mark.parametrize("where", WHERE)
+def test_a_call_that_its_loop_has_abandoned_does_not_disturb_the_next_loop(where: str) -> None:
+    client = Client(target(where))
+
+    async def abandon() -> None:
+        task = asyncio.create_task(client.call_tool("hang" if where == "process" else "hi"))
+        await client.call_tool("hi")
+        del task
+
+    for _ in range(2):
+        asyncio.run(abandon())
+        assert asyncio.run(client.call_tool("hi")).text == "hi"
+    asyncio.run(client.close())
+
+
+@pytest.mark.parametrize("where", WHERE)
+def test_many_loops_and_threads_use_one_client_at_once(where: str) -> None:
+    with SyncClient(target(where)) as sync_client:
+        client = Client(target(where))
+
+        async def calls() -> list[str]:
+            return [each.text for each in await asyncio.gather(*(client.call_tool("hi") for _ in range(20)))]
+
+        with ThreadPoolExecutor(8) as pool:
+            loops = [pool.submit(asyncio.run, calls()) for _ in range(8)]
+            threads = [pool.submit(sync_client.call_tool, "hi") for _ in range(40)]
+            assert all(loop.result(20) == ["hi"] * 20 for loop in loops)
+            assert {thread.result(20).text for thread in threads} == {"hi"}
+        client.close_now()
+
+
+def test_they_start_one_server_together() -> None:
+    seen: list[Any] = []
+    client = SyncClient(wild(), on_event=seen.append)
+    with ThreadPoolExecutor(20) as pool:
+        assert {each.text for each in pool.map(lambda _: client.call_tool("hi"), range(20))} == {"hi"}
+    client.close()
+    assert len(seen) == 1
+
+
+def test_a_sync_client_works_inside_a_running_loop() -> None:
+    async def run() -> str:
+        with SyncClient(target("memory")) as client:
+            return client.call_tool("hi").text + client.call_tool("again").text
+
+    assert asyncio.run(run()) == "hihi"
+
+
+def test_a_failed_start_tells_everybody_who_waits() -> None:
+    from linkspan import ConnectError
+
+    client = SyncClient(wild({"start": [{"exit": 1}]}))
+    with ThreadPoolExecutor(10) as pool:
+        errors = [each.exception(20) for each in [pool.submit(client.call_tool, "hi") for _ in range(10)]]
+    assert {type(error) for error in errors} == {ConnectError}
+    client.close()
+
+
+def test_callbacks_run_on_the_loop_that_uses_the_client() -> None:
+    where: list[bool] = []
+
+    async def run() -> None:
+        me = threading.get_ident()
+        heard = asyncio.Event()
+
+        async def on_stderr(text: str) -> None:
+            where.append(threading.get_ident() == me)
+            heard.set()
+
+        async with Client(wild({"tools/call hi": [{"stderr": "x"}]}), on_stderr=on_stderr) as client:
+            call = asyncio.create_task(client.call_tool("hi"))
+            async with asyncio.timeout(5):
+                await heard.wait()
+            call.cancel()
+
+    asyncio.run(run())
+    assert where == [True]
+
+
+@pytest.mark.xfail(strict=True, reason="a courier whose loop ended under it delivers nothing any more")
+def test_callbacks_go_on_after_a_loop_has_ended_in_the_middle_of_one() -> None:
+    heard: list[str] = []
+    later = threading.Event()
+
+    async def on_event(event: Any) -> None:
+        heard.append(type(event).__name__)
+        if len(heard) == 1:
+            await asyncio.Event().wait()
+        later.set()
+
+    client = Client(wild({"tools/call die": [{"exit": 1}]}), on_event=on_event)
+
+    async def lose() -> None:
+        with pytest.raises(ConnectionLost):
+            await client.call_tool("die")
+        await asyncio.to_thread(later.wait, 1)
+
+    asyncio.run(client.call_tool("hi"))
+    asyncio.run(lose())
+    client.close_now()
+    assert heard == ["Connected", "Disconnected"]
+
+
+def test_a_callback_that_closes_its_client_does_not_hang() -> None:
+    closed = threading.Event()
+
+    def on_stderr(text: str) -> None:
+        client.close()
+        closed.set()
+
+    client = SyncClient(wild({"start": [{"stderr": "x"}]}), on_stderr=on_stderr)
+    call: Callable[[], Any] = lambda: [client.call_tool("hi") for _ in range(10_000)]  # noqa: E731
+    with pytest.raises(ClientClosed):
+        call()
+    assert closed.wait(5)
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_a_tool_that_uses_the_same_client_does_not_hang(era: Any) -> None:
+    server = Server("inner")
+
+    @server.tool
+    def leaf() -> str:
+        return "leaf"
+
+    @server.tool
+    def nested(ctx: Context) -> str:
+        return client.call_tool("leaf").text
+
+    @server.tool
+    async def nested_async(ctx: Context) -> str:
+        return (await async_client.call_tool("leaf")).text
+
+    with SyncClient(server, era=era) as client:
+        assert client.call_tool("nested").text == "leaf"
+
+    async def run() -> None:
+        assert (await async_client.call_tool("nested_async")).text == "leaf"
+        await async_client.close()
+
+    async_client = Client(server, era=era)
+    asyncio.run(run())
+
+
+# The shapes of fixtures. Nothing here needs a plugin.
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    """A plain fixture of a wide scope that makes an async client: the loop of each test is another one."""
+    before = descendants()
+    made = Client(wild())
+    asyncio.run(made.connect())
+    yield made
+    made.close_now()
+    assert gone({*descendants()} - {*before})
+
+
+@pytest.mark.parametrize("run", [1, 2, 3])
+def test_a_client_from_a_wide_fixture_works_in_the_loop_of_each_test(run: int, client: Client) -> None:
+    assert asyncio.run(client.call_tool("hi")).text == "hi"
+
+
+@pytest.mark.parametrize("run", [1, 2])
+def test_it_works_in_a_loop_that_lives_longer_too(run: int, client: Client) -> None:
+    with asyncio.Runner() as runner:
+        assert runner.run(client.call_tool("hi")).text == "hi"
+        assert runner.run(client.call_tool("again")).text == "hi"
+
+
+async def connected() -> Any:
+    """What plugins do with an async generator fixture: its two halves run in different tasks."""
+    async with Client(wild()) as client:
+        yield client
+
+
+def test_a_fixture_whose_halves_run_in_different_tasks() -> None:
+    with asyncio.Runner() as runner:
+        fixture = connected()
+        found = runner.run(anext(fixture))
+        assert runner.run(found.call_tool("hi")).text == "hi"
+
+        async def finish() -> None:
+            with pytest.raises(StopAsyncIteration):
+                await anext(fixture)
+
+        runner.run(finish())
+        assert not found.connected

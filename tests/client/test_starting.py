@@ -1,0 +1,196 @@
+"""Servers that cannot be started, or do not speak: the error names the reason, and says what to do."""
+
+from __future__ import annotations
+
+import re
+import sys
+import textwrap
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from faces import FACES, outcome
+from wild import wild
+
+from linkspan import ConnectError, SyncClient, Timeouts
+from linkspan.io.targets import UnusableTarget
+
+IMPATIENT = Timeouts(connect=0.6, probe=0.2, close=0.3)
+MUTE: dict[str, Any] = {"server/discover": [], "initialize": []}
+
+
+def failure(face: str, target: Any, **options: Any) -> ConnectError:
+    """Connect, and return what comes of it."""
+    with pytest.raises(ConnectError) as caught:
+        outcome(face, target, lambda client: client.ping(), **options)
+    error = caught.value
+    assert isinstance(error, ConnectionError)
+    assert error.__cause__ is None  # one error, flat
+    assert error.delivery == "not_sent"
+    return error
+
+
+@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize(
+    ("command", "problem", "hint"),
+    [
+        (["no-such-command"], "the command 'no-such-command' was not found", "not on the PATH that the server gets"),
+        (["/no/such/server", "--fast"], "the command '/no/such/server' was not found", "there is no file"),
+        (["npx-", "-y"], "the command 'npx-' was not found", "not on the PATH"),
+        (["python server.py"], "the command 'python server.py' was not found", "a command with arguments is a list"),
+    ],
+)
+def test_a_command_that_is_not_there(face: str, command: list[str], problem: str, hint: str) -> None:
+    error = failure(face, command)
+    assert (error.phase, error.problem) == ("spawn", problem)
+    assert hint in (error.hint or "")
+    assert str(error).startswith(f"{error.server}: {problem}\n  command: ")
+
+
+@pytest.mark.parametrize(
+    ("command", "where"), [("npx", "nodejs.org"), ("uvx", "docs.astral.sh/uv"), ("docker", "install Docker")]
+)
+def test_a_launcher_that_is_not_there_is_told_where_to_get(command: str, where: str) -> None:
+    assert where in (failure("sync", [command, "x"], env={"PATH": "/nowhere"}).hint or "")
+
+
+def test_a_directory_that_is_not_there() -> None:
+    error = failure("sync", [sys.executable], cwd="/no/such/place")
+    assert error.problem == "there is no directory '/no/such/place' to start it in"
+    assert (error.phase, error.hint) == ("spawn", "give another cwd")
+
+
+def test_a_file_that_may_not_be_executed(tmp_path: Path) -> None:
+    (tmp_path / "server").write_text("#!/bin/sh\n")
+    error = failure("sync", [str(tmp_path / "server")])
+    assert "may not be executed" in error.problem
+    assert "chmod +x" in (error.hint or "")
+
+
+def test_a_python_file_that_is_not_there_is_no_target() -> None:
+    with pytest.raises(UnusableTarget, match=r"'nowhere\.py' cannot be read: No such file or directory"):
+        SyncClient("nowhere.py")
+
+
+def test_a_path_that_is_wrong_for_the_interpreter(tmp_path: Path) -> None:
+    error = failure("sync", [sys.executable, "nowhere.py"], cwd=tmp_path)
+    assert error.problem == "the server ended with exit status 2 before it said anything"
+    assert error.exit_code == 2
+    assert "there is no file `" in (error.hint or "")
+    assert "nowhere.py`: the path is taken from the directory the server starts in" in (error.hint or "")
+
+
+BROKEN = {
+    "a missing module": ("import sunshine\n", "ModuleNotFoundError: No module named 'sunshine'", "module `sunshine` is missing"),
+    "a missing name": ("from json import jsn\n", "ImportError: cannot import name 'jsn'", "`json` in that environment has no"),
+    "a syntax error": ("def f(:\n    pass\n", "SyntaxError: invalid syntax", "the server's code has a syntax error"),
+    "a missing variable": ("import os\nos.environ['MY_API_KEY']\n", "KeyError: 'MY_API_KEY'", 'pass env={"MY_API_KEY": ...}'),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("ours", "face"), [(False, "sync"), (True, "async")], ids=["plain", "linkspan"])
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_file_that_crashes_at_its_start(name: str, ours: bool, face: str, tmp_path: Path) -> None:
+    code, last_line, hint = BROKEN[name]
+    file = tmp_path / "server.py"
+    file.write_text(code + ("from linkspan import Server\n" if ours else ""))
+    error = failure(face, file)
+    assert error.problem == "the server ended with exit status 1 before it said anything"
+    assert (error.phase, error.exit_code, error.signal) == ("negotiate", 1, None)
+    assert error.stderr.rstrip().splitlines()[-1].startswith(last_line)
+    assert hint in (error.hint or "")
+    assert f"  stderr: {last_line}" in str(error)
+    assert f"  hint: {error.hint}" in str(error)
+    assert str(file) in (error.command or "")
+
+
+def test_only_the_end_of_a_long_story_is_shown(tmp_path: Path) -> None:
+    file = tmp_path / "server.py"
+    file.write_text("import sys\nfor n in range(20000): print('line', n, file=sys.stderr)\nsys.exit(1)\n")
+    error = failure("sync", file)
+    assert len(error.stderr) <= 64 * 1024
+    assert len(str(error).splitlines()) < 16
+    assert "  stderr: line 19999" in str(error)
+
+
+def test_secrets_are_not_told() -> None:
+    plan = {"start": [{"stderr": "bad token s3cr3t-t0k3n"}, {"exit": 1}]}
+    error = failure("sync", [*wild(plan)[:-1], wild(plan)[-1]], env={"TOKEN": "s3cr3t-t0k3n"})
+    assert "s3cr3t-t0k3n" not in str(error)
+    assert "bad token [redacted]" in str(error)
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_a_server_that_never_answers(face: str) -> None:
+    began = time.monotonic()
+    error = failure(face, wild(MUTE), timeouts=IMPATIENT)
+    assert 0.5 < time.monotonic() - began < 5
+    assert re.match(r"no answer to initialize within 0\.\d+ seconds", error.problem)
+    assert error.phase == "negotiate"
+    assert error.hint == (
+        "it runs but says nothing: is it a stdio server? If it is only slow to start, raise timeouts.connect"
+    )
+
+
+def test_a_server_that_neither_answers_nor_ends_is_ended() -> None:
+    failure("sync", wild(MUTE | {"start": [{"deaf": 1}], "end": [{"sleep": 60}]}), timeouts=IMPATIENT)
+
+
+@pytest.mark.xfail(strict=True, reason="the seconds of a failed connect are what the probe had left")
+def test_the_bound_that_was_passed_is_the_one_that_was_given() -> None:
+    assert failure("sync", wild(MUTE), timeouts=IMPATIENT).seconds == IMPATIENT.connect
+
+
+def test_a_server_that_speaks_http_is_recognised() -> None:
+    said = "INFO:     Uvicorn running on http://127.0.0.1:8000 (Press CTRL+C to quit)"
+    error = failure("sync", wild(MUTE | {"start": [{"stderr": said}]}), timeouts=IMPATIENT)
+    assert error.hint == (
+        "that server speaks HTTP, at http://127.0.0.1:8000: connect to the URL, or tell it to use stdio"
+    )
+
+
+@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize(
+    "junk", [["Starting up..."], ["{", "[1,2", '"x"', "null", "{}"], [{"bytes": "fffe000a0a0d0a"}, "  "]]
+)
+def test_junk_before_the_first_message_does_no_harm(face: str, junk: list[Any]) -> None:
+    result = outcome(face, wild({"start": junk}), lambda client: client.call_tool("hi"))
+    assert result.text == "hi"
+
+
+@pytest.mark.parametrize("ending", [MUTE, {"server/discover": [{"exit": 0}], "initialize": [{"exit": 0}]}])
+def test_junk_instead_of_messages_is_named(ending: dict[str, Any]) -> None:
+    error = failure("sync", wild(ending | {"start": ["Starting up..."]}), timeouts=IMPATIENT)
+    assert error.hint == (
+        "the server printed `Starting up...` on stdout, where only messages belong: let it print to stderr "
+        "(a Linkspan server does so by itself)"
+    )
+
+
+def test_a_linkspan_server_that_prints_is_no_problem(tmp_path: Path) -> None:
+    file = tmp_path / "chatty.py"
+    file.write_text(
+        textwrap.dedent("""
+        print("Starting up...")
+        from linkspan import Server
+        server = Server("chatty")
+
+        @server.tool
+        def hi() -> str:
+            print("somebody calls")
+            return "hi"
+        """)
+    )
+    assert outcome("sync", file, lambda client: client.call_tool("hi")).text == "hi"
+
+
+def test_a_failed_start_is_forgotten_when_the_reason_is_gone(tmp_path: Path) -> None:
+    file = tmp_path / "server.py"
+    file.write_text("import sunshine\n")
+    client = SyncClient([sys.executable, str(file)])
+    with pytest.raises(ConnectError):
+        client.list_tools()
+    file.write_text("from linkspan import Server\nServer('late').run()\n")
+    assert client.list_tools() == []
+    client.close()
