@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from linkspan import Client, SyncClient
+from linkspan import Client, SyncClient, Timeouts
 
 __all__ = ["Heard", "Ours"]
 
@@ -53,6 +53,7 @@ class Ours:
             elicitation=self._answer("form"),
             sampling=self._answer("text"),
             roots=lambda: self.answers["roots"],
+            timeouts=Timeouts(close=0.3),  # some of them do not end when their input does
             **options,
         )
 
