@@ -302,6 +302,18 @@ class Endpoint:
                     session.connection.handle_timeout(now)
         return [(session.connection, self._end_session(session)) for session in self.sessions.idle(now)]
 
+    def drain(self) -> None:
+        """Say goodbye to those who only listen. What was called goes on, until `close`."""
+        for session in self.sessions:
+            with session.connection.lock:
+                session.hush()
+        for exchange in list(self._open):
+            connection = exchange.connection
+            if exchange.modern and connection is not None and not connection.running:
+                with connection.lock:
+                    connection.close()
+                exchange.end()
+
     def close(self) -> list[tuple[ServerConnection, Sequence[Event[Call]]]]:
         """Say goodbye on every stream, and end the sessions."""
         ended: list[tuple[ServerConnection, Sequence[Event[Call]]]] = []

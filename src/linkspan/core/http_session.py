@@ -160,6 +160,11 @@ class HttpSession:
             exchange.end()
             return True
 
+    def hush(self) -> None:
+        """End the GET stream."""
+        if self._general.exchange is not None:
+            self._general.exchange.end()
+
     def end(self) -> None:
         """End all streams."""
         for stream in self._streams.values():

@@ -53,6 +53,10 @@ class AsgiApp:
         else:
             await send({"type": "websocket.close", "code": 1000})
 
+    def drain(self) -> None:
+        """End the streams of those who only listen; calls go on. Call it on the loop, when no more requests are taken."""
+        self.endpoint.drain()
+
     def close(self) -> None:
         """End all streams and sessions in good order. Call it on the loop, before the process ends."""
         for connection, events in self.endpoint.close():

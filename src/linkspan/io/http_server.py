@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-import sys
+import os
+import socket
 import threading
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from linkspan.core.endpoint import Endpoint
 from linkspan.core.http_policy import LOOPBACK, HttpPolicy
+from linkspan.errors import LinkspanError
 from linkspan.io.system import SYSTEM
 
 if TYPE_CHECKING:
     from linkspan.server.server import Server
 
-__all__ = ["make_endpoint", "serve_http"]
+__all__ = ["DRAIN", "PORT", "make_endpoint", "serve_http"]
+
+PORT: Final = 8000
+DRAIN: Final = 2.0
+"""Seconds that calls have to end in, by default, once the process is asked to stop."""
+
+_LOOPBACK_HOSTS: Final = ("127.0.0.1", "localhost", "::1")
+_EVERY_HOST: Final = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
+_BACKLOG: Final = 2048
 
 
 def make_endpoint(server: Server, policy: HttpPolicy) -> Endpoint:
@@ -30,37 +41,92 @@ def make_endpoint(server: Server, policy: HttpPolicy) -> Endpoint:
     )
 
 
-def loopback_policy(policy: HttpPolicy, host: str) -> HttpPolicy:
-    """Return the policy with what a server on loopback needs: nobody may reach it through a browser's DNS (SEC-1)."""
-    if host not in ("127.0.0.1", "localhost", "::1"):
-        return policy
-    hosts = policy.allowed_hosts if policy.allowed_hosts is not None else LOOPBACK
-    return msgspec.structs.replace(policy, allowed_hosts=hosts, page=True if policy.page is None else policy.page)
-
-
 def serve_http(
     server: Server,
     *,
     host: str = "127.0.0.1",
-    port: int = 8000,
+    port: int = PORT,
     path: str = "/mcp",
+    workers: int = 1,
+    drain: float = DRAIN,
     policy: HttpPolicy | None = None,
     health: str = "/health",
+    head_timeout: float = 30.0,
     **options: Any,
 ) -> int:
-    """Serve over HTTP until the process is asked to stop; return the exit code. `options` go to uvicorn.
+    """Serve over HTTP until the process is asked to stop; return the exit code: 0, or 130 after Ctrl-C.
 
-    Raises: RuntimeError with a sentence where uvicorn is not installed.
+    - `port`: 0 takes any that is free; the first line on stderr says which.
+    - `path`: where the endpoint is; `health` answers 200 as long as the process can answer.
+    - `workers`: processes that share the port. They share one key for `requestState`, so a newer client may reach another
+      one with each request. Handshake clients are served without sessions then: the next request may reach another process.
+    - `drain`: seconds that calls have to end in, once the process is asked to stop. Streams end at once.
+    - `policy`: who may talk to the endpoint, and how much.
+    - `head_timeout`: seconds in which the headers of a request must arrive.
+    - `options` go to uvicorn, for example `ssl_certfile=`, `timeout_keep_alive=`, `limit_concurrency=`.
+
+    Raises: LinkspanError with a sentence where uvicorn is missing, the port is taken, or there can be no workers.
     """
     try:
-        import uvicorn
+        from linkspan.io.http_uvicorn import serve_with_uvicorn
     except ImportError:
-        raise RuntimeError("serving HTTP needs uvicorn: pip install 'linkspan[http]'") from None
-    from linkspan.io.asgi import AsgiApp
+        raise LinkspanError("serving HTTP needs uvicorn: pip install 'linkspan[http]'") from None
+    policy = _settled(policy or HttpPolicy(), host, workers)
+    listener = _listen(host, port)
+    port = listener.getsockname()[1]
+    scheme = "https" if "ssl_certfile" in options else "http"
+    first_line = f"Serving MCP at {scheme}://{_address(host, port)}{path}{_more(host, workers)}\n"
+    serve = partial(
+        serve_with_uvicorn,
+        server,
+        policy,
+        listener,
+        path=path,
+        health=health,
+        drain=drain,
+        head_timeout=head_timeout,
+        options=options,
+    )
+    if workers == 1:
+        return serve(first_line=first_line)
+    from linkspan.io.http_workers import serve_in_workers
 
-    app = AsgiApp(make_endpoint(server, loopback_policy(policy or HttpPolicy(), host)), path=path, health=health)
-    shown = f"[{host}]" if ":" in host else host
-    sys.stderr.write(f"Serving MCP at http://{shown}:{port}{path}\n")
-    settings: dict[str, Any] = {"log_level": "warning", "timeout_graceful_shutdown": 5, "lifespan": "on", **options}
-    uvicorn.run(app, host=host, port=port, access_log=False, **settings)
-    return 0
+    server.share_request_state_key()
+    return serve_in_workers(workers, serve, patience=drain + 3.0, first_line=first_line)
+
+
+def _settled(policy: HttpPolicy, host: str, workers: int) -> HttpPolicy:
+    """Return the policy with what follows from where it is served.
+
+    A server on loopback may not be reached through a browser's DNS (SEC-1), and has a page for people; several workers have
+    no sessions.
+    """
+    if host in _LOOPBACK_HOSTS:
+        hosts = policy.allowed_hosts if policy.allowed_hosts is not None else LOOPBACK
+        page = True if policy.page is None else policy.page
+        policy = msgspec.structs.replace(policy, allowed_hosts=hosts, page=page)
+    return policy if workers == 1 else msgspec.structs.replace(policy, sessions=False)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens. Raises: LinkspanError with what to change."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        return socket.create_server(address[:2], family=family, backlog=_BACKLOG)
+    except (OSError, OverflowError) as problem:
+        reason = os.strerror(problem.errno) if isinstance(problem, OSError) and problem.errno else str(problem)
+        raise LinkspanError(
+            f"cannot serve HTTP on {host}:{port}: {reason.lower()}; choose another port, or port 0 for any that is free"
+        ) from None
+
+
+def _address(host: str, port: int) -> str:
+    shown = _EVERY_HOST.get(host, host)
+    return f"[{shown}]:{port}" if ":" in shown else f"{shown}:{port}"
+
+
+def _more(host: str, workers: int) -> str:
+    also = ", and on every other address of this machine" if host in _EVERY_HOST else ""
+    return also + (f", with {workers} workers" if workers > 1 else "")

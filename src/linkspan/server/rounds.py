@@ -49,7 +49,7 @@ class Rounds:
 
         binding = self._binding(request, target)
         now, limit = self._system.wall_clock(), self._profile.limits.max_request_state_bytes
-        kept = unseal(self._keys(), request.request_state, binding, now=now, limit=limit)
+        kept = unseal(self.keys(), request.request_state, binding, now=now, limit=limit)
         earlier = msgspec.json.decode(kept, type=_Kept)
         return Round(earlier.answers | answers, earlier.state)
 
@@ -64,7 +64,7 @@ class Rounds:
 
         try:
             state = seal(
-                self._keys(),
+                self.keys(),
                 self._binding(request, target),
                 encode(_Kept(dict(current.answers), outcome.state)),
                 now=self._system.wall_clock(),
@@ -76,7 +76,7 @@ class Rounds:
             return error
         return InputRequired(outcome.requests, state)
 
-    def _keys(self) -> RequestStateKeys:
+    def keys(self) -> RequestStateKeys:
         """Return the author's keys, or keys that live as long as this process."""
         from linkspan.server.request_state import RequestStateKeys
 

@@ -618,12 +618,20 @@ class Server(metaclass=_ProposesRevision):
         if transport == "http":
             from linkspan.io.http_server import serve_http
 
-            raise SystemExit(serve_http(self, **options))
+            try:
+                status = serve_http(self, **options)
+            except LinkspanError as problem:  # a taken port is no fault of a line of code
+                raise SystemExit(f"{self._profile.name}: {problem}") from None
+            raise SystemExit(status)
         if transport != "stdio":
             raise LinkspanError(f"There is no transport {transport!r}: use 'stdio' or 'http'")
         from linkspan.io.stdio import StdioTransport
 
         raise SystemExit(StdioTransport(self, **options).open())
+
+    def share_request_state_key(self) -> None:
+        """Make the key that seals `requestState` now, so that processes which are forked from this one have the same."""
+        self._dispatcher.make_request_state_key()
 
     # Helpers.
 

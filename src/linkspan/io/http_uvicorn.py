@@ -1,0 +1,116 @@
+"""Serve an endpoint with uvicorn, so that it stops in good order, and nobody holds a connection for nothing.
+
+What uvicorn does by itself: it waits for streams that would never end, leaves the process by the signal that ended it, and
+lets a client take as long as it likes to send its first line.
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import uvicorn
+
+from linkspan.core.http_policy import HttpPolicy
+from linkspan.io.asgi import AsgiApp
+from linkspan.io.http_server import make_endpoint
+
+if TYPE_CHECKING:
+    from linkspan.server.server import Server
+
+__all__ = ["serve_with_uvicorn"]
+
+_KEEP_ALIVE = 60
+"""Seconds that an idle connection stays: clients that keep a pool lose a race whenever one is closed under them."""
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_TICKS_PER_SECOND = 10
+
+
+def serve_with_uvicorn(
+    server: Server,
+    policy: HttpPolicy,
+    listener: socket.socket,
+    *,
+    path: str,
+    health: str,
+    drain: float,
+    head_timeout: float,
+    options: Mapping[str, Any],
+    first_line: str = "",
+) -> int:
+    """Serve until the process is asked to stop; return 0, or 130 after Ctrl-C. `first_line` goes to stderr once it can be."""
+    app = AsgiApp(make_endpoint(server, policy), path=path, health=health)
+    settings = {"log_level": "warning", "access_log": False, "timeout_keep_alive": _KEEP_ALIVE, **options}
+    config = uvicorn.Config(app, lifespan="on", timeout_graceful_shutdown=drain, **settings)  # type: ignore[arg-type]
+    serving = _Uvicorn(config, app, head_timeout, first_line)
+    serving.run(sockets=[listener])
+    return 130 if serving.ended_by == signal.SIGINT else 0
+
+
+class _Uvicorn(uvicorn.Server):
+    """uvicorn, with an end to streams, a quiet way out, and a bound on heads that do not come."""
+
+    def __init__(self, config: uvicorn.Config, app: AsgiApp, head_timeout: float, first_line: str) -> None:
+        super().__init__(config)
+        self.ended_by = 0
+        self._app = app
+        self._head_timeout = head_timeout
+        self._first_line = first_line
+        self._silent_since: Mapping[Any, float] = {}
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Say where we are, as soon as signals have their handlers and clients an answer."""
+        await super().startup(sockets)
+        sys.stderr.write(self._first_line)
+        sys.stderr.flush()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Let those go who only listen; what was called has its time to end."""
+        self._app.drain()
+        await super().shutdown(sockets)
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Stop on a signal, and leave the process by returning: a server that was asked to stop has not failed."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self._stop) for number in _SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        self.ended_by = self.ended_by or number
+        self.handle_exit(number, frame)
+
+    async def on_tick(self, counter: int) -> bool:
+        """Look for silent connections once a second."""
+        if counter % _TICKS_PER_SECOND == 0:
+            self._drop_silent(time.monotonic())
+        return await super().on_tick(counter)
+
+    def _drop_silent(self, now: float) -> None:
+        waiting = {
+            each: self._silent_since.get(each, now) for each in self.server_state.connections if _is_silent(each)
+        }
+        for connection, since in waiting.items():
+            if now - since >= self._head_timeout:
+                connection.transport.close()
+        self._silent_since = waiting
+
+
+def _is_silent(connection: Any) -> bool:
+    """Tell whether a connection owes us the head of a request; between two requests uvicorn has its own bound."""
+    cycle = connection.cycle
+    return connection.timeout_keep_alive_task is None and (cycle is None or cycle.response_complete)
