@@ -13,8 +13,8 @@ from pathlib import Path
 
 from linkspan.cli.schemas import properties_of, required_of, type_words, types_of
 from linkspan.cli.target import WrongUse
-from linkspan.cli.terminal import one_line
 from linkspan.types.base import JSON, JSONObject, is_object
+from linkspan.wire.plain import one_line
 
 __all__ = ["Typed", "check_names", "listed", "near", "parse", "texts", "values"]
 

@@ -13,9 +13,9 @@ from linkspan.cli.saving import saver
 from linkspan.cli.session import Outcome, Session
 from linkspan.cli.show import show_result
 from linkspan.cli.target import CommandLine, WrongUse
-from linkspan.cli.terminal import one_line
 from linkspan.client.errors import ServerError
 from linkspan.types.base import JSON, JSONObject
+from linkspan.wire.plain import one_line
 
 if TYPE_CHECKING:
     from linkspan.client.results import ToolResult

@@ -10,9 +10,9 @@ from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
 from linkspan.cli.questions import Dismissed, Terminal, hear
-from linkspan.cli.terminal import neutral, one_line
 from linkspan.client.answers import Refused
 from linkspan.types.elicitation import ElicitParams
+from linkspan.wire.plain import neutral, one_line
 
 __all__ = ["ask_to_open", "doubts_about"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import unicodedata
 from typing import Final
 
-from linkspan.cli.terminal import one_line
 from linkspan.types.logging import ProgressParams
+from linkspan.wire.plain import one_line
 
 __all__ = ["cut", "progress_line", "progress_words"]
 

@@ -11,11 +11,11 @@ from linkspan.cli.saving import saver
 from linkspan.cli.session import Outcome, Session
 from linkspan.cli.show import show_messages
 from linkspan.cli.target import CommandLine, WrongUse
-from linkspan.cli.terminal import one_line
 from linkspan.client.errors import ServerError
 from linkspan.io.sync_client import SyncClient
 from linkspan.types.base import JSON, JSONObject
 from linkspan.types.prompts import Prompt
+from linkspan.wire.plain import one_line
 from linkspan.wire.values import to_builtins
 
 __all__ = ["main"]

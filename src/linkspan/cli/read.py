@@ -11,10 +11,11 @@ from linkspan.cli.saving import decoded, write_file
 from linkspan.cli.session import Outcome, Session
 from linkspan.cli.show import show_contents
 from linkspan.cli.target import CommandLine, WrongUse
-from linkspan.cli.terminal import Console, one_line
+from linkspan.cli.terminal import Console
 from linkspan.client.errors import ServerError
 from linkspan.errors import INVALID_PARAMS, RESOURCE_NOT_FOUND
 from linkspan.types.base import JSON, JSONObject
+from linkspan.wire.plain import one_line
 from linkspan.wire.values import to_builtins
 
 __all__ = ["main"]

@@ -18,7 +18,7 @@ import msgspec
 from linkspan.cli.failures import INTERRUPTED, LOST, NO_INPUT, WRONG_USE, describe, for_the_shell, status_of
 from linkspan.cli.target import Options, WrongUse
 from linkspan.cli.telling import Lines, event_words, introduction, log_words, milliseconds
-from linkspan.cli.terminal import Console, Style, dump, neutral, neutral_json, one_line
+from linkspan.cli.terminal import Console, Style, dump
 from linkspan.client.answers import Refused
 from linkspan.client.errors import ClientError
 from linkspan.client.timeouts import DEFAULT_TIMEOUTS, Timeouts
@@ -28,6 +28,7 @@ from linkspan.io.targets import UnusableTarget
 from linkspan.types.base import JSON
 from linkspan.types.elicitation import ElicitParams
 from linkspan.types.logging import ProgressParams
+from linkspan.wire.plain import neutral, neutral_json, one_line
 
 __all__ = ["Outcome", "Session"]
 

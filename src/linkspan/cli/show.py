@@ -7,8 +7,9 @@ import textwrap
 from collections.abc import Callable
 from typing import Final
 
-from linkspan.cli.terminal import Style, one_line
+from linkspan.cli.terminal import Style
 from linkspan.types.base import JSON, JSONObject, is_array, is_object
+from linkspan.wire.plain import one_line
 
 __all__ = ["Saver", "show_block", "show_contents", "show_json", "show_messages", "show_result", "size_of"]
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from linkspan.cli.terminal import dump, neutral, one_line
+from linkspan.cli.terminal import dump
 from linkspan.client.events import ClientEvent, Connected, Disconnected
 from linkspan.io.sync_client import SyncClient
 from linkspan.revisions import REVISIONS
 from linkspan.types.logging import LoggingMessageParams
+from linkspan.wire.plain import neutral, one_line
 
 __all__ = ["Lines", "event_words", "introduction", "log_words", "milliseconds"]
 

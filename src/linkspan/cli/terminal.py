@@ -10,47 +10,24 @@ import os
 import re
 import sys
 from contextlib import suppress
-from typing import Any, Final, TextIO
+from typing import Any, TextIO
 
-from linkspan.types.base import JSON, is_array, is_object
+from linkspan.types.base import JSON
+from linkspan.wire.plain import COMMANDS
 
-__all__ = ["Console", "Style", "dump", "neutral", "neutral_json", "one_line"]
-
-_COMMANDS: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-"""C0 except tab and newline, DEL and C1, what turns the direction of text (Trojan Source), and halves of characters."""
-
-
-def neutral(text: str) -> str:
-    r"""Return a text of a server's with everything a terminal would obey written as `\x1b` or `\u202e`."""
-    return _COMMANDS.sub(_escape, text.replace("\r\n", "\n"))
-
-
-def neutral_json(value: JSON) -> JSON:
-    """Return a JSON value with all its texts, names included, neutralised."""
-    if isinstance(value, str):
-        return neutral(value)
-    if is_array(value):
-        return [neutral_json(each) for each in value]
-    if is_object(value):
-        return {neutral(key): neutral_json(each) for key, each in value.items()}
-    return value
-
-
-def one_line(text: str, limit: int = 0) -> str:
-    """Return a text, neutralised, on one line; of at most `limit` characters if that is not 0."""
-    text = neutral(" ".join(text.split()))
-    return text if not limit or len(text) <= limit else f"{text[: limit - 3]}..."
+__all__ = ["Console", "Style", "dump"]
 
 
 def dump(value: JSON, indent: int | None = 2) -> str:
     """Return JSON to read: the very value, and nothing for a terminal to obey."""
     text = json.dumps(value, indent=indent, ensure_ascii=False)
-    return _COMMANDS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return COMMANDS.sub(_json_escape, text)
 
 
-def _escape(found: re.Match[str]) -> str:
+def _json_escape(found: re.Match[str]) -> str:
+    """JSON itself leaves DEL and C1 as they are; what is beyond 16 bits takes two escapes."""
     number = ord(found[0])
-    return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}"
+    return f"\\u{number:04x}" if number <= 0xFFFF else json.dumps(found[0])[1:-1]
 
 
 class Style:

@@ -8,10 +8,11 @@ from typing import Any, Final
 
 import msgspec
 
-from linkspan.cli.terminal import Style, dump, neutral
+from linkspan.cli.terminal import Style, dump
 from linkspan.testing.transcripts import Side
 from linkspan.types.base import JSON, JSONObject, is_array, is_object
 from linkspan.wire.framing import LineReader, TooLong
+from linkspan.wire.plain import neutral
 from linkspan.wire.redaction import redact, redact_json
 
 __all__ = ["TraceView"]
