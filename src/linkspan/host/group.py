@@ -103,9 +103,9 @@ class ClientGroup(Members[Client]):
         found: dict[str, T] = {}
         for server, outcome in zip(self.clients, outcomes, strict=True):
             if isinstance(outcome, ClientError):
-                self._note(server, outcome)
+                self.note(server, outcome)
             else:
-                self._note(server, None)
+                self.note(server, None)
                 found[server] = outcome
         return found
 

@@ -58,7 +58,16 @@ class Members(Generic[FaceT]):
             raise UnknownName(f"this group has no server {server!r}; it has {', '.join(self.clients) or 'none'}")
         return found
 
-    def _note(self, server: str, error: ClientError | None) -> None:
+    def find_tool(self, name: str) -> tuple[str, str]:
+        """Return whose tool that is, and what it is called there. Raises: UnknownName, with what is near."""
+        return self._tools.find(name)
+
+    def reserve_tool_names(self, names: Sequence[str]) -> None:
+        """Keep names for tools of your own: a server that uses one gets its own name in front. Before any list comes."""
+        self._tools.assign({"": names})
+
+    def note(self, server: str, error: ClientError | None) -> None:
+        """Take down how a server did, for `status`."""
         if error is None:
             self._errors.pop(server, None)
         else:

@@ -114,8 +114,8 @@ class SyncClientGroup(Members[SyncClient]):
         for server in self.clients:
             outcome = outcomes[server]
             if isinstance(outcome, ClientError):
-                self._note(server, outcome)
+                self.note(server, outcome)
             else:
-                self._note(server, None)
+                self.note(server, None)
                 found[server] = outcome
         return found

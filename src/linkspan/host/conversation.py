@@ -1,0 +1,329 @@
+"""A conversation of a person with a model that may call tools: the loop of the host.
+
+A turn begins with what the person says, and ends with an answer, a bound, or being stopped. However it ends, the messages
+that are kept can be sent to any provider again: every call has its answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from pathlib import Path
+from typing import Final, Literal, TypeAlias, TypeVar
+
+import msgspec
+
+from linkspan.host.host import Host
+from linkspan.host.messages import (
+    AssistantMessage,
+    Finished,
+    Message,
+    Model,
+    ModelError,
+    ModelRequest,
+    Opaque,
+    Text,
+    TextDelta,
+    ThoughtDelta,
+    ToolAnswer,
+    ToolMessage,
+    ToolUse,
+    Usage,
+    UserMessage,
+)
+from linkspan.host.telling import SYSTEM_NOTE
+from linkspan.types.logging import ProgressParams
+
+__all__ = [
+    "Bounds",
+    "CallEnded",
+    "CallProgressed",
+    "CallStarted",
+    "ChatEvent",
+    "Conversation",
+    "RoundEnded",
+    "TurnEnded",
+]
+
+T = TypeVar("T")
+
+_STOPPED: Final = "The user stopped this before it ended; what it did so far is not known."
+_CUT: Final = "(stopped)"
+
+
+class Bounds(msgspec.Struct, frozen=True, kw_only=True):
+    """How much one turn may take. At a bound the turn ends, and says which it was."""
+
+    rounds: int = 25
+    """Messages of the model."""
+    tokens: int = 500_000
+    """Tokens in and out, of all rounds together, as far as the provider counts them."""
+    seconds: float = 900.0
+    reply_tokens: int = 4096
+    """Tokens of one message of the model."""
+
+
+class CallStarted(msgspec.Struct, frozen=True):
+    """A call begins; the person may still be asked for it."""
+
+    use: ToolUse
+    server: str
+    """Empty for a tool of the host's own."""
+
+
+class CallProgressed(msgspec.Struct, frozen=True):
+    """A running call tells how far it is."""
+
+    use: ToolUse
+    progress: ProgressParams
+
+
+class CallEnded(msgspec.Struct, frozen=True):
+    """A call has ended, one way or the other."""
+
+    use: ToolUse
+    answer: ToolAnswer
+    seconds: float
+
+
+class RoundEnded(msgspec.Struct, frozen=True):
+    """The model's message is complete."""
+
+    message: AssistantMessage
+    usage: Usage
+
+
+class TurnEnded(msgspec.Struct, frozen=True):
+    """The turn is over. `text` is the last thing that the model said; the other reasons than `answered` are bounds."""
+
+    reason: Literal["answered", "rounds", "tokens", "seconds", "length", "refused"]
+    text: str
+    usage: Usage
+
+
+ChatEvent: TypeAlias = TextDelta | ThoughtDelta | CallStarted | CallProgressed | CallEnded | RoundEnded | TurnEnded
+
+
+class Conversation:
+    """What was said so far, and how it goes on.
+
+    chat = Conversation(host, open_model("anthropic:NAME"))
+    async for event in chat.ask("Roll two dice"):
+        ...
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        model: Model,
+        *,
+        system: str | None = None,
+        bounds: Bounds | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Begin. `system` comes before what the servers say of themselves."""
+        self.host = host
+        self.model = model
+        self.system = system
+        self.bounds = bounds or Bounds()
+        self.messages: list[Message] = []
+        self.usage = Usage()
+        self.clock = clock
+
+    def reset(self) -> None:
+        """Forget what was said."""
+        self.messages.clear()
+        self.usage = Usage()
+
+    def save(self, path: str | Path) -> None:
+        """Write the messages to a file, as JSON; `load` reads them."""
+        Path(path).write_bytes(msgspec.json.format(msgspec.json.encode(self.messages)) + b"\n")
+
+    def load(self, path: str | Path) -> None:
+        """Go on from a file that `save` wrote. Raises: OSError; ValueError for another kind of file."""
+        self.messages = msgspec.json.decode(Path(path).read_bytes(), type=list[Message])
+
+    async def answer(self, said: str | UserMessage) -> str:
+        """Take a turn and return the model's last words. Raises: ModelError."""
+        text = ""
+        async with aclosing(self.ask(said)) as events:
+            async for event in events:
+                if isinstance(event, TurnEnded):
+                    text = event.text
+        return text
+
+    async def ask(self, said: str | UserMessage) -> AsyncGenerator[ChatEvent, None]:
+        """Take a turn; events come as things happen, `TurnEnded` at last. Raises: ModelError.
+
+        Closing the generator, or cancelling the task that reads it, stops the turn: calls are cancelled, and what was said
+        until then stays. After an error the conversation is as it was before, or as far as it came.
+        """
+        turn = _Turn(self)
+        before = len(self.messages)
+        self.messages.append(UserMessage([Text(said)]) if isinstance(said, str) else said)
+        try:
+            async with aclosing(turn.run()) as events:
+                async for event in events:
+                    yield event
+        finally:
+            self._complete(before)
+
+    def instructions(self) -> str:
+        """Return the system prompt of the next message."""
+        return "\n\n".join(part for part in (self.system, SYSTEM_NOTE, self.host.notes()) if part)
+
+    def _complete(self, before: int) -> None:
+        """Leave nothing open: who spoke last is the model, or nobody has spoken."""
+        if len(self.messages) == before + 1:
+            del self.messages[before:]
+        elif not isinstance(self.messages[-1], AssistantMessage):
+            self.messages.append(AssistantMessage([Text(_CUT)]))
+
+
+class _Turn:
+    """One turn of a conversation, bounded in rounds, tokens and time."""
+
+    def __init__(self, chat: Conversation) -> None:
+        self._chat = chat
+        self._ends = chat.clock() + chat.bounds.seconds
+        self._usage = Usage()
+        self._message = AssistantMessage(())
+        self._reason = "end"
+
+    async def run(self) -> AsyncGenerator[ChatEvent, None]:
+        chat, text = self._chat, ""
+        for _ in range(chat.bounds.rounds):
+            try:
+                async with aclosing(self._reply()) as events:
+                    async for event in events:
+                        yield event
+                text = self._message.text or text
+                if not self._message.tool_uses:
+                    cut = self._reason in ("length", "refused")
+                    yield TurnEnded(self._reason if cut else "answered", text, self._usage)  # type: ignore[arg-type]
+                    return
+                async with aclosing(self._call_all(self._message.tool_uses)) as calls:
+                    async for event in calls:
+                        yield event
+            except TimeoutError:
+                yield TurnEnded("seconds", text, self._usage)
+                return
+            if self._usage.input_tokens + self._usage.output_tokens > chat.bounds.tokens:
+                yield TurnEnded("tokens", text, self._usage)
+                return
+        yield TurnEnded("rounds", text, self._usage)
+
+    async def _within(self, awaitable: Awaitable[T]) -> T:
+        """Wait, but not beyond the end of the turn. Raises: TimeoutError."""
+        async with asyncio.timeout(max(0.0, self._ends - self._chat.clock())):
+            return await awaitable
+
+    # What the model says.
+
+    async def _reply(self) -> AsyncGenerator[ChatEvent, None]:
+        """Let the model speak, and keep its message; what it said before it was stopped is kept too."""
+        chat = self._chat
+        parts: list[Text | ToolUse | Opaque] = []
+        finished: Finished | None = None
+        request = ModelRequest(
+            list(chat.messages), await self._within(chat.host.specs()), chat.instructions(), chat.bounds.reply_tokens
+        )
+        try:
+            async with aclosing(chat.model.reply(request)) as events:
+                while (event := await self._within(anext(events, None))) is not None:
+                    if isinstance(event, Finished):
+                        finished = event
+                    elif isinstance(event, ToolUse | Opaque):
+                        parts.append(event)
+                    else:
+                        _add(parts, event)
+                        yield event
+            if finished is None:
+                raise ModelError(f"{chat.model.name} ended in the middle of its message")
+        finally:
+            if finished is not None:
+                self._message = AssistantMessage(parts)
+                chat.messages.append(self._message)
+            elif said := "".join(part.text for part in parts if isinstance(part, Text)):
+                chat.messages.append(AssistantMessage([Text(f"{said} {_CUT}")]))
+        self._reason = finished.reason
+        self._usage = _sum(self._usage, finished.usage)
+        chat.usage = _sum(chat.usage, finished.usage)
+        yield RoundEnded(self._message, finished.usage)
+
+    # What it wants.
+
+    async def _call_all(self, uses: Sequence[ToolUse]) -> AsyncGenerator[ChatEvent, None]:
+        """Make all calls of a message. Those that only read run side by side; the others wait for each other."""
+        answers: list[ToolAnswer] = [ToolAnswer(use.id, use.name, _STOPPED, is_error=True) for use in uses]
+        try:
+            for batch in _batches(uses, self._chat.host.reads_only):
+                async with aclosing(self._side_by_side(batch, answers)) as events:
+                    async for event in events:
+                        yield event
+        finally:
+            self._chat.messages.append(ToolMessage(answers))
+
+    async def _side_by_side(
+        self, batch: Mapping[int, ToolUse], answers: list[ToolAnswer]
+    ) -> AsyncGenerator[ChatEvent, None]:
+        happening: asyncio.Queue[ChatEvent] = asyncio.Queue()
+        tasks = [asyncio.create_task(self._call(place, use, answers, happening)) for place, use in batch.items()]
+        running = len(tasks)
+        try:
+            while running:
+                event = await self._within(happening.get())
+                running -= isinstance(event, CallEnded)
+                yield event
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _call(
+        self, place: int, use: ToolUse, answers: list[ToolAnswer], happening: asyncio.Queue[ChatEvent]
+    ) -> None:
+        chat = self._chat
+        entry = chat.host.tool(use.name)
+        happening.put_nowait(CallStarted(use, entry.server if entry is not None else ""))
+        began = chat.clock()
+        answers[place] = await chat.host.call(
+            use, on_progress=lambda progress: happening.put_nowait(CallProgressed(use, progress))
+        )
+        happening.put_nowait(CallEnded(use, answers[place], chat.clock() - began))
+
+
+def _add(parts: list[Text | ToolUse | Opaque], event: TextDelta | ThoughtDelta) -> None:
+    """Add some more words to the text that is being said. Thoughts are for the person only."""
+    if isinstance(event, ThoughtDelta):
+        return
+    last = parts[-1] if parts else None
+    if isinstance(last, Text):
+        parts[-1] = Text(last.text + event.text)
+    else:
+        parts.append(Text(event.text))
+
+
+def _batches(uses: Sequence[ToolUse], reads_only: Callable[[str], bool]) -> Iterator[dict[int, ToolUse]]:
+    """Split calls, in their order, into those that may run at the same time."""
+    batch: dict[int, ToolUse] = {}
+    for place, use in enumerate(uses):
+        if reads_only(use.name):
+            batch[place] = use
+            continue
+        if batch:
+            yield batch
+            batch = {}
+        yield {place: use}
+    if batch:
+        yield batch
+
+
+def _sum(one: Usage, other: Usage) -> Usage:
+    return Usage(
+        one.input_tokens + other.input_tokens,
+        one.output_tokens + other.output_tokens,
+        one.cached_tokens + other.cached_tokens,
+    )

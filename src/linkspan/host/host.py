@@ -1,0 +1,273 @@
+"""`Host`: the program between a person, a model and many servers, without the model and without the person.
+
+Usable piece by piece: `specs` says which tools there are, `call` runs what a model wants to be called. Nothing that a server
+does raises here: the model is told, and may go another way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from inspect import isawaitable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self, TypeAlias
+
+from linkspan.client.answers import ElicitationAnswer, SamplingAnswer
+from linkspan.client.catalogue import Entry, ServerStatus, UnknownName
+from linkspan.client.errors import ClientError
+from linkspan.client.events import Change, ClientEvent, Connected
+from linkspan.host.consent import Approval, Approver, Consent, Policy, hints_of
+from linkspan.host.finding import FIND, Finder
+from linkspan.host.group import ClientGroup
+from linkspan.host.memory import Memory
+from linkspan.host.messages import ToolAnswer, ToolSpec, ToolUse
+from linkspan.host.pins import Pins
+from linkspan.host.shelf import READ, SEARCH, Problem, Shelf
+from linkspan.host.telling import failed, marked, pictures, words
+from linkspan.io.client import Client
+from linkspan.io.targets import ServerTarget, read_config
+from linkspan.types.elicitation import ElicitParams
+from linkspan.types.logging import ProgressParams
+from linkspan.types.sampling import CreateMessageParams
+from linkspan.types.tools import Tool
+from linkspan.wire.plain import neutral
+
+__all__ = ["Host"]
+
+Elicitor: TypeAlias = Callable[[str, ElicitParams], ElicitationAnswer | Awaitable[ElicitationAnswer]]
+Sampler: TypeAlias = Callable[[str, CreateMessageParams], SamplingAnswer | Awaitable[SamplingAnswer]]
+ProgressListener: TypeAlias = Callable[[ProgressParams], object]
+
+_OWN: Final = (READ, SEARCH, FIND)
+_RETRY_AFTER: Final = 30.0
+"""Seconds after which a server that failed is tried again, when the next message is written."""
+_MAX_DESCRIPTION: Final = 4_000
+
+
+class Host:
+    """Several servers, their tools as one catalogue for a model, and the person's say in what is called.
+
+        async with Host({"dice": "dice.py"}, approve=ask_me) as host:
+            specs = await host.specs()
+            answer = await host.call(ToolUse("1", "roll", {"sides": 20}))
+
+    All methods belong to one event loop.
+    """
+
+    def __init__(
+        self,
+        servers: Mapping[str, ServerTarget],
+        *,
+        policy: Policy | None = None,
+        approve: Approver | None = None,
+        memory: Memory | None = None,
+        elicitation: Elicitor | None = None,
+        sampling: Sampler | None = None,
+        result_budget: int = 8_000,
+        tool_budget: int = 20_000,
+        on_event: Callable[[ClientEvent], object] | None = None,
+        **options: Any,
+    ) -> None:
+        """Name the servers; each is anything that a client takes.
+
+        - `policy`: what may be called without a question; by default everything is asked for.
+        - `approve`: asks the person; without it, what needs a question is refused.
+        - `memory`: what is remembered from run to run; by default nothing is.
+        - `elicitation`, `sampling`: answer a server; they are given its name and what it wants.
+        - `result_budget`: tokens of one result that the model gets at once; the rest is kept for it.
+        - `tool_budget`: tokens of all tools together; beyond, the model searches for the ones that it needs.
+        - `on_event`: hears that a server came or went.
+        - `options`: for all clients, such as `timeouts=`.
+        """
+        memory = memory or Memory()
+        self.attention = asyncio.Lock()
+        """Held while the person is asked something: one question at a time."""
+        self._consent = Consent(policy or Policy(), memory, approve, self.attention)
+        self._pins = Pins(memory)
+        self._shelf = Shelf(result_budget)
+        self._finder = Finder(tool_budget)
+        self._on_event = on_event
+        self._entries: dict[str, Entry[Tool]] = {}
+        self._changed = True
+        self._retry_at = 0.0
+        self._retry: asyncio.Task[None] | None = None
+        self._elicitor = elicitation
+        self._sampler = sampling
+        self.group = ClientGroup({name: self._client(name, target, options) for name, target in servers.items()})
+        self.group.reserve_tool_names(_OWN)
+
+    def _client(self, name: str, target: ServerTarget, options: Mapping[str, Any]) -> Client:
+        return Client(
+            target,
+            name=name,
+            elicitation=partial(self._elicit, self._elicitor, name) if self._elicitor is not None else None,
+            sampling=partial(self._sampler, name) if self._sampler is not None else None,
+            on_change=self._hear_change,
+            on_event=self._hear_event,
+            **options,
+        )
+
+    @classmethod
+    def from_config(cls, path: str | Path, **options: Any) -> Self:
+        """Take the servers of an mcp.json, in any host's dialect. Raises: UnusableTarget, a ValueError."""
+        return cls(read_config(path), **options)
+
+    # Life.
+
+    async def connect(self) -> Self:
+        """Start all servers at once. One that fails raises nothing: `status` tells, and it is tried again later."""
+        await self.group.connect()
+        self._retry_at = time.monotonic() + _RETRY_AFTER
+        return self
+
+    async def close(self) -> None:
+        """End all servers at once."""
+        if self._retry is not None:
+            self._retry.cancel()
+        await self.group.close()
+
+    async def __aenter__(self) -> Self:
+        """Connect."""
+        return await self.connect()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close."""
+        await self.close()
+
+    def status(self) -> list[ServerStatus]:
+        """Say how each server is doing."""
+        return self.group.status()
+
+    def notes(self) -> str:
+        """Return lines for the system prompt: how servers want to be used, and which ones are missing."""
+        lines: list[str] = []
+        for server, client in self.group.clients.items():
+            if client.connected and client.instructions:
+                lines.append(f"The server {server!r} says of itself: {neutral(client.instructions)[:_MAX_DESCRIPTION]}")
+        missing = [each.server for each in self.status() if each.state == "failed"]
+        if missing:
+            lines.append(f"These servers cannot be reached now, so their tools are missing: {', '.join(missing)}.")
+        return "\n".join(lines)
+
+    # What a model is told of.
+
+    async def specs(self) -> list[ToolSpec]:
+        """Return the tools to show the model with its next message, always in the same order.
+
+        A tool whose definition changed since it was used is shown as it was. Servers that failed are tried again in the
+        background from time to time.
+        """
+        await self._refresh()
+        return [*self._finder.shown(self._specs()), *self._shelf.specs()]
+
+    def tool(self, name: str) -> Entry[Tool] | None:
+        """Return the tool of this name in the catalogue, as its server defines it now; None for one of the host's own."""
+        return self._entries.get(name)
+
+    def reads_only(self, name: str) -> bool:
+        """Tell whether calls of a tool may run side by side: its server says that it only reads, or it is the host's own."""
+        entry = self._entries.get(name)
+        return entry is None or "only reads" in hints_of(entry.item)
+
+    def _specs(self) -> list[ToolSpec]:
+        return [
+            ToolSpec(name, _described(shown), shown.input_schema)
+            for name, entry in self._entries.items()
+            for shown in [self._pins.definition(self.group.client(entry.server).origin, entry.item).tool]
+        ]
+
+    async def _refresh(self) -> None:
+        """Look what there is, if it may have changed. What was there keeps its place; what is new comes at the end."""
+        self._retry_failed()
+        if not self._changed:
+            return
+        self._changed = False
+        found = {entry.name: entry for entry in await self.group.list_tools()}
+        self._entries = {
+            **{name: found[name] for name in self._entries if name in found},
+            **{name: entry for name, entry in found.items() if name not in self._entries},
+        }
+
+    def _retry_failed(self) -> None:
+        """Try servers that failed again, without making anybody wait."""
+        missing = [self.group.client(each.server) for each in self.status() if each.state == "failed"]
+        now = time.monotonic()
+        if not missing or now < self._retry_at or (self._retry is not None and not self._retry.done()):
+            return
+        self._retry_at = now + _RETRY_AFTER
+        self._retry = asyncio.create_task(_reconnect(missing))
+
+    def _hear_change(self, change: Change) -> None:
+        self._changed = self._changed or change.kind == "tools"
+
+    def _hear_event(self, event: ClientEvent) -> None:
+        self._changed = self._changed or isinstance(event, Connected)
+        if self._on_event is not None:
+            self._on_event(event)
+
+    # What a model wants.
+
+    async def call(self, use: ToolUse, *, on_progress: ProgressListener | None = None) -> ToolAnswer:
+        """Do what the model wants, if the person agrees, and return what to tell it. Raises nothing but cancellation."""
+        if use.problem:
+            return ToolAnswer(use.id, use.name, use.problem, is_error=True)
+        if use.name in _OWN:
+            return self._call_own(use)
+        await self._refresh()
+        entry = self._entries.get(use.name)
+        if entry is None:
+            return ToolAnswer(use.id, use.name, self._unknown(use.name), is_error=True)
+        client = self.group.client(entry.server)
+        definition = self._pins.definition(client.origin, entry.item)
+        approval = Approval(entry.server, entry.item, use.arguments, definition.change)
+        refusal = await self._consent.refusal(approval)
+        if refusal is not None:
+            return ToolAnswer(use.id, use.name, refusal, is_error=True)
+        self._pins.pin(client.origin, entry.item)
+        try:
+            result = await client.call_tool(entry.item.name, use.arguments, on_progress=on_progress)
+        except ClientError as error:
+            self.group.note(entry.server, error)
+            return ToolAnswer(use.id, use.name, failed(error), is_error=True)
+        self.group.note(entry.server, None)
+        text = marked(self._shelf.fit(words(result)), entry.server, entry.item.name)
+        return ToolAnswer(use.id, use.name, text, result.is_error, pictures(result))
+
+    def _call_own(self, use: ToolUse) -> ToolAnswer:
+        if use.name == FIND:
+            return ToolAnswer(use.id, use.name, self._finder.search(use.arguments, self._specs()))
+        try:
+            return ToolAnswer(use.id, use.name, self._shelf.call(use.name, use.arguments))
+        except Problem as problem:
+            return ToolAnswer(use.id, use.name, str(problem), is_error=True)
+
+    def _unknown(self, name: str) -> str:
+        try:
+            self.group.find_tool(name)
+        except UnknownName as problem:
+            missing = [each.server for each in self.status() if each.state == "failed"]
+            away = f" (these servers cannot be reached now: {', '.join(missing)})" if missing else ""
+            return f"There is no such tool: {problem}{away}"
+        return f"The tool {name!r} is gone: its server does not offer it now."
+
+    async def _elicit(self, ask: Elicitor, server: str, params: ElicitParams) -> ElicitationAnswer:
+        """Let the person answer a server, when nothing else is asked."""
+        async with self.attention:
+            found = ask(server, params)
+            return await found if isawaitable(found) else found
+
+
+async def _reconnect(clients: Sequence[Client]) -> None:
+    """Connect; their events tell whether it worked."""
+    await asyncio.gather(*(client.connect() for client in clients), return_exceptions=True)
+
+
+def _described(tool: Tool) -> str:
+    """Return what a model reads: data of a stranger, so of bounded length and without hidden characters."""
+    text = neutral(tool.description or tool.title or "").strip()
+    return text if len(text) <= _MAX_DESCRIPTION else f"{text[: _MAX_DESCRIPTION - 3]}..."
