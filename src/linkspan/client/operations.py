@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from functools import partial
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -14,7 +15,7 @@ from linkspan.client.requesting import Repeatable, member, request, request_with
 from linkspan.client.results import ToolResult, read_head
 from linkspan.client.state import ClientState
 from linkspan.core.flow import Flow, Outgoing, ProgressCallback, Stopper
-from linkspan.errors import HEADER_MISMATCH, METHOD_NOT_FOUND, RegistrationError
+from linkspan.errors import HEADER_MISMATCH, INVALID_PARAMS, METHOD_NOT_FOUND, RegistrationError
 from linkspan.types.base import JSON, Wire
 from linkspan.types.completion import (
     CompleteResult,
@@ -44,6 +45,7 @@ __all__ = [
 ]
 
 ResultT = TypeVar("ResultT", bound=Wire)
+Phase: TypeAlias = Literal["negotiate", "list", "call"]
 
 
 class CallOptions(msgspec.Struct, frozen=True):
@@ -60,9 +62,13 @@ class CallOptions(msgspec.Struct, frozen=True):
 DEFAULT_CALL = CallOptions()
 
 
-def _outgoing(method: str, params: bytes, options: CallOptions, *, timeout: float, phase: Any = "call") -> Outgoing:
-    if options is DEFAULT_CALL:
+def _outgoing(
+    state: ClientState, method: str, params: bytes, options: CallOptions, *, timeout: float, phase: Phase = "call"
+) -> Outgoing:
+    trace = state.options.trace_context
+    if options is DEFAULT_CALL and trace is None:
         return Outgoing(method, params, phase, timeout)
+    meta = {**(_traced(trace()) if trace is not None else {}), **(options.meta or {})}
     return Outgoing(
         method,
         params,
@@ -71,9 +77,14 @@ def _outgoing(method: str, params: bytes, options: CallOptions, *, timeout: floa
         options.total,
         options.on_progress,
         options.stopper,
-        encode(options.meta)[1:-1] if options.meta else b"",
+        encode(meta)[1:-1] if meta else b"",
         options.headers,
     )
+
+
+def _traced(context: Mapping[str, str]) -> Mapping[str, JSON]:
+    """Return what of a trace context goes into `_meta`: these three names, without a prefix."""
+    return {name: context[name] for name in ("traceparent", "tracestate", "baggage") if context.get(name)}
 
 
 # Tools.
@@ -101,7 +112,7 @@ def call_tool(
 ) -> Flow[ToolResult]:
     """Call a tool. Raises: ClientError; a tool's own failure is a result with `is_error`."""
     params = b'{"name":%b,"arguments":%b}' % (encode(name), encode(dict(arguments)) if arguments else b"{}")
-    outgoing = _outgoing("tools/call", params, options, timeout=state.options.timeouts.call)
+    outgoing = _outgoing(state, "tools/call", params, options, timeout=state.options.timeouts.call)
     if state.options.check_output == "strict" and name not in state.tools and not state.tools_are_complete:
         yield from list_all(state, TOOLS)
     try:
@@ -148,14 +159,18 @@ def list_page(
 ) -> Flow[PageT]:
     """Return one page of a list. A server that has no such list at all has an empty one. Raises: ClientError."""
     params = encode({"cursor": cursor}) if cursor is not None else b"{}"
-    outgoing = _outgoing(kind.method, params, options, timeout=state.options.timeouts.list, phase="list")
-    try:
-        response = yield from request(state, outgoing)
-    except ServerError as error:
-        if error.code == METHOD_NOT_FOUND and cursor is None:
-            return kind.shape([])
-        raise
-    page = _read(state, outgoing, response.result, kind.shape)
+    outgoing = _outgoing(state, kind.method, params, options, timeout=state.options.timeouts.list, phase="list")
+    raw = state.cache.find(outgoing)
+    if raw is None:
+        mark = state.cache.mark(outgoing)
+        try:
+            raw = (yield from request(state, outgoing)).result
+        except ServerError as error:
+            if error.code == METHOD_NOT_FOUND and cursor is None:
+                return kind.shape([])
+            raise
+        _keep(state, outgoing, raw, mark)
+    page = _read(state, outgoing, raw, kind.shape)
     if isinstance(page, ListToolsResult):
         if state.origin.url is not None:
             _plan_headers(state, page)
@@ -217,8 +232,15 @@ def list_all(state: ClientState, kind: ListKind[Any], options: CallOptions = DEF
     """Return all the items of a list, page after page. Raises: ClientError."""
     pages = Pages(state, kind)
     found: list[Any] = []
+    begun_anew = False
     while not pages.done:
-        found += yield from pages.next_page(options)
+        try:
+            found += yield from pages.next_page(options)
+        except ServerError as error:
+            if error.code != INVALID_PARAMS or pages.cursor is None or begun_anew:
+                raise
+            state.cache.forget_list(kind.method)  # pages that were kept may end in a cursor that is gone (CACHE-C5)
+            pages, found, begun_anew = Pages(state, kind), [], True
     return found
 
 
@@ -228,8 +250,11 @@ def list_all(state: ClientState, kind: ListKind[Any], options: CallOptions = DEF
 def read_resource(state: ClientState, uri: str, options: CallOptions = DEFAULT_CALL) -> Flow[ReadResourceResult]:
     """Read a resource. Raises: ClientError."""
     params = b'{"uri":%b}' % encode(uri)
-    outgoing = _outgoing("resources/read", params, options, timeout=state.options.timeouts.call)
-    raw = yield from request_with_rounds(state, outgoing)
+    outgoing = _outgoing(state, "resources/read", params, options, timeout=state.options.timeouts.call)
+    raw = state.cache.find(outgoing)
+    if raw is None:
+        mark = state.cache.mark(outgoing)
+        raw = yield from request_with_rounds(state, outgoing, at_once=partial(_keep, state, outgoing, mark=mark))
     return _read(state, outgoing, raw, ReadResourceResult)
 
 
@@ -238,7 +263,7 @@ def get_prompt(
 ) -> Flow[GetPromptResult]:
     """Get a prompt's messages. Raises: ClientError."""
     params = b'{"name":%b' % encode(name) + (member(b"arguments", dict(arguments)) if arguments else b"") + b"}"
-    outgoing = _outgoing("prompts/get", params, options, timeout=state.options.timeouts.call)
+    outgoing = _outgoing(state, "prompts/get", params, options, timeout=state.options.timeouts.call)
     raw = yield from request_with_rounds(state, outgoing)
     return _read(state, outgoing, raw, GetPromptResult)
 
@@ -255,7 +280,7 @@ def complete(
     params: dict[str, Any] = {"ref": to_builtins(ref), "argument": to_builtins(CompletionArgument(argument, value))}
     if given:
         params["context"] = to_builtins(CompletionContext(dict(given)))
-    outgoing = _outgoing("completion/complete", encode(params), options, timeout=state.options.timeouts.list)
+    outgoing = _outgoing(state, "completion/complete", encode(params), options, timeout=state.options.timeouts.list)
     response = yield from request(state, outgoing)
     return _read(state, outgoing, response.result, CompleteResult).completion
 
@@ -267,7 +292,9 @@ def ping(state: ClientState, options: CallOptions = DEFAULT_CALL) -> Flow[None]:
     """
     modern = state.agreement is not None and state.agreement.revision.era == "modern"
     method = "server/discover" if modern else "ping"
-    yield from request(state, _outgoing(method, b"{}", options, timeout=state.options.timeouts.list, phase="list"))
+    yield from request(
+        state, _outgoing(state, method, b"{}", options, timeout=state.options.timeouts.list, phase="list")
+    )
 
 
 def set_level(state: ClientState, level: LoggingLevel, options: CallOptions = DEFAULT_CALL) -> Flow[None]:
@@ -275,7 +302,9 @@ def set_level(state: ClientState, level: LoggingLevel, options: CallOptions = DE
     agreement = state.agreement
     if agreement is not None and agreement.revision.era == "legacy":
         params = encode({"level": level})
-        yield from request(state, _outgoing("logging/setLevel", params, options, timeout=state.options.timeouts.list))
+        yield from request(
+            state, _outgoing(state, "logging/setLevel", params, options, timeout=state.options.timeouts.list)
+        )
 
 
 def call_method(
@@ -286,9 +315,15 @@ def call_method(
 ) -> Flow[JSON]:
     """Call a method by its name, for what has no method here; return the result as it came. Raises: ClientError."""
     body = encode(dict(params)) if params else b"{}"
-    outgoing = _outgoing(method, body, options, timeout=state.options.timeouts.call)
+    outgoing = _outgoing(state, method, body, options, timeout=state.options.timeouts.call)
     response = yield from request(state, outgoing, _NEVER)
     return msgspec.json.decode(response.result)
+
+
+def _keep(state: ClientState, outgoing: Outgoing, raw: Raw, mark: int) -> None:
+    """Keep an answer for a while, where the era has rules for that."""
+    if state.agreement is not None and state.agreement.revision.era == "modern":
+        state.cache.keep(outgoing, raw, mark)
 
 
 class _Never(Repeatable):

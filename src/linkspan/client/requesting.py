@@ -5,7 +5,7 @@ Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/mr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 from msgspec import Raw
@@ -114,13 +114,23 @@ _interim = msgspec.json.Decoder(_Interim)
 _ASKABLE = (ELICIT, SAMPLE, LIST_ROOTS)
 
 
-def request_with_rounds(state: ClientState, outgoing: Outgoing, repeatable: Repeatable = READS) -> Flow[Raw]:
-    """Send a request and answer the server's questions until it has a result; return the result. Raises: ClientError."""
+def request_with_rounds(
+    state: ClientState,
+    outgoing: Outgoing,
+    repeatable: Repeatable = READS,
+    at_once: Callable[[Raw], object] | None = None,
+) -> Flow[Raw]:
+    """Send a request and answer the server's questions until it has a result; return the result. Raises: ClientError.
+
+    `at_once` is told of a result that came without any questions: only such a one may be cached (CACHE-C6).
+    """
     current = outgoing
     for number in range(1, state.options.limits.max_rounds + 1):
         response = yield from request(state, current, repeatable)
         interim = _read_interim(state, outgoing, response.result)
         if interim is None:
+            if number == 1 and at_once is not None:
+                at_once(response.result)
             return response.result
         answers: Mapping[str, bytes] = {}
         if interim.input_requests:

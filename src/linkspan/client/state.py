@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from linkspan.client.caching import ResponseCache
 from linkspan.client.errors import Origin
 from linkspan.client.timeouts import CLIENT_LIMITS, DEFAULT_TIMEOUTS, Timeouts
 from linkspan.revisions.agreement import Agreement, ClientProfile
@@ -43,6 +44,8 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How often a request is sent at most."""
     max_pages: int = 1000
     check_output: OutputPolicy = "lenient"
+    trace_context: Callable[[], Mapping[str, str]] | None = None
+    """Returns what goes into each request's `_meta` to join our trace with the server's."""
 
 
 class ClientState(msgspec.Struct):
@@ -52,6 +55,7 @@ class ClientState(msgspec.Struct):
     options: ClientOptions
     random: Callable[[], float]
     """A number from 0 to 1, for jitter."""
+    cache: ResponseCache
     agreement: Agreement | None = None
     """What was agreed last; it may be of a connection that is gone."""
     era: Era | None = None

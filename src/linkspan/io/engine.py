@@ -341,6 +341,7 @@ class Engine:
             state.agreement = agreement
             state.era = agreement.revision.era
             state.forget_tools()
+            state.cache.clear()
             self._link = link
             self._connecting = False
             self._failures = 0
@@ -409,6 +410,7 @@ class Engine:
         """Tell whoever wants to know."""
         if message.method == "notifications/tools/list_changed":
             self.state.forget_tools()
+        self.state.cache.hear(message.method, message.params)
         if self.listeners.notified(link, message):
             return
         if message.method == "notifications/message":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ import msgspec
 
 from linkspan._version import __version__
 from linkspan.client.answers import ElicitationHandler, Handlers, RootsSource, SamplingHandler
+from linkspan.client.caching import ResponseCache
 from linkspan.client.errors import Origin
 from linkspan.client.events import Change, ClientEvent
 from linkspan.client.operations import DEFAULT_CALL, CallOptions
@@ -57,6 +59,8 @@ class ClientFace:
         limits: Limits = CLIENT_LIMITS,
         retry: Retry = "safe",
         check_output: OutputPolicy = "lenient",
+        max_cached_bytes: int = 8 * 1024 * 1024,
+        trace_context: Callable[[], Mapping[str, str]] | None = None,
         elicitation: ElicitationHandler | None = None,
         elicitation_modes: tuple[Literal["form", "url"], ...] = ("form", "url"),
         sampling: SamplingHandler | None = None,
@@ -78,6 +82,8 @@ class ClientFace:
         `retry` says when a call whose server was lost is repeated by itself: "never", "safe" (it was not sent, it only reads,
         or its tool is marked read-only or idempotent), "always". `check_output` says what happens to structured output that
         does not fit its schema: "strict" raises, "lenient" lists it in `result.problems`, "off" does not look.
+        `max_cached_bytes` bounds the answers that are kept because their server allows it (`ttlMs`); 0 keeps none.
+        `trace_context` returns `traceparent` (and `tracestate`, `baggage`) for each request's `_meta`.
         `elicitation`, `sampling` and `roots` answer the server; what is not given is not declared. `on_log`, `on_change`,
         `on_event`, `on_notification` (method, params) and `on_stderr` (what a process prints, also by mistake on stdout) hear of
         things. All of these may be coroutine functions.
@@ -101,8 +107,10 @@ class ClientFace:
             limits=limits,
             retry=retry,
             check_output=check_output,
+            trace_context=trace_context,
         )
-        self._state = ClientState(self._target.origin, options, random.random)
+        cache = ResponseCache(time.monotonic, max_bytes=max_cached_bytes)
+        self._state = ClientState(self._target.origin, options, random.random, cache)
         self._engine = Engine(
             self._state,
             _opener(self._target, ssl),
