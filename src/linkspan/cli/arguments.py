@@ -11,8 +11,8 @@ import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from linkspan.cli.schemas import properties_of, required_of, type_words, types_of
 from linkspan.cli.target import WrongUse
+from linkspan.schema.words import properties_of, required_of, type_words, types_of
 from linkspan.types.base import JSON, JSONObject, is_object
 from linkspan.wire.plain import one_line
 

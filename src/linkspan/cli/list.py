@@ -9,12 +9,12 @@ from functools import partial
 from typing import Any, Final
 
 from linkspan.cli.failures import REFUSED, describe
-from linkspan.cli.schemas import default_words, properties_of, required_of, size_words, type_words
 from linkspan.cli.session import Outcome, Session
 from linkspan.cli.target import CommandLine
 from linkspan.cli.terminal import Style
 from linkspan.client.errors import ServerError
 from linkspan.io.sync_client import SyncClient
+from linkspan.schema.words import default_words, properties_of, required_of, size_words, type_words
 from linkspan.types.base import JSON, JSONObject, is_object
 from linkspan.wire.plain import neutral, one_line
 from linkspan.wire.values import to_builtins

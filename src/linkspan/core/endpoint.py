@@ -14,7 +14,7 @@ import msgspec
 
 from linkspan.core.call import Call
 from linkspan.core.connection import ServerConnection
-from linkspan.core.exchange import ServerExchange
+from linkspan.core.exchange import Page, ServerExchange
 from linkspan.core.gate import Gate, refusal_body
 from linkspan.core.http_policy import HttpPolicy
 from linkspan.core.http_session import SESSION_HEADER, HttpSession, Sessions
@@ -25,7 +25,7 @@ from linkspan.events import Event
 from linkspan.revisions import DEFAULT_NEGOTIATED, LEGACY, REVISIONS, supported_versions
 from linkspan.revisions.modern import PROTOCOL_VERSION, read_envelope
 from linkspan.revisions.neutral import Facts
-from linkspan.wire.headers import accepts
+from linkspan.wire.headers import accepts, names
 from linkspan.wire.limits import Limits
 from linkspan.wire.messages import (
     Batch,
@@ -75,12 +75,12 @@ class Endpoint:
         clock: Callable[[], float],
         random: Callable[[int], bytes],
         lock: Callable[[], AbstractContextManager[object]],
-        page: Callable[[str], bytes] | None = None,
+        page: Callable[[str, Facts], Page] | None = None,
     ) -> None:
         """Serve `server` as `policy` says.
 
-        `clock` gives seconds that never go back, `random(n)` unguessable bytes, `lock()` a new lock. `page(url)` makes what
-        people see in a browser.
+        `clock` gives seconds that never go back, `random(n)` unguessable bytes, `lock()` a new lock. `page(url, facts)` makes
+        what people see in a browser.
         """
         self.policy = policy
         self.gate = Gate(policy)
@@ -229,8 +229,8 @@ class Endpoint:
 
     def _get(self, exchange: ServerExchange, url: str, headers: Mapping[str, str], facts: Facts) -> Opened:
         wanted = headers.get("accept") or ""
-        if self._page is not None and "text/html" in wanted and SESSION_HEADER not in headers:
-            return Opened(exchange.page(self._page(url), "text/html; charset=utf-8"))
+        if self._page is not None and SESSION_HEADER not in headers and _is_browser(wanted):
+            return Opened(exchange.page(self._page(url, facts)))
         session = self._session_of(headers, facts)
         if session is None:
             return self._no_session(exchange, headers)
@@ -338,6 +338,11 @@ class Endpoint:
     def _note(self, exchange: ServerExchange) -> None:
         if not exchange.ended:
             self._open.add(exchange)
+
+
+def _is_browser(accept: str) -> bool:
+    """Tell a person's GET from a client's: a browser names HTML outright, and a client the stream that it wants."""
+    return names(accept, "text/html") and not names(accept, "text/event-stream")
 
 
 def _error(message: str) -> bytes:

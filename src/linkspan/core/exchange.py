@@ -25,7 +25,7 @@ from linkspan.errors import (
 )
 from linkspan.wire.sse import COMMENT, encode_event
 
-__all__ = ["Header", "HttpData", "HttpEnd", "HttpEvent", "HttpStart", "ServerExchange", "status_of"]
+__all__ = ["Header", "HttpData", "HttpEnd", "HttpEvent", "HttpStart", "Page", "ServerExchange", "status_of"]
 
 Header: TypeAlias = tuple[str, str]
 
@@ -45,6 +45,13 @@ class HttpData(msgspec.Struct, frozen=True):
 
 class HttpEnd(msgspec.Struct, frozen=True):
     """The response is complete."""
+
+
+class Page(msgspec.Struct, frozen=True):
+    """Something for people who came with a browser; its headers say what it is, and what it may do there."""
+
+    body: bytes
+    headers: Sequence[Header]
 
 
 HttpEvent: TypeAlias = HttpStart | HttpData | HttpEnd
@@ -137,10 +144,10 @@ class ServerExchange:
         self._whole(202, b"")
         return self
 
-    def page(self, body: bytes, content_type: str) -> ServerExchange:
+    def page(self, page: Page) -> ServerExchange:
         """Answer with something for people."""
-        self.headers.append(("content-type", content_type))
-        self._whole(200, body)
+        self.headers += page.headers
+        self._whole(200, page.body)
         return self
 
     def message(self, message: bytes | None, *, final: bool) -> None:

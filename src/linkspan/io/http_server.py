@@ -38,6 +38,7 @@ def make_endpoint(server: Server, policy: HttpPolicy) -> Endpoint:
         clock=SYSTEM.clock,
         random=SYSTEM.random,
         lock=threading.RLock,
+        page=server.page if policy.page else None,
     )
 
 

@@ -17,6 +17,7 @@ from weakref import WeakSet
 from linkspan.core.connection import ServerConnection
 from linkspan.errors import LinkspanError, MethodAlreadyDefinedError, RegistrationError
 from linkspan.revisions import REVISIONS
+from linkspan.revisions.neutral import NO_FACTS, Facts
 from linkspan.server import observation
 from linkspan.server.asking import cannot_ask
 from linkspan.server.catalogue import Catalogue
@@ -52,6 +53,7 @@ from linkspan.types.tools import ToolAnnotations
 from linkspan.wire.limits import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
+    from linkspan.core.exchange import Page
     from linkspan.io.asgi import AsgiApp
     from linkspan.io.wsgi import WsgiApp
     from linkspan.server.prompts import Prompt, PromptSource
@@ -586,11 +588,17 @@ class Server(metaclass=_ProposesRevision):
         connection = self.connect(back_channel=False, one_shot=True)
         return answer_value(connection, request, raise_exceptions=raise_exceptions)
 
+    def page(self, url: str, facts: Facts = NO_FACTS) -> Page:
+        """Return what people see who open `url` in a browser; `facts` are what is known of their request."""
+        from linkspan.server.page import make_page
+
+        return make_page(self._dispatcher, url, facts)
+
     def asgi(self, *, path: str | None = None, health: str | None = None, **policy: Any) -> AsgiApp:
         """Return a plain ASGI callable, to be mounted at any prefix or run by any ASGI server. It needs no lifespan.
 
         It answers at every path, or at `path` only; `health` is a path that says that all is well. `policy` are the fields of
-        `HttpPolicy`: allowed_hosts, allowed_origins, cors, sessions, the limits. Raises: TypeError for others.
+        `HttpPolicy`: allowed_hosts, allowed_origins, cors, sessions, page, the limits. Raises: TypeError for others.
         """
         from linkspan.core.http_policy import HttpPolicy
         from linkspan.io.asgi import AsgiApp

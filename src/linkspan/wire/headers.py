@@ -20,6 +20,7 @@ __all__ = [
     "decode_value",
     "encode_value",
     "media_type",
+    "names",
     "value_at",
 ]
 
@@ -42,8 +43,16 @@ def accepts(accept: str | None, wanted: str) -> bool:
     """Tell whether an Accept header takes a media type such as `text/event-stream`. No header takes everything."""
     if accept is None:
         return True
-    ranges = {media_type(each) for each in accept.split(",")}
-    return bool(ranges & {wanted, f"{wanted.partition('/')[0]}/*", "*/*"})
+    return not _ranges(accept).isdisjoint((wanted, f"{wanted.partition('/')[0]}/*", "*/*"))
+
+
+def names(accept: str, wanted: str) -> bool:
+    """Tell whether an Accept header asks for this very media type, not merely for everything."""
+    return wanted in _ranges(accept)
+
+
+def _ranges(accept: str) -> set[str]:
+    return {media_type(each) for each in accept.split(",")}
 
 
 def decode_value(value: str) -> str:

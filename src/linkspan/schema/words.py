@@ -1,4 +1,4 @@
-"""JSON Schemas in a few words, for people who want to call something. Never a validator: the server checks."""
+"""JSON Schemas in a few words, for people who want to call something, at a terminal or in a browser. Never a validator."""
 
 from __future__ import annotations
 

@@ -1,0 +1,296 @@
+"""The page for people: what a server is and has, the lines that connect a client to it, and forms to try it.
+
+It is readable without its script, and asks nothing of any other place. Whatever an author wrote is text in it, never markup.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import pkgutil
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import Final
+
+import msgspec
+
+from linkspan._version import __version__
+from linkspan.core.call import Call
+from linkspan.core.exchange import Page
+from linkspan.revisions import LATEST, supported_versions
+from linkspan.revisions.neutral import Encoded, Facts, Peer, Request
+from linkspan.schema.words import default_words, properties_of, required_of, resolve, size_words, type_words
+from linkspan.server.dispatch import Dispatcher
+from linkspan.types.base import JSON, JSONObject, is_object
+from linkspan.types.requests import ListParams
+from linkspan.types.shared import Implementation
+from linkspan.wire.messages import encode
+
+__all__ = ["make_page", "render"]
+
+_LISTS: Final = {
+    "tools": "tools/list",
+    "resources": "resources/list",
+    "resourceTemplates": "resources/templates/list",
+    "prompts": "prompts/list",
+}
+
+
+def make_page(dispatcher: Dispatcher, url: str, facts: Facts) -> Page:
+    """Return the page of a server at `url`: it shows whoever sent `facts` what a list request of theirs would be told."""
+    lists = {member: _listed(dispatcher, member, method, facts) for member, method in _LISTS.items()}
+    text = render(dispatcher.implementation, dispatcher.instructions, lists, url)
+    return Page(text.encode(errors="replace"), _HEADERS)
+
+
+def _listed(dispatcher: Dispatcher, member: str, method: str, facts: Facts) -> list[JSONObject]:
+    """Return the items of a list, page after page; nothing where such a list is refused."""
+    found: list[JSONObject] = []
+    params = ListParams()
+    while True:
+        outcome = dispatcher.begin(Request(0, method, params, Peer(LATEST), facts=facts))
+        if isinstance(outcome, Call) or not isinstance(outcome, Encoded):
+            return found
+        page: JSONObject = msgspec.json.decode(outcome.body)
+        found += page[member]
+        if (cursor := page.get("nextCursor")) is None:
+            return found
+        params = ListParams(cursor=cursor)
+
+
+def render(about: Implementation, instructions: str | None, lists: Mapping[str, Sequence[JSONObject]], url: str) -> str:
+    """Return the page as HTML; `lists` are the items as they are on the wire, by the member they come in."""
+    title = about.title or about.name
+    sections = [
+        _section("Tools", [_tool(each) for each in lists.get("tools", ())]),
+        _section("Resources", [_resource(each) for each in lists.get("resources", ())]),
+        _section("Resource templates", [_template(each) for each in lists.get("resourceTemplates", ())]),
+        _section("Prompts", [_prompt(each) for each in lists.get("prompts", ())]),
+    ]
+    return "".join(
+        [
+            '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">\n',
+            f'<meta name="color-scheme" content="light dark">\n<title>{escape(title)}</title>\n',
+            f"<style>{_STYLE}</style>\n</head>\n",
+            f'<body data-version="{LATEST.date}" data-product="{escape(__version__)}">\n<main>\n',
+            _header(about, instructions),
+            "<noscript><p>With JavaScript you could also try the tools here.</p></noscript>\n",
+            *sections,
+            "" if any(sections) else '<p class="quiet">Nothing is offered here yet.</p>\n',
+            _connect(about, url),
+            f'</main>\n<footer class="quiet">Linkspan {escape(__version__)}; speaks MCP {", ".join(supported_versions())}',
+            f"</footer>\n<script>{_SCRIPT}</script>\n</body>\n</html>\n",
+        ]
+    )
+
+
+def _header(about: Implementation, instructions: str | None) -> str:
+    named = f"{_code(about.name)} " if about.title and about.title != about.name else ""
+    website = about.website_url or ""
+    link = (
+        f' · <a href="{escape(website)}" rel="noreferrer">{escape(website)}</a>'
+        if website.startswith(("https://", "http://"))
+        else ""
+    )
+    return "".join(
+        [
+            f'<header>\n<h1 dir="auto">{escape(about.title or about.name)}</h1>\n',
+            f'<p class="quiet">{named}version {escape(about.version)} · an MCP server{link}</p>\n',
+            _words(about.description),
+            f"<h2>Instructions</h2>\n{_words(instructions)}" if instructions else "",
+            "</header>\n",
+        ]
+    )
+
+
+def _connect(about: Implementation, url: str) -> str:
+    name = re.sub(r"[^A-Za-z0-9_-]+", "-", about.name).strip("-") or "server"
+    entry = msgspec.json.format(encode({"mcpServers": {name: {"type": "http", "url": _URL}}}), indent=2).decode()
+    typed = f'<span data-here="shell">{escape(shlex.quote(url))}</span>'
+    lines = {
+        "In a file such as mcp.json": escape(entry, quote=False).replace(
+            f'"{_URL}"', f'<span data-here="json">{escape(encode(url).decode())}</span>'
+        ),
+        "Claude Code": f"claude mcp add --transport http {name} {typed}",
+        "At a terminal": f"linkspan list {typed}",
+    }
+    shown = "".join(
+        f'<h3>{label}</h3>\n<div class="line"><pre tabindex="0">{line}</pre></div>\n' for label, line in lines.items()
+    )
+    return f"<section>\n<h2>Connect a client</h2>\n{shown}</section>\n"
+
+
+_URL: Final = "url of this page"
+
+
+def _section(title: str, items: Sequence[str]) -> str:
+    count = f' <span class="quiet">{len(items)}</span>'
+    return f"<section>\n<h2>{title}{count}</h2>\n{''.join(items)}</section>\n" if items else ""
+
+
+# Items. The script makes a form of each: `data-method` is what it calls, `data-key` the member that says of what.
+
+
+def _tool(tool: JSONObject) -> str:
+    schema: JSON = tool.get("inputSchema")
+    annotations: JSON = tool.get("annotations") or {}
+    hints = [word for hint, word in _HINTS.items() if annotations.get(hint) is True]
+    return _item(
+        tool["name"],
+        tool.get("title") or annotations.get("title"),
+        hints,
+        ("tools/call", "name", tool["name"]),
+        [
+            _words(tool.get("description")),
+            _parameters(_parameter(name, each, schema) for name, each in properties_of(schema).items()),
+            _json("Input schema", schema, "schema"),
+            _json("Output schema", tool.get("outputSchema")),
+        ],
+    )
+
+
+_HINTS: Final = {
+    "readOnlyHint": "read-only",
+    "destructiveHint": "destructive",
+    "idempotentHint": "idempotent",
+    "openWorldHint": "open world",
+}
+
+
+def _parameter(name: str, schema: JSON, root: JSON) -> str:
+    found: JSON = resolve(schema, root)
+    both: JSON = {**found, **schema} if is_object(found) and is_object(schema) else {}
+    kind = ", ".join(each for each in (type_words(schema, root), size_words(both)) if each)
+    description: JSON = both.get("description")
+    return _field(name, kind + default_words(both), name in required_of(root), description)
+
+
+def _resource(resource: JSONObject) -> str:
+    uri, size = resource["uri"], resource.get("size")
+    facts = [resource.get("mimeType"), f"{size} bytes" if size is not None else None]
+    words = _words(resource.get("description"))
+    return _item(uri, resource.get("title") or resource["name"], facts, ("resources/read", "uri", uri), [words])
+
+
+def _template(template: JSONObject) -> str:
+    uri = template["uriTemplate"]
+    schema = {"type": "object", "properties": {"uri": {"type": "string", "default": uri}}, "required": ["uri"]}
+    return _item(
+        uri,
+        template.get("title") or template["name"],
+        [template.get("mimeType")],
+        ("resources/read", "uri", ""),
+        [
+            _words(template.get("description")),
+            _parameters([_field("uri", "the template with its {variables} filled in", True, None)]),
+            f'<pre class="schema" hidden>{escape(encode(schema).decode())}</pre>\n',
+        ],
+    )
+
+
+def _prompt(prompt: JSONObject) -> str:
+    arguments: list[JSONObject] = prompt.get("arguments") or []
+    schema = {
+        "type": "object",
+        "properties": {each["name"]: {"type": "string"} for each in arguments},
+        "required": [each["name"] for each in arguments if each.get("required")],
+    }
+    return _item(
+        prompt["name"],
+        prompt.get("title"),
+        [],
+        ("prompts/get", "name", prompt["name"]),
+        [
+            _words(prompt.get("description")),
+            _parameters(
+                _field(each["name"], "text", bool(each.get("required")), each.get("description")) for each in arguments
+            ),
+            f'<pre class="schema" hidden>{escape(encode(schema).decode())}</pre>\n',
+        ],
+    )
+
+
+def _item(name: str, title: JSON, marks: Iterable[JSON], call: tuple[str, str, str], inside: Iterable[str]) -> str:
+    method, key, value = call
+    shown = "".join(f'<span class="mark">{escape(str(each))}</span>' for each in marks if each)
+    called = f'<span dir="auto">{escape(title)}</span>' if isinstance(title, str) and title != name else ""
+    return "".join(
+        [
+            f'<details class="item" data-method="{method}" data-key="{key}" data-value="{escape(value)}">\n',
+            f"<summary><h3>{_code(name)}</h3>{called}{shown}</summary>\n",
+            f'<div class="inside">\n{"".join(inside)}</div>\n</details>\n',
+        ]
+    )
+
+
+def _parameters(fields: Iterable[str]) -> str:
+    shown = "".join(fields)
+    return f'<ul class="fields">\n{shown}</ul>\n' if shown else ""
+
+
+def _field(name: str, kind: str, required: bool, description: JSON) -> str:
+    needed = ' <span class="mark">required</span>' if required else ""
+    words = _words(description) if isinstance(description, str) else ""
+    label = f'<label class="label">{_code(name)} <span class="quiet">{escape(kind)}</span>{needed}</label>'
+    return f'<li data-name="{escape(name)}">{label}\n{words}</li>\n'
+
+
+def _json(title: str, value: JSON, kind: str = "") -> str:
+    if value is None:
+        return ""
+    text = msgspec.json.format(encode(value), indent=2).decode()
+    return f'<details><summary>{title}</summary><pre class="{kind}" tabindex="0">{escape(text)}</pre></details>\n'
+
+
+def _words(text: str | None) -> str:
+    return f'<p class="words" dir="auto">{escape(text)}</p>\n' if text else ""
+
+
+def _code(text: str) -> str:
+    return f"<code>{escape(text)}</code>"
+
+
+# What never changes is read once, when the first browser asks, without the indentation and remarks that are for its readers.
+# The policy names it by its hash, so that nothing else can run.
+
+
+def _asset(name: str) -> str:
+    found = pkgutil.get_data("linkspan.server", name)
+    assert found is not None
+    return re.sub(r"^[ \t]+|^//.*\n|\r", "", found.decode(), flags=re.MULTILINE)
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+_STYLE: Final = _asset("page.css")
+_SCRIPT: Final = _asset("page.js")
+_POLICY: Final = "; ".join(
+    [
+        "default-src 'none'",
+        f"script-src {_hash(_SCRIPT)}",
+        f"style-src {_hash(_STYLE)}",
+        "connect-src 'self'",
+        "img-src data:",
+        "media-src data:",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
+    ]
+)
+_HEADERS: Final = (
+    ("content-type", "text/html; charset=utf-8"),
+    ("content-security-policy", _POLICY),
+    ("x-content-type-options", "nosniff"),
+    ("x-frame-options", "DENY"),
+    ("referrer-policy", "no-referrer"),
+    ("cross-origin-opener-policy", "same-origin"),
+    ("cross-origin-resource-policy", "same-origin"),
+    ("cache-control", "no-store"),
+    ("vary", "accept"),
+)
