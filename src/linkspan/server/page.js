@@ -84,7 +84,7 @@ function text(schema, required) {
 
 function json(schema, required) {
   const shape = { array: "[]", object: "{}" }[schema.type] ?? "";
-  const node = make("textarea", { rows: 2, required, placeholder: `JSON${shape && ", such as "}${shape}`, spellcheck: false });
+  const node = make("textarea", { className: "json", rows: 2, required, placeholder: `JSON${shape && ", such as "}${shape}`, spellcheck: false });
   if ("default" in schema) node.value = JSON.stringify(schema.default);
   node.addEventListener("input", () => {
     try {
@@ -187,15 +187,16 @@ function ask({ method, params }, out, signal) {
   if (method !== "elicitation/create") throw new Error(`The server asks for ${method}, which this page cannot give`);
   return new Promise((resolve, reject) => {
     const fields = Object.create(null);
-    const form = make("form", { className: "asked" }, make("strong", { textContent: "The server asks:" }),
+    const form = make("form", { className: "asked" }, make("strong", { textContent: "The server asks" }),
       make("p", { className: "words", dir: "auto", textContent: params.message }));
     if (params.mode === "url") form.append(pageToOpen(params.url));
     const schema = params.requestedSchema ?? {};
     const list = make("ul", { className: "fields" });
     for (const [name, each] of Object.entries(params.mode === "url" ? {} : (schema.properties ?? {}))) {
       const required = schema.required?.includes(name) ?? false;
-      const about = [required && "required", each.description].filter(Boolean).join(" · ");
-      const row = make("li", {}, make("label", { className: "label", textContent: each.title ?? name }), make("p", { className: "words", textContent: about }));
+      const row = make("li", {}, make("label", { className: "label", textContent: each.title ?? (name === "value" ? "Your answer" : name) }));
+      if (required) row.firstChild.append(" ", make("span", { className: "mark", textContent: "required" }));
+      if (each.description) row.append(make("p", { className: "words", textContent: each.description }));
       fields[name] = attach(row, field(each, schema, required));
       list.append(row);
     }
@@ -242,7 +243,6 @@ function show(result, out, took) {
 }
 
 async function call({ method, key, params, schema, out, signal }) {
-  const began = performance.now();
   const bar = make("progress", { ariaLabel: "Progress" });
   const told = make("p", { className: "quiet", textContent: "Working …" });
   out.replaceChildren(bar, told);
@@ -258,13 +258,16 @@ async function call({ method, key, params, schema, out, signal }) {
   try {
     let more = {};
     for (let round = 0; round < ROUNDS; round++) {
+      const began = performance.now();
       const result = await request(method, key, { ...params, ...more }, schema, hear, signal);
       if (result.resultType !== "input_required") return show(result, out, Math.round(performance.now() - began));
       const answers = Object.create(null);
       told.textContent = "Waiting for your answer";
+      bar.hidden = true;
       for (const [name, question] of Object.entries(result.inputRequests ?? {})) answers[name] = await ask(question, out, signal);
       more = { inputResponses: answers, requestState: result.requestState };
       told.textContent = "Working …";
+      bar.hidden = false;
     }
     throw new Error(`The server still asks after ${ROUNDS} rounds`);
   } catch (error) {

@@ -63,23 +63,24 @@ def _listed(dispatcher: Dispatcher, member: str, method: str, facts: Facts) -> l
 def render(about: Implementation, instructions: str | None, lists: Mapping[str, Sequence[JSONObject]], url: str) -> str:
     """Return the page as HTML; `lists` are the items as they are on the wire, by the member they come in."""
     title = about.title or about.name
-    sections = [
-        _section("Tools", [_tool(each) for each in lists.get("tools", ())]),
-        _section("Resources", [_resource(each) for each in lists.get("resources", ())]),
-        _section("Resource templates", [_template(each) for each in lists.get("resourceTemplates", ())]),
-        _section("Prompts", [_prompt(each) for each in lists.get("prompts", ())]),
-    ]
+    items = {
+        "Tools": [_tool(each) for each in lists.get("tools", ())],
+        "Resources": [_resource(each) for each in lists.get("resources", ())],
+        "Templates": [_template(each) for each in lists.get("resourceTemplates", ())],
+        "Prompts": [_prompt(each) for each in lists.get("prompts", ())],
+    }
+    offered = {name: found for name, found in items.items() if found}
     return "".join(
         [
             '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n',
             '<meta name="viewport" content="width=device-width, initial-scale=1">\n',
-            f'<meta name="color-scheme" content="light dark">\n<title>{escape(title)}</title>\n',
+            f'<meta name="color-scheme" content="light dark">\n<link rel="icon" href="data:,">\n<title>{escape(title)}</title>\n',
             f"<style>{_STYLE}</style>\n</head>\n",
             f'<body data-version="{LATEST.date}" data-product="{escape(__version__)}">\n<main>\n',
-            _header(about, instructions),
+            _header(about, instructions, offered),
             "<noscript><p>With JavaScript you could also try the tools here.</p></noscript>\n",
-            *sections,
-            "" if any(sections) else '<p class="quiet">Nothing is offered here yet.</p>\n',
+            *(_section(name, found) for name, found in offered.items()),
+            "" if offered else '<p class="quiet">Nothing is offered here yet.</p>\n',
             _connect(about, url),
             f'</main>\n<footer class="quiet">Linkspan {escape(__version__)}; speaks MCP {", ".join(supported_versions())}',
             f"</footer>\n<script>{_SCRIPT}</script>\n</body>\n</html>\n",
@@ -87,7 +88,11 @@ def render(about: Implementation, instructions: str | None, lists: Mapping[str, 
     )
 
 
-def _header(about: Implementation, instructions: str | None) -> str:
+def _header(about: Implementation, instructions: str | None, offered: Mapping[str, Sequence[str]]) -> str:
+    ways = [(name.lower(), f"{name} ({len(found)})") for name, found in offered.items()] + [
+        ("connect", "Connect a client")
+    ]
+    links = "".join(f'<a href="#{where}">{words}</a>' for where, words in ways)
     named = f"{_code(about.name)} " if about.title and about.title != about.name else ""
     website = about.website_url or ""
     link = (
@@ -101,6 +106,7 @@ def _header(about: Implementation, instructions: str | None) -> str:
             f'<p class="quiet">{named}version {escape(about.version)} · an MCP server{link}</p>\n',
             _words(about.description),
             f"<h2>Instructions</h2>\n{_words(instructions)}" if instructions else "",
+            f'<nav aria-label="On this page">{links}</nav>\n',
             "</header>\n",
         ]
     )
@@ -120,15 +126,14 @@ def _connect(about: Implementation, url: str) -> str:
     shown = "".join(
         f'<h3>{label}</h3>\n<div class="line"><pre tabindex="0">{line}</pre></div>\n' for label, line in lines.items()
     )
-    return f"<section>\n<h2>Connect a client</h2>\n{shown}</section>\n"
+    return f'<section id="connect">\n<h2>Connect a client</h2>\n{shown}</section>\n'
 
 
 _URL: Final = "url of this page"
 
 
-def _section(title: str, items: Sequence[str]) -> str:
-    count = f' <span class="quiet">{len(items)}</span>'
-    return f"<section>\n<h2>{title}{count}</h2>\n{''.join(items)}</section>\n" if items else ""
+def _section(name: str, items: Sequence[str]) -> str:
+    return f'<section id="{name.lower()}">\n<h2>{name}</h2>\n{"".join(items)}</section>\n'
 
 
 # Items. The script makes a form of each: `data-method` is what it calls, `data-key` the member that says of what.
@@ -142,9 +147,9 @@ def _tool(tool: JSONObject) -> str:
         tool["name"],
         tool.get("title") or annotations.get("title"),
         hints,
+        tool.get("description"),
         ("tools/call", "name", tool["name"]),
         [
-            _words(tool.get("description")),
             _parameters(_parameter(name, each, schema) for name, each in properties_of(schema).items()),
             _json("Input schema", schema, "schema"),
             _json("Output schema", tool.get("outputSchema")),
@@ -171,8 +176,8 @@ def _parameter(name: str, schema: JSON, root: JSON) -> str:
 def _resource(resource: JSONObject) -> str:
     uri, size = resource["uri"], resource.get("size")
     facts = [resource.get("mimeType"), f"{size} bytes" if size is not None else None]
-    words = _words(resource.get("description"))
-    return _item(uri, resource.get("title") or resource["name"], facts, ("resources/read", "uri", uri), [words])
+    title = resource.get("title") or resource["name"]
+    return _item(uri, title, facts, resource.get("description"), ("resources/read", "uri", uri), [])
 
 
 def _template(template: JSONObject) -> str:
@@ -182,9 +187,9 @@ def _template(template: JSONObject) -> str:
         uri,
         template.get("title") or template["name"],
         [template.get("mimeType")],
+        template.get("description"),
         ("resources/read", "uri", ""),
         [
-            _words(template.get("description")),
             _parameters([_field("uri", "the template with its {variables} filled in", True, None)]),
             f'<pre class="schema" hidden>{escape(encode(schema).decode())}</pre>\n',
         ],
@@ -202,9 +207,9 @@ def _prompt(prompt: JSONObject) -> str:
         prompt["name"],
         prompt.get("title"),
         [],
+        prompt.get("description"),
         ("prompts/get", "name", prompt["name"]),
         [
-            _words(prompt.get("description")),
             _parameters(
                 _field(each["name"], "text", bool(each.get("required")), each.get("description")) for each in arguments
             ),
@@ -213,15 +218,24 @@ def _prompt(prompt: JSONObject) -> str:
     )
 
 
-def _item(name: str, title: JSON, marks: Iterable[JSON], call: tuple[str, str, str], inside: Iterable[str]) -> str:
+def _item(
+    name: str,
+    title: JSON,
+    marks: Iterable[JSON],
+    description: JSON,
+    call: tuple[str, str, str],
+    inside: Iterable[str],
+) -> str:
     method, key, value = call
+    words = description.strip() if isinstance(description, str) else ""
     shown = "".join(f'<span class="mark">{escape(str(each))}</span>' for each in marks if each)
     called = f'<span dir="auto">{escape(title)}</span>' if isinstance(title, str) and title != name else ""
+    brief = words and f'<span class="brief quiet" dir="auto">{escape(words.splitlines()[0])}</span>'
     return "".join(
         [
             f'<details class="item" data-method="{method}" data-key="{key}" data-value="{escape(value)}">\n',
-            f"<summary><h3>{_code(name)}</h3>{called}{shown}</summary>\n",
-            f'<div class="inside">\n{"".join(inside)}</div>\n</details>\n',
+            f"<summary><h3>{_code(name)}</h3>{called}{shown}{brief}</summary>\n",
+            f'<div class="inside">\n{_words(words)}{"".join(inside)}</div>\n</details>\n',
         ]
     )
 
