@@ -17,7 +17,6 @@ from typing import Final
 import msgspec
 
 from linkspan._version import __version__
-from linkspan.core.call import Call
 from linkspan.core.exchange import Page
 from linkspan.revisions import LATEST, supported_versions
 from linkspan.revisions.neutral import Encoded, Facts, Peer, Request
@@ -51,7 +50,7 @@ def _listed(dispatcher: Dispatcher, member: str, method: str, facts: Facts) -> l
     params = ListParams()
     while True:
         outcome = dispatcher.begin(Request(0, method, params, Peer(LATEST), facts=facts))
-        if isinstance(outcome, Call) or not isinstance(outcome, Encoded):
+        if not isinstance(outcome, Encoded):
             return found
         page: JSONObject = msgspec.json.decode(outcome.body)
         found += page[member]
