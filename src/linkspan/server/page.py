@@ -227,13 +227,15 @@ def _item(
 ) -> str:
     method, key, value = call
     words = description.strip() if isinstance(description, str) else ""
-    shown = "".join(f'<span class="mark">{escape(str(each))}</span>' for each in marks if each)
-    called = f'<span dir="auto">{escape(title)}</span>' if isinstance(title, str) and title != name else ""
-    brief = words and f'<span class="brief quiet" dir="auto">{escape(words.splitlines()[0])}</span>'
+    shown = [f'<span class="mark">{escape(str(each))}</span>' for each in marks if each]
+    if isinstance(title, str) and title != name:
+        shown.insert(0, f'<span dir="auto">{escape(title)}</span>')
+    if words:
+        shown.append(f'<span class="brief quiet" dir="auto">{escape(words.splitlines()[0])}</span>')
     return "".join(
         [
             f'<details class="item" data-method="{method}" data-key="{key}" data-value="{escape(value)}">\n',
-            f"<summary><h3>{_code(name)}</h3>{called}{shown}{brief}</summary>\n",
+            f"<summary>{' '.join([f'<h3>{_code(name)}</h3>', *shown])}</summary>\n",
             f'<div class="inside">\n{_words(words)}{"".join(inside)}</div>\n</details>\n',
         ]
     )
