@@ -314,6 +314,7 @@ function enliven(item) {
   };
 }
 
+document.getElementById("still").remove();
 for (const each of document.querySelectorAll(".item")) {
   each.addEventListener("toggle", () => each.open && !each.querySelector("form") && enliven(each));
 }
