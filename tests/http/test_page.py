@@ -87,6 +87,24 @@ def test_a_page_is_for_hosts_that_are_served_only() -> None:
     assert got.status == 421
 
 
+@pytest.mark.parametrize(
+    ("hosts", "origin"),
+    [
+        (["desk.example"], "https://desk.example"),
+        (["desk.example"], "https://desk.example:8443"),
+        (["desk.example:8443"], "https://desk.example:8443"),
+        (["[::1]:8000"], "http://[::1]:8000"),
+    ],
+)
+def test_the_forms_of_a_page_may_talk_to_their_own_server(hosts: list[str], origin: str) -> None:
+    endpoint = make_endpoint(server, HttpPolicy(page=True, allowed_hosts=hosts))
+    headers = {"host": origin.partition("://")[2], "origin": origin, "content-type": "application/json"}
+    assert endpoint.admit("POST", headers) is None
+    refusal = endpoint.admit("POST", headers | {"origin": "https://evil.example:8443"})
+    assert refusal is not None
+    assert Got.of(refusal).status == 403
+
+
 def test_wsgi_has_the_page_too() -> None:
     said: list[Any] = []
     environ = {"REQUEST_METHOD": "GET", "PATH_INFO": "/mcp", "HTTP_ACCEPT": BROWSER, "HTTP_HOST": "desk.example"}

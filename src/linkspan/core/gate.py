@@ -95,17 +95,16 @@ class Gate:
         found = _origin(origin)
         if found in self._listed or (self._origins is not None and found in self._origins):
             return None
-        if self._origins is None and (self._hosts is None or self._is_own(found, headers)):
+        if self._origins is None and (self._hosts is None or self._is_own(found)):
             return None
         return f"Origin {origin[:100]!r} is not allowed: add it to allowed_origins (or cors, if its pages read answers)"
 
-    def _is_own(self, origin: tuple[str, str, int | None] | None, headers: Mapping[str, str]) -> bool:
+    def _is_own(self, origin: tuple[str, str, int | None] | None) -> bool:
         """Tell whether a page of this very server asks, or of another one that is bound to loopback as we are."""
-        return (
-            origin is not None
-            and self._hosts is not None
-            and (origin[1] in self._hosts or f"[{origin[1]}]" in self._hosts)
-        )
+        if origin is None or self._hosts is None:
+            return False
+        name = f"[{origin[1]}]" if ":" in origin[1] else origin[1]
+        return name in self._hosts or f"{name}:{origin[2]}" in self._hosts
 
     # CORS.
 
