@@ -46,6 +46,12 @@ _SECRET_NAME: Final = (
 _WHOLE_LINE_NAME: Final = r"(?:authorization|cookies?|passphrase)"
 _NAME: Final = f"(?:{_SECRET_NAME}|{_WHOLE_LINE_NAME})(?:[_-]?(?:hash|value|header))?"
 
+_NAME_WORDS: Final = ("key", "token", "secret", "passw", "credential", "authorization", "cookie", "passphrase")
+"""One of these is in every name."""
+
+_PREFIXES: Final = ("sk-", "gh", "glpat-", "xox", "AKIA", "ASIA", "AIza", "hf_", "npm_", "eyJ")
+"""With one of these every well-known token begins."""
+
 _QUOTED: Final = (
     r'"(?:[^"\\\n]|\\.)*+"?'
     r"|'(?:[^'\\\n]|\\.)*+'?"
@@ -150,16 +156,25 @@ def is_secret_name(name: object) -> bool:
 
 
 def _redact(text: str, given: re.Pattern[str] | None) -> str:
+    # The patterns are slow and looking for a word is fast: large texts mostly need no pattern.
     if given is not None:
         text = given.sub(REDACTED, text)
     text = _private_key().sub(REDACTED, text)
     text = _url_password().sub(rf"\g<kept>{REDACTED}@", text)
-    text = _whole_line().sub(rf"\g<kept>{REDACTED}", text)
-    text = _assignment().sub(_hide_value, text)
-    if "--" in text:
+    lowered = text.casefold()
+    named = _mentions(lowered, _NAME_WORDS)
+    if named and (":" in text or "=" in text.rstrip("=")):  # base64 ends so, and has every short word in it somewhere
+        text = _whole_line().sub(rf"\g<kept>{REDACTED}", text)
+        text = _assignment().sub(_hide_value, text)
+    if named and "--" in text:
         text = _option().sub(_hide_value, text)
-    text = _scheme().sub(_hide_credentials, text)
-    return _well_known().sub(REDACTED, text)
+    if _mentions(lowered, ("bearer", "basic")):
+        text = _scheme().sub(_hide_credentials, text)
+    return _well_known().sub(REDACTED, text) if _mentions(text, _PREFIXES) else text
+
+
+def _mentions(text: str, words: Iterable[str]) -> bool:
+    return any(word in text for word in words)
 
 
 def _hide_value(found: re.Match[str]) -> str:
