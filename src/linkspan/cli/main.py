@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -44,6 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except KeyboardInterrupt:
             return 130
         return status
+    import argparse  # not before: a host waits for `linkspan run`
+
     parser = argparse.ArgumentParser(
         prog="linkspan",
         description="The Model Context Protocol for Python.",

@@ -12,12 +12,11 @@ if TYPE_CHECKING:
 
 __all__ = ["load_server", "main"]
 
-USAGE = """usage: linkspan run FILE[:OBJECT]
+_DESCRIPTION = """Serve the Server in a Python file over stdio. OBJECT is its name in the file; it may be left out if
+there is only one. A FILE.transcript is played: a recorded server that answers what it was asked in the recording."""
 
-Serve the Server in a Python file over stdio. OBJECT is its name in the file; it may be left out if there is only one.
-A FILE.transcript is played: a recorded server that answers what it was asked in the recording.
-Whatever the file prints goes to stderr. Exit status: 0 after the client left, 1 if the file failed, 2 for a wrong command
-line, 130 after Ctrl-C."""
+_EPILOG = """Whatever the file prints goes to stderr. Exit status: 0 after the client left, 1 if the file failed,
+2 for a wrong command line, 130 after Ctrl-C."""
 
 
 class CannotLoad(Exception):
@@ -26,15 +25,38 @@ class CannotLoad(Exception):
 
 def main(arguments: Sequence[str]) -> int:
     """Serve one file."""
-    if len(arguments) != 1 or arguments[0] in ("-h", "--help"):
-        helped = bool(arguments) and arguments[0] in ("-h", "--help")
-        print(USAGE, file=sys.stdout if helped else sys.stderr)
-        return 0 if helped else 2
+    match arguments:
+        case [target] if not target.startswith("-"):
+            return _serve(target)  # what hosts start, and wait for: no parser
+        case _:
+            return _serve_as_asked(arguments)
+
+
+def _serve_as_asked(arguments: Sequence[str]) -> int:
+    import argparse
+
+    parser = argparse.ArgumentParser(
+        prog="linkspan run",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("target", metavar="FILE[:OBJECT]", help="what to serve")
+    parser.add_argument(
+        "--reload",
+        action="store_true",
+        help="start the server anew when its source changes; the client stays connected",
+    )
+    options = parser.parse_args(list(arguments))
+    return _serve_reloading(options.target) if options.reload else _serve(options.target)
+
+
+def _serve(target: str) -> int:
     from linkspan.io.stdout import claim_stdout
 
     claim_stdout()
     try:
-        server = _load(arguments[0])
+        server = _load(target)
     except CannotLoad as problem:
         print(f"linkspan run: {problem}", file=sys.stderr)
         return 2
@@ -44,6 +66,17 @@ def main(arguments: Sequence[str]) -> int:
     from linkspan.io.stdio import StdioTransport
 
     return StdioTransport(server).open()
+
+
+def _serve_reloading(target: str) -> int:
+    try:
+        path, _ = _split(target)
+    except CannotLoad as problem:
+        print(f"linkspan run: {problem}", file=sys.stderr)
+        return 2
+    from linkspan.cli.reload import serve_reloading
+
+    return serve_reloading(target, path)
 
 
 def _load(target: str) -> Connectable:
@@ -64,9 +97,7 @@ def load_server(target: str) -> Server:
 
     from linkspan.server.server import Server
 
-    path, _, wanted = target.partition(":") if not os.path.exists(target) else (target, "", "")
-    if not os.path.isfile(path):
-        raise CannotLoad(f"there is no file {path!r}")
+    path, wanted = _split(target)
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
     name = os.path.splitext(os.path.basename(path))[0]
     spec = spec_from_file_location(name, path)
@@ -89,6 +120,16 @@ def load_server(target: str) -> Server:
             f"{path} has several Servers ({', '.join(servers)}): say which, as in {path}:{next(iter(servers))}"
         )
     return next(iter(servers.values()))
+
+
+def _split(target: str) -> tuple[str, str]:
+    """Return the path of a file that is there, and the name of an object in it."""
+    import os
+
+    path, _, wanted = target.partition(":") if not os.path.exists(target) else (target, "", "")
+    if not os.path.isfile(path):
+        raise CannotLoad(f"there is no file {path!r}")
+    return path, wanted
 
 
 def _print_from_user_code(error: Exception) -> None:
