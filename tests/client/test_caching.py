@@ -173,7 +173,7 @@ def test_a_list_is_kept_until_the_server_says_that_it_changed() -> None:
         changed = asyncio.Event()
         async with Client(server, on_change=lambda _: changed.set()) as client:
             lists = [[each.name for each in await client.list_tools()]]
-            server.tool(lambda: "x", name="more")
+            server.define_tool("more", handler=lambda: "x")
             await asyncio.wait_for(changed.wait(), 10)
             return [*lists, [each.name for each in await client.list_tools()]]
 
@@ -183,7 +183,7 @@ def test_a_list_is_kept_until_the_server_says_that_it_changed() -> None:
 def test_pages_that_were_kept_do_not_end_in_a_cursor_that_is_gone() -> None:  # CACHE-C5
     server = Server("pages", page_size=1, ttl_ms=60_000)
     for name in ("a", "b", "c"):
-        server.tool(lambda: "x", name=name)
+        server.define_tool(name, handler=lambda: "x")
     with SyncClient(server) as client:
         page = client.list_tools_page()
         assert [each.name for each in page.tools] == ["a"]

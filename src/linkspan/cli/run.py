@@ -4,32 +4,46 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import argparse
+
     from linkspan.io.driver import Connectable
     from linkspan.server.server import Server
 
 __all__ = ["load_server", "main"]
 
-_DESCRIPTION = """Serve the Server in a Python file over stdio. OBJECT is its name in the file; it may be left out if
-there is only one. A FILE.transcript is played: a recorded server that answers what it was asked in the recording."""
+_DESCRIPTION = """Serve the Server in a Python file over stdio, or with --http over HTTP. OBJECT is its name in the file; it
+may be left out if there is only one. A FILE.transcript is played: a recorded server that answers what it was asked in the
+recording."""
 
-_EPILOG = """Whatever the file prints goes to stderr. Exit status: 0 after the client left, 1 if the file failed,
-2 for a wrong command line, 130 after Ctrl-C."""
+_EPILOG = """Whatever the file prints goes to stderr. Exit status: 0 after the client left or the process was asked to stop,
+1 if the file failed, 2 for a wrong command line, 130 after Ctrl-C."""
 
 
 class CannotLoad(Exception):
     """The message says what to change."""
 
 
+class _Broken(Exception):
+    """The author's file raised what this was raised from."""
+
+
 def main(arguments: Sequence[str]) -> int:
     """Serve one file."""
-    match arguments:
-        case [target] if not target.startswith("-"):
-            return _serve(target)  # what hosts start, and wait for: no parser
-        case _:
-            return _serve_as_asked(arguments)
+    try:
+        match arguments:
+            case [target] if not target.startswith("-"):
+                return _serve(target)  # what hosts start, and wait for: no parser
+            case _:
+                return _serve_as_asked(arguments)
+    except CannotLoad as problem:
+        print(f"linkspan run: {problem}", file=sys.stderr)
+        return 2
+    except _Broken as broken:
+        _print_from_user_code(broken.__cause__ or broken)
+        return 1
 
 
 def _serve_as_asked(arguments: Sequence[str]) -> int:
@@ -47,45 +61,93 @@ def _serve_as_asked(arguments: Sequence[str]) -> int:
         action="store_true",
         help="start the server anew when its source changes; the client stays connected",
     )
+    _add_http_options(parser)
     options = parser.parse_args(list(arguments))
-    return _serve_reloading(options.target) if options.reload else _serve(options.target)
+    given = {name: value for name, value in vars(options).items() if name in _HTTP_OPTIONS and value is not None}
+    if given and not options.http:
+        parser.error(f"--{next(iter(given)).replace('_', '-')} goes with --http")
+    if options.reload:
+        return _serve_reloading(options.target, arguments, http=options.http, **given)
+    return _serve_http(options.target, **given) if options.http else _serve(options.target)
+
+
+_HTTP_OPTIONS = ("host", "port", "path", "workers", "drain", "fd", "allow_host", "cors", "no_page")
+
+
+def _add_http_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("over HTTP")
+    group.add_argument("--http", action="store_true", help="serve over HTTP; the first line says the URL")
+    group.add_argument("--host", help="where to listen; 127.0.0.1 if not given, 0.0.0.0 for everybody")
+    group.add_argument("--port", type=int, help="8000 if not given; 0 takes any that is free")
+    group.add_argument("--path", help="the path of the endpoint; /mcp if not given")
+    group.add_argument("--workers", type=int, metavar="N", help="processes that share the port")
+    group.add_argument("--drain", type=float, metavar="SECONDS", help="time for calls to end when asked to stop; 2")
+    group.add_argument("--fd", type=int, metavar="N", help="serve on a socket that listens already, with this number")
+    group.add_argument(
+        "--allow-host", action="append", metavar="NAME[:PORT]", help="a Host that requests may name (may be repeated)"
+    )
+    group.add_argument("--cors", action="append", metavar="ORIGIN", help="an origin whose pages may call (repeatable)")
+    group.add_argument("--no-page", action="store_const", const=True, help="show nothing to browsers")
 
 
 def _serve(target: str) -> int:
     from linkspan.io.stdout import claim_stdout
 
     claim_stdout()
-    try:
-        server = _load(target)
-    except CannotLoad as problem:
-        print(f"linkspan run: {problem}", file=sys.stderr)
-        return 2
-    except Exception as error:
-        _print_from_user_code(error)
-        return 1
+    server = _load(target)
     from linkspan.io.stdio import StdioTransport
 
     return StdioTransport(server).open()
 
 
-def _serve_reloading(target: str) -> int:
+def _serve_http(
+    target: str,
+    allow_host: Sequence[str] | None = None,
+    cors: Sequence[str] | None = None,
+    no_page: bool = False,
+    **options: Any,
+) -> int:
+    from linkspan.core.http_policy import LOOPBACK, HttpPolicy
+    from linkspan.errors import LinkspanError
+    from linkspan.io.http_server import serve_http
+    from linkspan.server.server import Server
+
+    server = _load(target)
+    if not isinstance(server, Server):
+        raise CannotLoad("a recorded server is played over stdio only")
+    hosts = [*LOOPBACK, *allow_host] if allow_host else None
+    policy = HttpPolicy(allowed_hosts=hosts, cors=cors or False, page=False if no_page else None)
     try:
-        path, _ = _split(target)
-    except CannotLoad as problem:
-        print(f"linkspan run: {problem}", file=sys.stderr)
-        return 2
+        return serve_http(server, policy=policy, **options)
+    except LinkspanError as problem:
+        raise CannotLoad(str(problem)) from None
+
+
+def _serve_reloading(target: str, arguments: Sequence[str], *, http: bool, **options: Any) -> int:
+    path, _ = _split(target)
+    if http:
+        from linkspan.cli.reload_http import serve_reloading_http
+
+        return serve_reloading_http(path, arguments, **options)
     from linkspan.cli.reload import serve_reloading
 
     return serve_reloading(target, path)
 
 
 def _load(target: str) -> Connectable:
-    if not target.endswith(".transcript"):
-        return load_server(target)
+    try:
+        return _player(target) if target.endswith(".transcript") else load_server(target)
+    except CannotLoad:
+        raise
+    except Exception as error:
+        raise _Broken from error
+
+
+def _player(path: str) -> Connectable:
     from linkspan.testing.player import Player
 
     try:
-        return Player(target)
+        return Player(path)
     except (OSError, ValueError) as problem:
         raise CannotLoad(str(problem)) from None
 
@@ -132,7 +194,7 @@ def _split(target: str) -> tuple[str, str]:
     return path, wanted
 
 
-def _print_from_user_code(error: Exception) -> None:
+def _print_from_user_code(error: BaseException) -> None:
     """Print the traceback, beginning where the author's file begins."""
     import traceback
 

@@ -18,7 +18,7 @@ from linkspan.io.system import SYSTEM
 if TYPE_CHECKING:
     from linkspan.server.server import Server
 
-__all__ = ["DRAIN", "PORT", "make_endpoint", "serve_http"]
+__all__ = ["DRAIN", "PORT", "listen", "make_endpoint", "serve_http"]
 
 PORT: Final = 8000
 DRAIN: Final = 2.0
@@ -53,6 +53,7 @@ def serve_http(
     policy: HttpPolicy | None = None,
     health: str = "/health",
     head_timeout: float = 30.0,
+    fd: int | None = None,
     **options: Any,
 ) -> int:
     """Serve over HTTP until the process is asked to stop; return the exit code: 0, or 130 after Ctrl-C.
@@ -64,6 +65,7 @@ def serve_http(
     - `drain`: seconds that calls have to end in, once the process is asked to stop. Streams end at once.
     - `policy`: who may talk to the endpoint, and how much.
     - `head_timeout`: seconds in which the headers of a request must arrive.
+    - `fd`: a socket that listens already, as a service manager passes one; instead of `host` and `port`.
     - `options` go to uvicorn, for example `ssl_certfile=`, `timeout_keep_alive=`, `limit_concurrency=`.
 
     Raises: LinkspanError with a sentence where uvicorn is missing, the port is taken, or there can be no workers.
@@ -72,9 +74,9 @@ def serve_http(
         from linkspan.io.http_uvicorn import serve_with_uvicorn
     except ImportError:
         raise LinkspanError("serving HTTP needs uvicorn: pip install 'linkspan[http]'") from None
+    listener = listen(host, port) if fd is None else socket.socket(fileno=fd)
+    host, port = (host if fd is None else listener.getsockname()[0]), listener.getsockname()[1]
     policy = _settled(policy or HttpPolicy(), host, workers)
-    listener = _listen(host, port)
-    port = listener.getsockname()[1]
     scheme = "https" if "ssl_certfile" in options else "http"
     first_line = f"Serving MCP at {scheme}://{_address(host, port)}{path}{_more(host, workers)}\n"
     serve = partial(
@@ -109,7 +111,7 @@ def _settled(policy: HttpPolicy, host: str, workers: int) -> HttpPolicy:
     return policy if workers == 1 else msgspec.structs.replace(policy, sessions=False)
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
     """Return a socket that listens. Raises: LinkspanError with what to change."""
     try:
         family, _, _, _, address = socket.getaddrinfo(
