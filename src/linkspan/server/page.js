@@ -56,6 +56,7 @@ function select(choices, schema, required, multiple) {
   const options = choices.map(([value, title], n) => make("option", { value: n, textContent: title, selected: preset.includes(value) }));
   const empty = multiple || (required && "default" in schema) ? [] : [make("option", { value: "", textContent: required ? "choose one" : "leave out" })];
   const node = make("select", { multiple, required: required && !multiple }, ...empty, ...options);
+  if (multiple) node.size = Math.min(choices.length, 8);
   return {
     node,
     read: () => {
