@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import queue
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
-from pipes import Piped
+from pipes import HELLO, Piped
+from typing import Any
 
 import pytest
 
+from linkspan import Change, ServerError, SyncClient
 from linkspan.cli.watching import Watch
 
 TAG = "io.modelcontextprotocol/subscriptionId"
@@ -101,6 +104,34 @@ def test_code_that_does_not_start_is_said_and_the_next_change_is_tried(file: Pat
         assert client.call(2, "which") == "three"
 
 
+def test_code_that_never_started_may_be_mended_while_the_client_waits(file: Path) -> None:
+    file.write_text("this is no Python")
+    with Piped("run", "--reload", str(file)) as client:
+        client.wait_for_error("exit status 1")
+        client.send(id="hello", method="initialize", params=HELLO)
+        assert client.read() == {"jsonrpc": "2.0", "id": "hello", "error": {"code": -32603, "message": ended(1)}}
+        file.write_text(source("'mended'"))
+        client.wait_for_error("server.py changed")
+        client.shake_hands()
+        assert client.call(1, "which") == "mended"
+
+
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+def test_our_client_keeps_its_connection_and_its_listeners(file: Path, era: Any) -> None:
+    heard: queue.SimpleQueue[Change] = queue.SimpleQueue()
+    command = [sys.executable, "-m", "linkspan", "run", "--reload", file]
+    with SyncClient(command, era=era, on_change=heard.put) as client, client.listen(tools=True) as changes:
+        assert [tool.name for tool in client.list_tools()] == ["which", "wait", "die"]
+        with pytest.raises(ServerError, match=r"exit status 5; its stderr says why") as caught:
+            client.call_tool("die")
+        assert caught.value.delivery == "answered"
+        file.write_text(source("'two'", "").replace("def die", "def perish"))
+        assert next(changes) == Change("tools")
+        assert heard.get(timeout=30) == Change("tools")
+        assert client.call_tool("which").text == "two"
+        assert [tool.name for tool in client.list_tools()] == ["which", "wait", "perish"]
+
+
 def test_a_server_that_dies_comes_back_with_the_next_change(file: Path) -> None:
     with Piped("run", "--reload", str(file)) as client:
         listen(client)
@@ -143,6 +174,14 @@ def test_a_signal_ends_both(file: Path, number: int, status: int) -> None:
         assert client.end() == status
 
 
+def test_a_signal_ends_it_while_no_server_runs(file: Path) -> None:
+    file.write_text("this is no Python")
+    with Piped("run", "--reload", str(file)) as client:
+        client.wait_for_error("exit status 1")
+        client.popen.send_signal(signal.SIGINT)
+        assert client.end() == 130
+
+
 def test_a_file_that_is_not_there_is_said() -> None:
     command = [sys.executable, "-m", "linkspan", "run", "--reload", "nothing.py"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
@@ -168,3 +207,21 @@ def test_a_watch_sees_files_change_come_and_go(tmp_path: Path, monkeypatch: pyte
     assert watch.changed() == "server.py"
     (tmp_path / "later" / "part.py").unlink()
     assert watch.changed() == os.path.join("later", "part.py"), "what it imported before is still watched"
+
+
+def test_a_watch_follows_imports_into_a_project_but_not_into_what_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    project, installed = tmp_path / "src", tmp_path / "site-packages"
+    for name in ("src/mine/deep/part.py", "site-packages/theirs.py", "scripts/server.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x = 1\n")
+    (project / "mine" / "deep" / "far.py").write_text("from ..deep import part\n")
+    monkeypatch.setattr(sys, "path", [str(project), str(installed), *sys.path])
+    (tmp_path / "scripts" / "server.py").write_text("import mine.deep.far, theirs\n")
+    watch = Watch(str(tmp_path / "scripts" / "server.py"))
+    (installed / "theirs.py").write_text("x = 22\n")
+    assert watch.changed() is None
+    (project / "mine" / "deep" / "part.py").write_text("x = 22\n")
+    assert watch.changed() == str(project / "mine" / "deep" / "part.py")

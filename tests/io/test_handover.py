@@ -8,10 +8,14 @@ from typing import Any
 from linkspan.io.handover import Handover
 
 TAG = "io.modelcontextprotocol/subscriptionId"
-HELLO = {"id": 0, "method": "initialize", "params": {"protocolVersion": "2025-06-18", "capabilities": {}}}
+HELLO: dict[str, Any] = {
+    "id": 0,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-06-18", "capabilities": {}},
+}
 READY = {"method": "notifications/initialized"}
-OFFERS = {"tools": {"listChanged": True}, "prompts": {"listChanged": True}, "resources": {}}
-WELCOME = {"capabilities": OFFERS}
+OFFERS: dict[str, Any] = {"tools": {"listChanged": True}, "prompts": {"listChanged": True}, "resources": {}}
+WELCOME: dict[str, Any] = {"capabilities": OFFERS}
 WHY = "the server was restarted because its source changed; call again"
 
 

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from signal import SIGINT
 from typing import Final
 
@@ -45,7 +46,7 @@ class _Running:
         self.number = number
         self.outbox = Outbox(child.stdin)
         self._readers = [
-            _run(_carry, child.stdout, lambda data: on_output(number, data)),
+            _run(_carry, child.stdout, partial(on_output, number)),
             _run(_carry, child.stderr, _write_to_stderr),
         ]
 
