@@ -1,8 +1,11 @@
-"""Every Python block in the documents runs, page by page, in order."""
+"""Every Python block in the documents runs, page by page, in order, and every block for the shell on some pages."""
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,15 +14,24 @@ from linkspan import reset_configuration
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
+BLOCK = re.compile(r"```(python|bash)\n(.*?)```", re.DOTALL)
+WITH_SHELL = {"tracing.md"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_the_code_on_the_page_runs(page: Path) -> None:
+def test_the_code_on_the_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", os.path.dirname(sys.executable), prepend=os.pathsep)
     names: dict[str, object] = {"__name__": "page"}
+    text = page.read_text()
     try:
-        for block in BLOCK.finditer(page.read_text()):
-            line = page.read_text()[: block.start()].count("\n") + 1
-            exec(compile("\n" * line + block.group(1), str(page), "exec"), names)
+        for block in BLOCK.finditer(text):
+            language, code = block.groups()
+            if language == "python":
+                line = text[: block.start()].count("\n") + 1
+                exec(compile("\n" * line + code, str(page), "exec"), names)
+            elif page.name in WITH_SHELL:
+                subprocess.run(["bash", "-ec", code], stdin=subprocess.DEVNULL, timeout=60, check=True)
     finally:
         reset_configuration()
