@@ -28,7 +28,7 @@ LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 
 def http(body: dict, headers: dict[str, str], method: str = "POST") -> bytes:
     data = json.dumps(body, separators=(",", ":")).encode() if body else b""
-    lines = [f"{method} /mcp HTTP/1.1", "host: 127.0.0.1", "content-type: application/json"]
+    lines = [f"{method} /mcp HTTP/1.1", "host: 127.0.0.1:80", "content-type: application/json"]
     lines += [f"{name}: {value}" for name, value in headers.items()] + [f"content-length: {len(data)}", "", ""]
     return "\r\n".join(lines).encode() + data
 
@@ -74,7 +74,7 @@ class Server:
             self.port = probe.getsockname()[1]
         command = [*row.command[:2], str(self.port), *row.command[2:]]
         env = {"PYTHONPATH": str(HERE.parent / "src")} if row.command[0] == sys.executable else {}
-        self.process = subprocess.Popen(command, env=env)
+        self.process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         self.headers = self._headers()
 
     def cpu(self) -> float:
