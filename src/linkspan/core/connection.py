@@ -33,7 +33,7 @@ from linkspan.events import CallCancelled, CallReady, Event
 from linkspan.revisions import supported_versions
 from linkspan.revisions.legacy import OWN_METHODS, LegacySession, encode_params
 from linkspan.revisions.legacy import encode_result as encode_legacy
-from linkspan.revisions.modern import Envelope, encode_result, read_envelope, stamp
+from linkspan.revisions.modern import Envelope, encode_result, read_envelope
 from linkspan.revisions.neutral import (
     NO_FACTS,
     Encoded,
@@ -47,7 +47,6 @@ from linkspan.revisions.neutral import (
 from linkspan.types.base import Wire
 from linkspan.types.lifecycle import DiscoverResult
 from linkspan.types.requests import CancelledParams, InputParams, ListenParams
-from linkspan.types.shared import Implementation
 from linkspan.wire.framing import TOO_LONG, LineReader, TooLong
 from linkspan.wire.limits import Limits
 from linkspan.wire.messages import (
@@ -92,6 +91,11 @@ class ConnectionServer(Dispatch, ServerFacts, Protocol):
         """Return which arguments of a tool must be repeated in HTTP headers: paths, and the names of the headers."""
         ...
 
+    @property
+    def ending(self) -> bytes:
+        """The members that end every complete result of the newest revision: its type, and who answered."""
+        ...
+
     def unsendable(self, request: Request, error: Exception) -> RemoteProtocolError:
         """Report that an outcome could not be encoded, and say what the client is told instead."""
         ...
@@ -131,21 +135,14 @@ class ServerConnection:
         self._back_channel = back_channel
         self._one_shot = one_shot
         self._reader = LineReader(self._limits.max_line_bytes)
-        self._session = LegacySession(
-            server,
-            max_rounds=self._limits.max_rounds,
-            max_waiting=self._limits.max_running,
-            max_subscriptions=self._limits.max_subscriptions,
-            input_timeout=self._limits.input_timeout,
-            random=random,
-        )
+        self._legacy: LegacySession | None = None
+        self._random = random
         self._subscriptions = Subscriptions(self._limits.max_subscriptions)
         self._in_flight: dict[RequestId, Request] = {}
         self._calls: dict[RequestId, Call] = {}
         self._unanswered: set[Call] = set()
         self._batches = Batches()
         self._out: list[bytes] = []
-        self._stamped: tuple[Implementation | None, bytes] = (None, b"")
         self.facts = NO_FACTS
         self.lock: AbstractContextManager[object] = nullcontext()
         self.on_output: Callable[[], object] = _nobody
@@ -243,11 +240,11 @@ class ServerConnection:
 
     def next_timeout(self) -> float | None:
         """Return when `handle_timeout` wants to be called, by the constructor's clock."""
-        return self._session.deadline()
+        return self._legacy.deadline() if self._legacy is not None else None
 
     def handle_timeout(self, now: float) -> list[Event[Call]]:
         """End what has waited too long for the client."""
-        for request, outcome, messages in self._session.expire(now):
+        for request, outcome, messages in self.session.expire(now):
             self._send_all(messages, request.id)
             self._reply(request, outcome)
         return []
@@ -263,8 +260,18 @@ class ServerConnection:
 
     @property
     def session(self) -> LegacySession:
-        """What was agreed in the handshake, if there was one."""
-        return self._session
+        """What was agreed in the handshake, if there was one. A connection without one never makes it."""
+        if self._legacy is None:
+            limits = self._limits
+            self._legacy = LegacySession(
+                self._server,
+                max_rounds=limits.max_rounds,
+                max_waiting=limits.max_running,
+                max_subscriptions=limits.max_subscriptions,
+                input_timeout=limits.input_timeout,
+                random=self._random,
+            )
+        return self._legacy
 
     @property
     def running(self) -> int:
@@ -303,7 +310,7 @@ class ServerConnection:
     def _announce(self, method: str, kind: str | None, uri: str | None) -> bool:
         with self.lock:
             told = False
-            if self._session.hears_of(kind, uri):
+            if self._legacy is not None and self._legacy.hears_of(kind, uri):
                 self._send(self._subscriptions.untagged(method, uri))
                 told = True
             for request_id, message in self._subscriptions.tagged(method, kind, uri):
@@ -332,20 +339,20 @@ class ServerConnection:
                 try:
                     self._receive_request(message, events)
                 except Exception as error:  # a mistake of ours or the author's must not end the connection
-                    lost = Request(message.id, message.method, message.params, self._session.peer)
+                    lost = Request(message.id, message.method, message.params, self.session.peer)
                     self._in_flight.pop(message.id, None)
                     self._push_error(message.id, self._server.unsendable(lost, error))
             case Notification():
                 self._receive_notification(message, events)
             case Response():
-                self._reissue(self._session.receive_answer(message), events)
+                self._reissue(self.session.receive_answer(message), events)
             case ErrorResponse():
                 self._receive_refusal(message, events)
             case Malformed():
                 self._reject(message.id, message.code, message.message)
 
     def _receive_batch(self, batch: Batch, events: list[Event[Call]]) -> None:
-        session = self._session
+        session = self.session
         allowed = session.revision.batching if session.negotiated else self._one_shot
         if not allowed:
             self._reject(None, INVALID_REQUEST, "Invalid Request: batches are not part of this protocol revision")
@@ -412,7 +419,7 @@ class ServerConnection:
             self._begin(request, events)
 
     def _begin_legacy(self, rpc: RpcRequest, params: HasMeta, envelope: Envelope, events: list[Event[Call]]) -> None:
-        session, method = self._session, rpc.method
+        session, method = self.session, rpc.method
         request = self._lift(rpc, params, session.peer, envelope)
         if self._before_handshake and method not in ("initialize", "ping"):
             self._answer(request, _not_initialized)
@@ -427,11 +434,11 @@ class ServerConnection:
     @property
     def _before_handshake(self) -> bool:
         """Whether a handshake that the author insists on is missing."""
-        return not (self._session.negotiated or self._one_shot) and self._server.require_initialized
+        return not (self.session.negotiated or self._one_shot) and self._server.require_initialized
 
     def _answer_session(self, request: Request, params: HasMeta) -> Outcome:
-        outcome = self._session.answer(request.method, params)
-        request.peer = self._session.peer  # a handshake is answered in the revision that it has just agreed on
+        outcome = self.session.answer(request.method, params)
+        request.peer = self.session.peer  # a handshake is answered in the revision that it has just agreed on
         return outcome
 
     def _has_method(self, method: str, peer: Peer) -> bool:
@@ -494,7 +501,7 @@ class ServerConnection:
             if isinstance(params, CancelledParams) and params.request_id is not None:
                 self._cancel(params.request_id, params.reason, events)
         elif message.method == "notifications/initialized":
-            self._session.initialized()
+            self.session.initialized()
         elif message.method in self._server.custom_methods():
             self._begin_unanswered(message, events)
 
@@ -507,7 +514,7 @@ class ServerConnection:
             return
         if peer is None and self._before_handshake:
             return
-        request = Request(0, message.method, message.params, peer or self._session.peer, meta, is_notification=True)
+        request = Request(0, message.method, message.params, peer or self.session.peer, meta, is_notification=True)
         request.facts = self.facts
         step = self._server.begin(request)
         if isinstance(step, Call):
@@ -522,14 +529,14 @@ class ServerConnection:
         request.cancel_reason = reason
         _tell(request, _CANCELLED)
         self._subscriptions.remove(request_id)
-        self._send_all(self._session.forget(request_id, reason or "cancelled"), request_id)
+        self._withdraw_questions(request_id, reason or "cancelled")
         self._send(self._batches.drop(request_id), request_id, final=True)
         call = self._calls.pop(request_id, None)
         if call is not None:
             events.append(CallCancelled(call))
 
     def _receive_refusal(self, message: ErrorResponse, events: list[Event[Call]]) -> None:
-        refused = self._session.receive_refusal(message)
+        refused = self.session.receive_refusal(message)
         if isinstance(refused, tuple):
             request, outcome, messages = refused
             self._send_all(messages, request.id)
@@ -539,7 +546,7 @@ class ServerConnection:
 
     def _reissue(self, request_id: RequestId | None, events: list[Event[Call]]) -> None:
         """Serve a request again once the client has answered all that it was asked."""
-        if request_id is not None and (request := self._session.due(request_id)) is not None:
+        if request_id is not None and (request := self.session.due(request_id)) is not None:
             del self._in_flight[request_id]
             self._begin(request, events)
 
@@ -564,9 +571,9 @@ class ServerConnection:
             self._reply(request, problem)
             return
         try:
-            messages = self._session.ask(request, outcome, self._clock())
+            messages = self.session.ask(request, outcome, self._clock())
         except Exception as error:  # the author asked something that is no JSON
-            self._send_all(self._session.forget(request.id, "not askable"), request.id)
+            self._withdraw_questions(request.id, "not askable")
             self._reply(request, self._server.unsendable(request, error))
             return
         if isinstance(messages, list):
@@ -582,10 +589,14 @@ class ServerConnection:
 
     def _end(self, request: Request, response: bytes) -> None:
         self._in_flight.pop(request.id, None)
-        if self._session.rounds_of:
-            self._send_all(self._session.forget(request.id, "ended"), request.id)
+        self._withdraw_questions(request.id, "ended")
         if not request.cancelled:
             self._push(request.id, response)
+
+    def _withdraw_questions(self, request_id: RequestId, reason: str) -> None:
+        """Tell a handshake client that it need not answer any more what a request has asked."""
+        if self._legacy is not None:
+            self._send_all(self._legacy.forget(request_id, reason), request_id)
 
     def _response(self, request: Request, outcome: Outcome) -> bytes:
         if isinstance(outcome, RemoteProtocolError):
@@ -598,16 +609,10 @@ class ServerConnection:
 
     def _encoded(self, request: Request, outcome: Wire | Encoded | Raw | InputRequired) -> bytes:
         if request.peer.revision.era == "modern":
-            return encode_result(request, outcome, self._ending())
+            return encode_result(request, outcome, self._server.ending)
         if isinstance(outcome, InputRequired):
             raise LocalProtocolError("an interim result cannot be sent to a handshake client")
         return encode_legacy(request, outcome)
-
-    def _ending(self) -> bytes:
-        implementation = self._server.implementation
-        if self._stamped[0] is not implementation:
-            self._stamped = implementation, stamp(implementation)  # in one step: several threads may come here at once
-        return self._stamped[1]
 
     def _error_response(self, request_id: RequestId, error: RemoteProtocolError) -> bytes:
         self.error_code = error.code
@@ -621,7 +626,7 @@ class ServerConnection:
 
     def _reject(self, request_id: RequestId | None, code: int, message: str) -> None:
         """Answer what is no message. It has no place in a table, so it can disturb nothing."""
-        session = self._session
+        session = self.session
         id_required = session.negotiated and session.revision.error_id_required
         answer = encode_error(request_id, code, message, id_required=id_required)
         self.error_code = code

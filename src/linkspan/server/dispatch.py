@@ -19,7 +19,7 @@ from linkspan.errors import (
     clipped,
 )
 from linkspan.revisions import METHODS
-from linkspan.revisions.modern import discover
+from linkspan.revisions.modern import discover, stamp
 from linkspan.revisions.neutral import InputRequired, Outcome, Request
 from linkspan.revisions.record import Revision
 from linkspan.revisions.stepdown import knows_field
@@ -61,6 +61,7 @@ class Dispatcher:
         self.system = system
         self.repairs = 0
         self._rounds = Rounds(profile, system)
+        self._stamped: tuple[Implementation | None, bytes] = (None, b"")
         self._failures = Failures(profile, settings, system)
         self._methods: dict[str, Callable[[Request, Settings, Observation | None], Outcome | Call]] = {
             "tools/list": self._list_tools,
@@ -74,6 +75,14 @@ class Dispatcher:
         }
 
     # What connections ask (core.connection.ConnectionServer).
+
+    @property
+    def ending(self) -> bytes:
+        """What ends every complete result of the newest revision; made anew when somebody changes what the server is."""
+        implementation = self.profile.implementation
+        if self._stamped[0] is not implementation:
+            self._stamped = implementation, stamp(implementation)  # in one step: several threads may come here at once
+        return self._stamped[1]
 
     @property
     def implementation(self) -> Implementation:

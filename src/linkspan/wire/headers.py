@@ -9,6 +9,7 @@ import binascii
 import re
 from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
+from functools import lru_cache
 from typing import Final
 
 from linkspan.types.base import JSON, is_object
@@ -24,6 +25,8 @@ __all__ = [
     "value_at",
 ]
 
+_REMEMBERED: Final = 128
+"""Header values that are understood once: nearly all clients send the same few."""
 _PREFIX: Final = "=?base64?"
 _SUFFIX: Final = "?="
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/]*={0,2}")
@@ -34,6 +37,7 @@ class BadEncoding(ValueError):
     """A header value claims to be base64 and is not."""
 
 
+@lru_cache(_REMEMBERED)
 def media_type(value: str) -> str:
     """Return the media type without its parameters, in lower case."""
     return value.partition(";")[0].strip().lower()
@@ -51,8 +55,9 @@ def names(accept: str, wanted: str) -> bool:
     return wanted in _ranges(accept)
 
 
-def _ranges(accept: str) -> set[str]:
-    return {media_type(each) for each in accept.split(",")}
+@lru_cache(_REMEMBERED)
+def _ranges(accept: str) -> frozenset[str]:
+    return frozenset(media_type(each) for each in accept.split(","))
 
 
 def decode_value(value: str) -> str:
