@@ -130,6 +130,37 @@ def test_close_is_idempotent_before_and_after_connecting(face: str) -> None:
     client.close_now()
 
 
+@pytest.mark.parametrize("ended", ["closed", "died"])
+def test_closing_again_does_not_touch_descriptors_that_others_have_by_now(ended: str) -> None:
+    client = SyncClient(wild({"tools/call die": [{"exit": 1}]}), retry="never").connect()
+    link: Any = client._engine._link
+    if ended == "died":
+        with pytest.raises(ClientError):
+            client.call_tool("die")
+    link.close()
+    stdin = link._child.stdin
+    give_up = time.monotonic() + 5
+    while not link._child._process.stdin.closed and time.monotonic() < give_up:
+        time.sleep(0.001)  # the reactor gives it back
+    ours = [os.pipe() for _ in range(40)]
+    try:
+        assert any(stdin in pair for pair in ours)
+        before = os.fstat(stdin)
+        link.close()
+        link.machine.send_notification("notifications/late")
+        link.flush()
+        assert os.fstat(stdin) == before
+        for reader, _ in ours:
+            os.set_blocking(reader, False)
+            with pytest.raises(BlockingIOError):
+                os.read(reader, 1)
+    finally:
+        for pair in ours:
+            for fd in pair:
+                os.close(fd)
+        client.close()
+
+
 def test_many_close_at_once() -> None:
     async def run() -> None:
         client = Client(wild())
@@ -278,16 +309,7 @@ def test_connecting_again_while_it_closes_does_not_hang() -> None:
     client.close()
 
 
-@pytest.mark.parametrize(
-    "face",
-    [
-        "sync",
-        pytest.param(
-            "async",
-            marks=pytest.mark.xfail(strict=True, reason="the engine holds its Client, so that it is never collected"),
-        ),
-    ],
-)
+@pytest.mark.parametrize("face", FACES)
 def test_a_client_that_is_dropped_without_close_takes_its_server_along(face: str) -> None:
     started = Started()
 

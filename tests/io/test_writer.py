@@ -105,3 +105,29 @@ def test_an_output_that_breaks_frees_those_who_wait(pipe):
     os.close(reader)
     waiting.join(30)
     assert not waiting.is_alive()
+
+
+def test_the_descriptor_is_given_back_only_when_nobody_writes_any_more(pipe):
+    reader, fd = pipe
+    source = Source(300_000)  # more than a pipe holds, so that the writer has to wait
+    writer = Writer(source, source.lock, fd, bound=10_000_000, on_change=lambda: None)
+    given_back = threading.Event()
+    source.produce()
+    writer.flush_now()
+    writer.leave(given_back.set)
+    assert not given_back.is_set()
+    assert read_all(reader, 1) == [0]
+    assert given_back.wait(5)
+    source.produce()
+    writer.flush_now()
+    os.set_blocking(reader, False)
+    with pytest.raises(BlockingIOError):
+        os.read(reader, 1)
+
+
+def test_the_descriptor_is_given_back_at_once_if_nobody_writes(pipe):
+    source = Source()
+    writer = Writer(source, source.lock, pipe[1], bound=100, on_change=lambda: None)
+    given_back: list[bool] = []
+    writer.leave(lambda: given_back.append(True))
+    assert given_back == [True]

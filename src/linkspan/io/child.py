@@ -74,8 +74,11 @@ class Child:
     def hang_up(self) -> None:
         """End its input, which tells a good server to end.
 
-        Our descriptor leads nowhere from now on rather than being closed, since another thread may be writing to it.
+        Our descriptor leads nowhere from now on rather than being closed, since another thread may be writing to it. Once the
+        process is collected the descriptor may belong to somebody else.
         """
+        if self._process.returncode is not None:
+            return
         with suppress(OSError):
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self.stdin, inheritable=False)

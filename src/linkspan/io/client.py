@@ -68,7 +68,10 @@ class Client(ClientFace):
             self._engine.close()
             deliver([(_Signal(loop, done), None)])
 
-        threading.Thread(target=close, name="linkspan-close", daemon=True).start()
+        # In our context, which tells whether a callback is closing its own client.
+        threading.Thread(
+            target=contextvars.copy_context().run, args=(close,), name="linkspan-close", daemon=True
+        ).start()
         await done
 
     async def __aenter__(self) -> Self:
@@ -319,7 +322,7 @@ class Client(ClientFace):
         """Callbacks and handlers run on the loop that used this client last."""
         self._engine.home = loop
         self._engine.courier.loop = loop
-        self._engine.answer_question = self._answer_question
+        self._engine.answer_question = partial(_answer_on, loop, self._answering)
 
     # Answers to the server.
 
@@ -339,19 +342,6 @@ class Client(ClientFace):
         agreement = self._state.agreement
         assert agreement is not None
         return encode_answer(agreement.revision, request.method, request.params, value)
-
-    def _answer_question(self, question: Question) -> None:
-        loop = self._engine.home
-        assert loop is not None
-        try:
-            loop.call_soon_threadsafe(self._start_answering, question)
-        except RuntimeError as closed:
-            question.fail(closed)
-
-    def _start_answering(self, question: Question) -> None:
-        task = asyncio.get_running_loop().create_task(_answer_server(question))
-        self._answering.add(task)
-        task.add_done_callback(self._answering.discard)
 
     async def _iterate(self, kind: ListKind[Any]) -> AsyncIterator[Any]:
         pages = Pages(self._state, kind)
@@ -429,6 +419,20 @@ async def _called(handler: Callable[[], Any]) -> Any:
     if error is not None:
         raise error
     return await value if is_awaitable(value) else value
+
+
+def _answer_on(loop: asyncio.AbstractEventLoop, answering: set[object], question: Question) -> None:
+    """Answer a question of the server on `loop`. Knows no client, so that one can be dropped."""
+    try:
+        loop.call_soon_threadsafe(_start_answering, answering, question)
+    except RuntimeError as closed:
+        question.fail(closed)
+
+
+def _start_answering(answering: set[object], question: Question) -> None:
+    task = asyncio.get_running_loop().create_task(_answer_server(question))
+    answering.add(task)
+    task.add_done_callback(answering.discard)
 
 
 async def _answer_server(question: Question) -> None:

@@ -202,7 +202,7 @@ class StdioLink(Link):
         self._watching.forget(self)
         for fd in list(self._open):
             self._close_fd(fd)
-        self._child.close_pipes()
+        self._writer.leave(self._child.close_pipes)
 
 
 def _nothing() -> None:

@@ -40,6 +40,7 @@ class Writer:
         self._pending: list[bytes] = []
         self._writing = False
         self._waiters = 0
+        self._give_back: Callable[[], object] | None = None
         self.unsent = 0
         self.broken = False
 
@@ -77,6 +78,16 @@ class Writer:
         """Wait until all is sent, or until `timeout` seconds have passed."""
         with self._lock:
             self._wait(lambda: not self.unsent, timeout)
+
+    def leave(self, give_back: Callable[[], object]) -> None:
+        """Take on nothing more; call `give_back` as soon as nobody is writing, so that the descriptor may be closed."""
+        with self._lock:
+            self.broken = True
+            self._pending = []
+            self._give_back = give_back
+            writing = self._writing
+        if not writing:
+            self._part()
 
     # With the lock held.
 
@@ -123,6 +134,8 @@ class Writer:
             if self._waiters:
                 self._room.notify_all()
             data = self._pop()
+        if not data:
+            self._part()
         if was_full:
             self._on_change()
         return data
@@ -134,4 +147,14 @@ class Writer:
             self._pending = []
             self.unsent = 0
             self._room.notify_all()
+        self._part()
         self._on_change()
+
+    def _part(self) -> None:
+        """Nobody writes any more: give the descriptor back if somebody waits for that."""
+        if self._give_back is None:
+            return
+        with self._lock:
+            give_back, self._give_back = self._give_back, None
+        if give_back is not None:
+            give_back()
