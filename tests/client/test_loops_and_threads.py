@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -13,6 +15,7 @@ from faces import ERAS
 from wild import descendants, gone, wild
 
 from linkspan import Client, ClientClosed, ConnectionLost, Context, Server, SyncClient
+from linkspan.io.courier import Courier
 
 
 def target(where: str) -> Any:
@@ -123,7 +126,6 @@ def test_callbacks_run_on_the_loop_that_uses_the_client() -> None:
     assert where == [True]
 
 
-@pytest.mark.xfail(strict=True, reason="a courier whose loop ended under it delivers nothing any more")
 def test_callbacks_go_on_after_a_loop_has_ended_in_the_middle_of_one() -> None:
     heard: list[str] = []
     later = threading.Event()
@@ -134,7 +136,7 @@ def test_callbacks_go_on_after_a_loop_has_ended_in_the_middle_of_one() -> None:
             await asyncio.Event().wait()
         later.set()
 
-    client = Client(wild({"tools/call die": [{"exit": 1}]}), on_event=on_event)
+    client = Client(wild({"tools/call die": [{"exit": 1}]}), on_event=on_event, retry="never")
 
     async def lose() -> None:
         with pytest.raises(ConnectionLost):
@@ -145,6 +147,98 @@ def test_callbacks_go_on_after_a_loop_has_ended_in_the_middle_of_one() -> None:
     asyncio.run(lose())
     client.close_now()
     assert heard == ["Connected", "Disconnected"]
+
+
+def test_an_event_whose_loop_ended_before_it_was_told_is_told_in_a_thread() -> None:
+    heard: list[tuple[str, int]] = []
+    client = Client(wild(), on_event=lambda event: heard.append((type(event).__name__, threading.get_ident())))
+
+    async def leave_it_queued() -> None:
+        await client.call_tool("hi")
+        client._engine.courier.post(client._engine.callbacks.on_event, None)
+
+    asyncio.run(leave_it_queued())
+    client.close_now()
+    assert [name for name, _ in heard] == ["Connected", "NoneType"]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("error", [asyncio.CancelledError, SystemExit])
+def test_callbacks_go_on_in_a_thread_after_one_that_raised_what_nobody_catches(error: type[BaseException]) -> None:
+    courier, heard = Courier(), threading.Event()
+
+    def first(value: object) -> None:
+        courier.post(lambda value: heard.set(), None)
+        raise error
+
+    async def run() -> None:
+        courier.loop = asyncio.get_running_loop()
+        courier.post(first, None)
+        while not heard.is_set():
+            await asyncio.sleep(0)
+
+    if error is SystemExit:  # it ends the loop that it is raised on, as everywhere
+        courier.post(first, None)
+        assert heard.wait(5)
+    else:
+        asyncio.run(asyncio.wait_for(run(), 5))
+
+
+def closes_itself(how: str) -> float:
+    """Return how long a callback needs to close the client that calls it."""
+    took: list[float] = []
+    closed = threading.Event()
+
+    def close_it() -> None:
+        began = time.monotonic()
+        client.close_now()
+        took.append(time.monotonic() - began)
+        closed.set()
+
+    async def close_in_a_coroutine(event: Any) -> None:
+        began = time.monotonic()
+        await client.close()
+        took.append(time.monotonic() - began)
+        closed.set()
+
+    async def run() -> None:
+        with contextlib.suppress(ClientClosed):
+            await client.call_tool("hang")
+        while not closed.is_set():
+            await asyncio.sleep(0.001)
+
+    on_event = close_in_a_coroutine if how == "a coroutine on the loop" else lambda event: close_it()
+    client: Any = SyncClient(wild(), on_event=on_event) if how == "a thread" else Client(wild(), on_event=on_event)
+    if how == "a thread":
+        with pytest.raises(ClientClosed):
+            client.call_tool("hang")
+        assert closed.wait(5)
+    else:
+        asyncio.run(run())
+    return took[0]
+
+
+@pytest.mark.parametrize("how", ["a thread", "the loop", "a coroutine on the loop"])
+def test_a_callback_that_closes_its_client_does_not_wait_for_itself(how: str) -> None:
+    assert closes_itself(how) < 0.9
+
+
+def test_closing_on_the_loop_that_has_callbacks_to_run_does_not_wait_for_them() -> None:
+    heard: list[Any] = []
+
+    async def run() -> float:
+        client = Client(target("memory"), on_event=heard.append)
+        await client.call_tool("hi")
+        client._engine.courier.post(heard.append, "queued")
+        began = time.monotonic()
+        client.close_now()
+        took = time.monotonic() - began
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        return took
+
+    assert asyncio.run(run()) < 0.9
+    assert heard[-1] == "queued"
 
 
 def test_a_callback_that_closes_its_client_does_not_hang() -> None:
