@@ -259,10 +259,14 @@ class ClientConnection(Generic[OwnerT]):
         return events
 
     def receive_eof(self) -> list[ClientStreamEvent[OwnerT]]:
-        """Take note that the server will send no more. What is pending stays so until `abandon`."""
+        """Take note that the server will send no more. What is pending stays so until `abandon`.
+
+        An answer that stops in the middle is none.
+        """
         events: list[ClientStreamEvent[OwnerT]] = []
         for line in self._reader.receive_eof():
-            self._receive_line(line, events)
+            if _id_at_the_head(line) is None or not isinstance(decode(line, self._limits), Malformed):
+                self._receive_line(line, events)
         return events
 
     @property

@@ -43,11 +43,11 @@ class LineReader:
         lines += self._keep(tail)
         return [line for line in lines if isinstance(line, TooLong) or (line and not line.isspace())]
 
-    def receive_eof(self) -> list[bytes | TooLong]:
+    def receive_eof(self) -> list[bytes]:
         """Return the last line if the stream ended without a newline."""
-        lines: list[bytes | TooLong] = [b"".join(self._parts)] if self._parts else []
+        last = b"".join(self._parts)
         self._reset()
-        return [line for line in lines if isinstance(line, bytes) and line.strip()]
+        return [last] if last.strip() else []
 
     def _reset(self) -> None:
         self._parts = []
