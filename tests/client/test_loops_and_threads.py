@@ -166,8 +166,10 @@ def test_an_event_whose_loop_ended_before_it_was_told_is_told_in_a_thread() -> N
 @pytest.mark.parametrize("error", [asyncio.CancelledError, SystemExit])
 def test_callbacks_go_on_in_a_thread_after_one_that_raised_what_nobody_catches(error: type[BaseException]) -> None:
     courier, heard = Courier(), threading.Event()
+    threads: list[threading.Thread] = []
 
     def first(value: object) -> None:
+        threads.append(threading.current_thread())
         courier.post(lambda value: heard.set(), None)
         raise error
 
@@ -180,6 +182,7 @@ def test_callbacks_go_on_in_a_thread_after_one_that_raised_what_nobody_catches(e
     if error is SystemExit:  # it ends the loop that it is raised on, as everywhere
         courier.post(first, None)
         assert heard.wait(5)
+        threads[0].join()
     else:
         asyncio.run(asyncio.wait_for(run(), 5))
 

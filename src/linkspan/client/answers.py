@@ -39,6 +39,7 @@ __all__ = [
     "read_question",
     "refused",
     "unanswerable",
+    "unanswered",
 ]
 
 ElicitationAnswer: TypeAlias = ElicitResult | Mapping[str, Any] | bool | None
@@ -116,6 +117,16 @@ def refused(method: str, origin: Origin, refusal: Refused) -> InputUnavailable:
     """Return the error for a question that the user refused where the protocol has no word for that (SAM-10)."""
     return InputUnavailable(
         f"the server wants {_SPOKEN.get(method, method)}, which was refused: {refusal}", origin, delivery="answered"
+    )
+
+
+def unanswered(method: str, origin: Origin, seconds: float) -> InputUnavailable:
+    """Return the error for a question that its handler did not answer in time."""
+    return InputUnavailable(
+        f"the server wants {_SPOKEN.get(method, method)}, which did not come within {seconds:g} seconds (timeouts.input)",
+        origin,
+        delivery="answered",
+        seconds=seconds,
     )
 
 

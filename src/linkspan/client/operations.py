@@ -115,6 +115,7 @@ def call_tool(
     outgoing = _outgoing(state, "tools/call", params, options, timeout=state.options.timeouts.call)
     if state.options.check_output == "strict" and name not in state.tools and not state.tools_are_complete:
         yield from list_all(state, TOOLS)
+    known = state.tools.get(name)
     try:
         raw = yield from request_with_rounds(state, outgoing, _MarkedSafe(name))
     except ServerError as error:
@@ -128,7 +129,7 @@ def call_tool(
         raise _not_a_result(state, outgoing, problem) from None
     if head.result_type != "complete":
         raise _unknown_type(state, outgoing, head.result_type)
-    tool = state.tools.get(name)
+    tool = state.tools.get(name, known)  # the list may have been forgotten meanwhile
     if tool is None or tool.output_schema is None:
         return ToolResult(head, raw, state.origin, name)
     return ToolResult(head, raw, state.origin, name, check_output(state, tool, head))

@@ -26,7 +26,7 @@ def check_output(state: ClientState, tool: Tool, head: Head) -> Sequence[str]:
         problems: Sequence[str] = ("the tool has an output schema, but sent no structured content",)
     else:
         try:
-            check = state.output_checks.get(tool.name) or _remember(state, tool)
+            check = state.output_checks.get(tool.name) or _compiled(state, tool)
         except RegistrationError as problem:  # no library for schemas, or a schema that cannot be used
             problems = (f"its output cannot be checked: {problem}",) if wanted == "strict" else ()
         else:
@@ -41,9 +41,11 @@ def check_output(state: ClientState, tool: Tool, head: Head) -> Sequence[str]:
     return problems
 
 
-def _remember(state: ClientState, tool: Tool) -> OutputCheck:
+def _compiled(state: ClientState, tool: Tool) -> OutputCheck:
     from linkspan.schema.validate import compile_validator
 
     assert tool.output_schema is not None
-    check = state.output_checks[tool.name] = compile_validator(tool.output_schema).check
+    check = compile_validator(tool.output_schema).check
+    if state.tools.get(tool.name) is tool:
+        state.output_checks[tool.name] = check
     return check

@@ -49,7 +49,15 @@ class Child:
         self.pid = process.pid
         self._exit_code: int | None = None
         if _HAS_GROUPS:
+            self._guard()
+
+    def _guard(self) -> None:
+        try:
             guard_group(self.pid)
+        except OSError:  # no process or descriptor left for the guard: then not for a server either
+            self.bury()
+            self.close_pipes()
+            raise
 
     def exit_code(self) -> int | None:
         """Return how the process ended, negative for a signal, or None while it runs.

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
 from linkspan.client import operations
-from linkspan.client.answers import Refused, encode_answer, refused, unanswerable
+from linkspan.client.answers import Refused, encode_answer, refused, unanswerable, unanswered
 from linkspan.client.errors import ClientError
 from linkspan.client.events import Change
 from linkspan.client.operations import PROMPTS, RESOURCES, TEMPLATES, TOOLS, ListKind, Pages
@@ -21,7 +21,7 @@ from linkspan.io.courier import is_awaitable
 from linkspan.io.engine import Question
 from linkspan.io.face import ClientFace, call_options, filter_of
 from linkspan.io.link import Link
-from linkspan.io.listening import READY, Filter
+from linkspan.io.listening import READY, Filter, unconfirmed
 from linkspan.io.slots import LoopSlot, deliver
 from linkspan.types.base import JSON
 from linkspan.types.completion import Completion, PromptReference, ResourceTemplateReference
@@ -59,8 +59,6 @@ class Client(ClientFace):
 
     async def close(self) -> None:
         """End the server, and every call. Any task, any number of times; afterwards calls raise `ClientClosed`."""
-        if self._engine.closed and not self._engine.connected:
-            return
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
 
@@ -334,11 +332,16 @@ class Client(ClientFace):
         handler = self._engine.handlers.handler(request.method, request.params)
         if handler is None:
             raise unanswerable(request.method, self._state.origin)
+        seconds = self._state.options.timeouts.input
         try:
-            async with asyncio.timeout(self._state.options.timeouts.input):
+            async with asyncio.timeout(seconds) as patience:
                 value = await _called(handler)
         except Refused as refusal:
             raise refused(request.method, self._state.origin, refusal) from None
+        except TimeoutError:
+            if not patience.expired():
+                raise  # the handler's own
+            raise unanswered(request.method, self._state.origin, seconds) from None
         agreement = self._state.agreement
         assert agreement is not None
         return encode_answer(agreement.revision, request.method, request.params, value)
@@ -364,10 +367,22 @@ class Changes:
         await self._client._exchange(None)  # pyright: ignore[reportPrivateUsage]
         slot = self._slot = LoopSlot(asyncio.get_running_loop())
         self._listener = self._client._engine.listen(self._wanted, lambda item: deliver([(slot, item)]))  # pyright: ignore[reportPrivateUsage]
-        item = await slot.get()
-        if isinstance(item, ClientError):
-            raise item
+        try:
+            item = await self._confirmation(slot)
+            if isinstance(item, ClientError):
+                raise item
+        except BaseException:
+            await self.__aexit__(None, None, None)
+            raise
         return self
+
+    async def _confirmation(self, slot: LoopSlot) -> object:
+        seconds = self._client._state.options.timeouts.list  # pyright: ignore[reportPrivateUsage]
+        try:
+            async with asyncio.timeout(seconds):
+                return await slot.get()
+        except TimeoutError:
+            return unconfirmed(self._client.origin, seconds)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

@@ -19,6 +19,9 @@ __all__ = ["CHUNK", "Outlet", "Waiter", "WakePipe", "can_poll", "pump", "write_a
 CHUNK: Final = 65536
 """Bytes per read. More makes the allocator map memory for each read, which costs ten times the read."""
 
+_LONGEST_WAIT: Final = 86_400.0
+"""Seconds; the system counts milliseconds in an int, and who waits looks again anyway."""
+
 _ATOMIC: Final = 4096
 """Bytes that a pipe takes without blocking once it polls as writable (PIPE_BUF)."""
 
@@ -46,7 +49,8 @@ class Waiter:
                 self._poll.register(fd, select.POLLIN)
 
     def wait(self, timeout: float | None) -> list[int]:
-        """Return the readable ones; none when `timeout` seconds have passed."""
+        """Return the readable ones; none when `timeout` seconds have passed, or a day."""
+        timeout = None if timeout is None else min(timeout, _LONGEST_WAIT)
         if self._poll is not None:
             return [fd for fd, _ in self._poll.poll(None if timeout is None else ceil(max(0.0, timeout) * 1000))]
         if timeout is None:

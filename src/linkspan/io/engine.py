@@ -40,6 +40,8 @@ __all__ = ["Callbacks", "Engine", "Question"]
 
 _STABLE: Final = 2.0
 """A connection that held so many seconds is forgiven its end: the next one is opened at once."""
+_DYING: Final = 3.0
+"""Seconds to wait for the end of a server that is about to end, so that two of a kind do not get into each other's way."""
 _REFUSED: Final = -1
 _GIVE_UP: Final = 8
 """Failures in a row after which listeners are told that there will be no connection."""
@@ -69,7 +71,7 @@ class Question(msgspec.Struct, frozen=True):
         """Send what the handler returned."""
         try:
             result = encode_answer(self.link.machine.agreement.revision, self.method, self.params, value)
-        except InvalidAnswer as error:
+        except Exception as error:  # there is no end to what a handler may return
             self.fail(error)
         else:
             self.link.answer(self.request_id, result)
@@ -138,6 +140,8 @@ class Engine:
 
         Returns the link that must be flushed, or None. Raises: ClientError.
         """
+        if outgoing is not None and outgoing.stopper is not None and outgoing.stopper.stopped:
+            raise self._stopped_error(outgoing.stopper.reason)
         link = self._link
         if link is None or not link.alive:
             with self._lock:
@@ -162,7 +166,7 @@ class Engine:
             waited = len(self._waiting) < before
         ticket: Ticket | None = slot.ticket
         if waited and tell:
-            deliver([(slot, CallStopped(f"the call was stopped{f': {reason}' if reason else ''}", self.state.origin))])
+            deliver([(slot, self._stopped_error(reason))])
         elif ticket is not None:
             ticket.link.give_up(ticket.request_id, reason, tell=tell)
 
@@ -196,7 +200,9 @@ class Engine:
     def watch(self, uri: str, *, on: bool) -> None:
         """Add a resource to what `on_change` hears of, or take it away."""
         if self._standing is None:
-            raise ValueError("pass on_change=... to the client: it is called when a subscribed resource changes")
+            if self.callbacks.on_change is None:
+                raise ValueError("pass on_change=... to the client: it is called when a subscribed resource changes")
+            raise ValueError("this server does not say when a resource changes: look at it again from time to time")
         wanted = self._standing.wanted
         uris = wanted.uris | {uri} if on else wanted.uris - {uri}
         if uris != wanted.uris:
@@ -221,6 +227,9 @@ class Engine:
                 self._link = self._opening = None
                 self._lost = None
                 self._stop = threading.Event()
+
+    def _stopped_error(self, reason: str | None) -> CallStopped:
+        return CallStopped(f"the call was stopped{f': {reason}' if reason else ''}", self.state.origin)
 
     def _closed_error(self, delivery: Any) -> ClientClosed:
         return ClientClosed("the client was closed", self.state.origin, delivery=delivery)
@@ -249,7 +258,10 @@ class Engine:
             self._connect_succeeded(agreement)
 
     def _opened(self) -> Link:
-        """Open the transport, after a pause if that has failed just now."""
+        """Open the transport, after a pause if that has failed just now, and not while the last server is dying."""
+        dying = self._link
+        if dying is not None:
+            dying.ended.wait(_DYING)
         if self._failures:
             pause = self._failed_at + backoff(self._failures, self.state.random()) - time.monotonic()
             self._stop.wait(max(0.0, pause))
@@ -345,30 +357,37 @@ class Engine:
             self._link = link
             self._connecting = False
             self._failures = 0
-            waiting, self._waiting = self._waiting, []
             lost, self._lost = self._lost, None
         self._tell(Connected(state.origin.server, agreement.revision.date))
         if lost is not None:
             self._tell(StateLost(state.origin.server, lost))
         self._restore(link, agreement)
-        for outgoing, slot in waiting:
-            try:
-                if outgoing is None:
-                    deliver([(slot, link)])
-                else:
-                    link.submit(outgoing, slot)
-            except ClientError as error:
-                deliver([(slot, error)])
+        self._submit_waiting(link)
         link.flush()
         if self.closed:
             link.close()
+
+    def _submit_waiting(self, link: Link) -> None:
+        """Send what waits for a connection, with the lock, so that at any time it can be withdrawn here or there."""
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+            for outgoing, slot in waiting:
+                try:
+                    if outgoing is None:
+                        deliver([(slot, link)])
+                    else:
+                        link.submit(outgoing, slot)
+                except ClientError as error:
+                    deliver([(slot, error)])
 
     def _restore(self, link: Link, agreement: Agreement) -> None:
         """Ask a new connection for what the last one was asked for."""
         if self._log_level is not None and agreement.revision.era == "legacy":
             level = Outgoing("logging/setLevel", encode({"level": self._log_level}), phase="list")
             link.submit(level, ThreadSlot())
-        if self.callbacks.on_change is not None and self._standing is None:
+        if self._standing is not None and self._standing not in self.listeners:
+            self.listeners.add(self._standing, None)  # the client was closed, or had given up
+        elif self._standing is None and self.callbacks.on_change is not None:
             self._stand(self.callbacks.on_change, agreement)
         self.listeners.reopen(link)
 

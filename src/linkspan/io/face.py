@@ -94,7 +94,7 @@ class ClientFace:
         if headers:
             self._target = msgspec.structs.replace(self._target, headers={**self._target.headers, **headers})
         self._answering: set[object] = set()
-        handlers = Handlers(elicitation=elicitation, sampling=sampling, sampling_tools=sampling_tools, roots=roots)
+        handlers = Handlers(elicitation, elicitation_modes, sampling, sampling_tools, roots)
         profile = ClientProfile(info or Implementation("linkspan", __version__), handlers.capabilities())
         _one_of("era", era, (None, "modern", "legacy"))
         _one_of("retry", retry, ("never", "safe", "always"))

@@ -119,6 +119,8 @@ class Link:
         self.recorder = owner.recorder
         self._owner = owner
         self._stray: list[str] = []
+        self.ended = threading.Event()
+        """Set when everybody has been told that the connection is gone; `alive` is false before that."""
         self._closed = False
         self._ended = False
 
@@ -269,6 +271,7 @@ class Link:
         deliver([(slot, self._for_phase(error, slot)) for slot in slots])
         if not by_us and not self._closed:
             self._owner.link_lost(self, error)
+        self.ended.set()
 
     def ending(self) -> Ending:
         """Return what is known of the server's process."""

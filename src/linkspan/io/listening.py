@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from linkspan.client.errors import ClientError, InvalidResponse, ServerError
+from linkspan.client.errors import CallTimeout, ClientError, InvalidResponse, Origin, ServerError
 from linkspan.client.events import Change
 from linkspan.core.flow import Outgoing
 from linkspan.revisions.modern import SUBSCRIPTION_ID
@@ -24,7 +24,7 @@ from linkspan.wire.messages import ErrorResponse, Notification, Response, encode
 if TYPE_CHECKING:
     from linkspan.io.link import Link, Ticket
 
-__all__ = ["READY", "Filter", "Listener", "Listeners"]
+__all__ = ["READY", "Filter", "Listener", "Listeners", "unconfirmed"]
 
 READY = object()
 """What a listener gets once the server has confirmed."""
@@ -95,6 +95,9 @@ class Listeners:
 
     def __bool__(self) -> bool:
         return bool(self._all)
+
+    def __contains__(self, listener: Listener) -> bool:
+        return listener in self._all
 
     def add(self, listener: Listener, link: Link | None) -> None:
         """Begin to listen; without a link as soon as there is one."""
@@ -177,6 +180,8 @@ class Listeners:
                 waiting.discard(uri)
                 if isinstance(item, ErrorResponse):
                     self._fail(listener, _refused(link, item))
+                elif isinstance(item, CallTimeout):
+                    self._fail(listener, item)
                 elif isinstance(item, Response) and not waiting:
                     self._ready(listener)
 
@@ -239,6 +244,17 @@ class Listeners:
             self._ready(listener)
         elif (change := _change(kind, params)) is not None:
             listener.hear(change)
+
+
+def unconfirmed(origin: Origin, seconds: float) -> CallTimeout:
+    """Return the error for a subscription that the server neither confirms nor refuses."""
+    return CallTimeout(
+        f"the server did not confirm the subscription within {seconds:g} seconds (timeouts.list)",
+        origin,
+        phase="list",
+        delivery="maybe_sent",
+        seconds=seconds,
+    )
 
 
 def _params(message: Notification) -> dict[str, JSON]:

@@ -6,6 +6,7 @@ process dies its exit status is waited for, briefly, before anybody is told. Spe
 
 from __future__ import annotations
 
+import codecs
 import os
 import threading
 import time
@@ -53,8 +54,9 @@ class StdioLink(Link):
         self._command = command
         self._child = self._spawn()
         child = self._child
-        self._writer = Writer(self, self.lock, child.stdin, bound=_MAX_UNSENT, on_change=_nothing)
+        self._writer = Writer(self, self.lock, child.stdin, bound=_MAX_UNSENT, on_change=self._look_at_writer)
         self._stderr = bytearray()
+        self._decode_stderr = codecs.getincrementaldecoder("utf-8")("replace").decode
         self._stdout_fd = child.stdout if can_poll else pump(child.stdout)
         self._stderr_fd = child.stderr if can_poll else pump(child.stderr)
         self._process_fd = child.watch()
@@ -183,12 +185,17 @@ class StdioLink(Link):
             self._next_look = now = time.monotonic()
             self._dying_until = now + _DYING
 
+    def _look_at_writer(self) -> None:
+        """A server that has closed its input will answer nothing more that it is asked."""
+        if self._writer.broken:
+            self._watching.call(self._begin_to_end)
+
     def _keep_stderr(self, data: bytes) -> None:
         self._stderr += data
         if len(self._stderr) > 2 * _STDERR_KEPT:
             del self._stderr[:-_STDERR_KEPT]
-        if data:
-            self._owner.link_printed(self, data.decode("utf-8", "replace"))
+        if text := self._decode_stderr(data, not data):
+            self._owner.link_printed(self, text)
 
     def _close_fd(self, fd: int) -> None:
         """Watch a descriptor no more. Pipes are closed at the very end, by the child; others are ours."""
@@ -203,7 +210,3 @@ class StdioLink(Link):
         for fd in list(self._open):
             self._close_fd(fd)
         self._writer.leave(self._child.close_pipes)
-
-
-def _nothing() -> None:
-    """The writer has room again, or nobody reads; the reader of the other pipe finds out by itself."""

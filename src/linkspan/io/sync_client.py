@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from functools import partial
+from queue import Empty
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
@@ -18,7 +19,7 @@ from linkspan.core.flow import Ask, Effect, Flow, Outgoing, ProgressCallback, Se
 from linkspan.io.courier import is_awaitable
 from linkspan.io.face import ClientFace, call_options, filter_of
 from linkspan.io.link import Link
-from linkspan.io.listening import READY, Filter
+from linkspan.io.listening import READY, Filter, unconfirmed
 from linkspan.io.slots import ThreadSlot
 from linkspan.types.base import JSON
 from linkspan.types.completion import Completion, PromptReference, ResourceTemplateReference
@@ -316,10 +317,21 @@ class SyncChanges:
         """Begin to listen; returns when the server has confirmed. Raises: ClientError."""
         self._client._exchange(None)  # pyright: ignore[reportPrivateUsage]
         self._listener = self._client._engine.listen(self._wanted, self._slot.put)  # pyright: ignore[reportPrivateUsage]
-        item = self._slot.get()
-        if isinstance(item, ClientError):
-            raise item
+        try:
+            item = self._confirmation()
+            if isinstance(item, ClientError):
+                raise item
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
         return self
+
+    def _confirmation(self) -> object:
+        seconds = self._client._state.options.timeouts.list  # pyright: ignore[reportPrivateUsage]
+        try:
+            return self._slot.get(timeout=seconds)
+        except Empty:
+            return unconfirmed(self._client.origin, seconds)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
