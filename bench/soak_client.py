@@ -23,7 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from linkspan import CallStopped, CallTimeout, Client, ClientError, Stopper, SyncClient, Timeouts
+from linkspan import CallStopped, CallTimeout, Client, ClientError, Connected, Stopper, SyncClient, Timeouts
 
 SERVER = Path(__file__).parent / "servers" / "journal.py"
 WORKERS = 32
@@ -48,6 +48,7 @@ class Record:
         self.slowest = 0.0
         self.kills = 0
         self.megabytes: list[float] = []
+        self.revisions: list[str] = []
         self.descriptors = 0
         self._keys = iter(range(10**9))
         self._lock = threading.Lock()
@@ -81,6 +82,12 @@ class Record:
         with self._lock:
             self.outcomes[f"{type(error).__name__} ({delivery})"] += 1
             self.failed[key] = delivery
+
+    def heard(self, event: object) -> None:
+        if isinstance(event, Connected):
+            self.revisions.append(event.revision)
+            if event.revision < max(self.revisions):
+                self.violated(f"the server was modern, and is spoken to in {event.revision} now")
 
     def took(self, tool: str, seconds: float) -> None:
         with self._lock:
@@ -142,7 +149,7 @@ def soak_tasks(command: list[str], record: Record, seed: int, until: float) -> N
 
     async def run() -> None:
         bystander = asyncio.create_task(asyncio.Event().wait())
-        async with Client(command, timeouts=TIMEOUTS) as client:
+        async with Client(command, timeouts=TIMEOUTS, on_event=record.heard) as client:
             workers = [asyncio.create_task(work(client, number)) for number in range(WORKERS)]
             _, hanging = await asyncio.wait(workers, timeout=until - time.monotonic() + 2 * LONGEST)
         for worker in hanging:
@@ -192,7 +199,7 @@ def soak_threads(command: list[str], record: Record, seed: int, until: float) ->
             case _:
                 return client.call_tool(tool, {"key": key}).text
 
-    with SyncClient(command, timeouts=TIMEOUTS) as client:
+    with SyncClient(command, timeouts=TIMEOUTS, on_event=record.heard) as client:
         workers = [threading.Thread(target=work, args=(client, number)) for number in range(WORKERS)]
         for worker in workers:
             worker.daemon = True
@@ -300,6 +307,7 @@ def show(face: str, record: Record) -> None:
     print(f"32 {face}: {calls} calls, {record.kills} kills, the slowest call took {record.slowest:.2f} s")
     for outcome, count in record.outcomes.most_common():
         print(f"  {count:8} {outcome}")
+    print(f"  {len(record.revisions)} connections, in {' and '.join(sorted(set(record.revisions)))}")
     print(f"  memory {memory[0]:.1f} .. {memory[-1]:.1f} MB, at most {record.descriptors} descriptors")
     for violation, count in record.violations.most_common(10):
         print(f"  VIOLATED {count} times: {violation}")

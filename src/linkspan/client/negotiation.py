@@ -1,6 +1,7 @@
 """How a client finds out what its server speaks: ask in the modern era, fall back to the handshake.
 
 Law: silence, any unknown error and even death mean "a handshake server"; only what a modern server must say means modern.
+A server that was modern before is not demoted because it is slow, or dies, this time (ERA-7).
 Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/versioning (checklist 2.5.2).
 """
 
@@ -51,14 +52,15 @@ def negotiate(state: ClientState) -> Flow[Agreement]:
 
 def _probe(state: ClientState, revision: Revision, *, only_modern: bool, repeated: bool = False) -> Flow[Agreement]:
     """Ask for `server/discover` in `revision`, and read from the answer which era this is."""
+    certain = only_modern or state.era == "modern"
     try:
         answer = yield Send(
             Outgoing(
                 "server/discover",
                 phase="negotiate",
-                timeout=state.options.timeouts.connect if only_modern else state.options.timeouts.probe,
+                timeout=state.options.timeouts.connect if certain else state.options.timeouts.probe,
                 agreement=before_agreement(revision, state.options.profile),
-                cancellable=only_modern,
+                cancellable=certain,
             )
         )
     except HttpError as error:
@@ -66,16 +68,16 @@ def _probe(state: ClientState, revision: Revision, *, only_modern: bool, repeate
             raise  # 401, 403 and 5xx say nothing about the era
         return (yield from _shake_hands(state, LATEST_LEGACY))
     except ConnectionLost:
-        if only_modern or state.origin.url is not None:
+        if certain or state.origin.url is not None:
             raise
         yield Reopen()
         return (yield from _shake_hands(state, LATEST_LEGACY))
     except CallTimeout:
-        if only_modern or state.origin.url is not None:
+        if certain or state.origin.url is not None:
             raise
         return (yield from _shake_hands(state, LATEST_LEGACY))
     except InvalidResponse:
-        if only_modern:
+        if certain:
             raise
         return (yield from _shake_hands(state, LATEST_LEGACY))
     offered: list[str] | None

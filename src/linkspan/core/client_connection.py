@@ -15,7 +15,7 @@ from typing import Generic, TypeAlias, TypeVar
 
 import msgspec
 
-from linkspan.errors import INVALID_REQUEST
+from linkspan.errors import INTERNAL_ERROR, INVALID_REQUEST
 from linkspan.revisions.agreement import Agreement
 from linkspan.types.logging import ProgressParams
 from linkspan.types.requests import CancelledParams
@@ -129,6 +129,7 @@ class _Pending(msgspec.Struct, Generic[OwnerT]):
 
 _SHOWN = 300
 """Characters of a stray line that are kept."""
+_ENDED_KEPT = 1000
 _progress = msgspec.json.Decoder(ProgressParams)
 _cancelled = msgspec.json.Decoder(CancelledParams)
 
@@ -184,10 +185,17 @@ class ClientConnection(Generic[OwnerT]):
         deadline = min(now + timeout, last)
         self._pending[request_id] = _Pending(owner, method, deadline, last, timeout, total, watches, cancellable)
         if deadline < math.inf:
-            heapq.heappush(self._deadlines, (deadline, request_id))
+            self._expect(deadline, request_id)
         token = request_id if cancellable else None
         self._out.append(encode_request(request_id, method, (agreement or self.agreement).params(params, token, meta)))
         return request_id
+
+    def _expect(self, deadline: float, request_id: int) -> None:
+        """Remember when a request expires; forget those that have ended, which one that hangs would keep for a long time."""
+        if len(self._deadlines) > 2 * len(self._pending) + _ENDED_KEPT:
+            self._deadlines = [each for each in self._deadlines if each[1] in self._pending]
+            heapq.heapify(self._deadlines)
+        heapq.heappush(self._deadlines, (deadline, request_id))
 
     def send_notification(self, method: str, params: bytes | None = None) -> None:
         """Tell the server something."""
@@ -380,6 +388,9 @@ class ClientConnection(Generic[OwnerT]):
             events.append(Garbled(echoed.owner, "it sends back what it is sent; is it a server at all?"))
         elif message.method == "ping":
             self._out.append(encode_response(message.id, b"{}"))
+        elif len(self._questions) >= self._limits.max_running:
+            problem = "This client has too many questions to answer already"
+            self._out.append(encode_error(message.id, INTERNAL_ERROR, problem))
         else:
             self._questions[message.id] = self._clock()
             events.append(Asked(message))

@@ -25,7 +25,8 @@ class Limits(msgspec.Struct, frozen=True):
     max_running: int = 1024
     """Calls at work on one connection. At the bound nothing more is read until one is done.
 
-    As many more may wait for a handshake client's answers, which must be read; at that bound no more questions are asked."""
+    As many more may wait for a handshake client's answers, which must be read; at that bound no more questions are asked.
+    For a client: questions of its server that are at work; more are refused."""
 
     max_subscriptions: int = 1000
     """Open `subscriptions/listen` requests and subscribed resources, each, on one connection."""

@@ -1,0 +1,342 @@
+"""The client's machine without any I/O: whatever a server sends, each request ends once, and the next good answer counts."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from linkspan.core.client_connection import (
+    Answered,
+    Asked,
+    ClientConnection,
+    Expired,
+    Garbled,
+    Notified,
+    Progressed,
+    Strayed,
+    Withdrawn,
+)
+from linkspan.revisions import LATEST_LEGACY
+from linkspan.revisions.agreement import Agreement
+from linkspan.wire.limits import Limits
+
+Machine = ClientConnection[str]
+LIMITS = Limits(max_line_bytes=2000, max_depth=20, max_running=3)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def machine(clock: Clock | None = None) -> Machine:
+    return ClientConnection(Agreement(LATEST_LEGACY), clock=clock or Clock(), limits=LIMITS, input_timeout=10)
+
+
+def send(connection: Machine, owner: str, *, timeout: float = 5, total: float = 60, **options: Any) -> int:
+    return connection.send_request("tools/call", b"{}", owner, timeout=timeout, total=total, **options)
+
+
+def line(**members: Any) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", **members}).encode() + b"\n"
+
+
+def answer(request_id: Any) -> bytes:
+    return line(id=request_id, result={})
+
+
+def sent(connection: Machine) -> list[Any]:
+    return [json.loads(each) for each in connection.data_to_send().splitlines()]
+
+
+def ended(events: list[Any]) -> list[str]:
+    return [each.owner for each in events if isinstance(each, Answered | Garbled | Expired)]
+
+
+def chunked(data: bytes, sizes: list[int]) -> list[bytes]:
+    chunks, at = [], 0
+    for size in sizes:
+        chunks.append(data[at : at + size])
+        at += size
+    return [*chunks, data[at:]]
+
+
+ids = st.integers(-2, 6) | st.sampled_from(["1", "a", 1.5, None, True, 10**400, [], {}])
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=6),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=8,
+)
+methods = st.sampled_from(
+    ["ping", "tools/call", "notifications/progress", "notifications/cancelled", "elicitation/create", ""]
+)
+messages = st.fixed_dictionaries(
+    {},
+    optional={
+        "jsonrpc": st.just("2.0") | values,
+        "id": ids,
+        "method": methods | values,
+        "result": values,
+        "error": st.fixed_dictionaries({"code": st.integers() | values, "message": values}) | values,
+        "params": st.fixed_dictionaries({}, optional={"progressToken": ids, "progress": values, "requestId": ids}),
+    },
+)
+texts = (messages | st.lists(messages, max_size=3) | values).map(lambda value: json.dumps(value).encode())
+noise = st.lists(st.binary(max_size=40) | texts | st.just(b"[" * 400) | st.just(b"x" * 2500), max_size=6)
+
+
+@settings(max_examples=300, deadline=None)
+@given(noise, st.lists(st.integers(0, 60), max_size=12))
+def test_whatever_comes_in_whatever_chunks_each_request_ends_once_and_the_next_good_answer_counts(
+    lines: list[bytes], sizes: list[int]
+) -> None:
+    connection = machine()
+    early = [send(connection, owner) for owner in "abc"]
+    events: list[Any] = []
+    for chunk in chunked(b"\n".join([*lines, b""]), sizes):
+        events += connection.receive_data(chunk)
+    late = send(connection, "late")
+    after = connection.receive_data(b"\n" + answer(late))
+    assert ended(after) == ["late"]  # a good answer is never lost
+    for request_id in early:
+        events += connection.receive_data(answer(request_id))
+    assert sorted(ended(events)) == ["a", "b", "c"]  # each of them once, whatever it was
+    assert connection.pending == 0
+    assert connection.abandon() == []
+    sent(connection)  # whatever was said back is JSON, line by line
+
+
+@settings(max_examples=150, deadline=None)
+@given(noise, st.lists(st.integers(0, 60), max_size=12))
+def test_the_chunks_make_no_difference(lines: list[bytes], sizes: list[int]) -> None:
+    data = b"\n".join([*lines, b""])
+    whole, cut = machine(), machine()
+    for connection in (whole, cut):
+        send(connection, "a")
+    at_once = whole.receive_data(data)
+    in_pieces = [event for chunk in chunked(data, sizes) for event in cut.receive_data(chunk)]
+    assert in_pieces == at_once
+    assert cut.data_to_send() == whole.data_to_send()
+
+
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(["send", "answer", "error", "progress", "cancel", "forget", "wait", "ask", "reply"]),
+        st.integers(1, 5),
+    ),
+    max_size=30,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(steps)
+def test_each_request_has_exactly_one_outcome_whatever_happens_in_whatever_order(steps: list[tuple[str, int]]) -> None:
+    clock = Clock()
+    connection = machine(clock)
+    asked: list[int] = []
+    outcomes: list[str] = []
+    for step, number in steps:
+        events: list[Any] = []
+        match step:
+            case "send":
+                asked.append(send(connection, str(len(asked) + 1)))
+            case "answer":
+                events = connection.receive_data(answer(number))
+            case "error":
+                events = connection.receive_data(line(id=number, error={"code": 1, "message": "no"}))
+            case "progress":
+                params = {"progressToken": number, "progress": 1}
+                events = connection.receive_data(line(method="notifications/progress", params=params))
+            case "cancel" | "forget":
+                owner = connection.cancel(number) if step == "cancel" else connection.forget(number)
+                outcomes += [owner] if owner is not None else []
+            case "wait":
+                clock.now += number
+                events = connection.handle_timeout(clock.now)
+            case "ask":
+                events = connection.receive_data(line(id=number, method="roots/list"))
+            case _:
+                connection.answer(number, b"{}")
+        outcomes += ended(events)
+        due = connection.next_timeout()
+        assert (due is None) == (connection.pending == 0)  # nobody waits without an end
+    outcomes += connection.abandon()
+    assert sorted(outcomes, key=int) == [str(each) for each in asked]
+
+
+@pytest.mark.parametrize(
+    "late",
+    [answer(7), answer("1"), answer(1.0), line(id=7, error={"code": 1, "message": "x"}), line(id=True, result={})],
+)
+def test_answers_to_nothing_are_dropped(late: bytes) -> None:
+    """CAN-5; ids are keyed by type and value."""
+    connection = machine()
+    request_id = send(connection, "a")
+    assert ended(connection.receive_data(late)) == (["a"] if late == answer(1.0) else [])
+    connection.receive_data(answer(request_id))
+    assert connection.receive_data(answer(request_id)) == []
+
+
+def test_an_answer_after_its_cancellation_is_dropped_and_the_server_was_told() -> None:
+    """CAN-3, CAN-5."""
+    connection = machine()
+    request_id = send(connection, "a")
+    connection.data_to_send()
+    assert connection.cancel(request_id, "enough") == "a"
+    assert sent(connection) == [
+        {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1, "reason": "enough"}}
+    ]
+    assert connection.cancel(request_id) is None
+    assert connection.receive_data(answer(request_id)) == []
+    assert sent(connection) == []
+
+
+def test_a_request_that_may_not_be_cancelled_ends_in_silence() -> None:
+    """CAN-2: a client never cancels initialize."""
+    connection = machine()
+    request_id = send(connection, "a", cancellable=False)
+    connection.data_to_send()
+    assert connection.cancel(request_id) == "a"
+    assert sent(connection) == []
+
+
+def test_progress_moves_the_deadline_up_to_the_total() -> None:
+    """CAN-7: reset on progress, a hard maximum regardless of it."""
+    clock = Clock()
+    connection = machine(clock)
+    request_id = send(connection, "a", timeout=5, total=12, watches=True)
+    connection.data_to_send()
+    for clock.now in (4.0, 8.0, 11.0):
+        params = {"progressToken": request_id, "progress": clock.now}
+        (event,) = connection.receive_data(line(method="notifications/progress", params=params))
+        assert isinstance(event, Progressed)
+        assert connection.handle_timeout(clock.now) == []
+    assert connection.handle_timeout(11.9) == []
+    assert connection.handle_timeout(12.0) == [Expired("a", 12, with_progress=True)]
+    assert sent(connection)[0]["method"] == "notifications/cancelled"
+
+
+def test_the_clock_stands_still_while_the_server_waits_for_our_user() -> None:
+    """CAN-9."""
+    clock = Clock()
+    connection = machine(clock)
+    send(connection, "a", timeout=5, total=8)
+    clock.now = 1.0
+    (asked,) = connection.receive_data(line(id="q", method="elicitation/create", params={}))
+    assert isinstance(asked, Asked)
+    clock.now = 9.0
+    assert connection.handle_timeout(9.0) == []
+    connection.answer("q", b"{}")
+    assert connection.handle_timeout(13.9) == []
+    assert connection.handle_timeout(14.0) == [Expired("a", 5, with_progress=False)]
+
+
+def test_a_question_that_nobody_answers_does_not_stop_the_clock_for_ever() -> None:
+    clock = Clock()
+    connection = machine(clock)
+    send(connection, "a", timeout=5, total=8)
+    connection.receive_data(line(id="q", method="elicitation/create", params={}))
+    now, expired = 0.0, []
+    while not expired:
+        assert now < 30
+        now += 1.0
+        clock.now = now
+        expired = connection.handle_timeout(now)
+    assert ended(expired) == ["a"]
+
+
+def test_questions_are_answered_once_and_only_so_many_at_a_time() -> None:
+    connection = machine()
+    questions = [line(id=number, method="roots/list") for number in range(4)]
+    events = connection.receive_data(b"".join(questions))
+    assert [each.request.id for each in events if isinstance(each, Asked)] == [0, 1, 2]
+    assert [(each["id"], each["error"]["code"]) for each in sent(connection)] == [(3, -32603)]
+    connection.receive_data(questions[0])
+    assert [(each["id"], each["error"]["code"]) for each in sent(connection)] == [(0, -32600)]
+    connection.answer(0, b"{}")
+    connection.answer(0, b"{}")
+    assert sent(connection) == [{"jsonrpc": "2.0", "id": 0, "result": {}}]
+
+
+def test_a_question_that_was_taken_back_gets_no_answer() -> None:
+    """CAN-4."""
+    connection = machine()
+    connection.receive_data(line(id=1, method="roots/list"))
+    cancelled = line(method="notifications/cancelled", params={"requestId": 1})
+    assert connection.receive_data(cancelled) == [Withdrawn(1)]
+    connection.answer(1, b"{}")
+    connection.refuse(1, -1, "no")
+    assert sent(connection) == []
+
+
+def test_a_ping_is_answered_at_once() -> None:
+    connection = machine()
+    assert connection.receive_data(line(id=5, method="ping")) == []
+    assert sent(connection) == [{"jsonrpc": "2.0", "id": 5, "result": {}}]
+
+
+def test_an_error_without_id_is_meant_for_the_only_request_there_is() -> None:
+    nobody = line(id=None, error={"code": -32700, "message": "what?"})
+    connection = machine()
+    send(connection, "a")
+    assert ended(connection.receive_data(nobody)) == ["a"]
+    send(connection, "b")
+    send(connection, "c")
+    assert ended(connection.receive_data(nobody)) == []
+
+
+@pytest.mark.parametrize(
+    ("last", "expected"),
+    [
+        (b'{"jsonrpc":"2.0","id":1,"result":{}}', ["a"]),  # whole, though without a newline
+        (b'{"jsonrpc":"2.0","id":1,"result":{"content":[', []),  # cut off
+        (b'{"jsonrpc":"2.0","id":1,"res', []),
+    ],
+)
+def test_the_last_line_counts_only_if_it_is_whole(last: bytes, expected: list[str]) -> None:
+    connection = machine()
+    send(connection, "a")
+    connection.receive_data(last)
+    events = connection.receive_eof()
+    assert ended(events) == expected
+    assert not any(isinstance(each, Strayed) for each in events)  # it was no print
+    assert connection.abandon() == ["a"][len(expected) :]
+
+
+def test_the_last_print_of_a_server_is_kept_though_it_has_no_newline() -> None:
+    connection = machine()
+    connection.receive_data(b"Starting...")
+    assert connection.receive_eof() == [Strayed("Starting...", True)]
+
+
+def test_requests_that_have_ended_are_not_kept_because_one_hangs() -> None:
+    connection = machine()
+    send(connection, "hangs")
+    for number in range(5000):
+        connection.receive_data(answer(send(connection, str(number), timeout=50)))
+    assert len(connection._deadlines) < 1100
+    assert connection.next_timeout() == 5
+
+
+def test_a_request_without_deadline_never_expires() -> None:
+    connection = machine()
+    send(connection, "listens", timeout=math.inf, total=math.inf)
+    assert connection.next_timeout() is None
+    assert connection.handle_timeout(1e12) == []
+
+
+def test_notifications_come_through_and_broken_progress_does_not() -> None:
+    connection = machine()
+    changed = line(method="notifications/tools/list_changed")
+    (event,) = connection.receive_data(changed)
+    assert isinstance(event, Notified)
+    for params in ({}, {"progressToken": 1}, {"progressToken": 9, "progress": 1}, [], {"progress": "x"}):
+        assert connection.receive_data(line(method="notifications/progress", params=params)) == []
