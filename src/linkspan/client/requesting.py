@@ -49,25 +49,41 @@ def member(name: bytes, value: object) -> bytes:
 
 
 def request(state: ClientState, outgoing: Outgoing, repeatable: Repeatable = READS) -> Flow[Response]:
-    """Send a request, again where that is allowed and its server was lost. Raises: ClientError."""
+    """Send a request, again where that is allowed and its server was lost. Raises: ClientError.
+
+    What is raised tells of all attempts: once one of them may have been sent, `delivery` is never `not_sent`.
+    """
     attempt = 1
+    unsent = True
     while True:
         try:
             answer: Response | ErrorResponse = yield Send(outgoing)
-        except (ConnectionLost, ConnectError, HttpError) as error:
-            allowed = state.options.attempts * (2 if error.delivery == "not_sent" else 1)
-            if attempt >= allowed or not (yield from _may_repeat(state, error, repeatable)):
-                raise
-            asked = getattr(error, "retry_after", None) or 0.0
-            if asked > _LONGEST_WAIT:
+        except ClientError as error:
+            pause = yield from _pause_before_next(state, error, repeatable, attempt)
+            unsent = unsent and error.delivery == "not_sent"
+            if pause is None:
+                error.delivery = error.delivery if unsent or error.delivery == "answered" else "maybe_sent"
                 raise
         else:
             if type(answer) is Response:
                 return answer
             assert isinstance(answer, ErrorResponse)
             raise _server_error(state, outgoing, answer)
-        yield Sleep(max(asked, backoff(attempt, state.random())))
+        yield Sleep(pause)
         attempt += 1
+
+
+def _pause_before_next(
+    state: ClientState, error: ClientError, repeatable: Repeatable, attempt: int
+) -> Flow[float | None]:
+    """Return how many seconds to wait before the next attempt; None if there is none."""
+    if not isinstance(error, ConnectionLost | ConnectError | HttpError):
+        return None
+    allowed = state.options.attempts * (2 if error.delivery == "not_sent" else 1)
+    if attempt >= allowed or not (yield from _may_repeat(state, error, repeatable)):
+        return None
+    asked = getattr(error, "retry_after", None) or 0.0
+    return None if asked > _LONGEST_WAIT else max(asked, backoff(attempt, state.random()))
 
 
 def _may_repeat(state: ClientState, error: ClientError, repeatable: Repeatable) -> Flow[bool]:

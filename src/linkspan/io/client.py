@@ -325,8 +325,12 @@ class Client(ClientFace):
     # Answers to the server.
 
     async def _answers(self, ask: Ask) -> Mapping[str, bytes]:
-        answers = await asyncio.gather(*(self._answer(method_of) for method_of in ask.requests.values()))
-        return dict(zip(ask.requests, answers, strict=True))
+        answering = [asyncio.create_task(self._answer(request)) for request in ask.requests.values()]
+        try:
+            return dict(zip(ask.requests, await asyncio.gather(*answering), strict=True))
+        finally:
+            for task in answering:  # one that failed ends the call: nobody wants the others any more
+                task.cancel()
 
     async def _answer(self, request: Any) -> bytes:
         handler = self._engine.handlers.handler(request.method, request.params)
