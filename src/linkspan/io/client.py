@@ -337,8 +337,9 @@ class Client(ClientFace):
         if handler is None:
             raise unanswerable(request.method, self._state.origin)
         seconds = self._state.options.timeouts.input
+        patience = asyncio.timeout(seconds)
         try:
-            async with asyncio.timeout(seconds) as patience:
+            async with patience:
                 value = await _called(handler)
         except Refused as refusal:
             raise refused(request.method, self._state.origin, refusal) from None
