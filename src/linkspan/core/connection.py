@@ -278,6 +278,10 @@ class ServerConnection:
         """Calls that were handed out and have not ended."""
         return len(self._calls) + len(self._unanswered)
 
+    def is_running(self, request_id: RequestId) -> bool:
+        """Whether a request waits for its answer."""
+        return request_id in self._in_flight
+
     @property
     def accepting(self) -> bool:
         """Whether the driver should read on; not while as many calls run as the limits allow."""
@@ -389,15 +393,14 @@ class ServerConnection:
 
     def _refuse(self, rpc: RpcRequest, error: RemoteProtocolError) -> None:
         """Answer a request that is wrong; what is wrong with its envelope comes first."""
+        peer: Peer | None = None
         try:
-            envelope = read_envelope(read_meta(rpc.params))
+            peer = read_envelope(read_meta(rpc.params)).peer
         except RemoteProtocolError as earlier:
             error = earlier
-        else:
-            modern = envelope.peer is not None
-            if modern and envelope.peer is not None and not self._has_method(rpc.method, envelope.peer):
-                error = _method_not_found(rpc.method)
-        error = self.vet(rpc, None, None, error) or error
+        if peer is not None and not self._has_method(rpc.method, peer):
+            error = _method_not_found(rpc.method)
+        error = self.vet(rpc, None, peer, error) or error
         self._push_error(rpc.id, error)
         self._server.observe(rpc.method, error, 0.0)
 
@@ -625,12 +628,12 @@ class ServerConnection:
         self._push(request_id, self._error_response(request_id, error))
 
     def _reject(self, request_id: RequestId | None, code: int, message: str) -> None:
-        """Answer what is no message. It has no place in a table, so it can disturb nothing."""
+        """Answer what is no message. It has no place in a table, so it can disturb nothing, nor the request whose id it has."""
         session = self.session
         id_required = session.negotiated and session.revision.error_id_required
         answer = encode_error(request_id, code, message, id_required=id_required)
         self.error_code = code
-        self._send(self._batches.collect_rejection(answer), request_id, final=True)
+        self._send(self._batches.collect_rejection(answer), final=True)
 
     def _push(self, request_id: RequestId, message: bytes) -> None:
         self._send(self._batches.collect(request_id, message), request_id, final=True)

@@ -22,7 +22,7 @@ from linkspan.core.mirror import Mirror
 from linkspan.core.params import read_meta
 from linkspan.errors import INVALID_REQUEST, UNSUPPORTED_PROTOCOL_VERSION, RemoteProtocolError
 from linkspan.events import Event
-from linkspan.revisions import DEFAULT_NEGOTIATED, LEGACY, REVISIONS, supported_versions
+from linkspan.revisions import DEFAULT_NEGOTIATED, LEGACY, MODERN, REVISIONS, supported_versions
 from linkspan.revisions.modern import PROTOCOL_VERSION, read_envelope
 from linkspan.revisions.neutral import Facts
 from linkspan.wire.headers import accepts, names
@@ -124,10 +124,8 @@ class Endpoint:
 
     def _is_modern(self, message: Message | Batch, headers: Mapping[str, str], body: bytes) -> bool:
         """Tell the era of a message: by its header in nearly all cases, else by what its `_meta` claims."""
-        version = headers.get(VERSION_HEADER)
-        if version is not None and version not in LEGACY:
-            known = version in REVISIONS
-            return known or _MARKER in body or not isinstance(message, Batch | Response | ErrorResponse)
+        if headers.get(VERSION_HEADER) in MODERN:
+            return True
         if not isinstance(message, RpcRequest) or _MARKER not in body:
             return False
         try:
@@ -164,8 +162,8 @@ class Endpoint:
     ) -> Opened:
         version = headers.get(VERSION_HEADER)
         initializes = isinstance(message, RpcRequest) and message.method == "initialize"
-        if version is not None and version not in LEGACY and not initializes:
-            return Opened(exchange.refuse(400, _unsupported(version)))
+        if version is not None and version not in LEGACY:
+            return Opened(exchange.refuse(400, _unsupported(version, message)))
         if initializes and self.policy.sessions:
             return self._initialize(exchange, message, facts)
         session_id = headers.get(SESSION_HEADER)
@@ -216,7 +214,7 @@ class Endpoint:
 
     def _alone(self, exchange: ServerExchange, version: str | None, message: Message | Batch, facts: Facts) -> Opened:
         """Serve a handshake client's request without a session (HL-9)."""
-        if not isinstance(message, RpcRequest | Batch):
+        if isinstance(message, Response | ErrorResponse):
             return Opened(exchange.accept())
         connection = self._server.connect(back_channel=False)
         connection.lock = self._lock()
@@ -349,6 +347,7 @@ def _error(message: str) -> bytes:
     return refusal_body(INVALID_REQUEST, message)
 
 
-def _unsupported(version: str) -> bytes:
-    data = {"supported": supported_versions(), "requested": version}
-    return encode_error(None, UNSUPPORTED_PROTOCOL_VERSION, f"Unsupported protocol version: {version[:40]}", data)
+def _unsupported(version: str, message: Message | Batch) -> bytes:
+    data = {"supported": supported_versions(), "requested": version[:40]}
+    request_id = message.id if isinstance(message, RpcRequest) else None
+    return encode_error(request_id, UNSUPPORTED_PROTOCOL_VERSION, f"Unsupported protocol version: {version[:40]}", data)

@@ -101,7 +101,7 @@ class ServerExchange:
         self.headers = list(headers)
         self.takes_json = takes_json
         self.takes_events = takes_events
-        self.started = self.ended = self.overrun = False
+        self.started = self.ended = self.overrun = self.receiving = False
         self.quiet_since = now
         self.on_output: Callable[[], object] = _nobody
         self.on_event: Callable[[bytes], str | None] = _unnumbered
@@ -192,7 +192,7 @@ class ServerExchange:
         status = 200
         if self.modern and connection is not None:
             status = status_of(connection.error_code, dispatched=connection.dispatched)
-        elif connection is not None and not connection.dispatched:
+        elif connection is not None and self.receiving and not connection.dispatched:
             status = 400 if connection.error_code in (PARSE_ERROR, INVALID_REQUEST) else 200
         self.headers += JSON_HEADERS
         self._whole(status, message)

@@ -111,6 +111,7 @@ class HttpSession:
         """Receive a POST from now on, whose requests are answered on `exchange`."""
         stream = self._new_stream()
         stream.attach(exchange)
+        exchange.receiving = True
         for request_id in requests:
             self._of_request.setdefault(request_id, stream)
         self._receiving = stream
@@ -118,9 +119,15 @@ class HttpSession:
     def received(self) -> None:
         """The POST has been received."""
         stream, self._receiving = self._receiving, None
-        if stream is not None and stream not in self._of_request.values():
+        if stream is None or stream.exchange is None:
+            return
+        stream.exchange.receiving = False
+        for request_id, of_stream in list(self._of_request.items()):
+            if of_stream is stream and not self.connection.is_running(request_id):
+                del self._of_request[request_id]  # it was refused as part of something else
+        if stream not in self._of_request.values():
             self._drop(stream)
-            if stream.exchange is not None and not stream.exchange.ended:
+            if not stream.exchange.ended:
                 stream.exchange.accept()
 
     def listen(self, exchange: ServerExchange) -> None:
@@ -179,14 +186,16 @@ class HttpSession:
         """Send a message on the one stream that it belongs to."""
         stream = self._of_request.get(about) if about is not None else None
         if stream is None and final:
-            stream = self._receiving  # an answer to something that was no request
+            stream = self._receiving  # an answer to something that was no request, or to all of a batch
         if stream is None:
             if message is not None and about is None:
                 self._general.message(message, final=False)
             return
         if final and about is not None:
             self._of_request.pop(about, None)
-        last = final and stream not in self._of_request.values()
+        if message is None and stream is self._receiving:
+            return  # a part of a batch whose other parts are still to come
+        last = final and (about is None or stream not in self._of_request.values())
         if message is not None or last:
             stream.message(message, final=last)
         if last and (stream.exchange is not None or message is None):

@@ -42,16 +42,20 @@ class Mirror:
         """Return what is wrong; None to go on (or to keep `error`, which was found already)."""
         version = self._headers.get("mcp-protocol-version")
         if error is not None:
-            return self._before(error, version)
+            return self._before(rpc, peer, error, version)
         if peer is None:
             missing = f"Invalid params: _meta lacks {PROTOCOL_VERSION}, {CAPABILITIES}"
             return RemoteProtocolError(INVALID_PARAMS, missing, {"supported": supported_versions()})
         return self._wrong_version(version, peer.revision.date) or self._wrong_names(rpc, params)
 
-    def _before(self, error: RemoteProtocolError, version: str | None) -> RemoteProtocolError | None:
+    def _before(
+        self, rpc: RpcRequest, peer: Peer | None, error: RemoteProtocolError, version: str | None
+    ) -> RemoteProtocolError | None:
         """Return what counts more than an error that was found in the body."""
         if version is None:
             return _mismatch("MCP-Protocol-Version is missing")
+        if peer is not None:
+            return self._wrong_version(version, peer.revision.date) or self._wrong_method(rpc)
         if error.code == UNSUPPORTED_PROTOCOL_VERSION and is_object(error.data):
             return self._wrong_version(version, str(error.data.get("requested")))
         return None
@@ -63,10 +67,15 @@ class Mirror:
             return _mismatch(f"MCP-Protocol-Version is {version[:40]!r}, but _meta says {claimed[:40]!r}")
         return None
 
-    def _wrong_names(self, rpc: RpcRequest, params: HasMeta | None) -> RemoteProtocolError | None:
+    def _wrong_method(self, rpc: RpcRequest) -> RemoteProtocolError | None:
         method = self._headers.get("mcp-method")
-        if method != rpc.method:
-            return _mismatch("Mcp-Method is missing" if method is None else "Mcp-Method is not the method of the body")
+        if method == rpc.method:
+            return None
+        return _mismatch("Mcp-Method is missing" if method is None else "Mcp-Method is not the method of the body")
+
+    def _wrong_names(self, rpc: RpcRequest, params: HasMeta | None) -> RemoteProtocolError | None:
+        if (problem := self._wrong_method(rpc)) is not None:
+            return problem
         match params:
             case CallToolParams():
                 return self._wrong_name(params.name) or self._wrong_parameters(params)
