@@ -1,0 +1,48 @@
+"""Faces for the tests of the HTTP server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from http_faces import FACES, Asgi, Bare, Face
+
+from linkspan import Server
+
+
+@pytest.fixture
+def _opened() -> Iterator[list[Face]]:
+    faces: list[Face] = []
+    yield faces
+    for face in faces:
+        face.stop()
+
+
+@pytest.fixture(params=FACES)
+def serve(request: pytest.FixtureRequest, _opened: list[Face]) -> Callable[..., Face]:
+    """Serve a server through each face in turn."""
+
+    def start(server: Server, **policy: Any) -> Face:
+        _opened.append(FACES[request.param](server, **policy))
+        return _opened[-1]
+
+    return start
+
+
+@pytest.fixture
+def asgi(_opened: list[Face]) -> Callable[..., Asgi]:
+    """Serve a server, or an application, through ASGI."""
+
+    def start(server: Server | None, app: Any = None, **policy: Any) -> Asgi:
+        face = Asgi(server, app, **policy)
+        _opened.append(face)
+        return face
+
+    return start
+
+
+@pytest.fixture
+def bare() -> Callable[..., Bare]:
+    """Serve a server without any I/O."""
+    return Bare
