@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Final, Protocol
+from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
@@ -16,6 +17,7 @@ from linkspan.core.call import Call
 from linkspan.core.connection import ServerConnection
 from linkspan.core.exchange import Page, ServerExchange
 from linkspan.core.gate import Gate, refusal_body
+from linkspan.core.http_pair import SESSION_PARAMETER, Pairs
 from linkspan.core.http_policy import HttpPolicy
 from linkspan.core.http_session import SESSION_HEADER, HttpSession, Sessions
 from linkspan.core.mirror import Mirror
@@ -44,6 +46,7 @@ __all__ = ["Endpoint", "Opened", "Serves"]
 
 VERSION_HEADER = "mcp-protocol-version"
 _MARKER = PROTOCOL_VERSION.encode()
+_BUSY: Final = "Too many requests are running in this session (max_running); try again when one has ended"
 
 
 class Serves(Protocol):
@@ -85,6 +88,7 @@ class Endpoint:
         self.policy = policy
         self.gate = Gate(policy)
         self.sessions = Sessions(policy, random)
+        self.pairs = Pairs(random)
         self._server = server
         self._limits = limits
         self._clock = clock
@@ -96,8 +100,10 @@ class Endpoint:
         """Refuse what needs no look at the body; None means: read the body and `open` it."""
         return self.gate.admit(method, headers, self._clock())
 
-    def open(self, method: str, url: str, headers: Mapping[str, str], body: bytes, facts: Facts) -> Opened:
-        """Take in a request that was admitted. Header names are in lower case."""
+    def open(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes, facts: Facts, *, query: str = ""
+    ) -> Opened:
+        """Take in a request that was admitted. `url` is without the `query`; header names are in lower case."""
         exchange = ServerExchange(
             now=self._clock(),
             takes_json=accepts(headers.get("accept"), "application/json"),
@@ -106,8 +112,13 @@ class Endpoint:
             bound=self.policy.max_unsent_bytes,
         )
         if method == "POST":
+            pair_id = parse_qs(query).get(SESSION_PARAMETER) if query and self._is_pair(url) else None
+            if pair_id is not None:
+                return self._post_to_pair(exchange, pair_id[0], body, facts)
             return self._post(exchange, headers, body, facts)
         if method == "GET":
+            if self._is_pair(url) and SESSION_HEADER not in headers and "text/html" not in headers.get("accept", ""):
+                return self._open_pair(exchange, facts)
             return self._get(exchange, url, headers, facts)
         return self._delete(exchange, headers, facts)
 
@@ -140,8 +151,9 @@ class Endpoint:
         if isinstance(message, Batch | Response | ErrorResponse):
             what = "a batch" if isinstance(message, Batch) else "a response"
             return Opened(exchange.refuse(400, _error(f"Invalid Request: {what} has no place in this revision")))
-        connection = self._server.connect()
-        connection.lock = self._lock()
+        if isinstance(message, RpcRequest) and self._is_full:
+            return self._no_room(exchange)
+        connection = self._connect()
         connection.facts = facts
         exchange.connection, exchange.modern, exchange.lock = connection, True, connection.lock
         if isinstance(message, Notification):
@@ -180,8 +192,7 @@ class Endpoint:
         return self._alone(exchange, version, message, facts)
 
     def _initialize(self, exchange: ServerExchange, message: Message | Batch, facts: Facts) -> Opened:
-        connection = self._server.connect()
-        connection.lock = self._lock()
+        connection = self._connect()
         session = self.sessions.new(facts.principal, connection)
         exchange.headers += session.headers
         opened = self._in_session(exchange, session, message, facts)
@@ -202,6 +213,10 @@ class Endpoint:
         exchange.connection = connection
         messages = message.messages if isinstance(message, Batch) else [message]
         requests: list[RequestId] = [each.id for each in messages if isinstance(each, RpcRequest)]
+        if requests and self._is_full:
+            return self._no_room(exchange)
+        if requests and not connection.accepting:
+            return Opened(exchange.refuse(429, _error(_BUSY), [("retry-after", "1")]))
         with connection.lock:
             exchange.lock = connection.lock
             connection.facts = facts
@@ -216,8 +231,7 @@ class Endpoint:
         """Serve a handshake client's request without a session (HL-9)."""
         if isinstance(message, Response | ErrorResponse):
             return Opened(exchange.accept())
-        connection = self._server.connect(back_channel=False)
-        connection.lock = self._lock()
+        connection = self._connect(back_channel=False)
         session = HttpSession("", None, connection, self.policy)
         if not (isinstance(message, RpcRequest) and message.method == "initialize"):
             connection.session.assume(REVISIONS[version] if version is not None else DEFAULT_NEGOTIATED)
@@ -234,15 +248,16 @@ class Endpoint:
             return self._no_session(exchange, headers)
         if "text/event-stream" not in wanted:
             return Opened(exchange.refuse(406, _error("GET opens a stream: accept text/event-stream")))
+        if self._is_full:
+            return self._no_room(exchange)
         exchange.lock = session.connection.lock
         with session.connection.lock:
             last = headers.get("last-event-id")
             if last is None:
                 session.listen(exchange)
             elif not session.resume(exchange, last):
-                return Opened(
-                    exchange.refuse(404, _error("No stream with that event id: it ended, or was never there"))
-                )
+                # Not 404, which would mean that the session is gone.
+                return Opened(exchange.refuse(400, _error("No stream with that Last-Event-ID: it is over")))
         self._note(exchange)
         return Opened(exchange, session.connection, (), session)
 
@@ -265,24 +280,70 @@ class Endpoint:
             return Opened(exchange.refuse(404, _error("Session not found")))
         return Opened(exchange.refuse(405, _error("Only POST is possible without a session"), [("allow", "POST")]))
 
+    # The transport of the first revision.
+
+    def _is_pair(self, url: str) -> bool:
+        path = self.policy.http_sse
+        return path is not None and urlsplit(url).path.rstrip("/").endswith(path.rstrip("/"))
+
+    def _open_pair(self, exchange: ServerExchange, facts: Facts) -> Opened:
+        if self._is_full:
+            return self._no_room(exchange)
+        if not exchange.takes_events:
+            return Opened(exchange.refuse(406, _error("GET opens a stream: accept text/event-stream")))
+        pair = self.pairs.open(exchange, self._connect(), facts.principal)
+        self._note(exchange)
+        return Opened(exchange, pair.connection)
+
+    def _post_to_pair(self, exchange: ServerExchange, pair_id: str, body: bytes, facts: Facts) -> Opened:
+        pair = self.pairs.find(pair_id, facts.principal)
+        if pair is None:
+            return Opened(exchange.refuse(404, _error("Session not found: open the stream again")))
+        message = decode(body, self._limits)
+        if isinstance(message, Malformed):
+            return Opened(exchange.refuse(400, encode_error(message.id, message.code, message.message)))
+        connection = pair.connection
+        if not connection.accepting:
+            return Opened(exchange.refuse(429, _error(_BUSY), [("retry-after", "1")]))
+        with connection.lock:
+            connection.facts = facts
+            events = connection.receive(message)
+        return Opened(exchange.accept(), connection, events)
+
     # Life.
+
+    def _connect(self, *, back_channel: bool = True) -> ServerConnection:
+        connection = self._server.connect(back_channel=back_channel)
+        connection.lock = self._lock()
+        return connection
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self._open) >= self.policy.max_streams
+
+    def _no_room(self, exchange: ServerExchange) -> Opened:
+        problem = "Too many responses are open (max_streams); try again later"
+        return Opened(exchange.refuse(503, _error(problem), [("retry-after", "5")]))
 
     def disconnect(self, opened: Opened) -> Sequence[Event[Call]]:
         """Take note that the client of a request has gone: a modern request is cancelled by that (H5-7)."""
         exchange, connection = opened.exchange, opened.connection
-        self._open.discard(exchange)
+        self.finished(exchange)
         if connection is None:
             return ()
         with connection.lock:
             if opened.session is not None:
                 opened.session.leave(exchange)
                 return ()
+            if exchange.ended:
+                return ()  # only its last words did not arrive
             exchange.ended = True
             return connection.close()
 
     def finished(self, exchange: ServerExchange) -> None:
         """Take note that a response is complete."""
         self._open.discard(exchange)
+        self.pairs.leave(exchange)
 
     @property
     def streams(self) -> int:
@@ -293,11 +354,11 @@ class Endpoint:
         """Do what time brings: comments on quiet streams, questions nobody answered, sessions nobody uses."""
         for exchange in list(self._open):
             exchange.keep_alive(now, silence=self.policy.silence)
-        for session in self.sessions:
-            with session.connection.lock:
-                due = session.connection.next_timeout()
+        for each in (*self.sessions, *self.pairs):
+            with each.connection.lock:
+                due = each.connection.next_timeout()
                 if due is not None and due <= now:
-                    session.connection.handle_timeout(now)
+                    each.connection.handle_timeout(now)
         return [(session.connection, self._end_session(session)) for session in self.sessions.idle(now)]
 
     def drain(self) -> None:
@@ -307,7 +368,8 @@ class Endpoint:
                 session.hush()
         for exchange in list(self._open):
             connection = exchange.connection
-            if exchange.modern and connection is not None and not connection.running:
+            alone = exchange.modern or exchange.event_name is not None
+            if alone and connection is not None and not connection.running:
                 with connection.lock:
                     connection.close()
                 exchange.end()

@@ -23,6 +23,7 @@ from linkspan.errors import (
     PARSE_ERROR,
     UNSUPPORTED_PROTOCOL_VERSION,
 )
+from linkspan.wire.messages import encode_error
 from linkspan.wire.sse import COMMENT, encode_event
 
 __all__ = ["Header", "HttpData", "HttpEnd", "HttpEvent", "HttpStart", "Page", "ServerExchange", "status_of"]
@@ -102,8 +103,10 @@ class ServerExchange:
         self.takes_json = takes_json
         self.takes_events = takes_events
         self.started = self.ended = self.overrun = self.receiving = False
+        self.complaint: str | None = None
         self.quiet_since = now
         self.on_output: Callable[[], object] = _nobody
+        self.event_name: str | None = None
         self.on_event: Callable[[bytes], str | None] = _unnumbered
         self.prime: Callable[[], bytes] = bytes
         self.lock: AbstractContextManager[object] = nullcontext()
@@ -138,6 +141,11 @@ class ServerExchange:
         self.headers += [*headers, ("content-type", "application/json")] if body else headers
         self._whole(status, body)
         return self
+
+    def complain(self, status: int, problem: str) -> ServerExchange:
+        """Refuse what whoever runs the server may want to allow: `problem` names the setting."""
+        self.complaint = problem
+        return self.refuse(status, encode_error(None, INVALID_REQUEST, problem))
 
     def accept(self) -> ServerExchange:
         """Answer that there is no answer (H5-3)."""
@@ -198,12 +206,13 @@ class ServerExchange:
         self._whole(status, message)
 
     def _event(self, message: bytes, *, final: bool) -> None:
-        if self._waiting > self._bound and not final:
-            self.overrun = True  # a reader who does not read gets no more; the driver may hang up
+        event_id = self.on_event(message)  # and it is kept, for those who can come back
+        if self.overrun or (self._waiting > self._bound and not final):
+            self.overrun = True  # a reader who does not read gets no more; the driver hangs up
             return
         if not self.started:
             self._start_events()
-        self._add(HttpData(encode_event(message, event_id=self.on_event(message))))
+        self._add(HttpData(encode_event(message, event=self.event_name, event_id=event_id)))
         if final:
             self._end()
 

@@ -46,9 +46,11 @@ class Gate:
         """Return the refusal, or None."""
         exchange = ServerExchange(now=now)
         if (problem := self._wrong_host(headers)) is not None:
-            return exchange.refuse(421, refusal_body(INVALID_REQUEST, problem))
+            return exchange.complain(421, problem)
         if (problem := self._wrong_origin(headers)) is not None:
-            return exchange.refuse(403, refusal_body(INVALID_REQUEST, problem))
+            return exchange.complain(403, problem)
+        if (problem := self._too_many(headers)) is not None:
+            return exchange.refuse(431, refusal_body(INVALID_REQUEST, problem), [("connection", "close")])
         exchange.headers += self.cors_headers(headers)
         if method == "OPTIONS":
             return exchange.refuse(204, b"", self._preflight(headers))
@@ -75,6 +77,19 @@ class Gate:
         """Refuse a body that is too large."""
         problem = f"Larger than {self._policy.max_body_bytes} bytes (max_body_bytes)"
         return exchange.refuse(413, refusal_body(INVALID_REQUEST, problem), [("connection", "close")])
+
+    def too_slow(self, exchange: ServerExchange) -> ServerExchange:
+        """Refuse a body that does not come."""
+        problem = f"The body did not arrive within {self._policy.body_timeout:g} seconds (body_timeout)"
+        return exchange.refuse(408, refusal_body(INVALID_REQUEST, problem), [("connection", "close")])
+
+    def _too_many(self, headers: Mapping[str, str]) -> str | None:
+        policy = self._policy
+        if len(headers) > policy.max_headers:
+            return f"More than {policy.max_headers} headers (max_headers)"
+        if sum(map(len, headers.values())) + sum(map(len, headers)) > policy.max_header_bytes:
+            return f"Headers of more than {policy.max_header_bytes} bytes (max_header_bytes)"
+        return None
 
     # Host and Origin are compared as wholes, never by a prefix or a suffix.
 

@@ -33,29 +33,42 @@ class HttpPolicy(msgspec.Struct, frozen=True, kw_only=True):
     page: bool | None = None
     """Show a page to browsers. None: when the server is bound to loopback."""
 
+    http_sse: str | None = None
+    """The path of the HTTP+SSE transport of the first revision, such as "/sse", for clients that know no other. It is served
+    beside the rest; a path prefix under which the endpoint is mounted comes before it. None: not served."""
+
     max_body_bytes: int = 4 * 1024 * 1024
-    """The body of one request."""
+    """The body of one request. A larger one is answered 413."""
+
+    max_headers: int = 100
+    """Headers of one request, by name. More are answered 431."""
+
+    max_header_bytes: int = 32 * 1024
+    """Names and values of the headers of one request, together. More are answered 431."""
 
     max_sessions: int = 1000
-    """Sessions of handshake clients. At the bound the one that was idle longest goes."""
+    """Sessions of handshake clients. At the bound the one that was idle longest goes; if all are busy, 503."""
 
     session_idle: float = 1800.0
     """Seconds without a request or an open stream after which a session goes."""
 
     max_streams: int = 10_000
-    """Streams that are open at the same time."""
+    """Responses that are open at the same time: streams, and calls that have not ended. Beyond, 503."""
 
     max_stored_events: int = 500
-    """Messages of one stream that are kept for a client that comes back (Last-Event-ID)."""
+    """Messages of one session that are kept for a client that comes back (Last-Event-ID). The oldest go first."""
+
+    max_stored_bytes: int = 1024 * 1024
+    """Bytes of those messages."""
 
     max_unsent_bytes: int = 4 * 1024 * 1024
-    """Bytes that wait for a client that does not read; beyond, its stream ends."""
+    """Bytes that wait for a client that does not read its stream; beyond, the stream ends."""
 
     body_timeout: float = 30.0
-    """Seconds in which the body of a request must arrive."""
+    """Seconds in which the whole body of a request must arrive; then 408. Under WSGI the server reads bodies: see its options."""
 
     send_timeout: float = 30.0
-    """Seconds in which a client must take what it is sent."""
+    """Seconds in which a client must take what its stream sends; then the stream ends. Under WSGI: see the server's options."""
 
     silence: float = 15.0
     """Seconds without a message after which a stream gets a comment, so that nobody between us hangs up."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
+import msgspec
+
 from linkspan.core.connection import ServerConnection
 from linkspan.core.exchange import Header, ServerExchange
 from linkspan.core.http_policy import HttpPolicy
@@ -27,9 +29,9 @@ class _Stream:
         self.name = name
         self.finished = False
         self.exchange: ServerExchange | None = None
+        self.kept = 0
         self._session = session
         self._count = 0
-        self._events: deque[tuple[int, bytes]] = deque(maxlen=session.policy.max_stored_events)
 
     def attach(self, exchange: ServerExchange) -> None:
         """Send what comes from now on to `exchange`."""
@@ -37,11 +39,13 @@ class _Stream:
         exchange.on_event = self.number
         exchange.prime = self._prime
 
-    def number(self, message: bytes) -> str:
-        """Give a message its id, and keep it."""
+    def number(self, message: bytes) -> str | None:
+        """Give a message its id, and keep it; nobody can come back to a request that stands alone."""
+        if not self._session.id:
+            return None
         self._count += 1
         event_id = f"{self.name}-{self._count}"
-        self._events.append((self._count, encode_event(message, event_id=event_id)))
+        self._session.store(self, self._count, encode_event(message, event_id=event_id))
         return event_id
 
     def _prime(self) -> bytes:
@@ -62,14 +66,22 @@ class _Stream:
         """Tell `exchange` what came after an event, and what comes from now on."""
         if self.exchange is not None:
             self.exchange.end()
-        for count, event in list(self._events):
-            if count > after:
-                exchange.send_event(event)
+        for event in self._session.stored(self, after):
+            exchange.send_event(event)
         exchange.open_events()
         exchange.on_event = self.number
-        self.exchange = exchange
         if self.finished:
             exchange.end()
+        else:
+            self.exchange = exchange
+
+
+class _Stored(msgspec.Struct, frozen=True):
+    """One event that a client may come back for."""
+
+    stream: _Stream
+    count: int
+    event: bytes
 
 
 class HttpSession:
@@ -88,6 +100,9 @@ class HttpSession:
         self._streams: dict[str, _Stream] = {}
         self._of_request: dict[RequestId, _Stream] = {}
         self._receiving: _Stream | None = None
+        self._answering: ServerExchange | None = None
+        self._stored: deque[_Stored] = deque()
+        self._stored_bytes = 0
         self._general = self._new_stream()
         connection.route = self._route
         connection.hang_up = self._hang_up
@@ -100,7 +115,8 @@ class HttpSession:
     @property
     def primes(self) -> bool:
         """Whether the client understands an event without data: only the newest handshake clients do."""
-        return self.connection.session.negotiated and not self.connection.session.revision.error_id_required
+        agreed = self.connection.session
+        return bool(self.id) and agreed.negotiated and not agreed.revision.error_id_required
 
     @property
     def busy(self) -> bool:
@@ -114,21 +130,22 @@ class HttpSession:
         exchange.receiving = True
         for request_id in requests:
             self._of_request.setdefault(request_id, stream)
-        self._receiving = stream
+        self._receiving, self._answering = stream, exchange
 
     def received(self) -> None:
         """The POST has been received."""
-        stream, self._receiving = self._receiving, None
-        if stream is None or stream.exchange is None:
+        stream, exchange = self._receiving, self._answering
+        self._receiving = self._answering = None
+        if stream is None or exchange is None:
             return
-        stream.exchange.receiving = False
+        exchange.receiving = False
         for request_id, of_stream in list(self._of_request.items()):
             if of_stream is stream and not self.connection.is_running(request_id):
                 del self._of_request[request_id]  # it was refused as part of something else
         if stream not in self._of_request.values():
-            self._drop(stream)
-            if not stream.exchange.ended:
-                stream.exchange.accept()
+            self._drop_if_empty(stream)
+            if not exchange.ended:
+                exchange.accept()
 
     def listen(self, exchange: ServerExchange) -> None:
         """Send what belongs to no request to `exchange`: the GET stream."""
@@ -141,20 +158,34 @@ class HttpSession:
         """Go on with the stream of an event, on `exchange`; False if there is no such stream any more (HL-6)."""
         name, _, count = last_event_id.rpartition("-")
         stream = self._streams.get(name)
-        if stream is None or not count.isdigit():
+        if stream is None or not (count.isascii() and count.isdigit() and len(count) < 20):
             return False
         stream.resume(exchange, int(count))
-        if stream.finished:
-            self._drop(stream)
         return True
+
+    def store(self, stream: _Stream, count: int, event: bytes) -> None:
+        """Keep an event for a client that comes back; the oldest go when there are too many, or they are too large."""
+        self._stored.append(_Stored(stream, count, event))
+        self._stored_bytes += len(event)
+        stream.kept += 1
+        while len(self._stored) > self.policy.max_stored_events or self._stored_bytes > self.policy.max_stored_bytes:
+            self._forget(self._stored.popleft())
+
+    def stored(self, stream: _Stream, after: int) -> list[bytes]:
+        """Return the events of a stream that came after the one with this number."""
+        return [each.event for each in self._stored if each.stream is stream and each.count > after]
+
+    def _forget(self, old: _Stored) -> None:
+        self._stored_bytes -= len(old.event)
+        old.stream.kept -= 1
+        if old.stream.finished:
+            self._drop_if_empty(old.stream)
 
     def leave(self, exchange: ServerExchange) -> None:
         """The client of `exchange` is away. That cancels nothing (HL-3)."""
         for stream in list(self._streams.values()):
             if stream.exchange is exchange:
                 stream.exchange = None
-                if stream.finished:
-                    self._drop(stream)
 
     def _hang_up(self, request_id: RequestId) -> bool:
         """End the stream of a request early: the client comes back for the answer (HL-10)."""
@@ -198,13 +229,19 @@ class HttpSession:
         last = final and (about is None or stream not in self._of_request.values())
         if message is not None or last:
             stream.message(message, final=last)
-        if last and (stream.exchange is not None or message is None):
-            self._drop(stream)
+        if last:
+            stream.exchange = None
+            self._drop_if_empty(stream)
 
     def _new_stream(self) -> _Stream:
         self._count += 1
         stream = self._streams[str(self._count)] = _Stream(str(self._count), self)
         return stream
+
+    def _drop_if_empty(self, stream: _Stream) -> None:
+        """Forget a stream that has ended, unless a client may come back for its last words."""
+        if not stream.kept:
+            self._drop(stream)
 
     def _drop(self, stream: _Stream) -> None:
         self._streams.pop(stream.name, None)

@@ -15,6 +15,7 @@ from linkspan.core.call import Call
 from linkspan.core.endpoint import Endpoint, Opened
 from linkspan.core.exchange import HttpData, HttpEnd, HttpEvent, HttpStart, ServerExchange
 from linkspan.events import CallReady
+from linkspan.io.complaints import Complaints
 from linkspan.io.http_calls import HttpCalls
 from linkspan.revisions.neutral import Facts
 
@@ -40,7 +41,7 @@ class AsgiApp:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._calls = HttpCalls(self._running_loop)
         self._ticking = False
-        self._requests: set[_Request] = set()
+        self._complaints = Complaints()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection of whatever kind the ASGI server has."""
@@ -68,7 +69,7 @@ class AsgiApp:
         if self._health is not None and local == self._health:
             await _respond(send, 200, b"ok", "text/plain")
             return
-        if self._path is not None and local != self._path:
+        if self._path is not None and local not in (self._path, self.endpoint.policy.http_sse):
             await _respond(
                 send, 404, f"Nothing is here. The MCP endpoint is at {self._path or '/'}".encode(), "text/plain"
             )
@@ -82,33 +83,37 @@ class AsgiApp:
         if refusal is None:
             body = b"" if method == "GET" else await self._body(receive)
             if body is None:
-                refusal = self.endpoint.gate.too_large(ServerExchange(now=0.0))
-            else:
+                return  # the client has gone in the middle of it
+            if isinstance(body, bytes):
                 url = f"{scope.get('scheme', 'http')}://{headers.get('host', '')}{path}"
+                query: bytes = scope.get("query_string", b"")
                 facts = Facts(headers, _principal(scope))
-                opened = self.endpoint.open(method, url, headers, body, facts)
+                opened = self.endpoint.open(method, url, headers, body, facts, query=query.decode("latin-1"))
                 await _Request(self, opened, receive, send).run()
                 return
+            refusal = body
+        elif refusal.complaint is not None:
+            self._complaints.tell(refusal.complaint)
         await _send_all(send, refusal.events())
 
-    async def _body(self, receive: Receive) -> bytes | None:
-        """Return the body; None if it is too large. A client that is too slow, or goes, is let go."""
-        bound = self.endpoint.policy.max_body_bytes
-        parts: list[bytes] = []
-        size = 0
-        while True:
-            message = (
-                await receive() if not parts else await asyncio.wait_for(receive(), self.endpoint.policy.body_timeout)
-            )
-            if message["type"] == "http.disconnect":
-                raise asyncio.CancelledError
-            part: bytes = message.get("body", b"")
-            size += len(part)
-            if size > bound:
-                return None
-            if not message.get("more_body", False):
-                return part if not parts else b"".join([*parts, part])
-            parts.append(part)
+    async def _body(self, receive: Receive) -> bytes | ServerExchange | None:
+        """Return the body, or the refusal of one that is too large or too slow; None if the client goes."""
+        gate, bound = self.endpoint.gate, self.endpoint.policy.max_body_bytes
+        whole = bytearray()
+        try:
+            async with asyncio.timeout(self.endpoint.policy.body_timeout):
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        return None
+                    part: bytes = message.get("body", b"")
+                    if len(whole) + len(part) > bound:
+                        return gate.too_large(ServerExchange(now=0.0))
+                    if not message.get("more_body", False):
+                        return bytes(whole) + part if whole else part
+                    whole += part
+        except TimeoutError:
+            return gate.too_slow(ServerExchange(now=0.0))
 
     # What requests use.
 

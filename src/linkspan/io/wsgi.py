@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from linkspan.core.endpoint import Endpoint, Opened
 from linkspan.core.exchange import HttpData, HttpEvent, HttpStart, ServerExchange
+from linkspan.io.complaints import Complaints
 from linkspan.io.http_calls import HttpCalls
 from linkspan.revisions.neutral import Facts
 
@@ -38,12 +39,13 @@ class WsgiApp:
         self._path = path.rstrip("/") if path is not None else None
         self._calls = HttpCalls(_background)
         self._ticked = 0.0
+        self._complaints = Complaints()
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         """Answer one request."""
         self._tick()
         local = str(environ.get("PATH_INFO") or "").rstrip("/")
-        if self._path is not None and local != self._path:
+        if self._path is not None and local not in (self._path, self.endpoint.policy.http_sse):
             text = f"Nothing is here. The MCP endpoint is at {self._path or '/'}".encode()
             start_response("404 Not Found", [("content-type", "text/plain"), ("content-length", str(len(text)))])
             return [text]
@@ -55,6 +57,8 @@ class WsgiApp:
             if body is not None:
                 return self._serve(method, environ, headers, body, start_response)
             refusal = self.endpoint.gate.too_large(ServerExchange(now=0.0))
+        elif refusal.complaint is not None:
+            self._complaints.tell(refusal.complaint)
         return _Response(self.endpoint, Opened(refusal)).begin(start_response)
 
     def _serve(
@@ -64,7 +68,8 @@ class WsgiApp:
         url = f"{environ.get('wsgi.url_scheme', 'http')}://{headers.get('host', '')}{path}"
         user: object = environ.get("REMOTE_USER")
         facts = Facts(headers, user if isinstance(user, str) and user else None)
-        opened = self.endpoint.open(method, url, headers, body, facts)
+        query = str(environ.get("QUERY_STRING", ""))
+        opened = self.endpoint.open(method, url, headers, body, facts, query=query)
         response = _Response(self.endpoint, opened, self._calls)
         if opened.connection is not None:
             self._calls.perform(opened.connection, opened.events)
@@ -139,6 +144,8 @@ class _Response:
             self._events += self._exchange.events()
             if self._events:
                 break
+            if self._exchange.overrun:
+                raise StopIteration  # what it did not read is more than we keep; the server calls `close`
             with self._more:
                 told = self._more.wait_for(lambda seen=seen: self._outputs != seen, _TICK)  # type: ignore[misc]
             if not told:
