@@ -8,6 +8,7 @@ import json
 import queue
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any
 
@@ -40,6 +41,7 @@ class Live:
         self.body = b""
         self.ended = False
         self.close: Callable[[], object] = lambda: None
+        self.task: asyncio.Task[None] | None = None
 
     def put(self, part: tuple[int, dict[str, str]] | bytes | BaseException | None) -> None:
         """Take the status and headers, then parts of the body, then None."""
@@ -117,6 +119,7 @@ class Face:
     """One way to reach a server."""
 
     endpoint: Endpoint
+    app: Any = None
 
     def __init__(self, server: Server, **policy: Any) -> None:
         raise NotImplementedError
@@ -211,7 +214,7 @@ def run(connection: Any, events: Any) -> None:
                 value = event.call.run()
                 if event.call.is_async:
                     value = asyncio.run(value)
-            except Exception as error:
+            except BaseException as error:
                 run(connection, connection.fail(event.call, error))
             else:
                 run(connection, connection.finish(event.call, value))
@@ -226,8 +229,31 @@ class Asgi(Face):
             self.endpoint = self.app.endpoint
         self.loop = BackgroundLoop()
         self.root_path = ""
-        self.slow = False
-        self.disconnects = True
+        self.doubled = ""
+        """A header that is sent twice."""
+        self.reads = True
+        """Whether the client takes what it is sent."""
+        self.chunk: int | None = None
+        """Bytes of the body in one message."""
+        self.stall_after: int | None = None
+        """Messages of the body after which nothing more comes."""
+        self.go_after: int | None = None
+        """Messages of the body after which the client goes."""
+
+    def until(self, true: Callable[[], bool]) -> None:
+        """Wait for something to become true."""
+        give_up = time.monotonic() + PATIENCE
+        while not true():
+            assert time.monotonic() < give_up
+            time.sleep(0.001)
+
+    def vanish(self, method: str, headers: Mapping[str, str], body: dict[str, Any]) -> BaseException | None:
+        """Send what `go_after` allows, and go; return what the application raised. It must not say anything."""
+        live = self.open(method, headers, body)
+        self.until(lambda: live.task is not None and live.task.done())
+        assert live.waiting
+        assert live.task is not None
+        return live.task.exception()
 
     def start(
         self, live: Live, method: str, path: str, headers: dict[str, str], body: bytes, principal: str | None
@@ -246,6 +272,8 @@ class Asgi(Face):
             "client": ("127.0.0.1", 5),
             "server": ("127.0.0.1", 8000),
         }
+        if self.doubled in headers:
+            scope["headers"].append((self.doubled.encode(), b"again"))  # type: ignore[attr-defined]
         if principal is not None:
             scope["user"] = principal
         self.loop.loop.call_soon_threadsafe(self._begin, live, scope, body)
@@ -253,15 +281,25 @@ class Asgi(Face):
     def _begin(self, live: Live, scope: dict[str, Any], body: bytes) -> None:
         gone = asyncio.Event()
         told: dict[str, Any] = {}
-        parts = [{"type": "http.request", "body": body, "more_body": False}]
+        size = self.chunk or len(body) or 1
+        parts = [body[at : at + size] for at in range(0, len(body), size)] or [b""]
+        messages = [{"type": "http.request", "body": part, "more_body": True} for part in parts]
+        messages[-1]["more_body"] = False
+        if self.stall_after is not None:
+            del messages[self.stall_after :]
+        if self.go_after is not None:
+            del messages[self.go_after :]
+            gone.set()
 
         async def receive() -> dict[str, Any]:
-            if parts:
-                return parts.pop()
+            if messages:
+                return messages.pop(0)
             await gone.wait()
             return {"type": "http.disconnect"}
 
         async def send(message: MutableMapping[str, Any]) -> None:
+            if not self.reads:
+                await asyncio.Event().wait()
             if message["type"] == "http.response.start":
                 told["headers"] = {name.decode(): value.decode() for name, value in message["headers"]}
                 live.put((message["status"], told["headers"]))
@@ -280,7 +318,7 @@ class Asgi(Face):
 
         live.close = lambda: self.loop.loop.call_soon_threadsafe(gone.set)
         task = asyncio.get_running_loop().create_task(serve())
-        live.task = task  # type: ignore[attr-defined]
+        live.task = task
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     def stop(self) -> None:
