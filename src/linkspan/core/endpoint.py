@@ -194,11 +194,10 @@ class Endpoint:
     def _initialize(self, exchange: ServerExchange, message: Message | Batch, facts: Facts) -> Opened:
         connection = self._connect()
         session = self.sessions.new(facts.principal, connection)
-        exchange.headers += session.headers
+        exchange.late_headers = lambda: session.headers if connection.session.negotiated else ()
         opened = self._in_session(exchange, session, message, facts)
-        if not connection.session.negotiated:  # sessions exist only after a handshake that succeeded
-            exchange.headers = [each for each in exchange.headers if each not in session.headers]
-            return opened
+        if not connection.session.negotiated:
+            return opened  # sessions exist only after a handshake that succeeded
         try:
             evicted = self.sessions.keep(session, self._clock())
         except OverflowError:

@@ -108,6 +108,7 @@ class ServerExchange:
         self.on_output: Callable[[], object] = _nobody
         self.event_name: str | None = None
         self.on_event: Callable[[bytes], str | None] = _unnumbered
+        self.late_headers: Callable[[], Sequence[Header]] = tuple
         self.prime: Callable[[], bytes] = bytes
         self.lock: AbstractContextManager[object] = nullcontext()
         self._bound = bound
@@ -218,13 +219,14 @@ class ServerExchange:
 
     def _start_events(self) -> None:
         self.started = True
-        self._add(HttpStart(200, [*self.headers, *EVENT_STREAM_HEADERS]))
+        self._add(HttpStart(200, [*self.headers, *self.late_headers(), *EVENT_STREAM_HEADERS]))
         if first := self.prime():
             self._add(HttpData(first))
 
     def _whole(self, status: int, body: bytes) -> None:
         self.started = self.ended = True
-        self._events += [HttpStart(status, [*self.headers, ("content-length", str(len(body)))]), HttpData(body), END]
+        headers = [*self.headers, *self.late_headers(), ("content-length", str(len(body)))]
+        self._events += [HttpStart(status, headers), HttpData(body), END]
 
     def _end(self) -> None:
         if self.ended:

@@ -161,6 +161,7 @@ class _Request:
         self._gone = False
         self._main: asyncio.Task[object] | None = None
         self._sender: asyncio.Task[None] | None = None
+        self._sending: asyncio.Timeout | None = None
 
     async def run(self) -> None:
         exchange, opened = self._exchange, self._opened
@@ -214,7 +215,7 @@ class _Request:
 
     def _on_output(self) -> None:
         """Wake the sender, from any thread. While a call runs in our task, another task sends."""
-        if self._woken:
+        if self._woken and not self._exchange.overrun:
             return
         self._woken = True
         if threading.get_ident() == self._thread:
@@ -226,6 +227,9 @@ class _Request:
                 return  # the loop is closed
 
     def _wake(self) -> None:
+        if self._exchange.overrun and self._sending is not None:
+            self._sending.reschedule(self._loop.time())  # who does not read is given no more time
+            self._sending = None
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
         elif self._main is not None and self._sender is None:
@@ -263,10 +267,12 @@ class _Request:
             await _send_all(self._send, events)  # the whole answer: the server below has its own bounds for it
             return
         try:
-            async with asyncio.timeout(self._app.endpoint.policy.send_timeout):
+            async with asyncio.timeout(self._app.endpoint.policy.send_timeout) as self._sending:
                 await _send_all(self._send, events)
         except (TimeoutError, OSError):
             self._leave()
+        finally:
+            self._sending = None
 
     # Seeing the client go.
 
