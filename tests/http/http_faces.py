@@ -120,6 +120,7 @@ class Face:
 
     endpoint: Endpoint
     app: Any = None
+    query = ""
 
     def __init__(self, server: Server, **policy: Any) -> None:
         raise NotImplementedError
@@ -131,6 +132,7 @@ class Face:
         body: bytes | str | dict[str, Any] | list[Any] = b"",
         *,
         path: str = "/mcp",
+        query: str = "",
         principal: str | None = None,
     ) -> Live:
         """Send a request, and return its response while it comes."""
@@ -143,6 +145,7 @@ class Face:
             given.setdefault("content-type", "application/json")
             given.setdefault("content-length", str(len(data)))
         live = Live()
+        self.query = query
         self.start(live, method, path, {k: v for k, v in given.items() if v is not None}, data, principal)
         return live
 
@@ -181,7 +184,7 @@ class Bare(Face):
         opened = Opened(exchange) if exchange is not None else None
         if opened is None:
             url = f"http://{headers['host']}{path}"
-            opened = self.endpoint.open(method, url, headers, body, Facts(headers, principal))
+            opened = self.endpoint.open(method, url, headers, body, Facts(headers, principal), query=self.query)
         taken = opened
 
         def take() -> None:
@@ -267,7 +270,7 @@ class Asgi(Face):
             "path": path,
             "raw_path": path.encode(),
             "root_path": self.root_path,
-            "query_string": b"",
+            "query_string": self.query.encode(),
             "headers": [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()],
             "client": ("127.0.0.1", 5),
             "server": ("127.0.0.1", 8000),
@@ -341,7 +344,7 @@ class Wsgi(Face):
             "REQUEST_METHOD": method,
             "SCRIPT_NAME": "",
             "PATH_INFO": path,
-            "QUERY_STRING": "",
+            "QUERY_STRING": self.query,
             "SERVER_NAME": "127.0.0.1",
             "SERVER_PORT": "8000",
             "SERVER_PROTOCOL": "HTTP/1.1",

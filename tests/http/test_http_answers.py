@@ -72,7 +72,12 @@ STATUSES: dict[str, tuple[str, dict[str, Any], int, int | None]] = {
     "no such prompt": ("prompts/get", {"name": "nobody"}, 200, INVALID_PARAMS),
     "a wrong cursor": ("tools/list", {"cursor": "?"}, 200, INVALID_PARAMS),
     "no such method": ("acme/unknown", {}, 404, METHOD_NOT_FOUND),
-    "not advertised": ("completion/complete", {}, 404, METHOD_NOT_FOUND),
+    "not advertised": (
+        "completion/complete",
+        {"ref": {"type": "ref/prompt", "name": "greet"}, "argument": {"name": "name", "value": "x"}},
+        404,
+        METHOD_NOT_FOUND,
+    ),
     "what the client cannot do": (
         "tools/call",
         {"name": "book", "arguments": {"date": "today"}},
@@ -92,11 +97,11 @@ def test_the_status_says_what_routers_need_to_know(name: str, serve: Serve) -> N
 
 def test_a_question_is_a_result_that_any_process_can_go_on_with(serve: Serve) -> None:
     params = {"name": "book", "arguments": {"date": "today"}}
-    able = {"clientCapabilities": {"elicitation": {}}}
+    able: dict[str, Any] = {"clientCapabilities": {"elicitation": {}}}
     first = modern(serve(World().server), "tools/call", params, **able).json()["result"]
     assert first["resultType"] == "input_required"
     (key,) = first["inputRequests"]
-    answers = {key: {"action": "accept", "content": {"seats": 4}}}
+    answers = {key: {"action": "accept", "content": {"value": 4}}}
     more = {"inputResponses": answers, "requestState": first["requestState"]}
     second = modern(serve(World().server), "tools/call", params | more, **able).json()
     assert text_of(second) == "4 seats on today"
@@ -246,7 +251,7 @@ def test_max_unsent_bytes_ends_the_stream_of_who_does_not_read(asgi: Callable[..
     world = World()
     face = asgi(world.server, max_unsent_bytes=100_000)
     face.reads = False
-    call(face, "flood", {"parts": 200, "size": 10_000}, token="t")
+    call(face, "flood", {"parts": 1_000_000_000, "size": 10_000}, token="t")
     world.wait_for("cancelled")
     face.until(lambda: face.endpoint.streams == 0)
 

@@ -283,7 +283,9 @@ def test_a_client_that_goes_in_the_middle_of_its_body_is_no_exception(after: int
 
 
 def test_no_bound_can_be_switched_off_by_accident() -> None:
-    bounds: list[str] = [name for name in HttpPolicy.__struct_fields__ if type(getattr(HttpPolicy(), name)) in (int, float)]
+    bounds: list[str] = [
+        name for name in HttpPolicy.__struct_fields__ if type(getattr(HttpPolicy(), name)) in (int, float)
+    ]
     assert len(bounds) == 13
     for name in bounds:
         for value in (0, -1):

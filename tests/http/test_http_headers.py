@@ -73,7 +73,7 @@ NAMES = {
 def test_the_name_in_the_header_may_be_encoded(name: str, serve: Serve) -> None:
     sent, agree = NAMES[name]
     world = World()
-    world.server.tool(lambda: "heard", name="echo")
+    world.server.tool(name="echo")(lambda: "heard")
     request = body("tools/call", {"name": "echo", "arguments": {}})
     answer = serve(world.server).ask("POST", mirror(request, Mcp_Name=sent), request)
     assert (answer.status, answer.code) == ((200, None) if agree else (400, HEADER_MISMATCH)), answer.body
