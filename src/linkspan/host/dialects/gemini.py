@@ -1,0 +1,212 @@
+"""Gemini's generateContent. https://ai.google.dev/api/generate-content and .../gemini-api/docs/thought-signatures
+
+Calls come whole. A signature stands on the first call of a message, or on a text, and goes back where it stood.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+from urllib.parse import quote
+
+from linkspan.host.dialects.assembly import Assembly, Call, Reason, alternating, converted, interleaved
+from linkspan.host.dialects.naming import Names, is_made_up
+from linkspan.host.dialects.reading import (
+    count,
+    items,
+    member,
+    plain,
+    provider_said,
+    read_arguments,
+    stream_error,
+    text_of,
+)
+from linkspan.host.messages import (
+    AssistantMessage,
+    Image,
+    Message,
+    ModelError,
+    ModelEvent,
+    ModelRequest,
+    Text,
+    ToolAnswer,
+    ToolMessage,
+    ToolSpec,
+    ToolUse,
+)
+from linkspan.types.base import JSON, JSONObject, is_array, is_object
+
+__all__ = ["GeminiDialect"]
+
+_REASONS: Final[Mapping[str, Reason]] = {
+    "STOP": "end",
+    "FINISH_REASON_UNSPECIFIED": "end",
+    "MAX_TOKENS": "length",
+}
+_NO_CALL: Final = ("MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS", "MALFORMED_RESPONSE")
+_SIGNATURE: Final = "thoughtSignature"
+_NOTHING: Final = Text("")
+
+
+class GeminiDialect:
+    """Gemini's generateContent."""
+
+    provider = "gemini"
+
+    def path(self, model: str) -> str:
+        """Return where to POST."""
+        return f"/v1beta/models/{quote(model.removeprefix('models/'), safe='')}:streamGenerateContent?alt=sse"
+
+    def headers(self, key: str | None) -> Mapping[str, str]:
+        """Return the header that carries the key."""
+        return {"x-goog-api-key": key} if key else {}
+
+    def encode_request(self, request: ModelRequest, model: str) -> JSONObject:
+        """Return the body; the model is in the path."""
+        names = Names(request.tools)
+        body: JSONObject = {}
+        if request.system:
+            body["systemInstruction"] = {"parts": [{"text": request.system}]}
+        if request.tools:
+            body["tools"] = [{"functionDeclarations": self.encode_tools(request.tools)[0]}]
+        turns = alternating(self._encode(message, names) for message in request.messages)
+        body["contents"] = [{"role": role, "parts": parts} for role, parts in turns]
+        body["generationConfig"] = {"maxOutputTokens": request.max_tokens}
+        return body
+
+    def encode_tools(self, tools: Sequence[ToolSpec]) -> tuple[list[JSONObject], list[str]]:
+        """Return function declarations, and in words what their schemas lost."""
+        schemas, losses = converted(tools, "gemini")
+        names = Names(tools)
+        encoded: list[JSONObject] = []
+        for tool, schema in zip(tools, schemas, strict=True):
+            declaration: JSONObject = {"name": names.to_wire(tool.name), "description": tool.description}
+            if schema.get("properties"):  # an object without properties is refused
+                declaration["parameters"] = schema
+            encoded.append(declaration)
+        return encoded, losses
+
+    def encode_answer(self, answer: ToolAnswer) -> JSONObject:
+        """Return a part for the user's next content; pictures are parts of their own after it."""
+        return self._answer(answer, Names(()))
+
+    def read_tool_use(self, value: object, tools: Sequence[ToolSpec] = ()) -> ToolUse:
+        """Read a `functionCall`, or the part that holds it. Raises: ValueError for something else."""
+        call = member(value, "functionCall", "function_call") or value
+        name = member(call, "name")
+        if not isinstance(name, str):
+            raise ValueError("this is no function call of Gemini's: give a part of the content, or its functionCall")
+        arguments, problem = read_arguments(member(call, "args"))
+        use_id = text_of(member(call, "id")) or name
+        return ToolUse(use_id, Names(tools).from_wire(name), arguments, problem, _signature(value))
+
+    def decoder(self, request: ModelRequest) -> GeminiDecoder:
+        """Return what reads the answer to this request."""
+        return GeminiDecoder(request, self.provider)
+
+    def _encode(self, message: Message, names: Names) -> tuple[str, list[JSONObject]]:
+        if isinstance(message, AssistantMessage):
+            return "model", [*self._parts(message, names)]
+        if not isinstance(message, ToolMessage):
+            return "user", [_part(part) for part in message.parts if part != _NOTHING]
+        pictures = [_part(image) for answer in message.answers for image in answer.images]
+        return "user", [*(self._answer(answer, names) for answer in message.answers), *pictures]
+
+    def _parts(self, message: AssistantMessage, names: Names) -> Iterable[JSONObject]:
+        for part in interleaved(message, self.provider):
+            if isinstance(part, str):
+                yield {"text": part}
+            elif isinstance(part, ToolUse):
+                call = {"name": names.to_wire(part.name), "args": part.arguments} | _id(part.id, part.name)
+                signed = (
+                    {_SIGNATURE: part.extra[_SIGNATURE]} if is_object(part.extra) and _SIGNATURE in part.extra else {}
+                )
+                yield {"functionCall": call, **signed}
+            else:
+                yield part["part"]
+
+    def _answer(self, answer: ToolAnswer, names: Names) -> JSONObject:
+        response = {"error" if answer.is_error else "output": answer.text}
+        return {
+            "functionResponse": {"name": names.to_wire(answer.name), "response": response} | _id(answer.id, answer.name)
+        }
+
+
+class GeminiDecoder:
+    """Reads one message as it comes. The stream says nothing at its end."""
+
+    complete = False
+
+    def __init__(self, request: ModelRequest, provider: str) -> None:
+        """Begin."""
+        self._message = Assembly(request, provider)
+
+    def feed(self, event: JSON) -> list[ModelEvent]:
+        """Take one event, or a whole answer, which may be a list of them. Raises: ModelError."""
+        if is_array(event):
+            return [each for one in event for each in self.feed(one)]
+        if member(event, "error") is not None:
+            raise stream_error(event)
+        self._count(member(event, "usageMetadata", "usage_metadata"))
+        if member(member(event, "promptFeedback", "prompt_feedback"), "blockReason", "block_reason") is not None:
+            self._message.reason = "refused"
+        events: list[ModelEvent] = []
+        for candidate in items(member(event, "candidates"))[:1]:
+            for part in items(member(member(candidate, "content"), "parts")):
+                events += self._take(part)
+            self._finish(member(candidate, "finishReason", "finish_reason"), member(candidate, "finishMessage"))
+        return events
+
+    def end(self, *, done: bool = False) -> list[ModelEvent]:
+        """Return the last events. Raises: ModelError if the message was cut off."""
+        return self._message.end(done=done)
+
+    def _take(self, part: object) -> list[ModelEvent]:
+        text, call = text_of(member(part, "text")), member(part, "functionCall", "function_call")
+        if member(part, "thought") is True and call is None:
+            return self._message.think(text)
+        if call is not None:
+            begun = Call(text_of(member(call, "id")), text_of(member(call, "name")), extra=_signature(part))
+            begun.given = plain(member(call, "args"))
+            self._message.begin(len(self._message.calls), begun)
+            return []
+        events = self._message.say(text)
+        if (signed := _signature(part)) is not None:
+            self._message.keep({"text": text, **signed}, said=len(text))
+        return events
+
+    def _finish(self, reason: object, message: object) -> None:
+        if reason is None or self._message.reason == "refused":
+            return
+        word = text_of(getattr(reason, "value", reason))
+        if word in _NO_CALL and not self._message.calls:
+            shown = provider_said(message) or word
+            raise ModelError(f"the model wrote a tool call that is none ({shown}): ask again, or in other words")
+        self._message.reason = "end" if word in _NO_CALL else _REASONS.get(word, "refused")
+
+    def _count(self, usage: object) -> None:
+        message = self._message
+        read = count(member(usage, "promptTokenCount")) + count(member(usage, "toolUsePromptTokenCount"))
+        written = count(member(usage, "candidatesTokenCount")) + count(member(usage, "thoughtsTokenCount"))
+        message.input_tokens = read or message.input_tokens
+        message.output_tokens = written or message.output_tokens
+        message.cached_tokens = count(member(usage, "cachedContentTokenCount")) or message.cached_tokens
+
+
+def _signature(part: object) -> JSONObject | None:
+    found = member(part, _SIGNATURE, "thought_signature")
+    if isinstance(found, bytes):
+        found = base64.b64encode(found).decode()
+    return {_SIGNATURE: found} if isinstance(found, str) else None
+
+
+def _id(use_id: str, name: str) -> JSONObject:
+    """Return the id of a call as it goes back: not one that Gemini has never seen."""
+    return {} if is_made_up(use_id) or use_id == name else {"id": use_id}
+
+
+def _part(part: Text | Image) -> JSONObject:
+    if isinstance(part, Image):
+        return {"inlineData": {"mimeType": part.mime_type, "data": part.data}}
+    return {"text": part.text}

@@ -1,0 +1,274 @@
+"""Chat completions as OpenAI defined them, and as many others speak them: Ollama, llama.cpp, vLLM, Mistral, DeepSeek, OpenRouter.
+
+https://platform.openai.com/docs/api-reference/chat. Others leave out ids, indices and even the stream, and repeat or nest
+what OpenAI says once; all that is read here. What is sent is what all of them take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from linkspan.host.dialects.assembly import Assembly, Call, Reason, converted, interleaved
+from linkspan.host.dialects.naming import Names, short_id
+from linkspan.host.dialects.reading import count, items, member, plain, read_arguments, stream_error, text_of
+from linkspan.host.messages import (
+    AssistantMessage,
+    Image,
+    Message,
+    ModelEvent,
+    ModelRequest,
+    Text,
+    ToolAnswer,
+    ToolMessage,
+    ToolSpec,
+    ToolUse,
+    UserMessage,
+)
+from linkspan.types.base import JSON, JSONObject, is_object
+
+__all__ = ["OpenAIDialect"]
+
+_REASONS: Final[Mapping[str, Reason]] = {
+    "tool_calls": "tool_use",
+    "function_call": "tool_use",
+    "length": "length",
+    "model_length": "length",
+    "content_filter": "refused",
+}
+_REASONING: Final = ("reasoning_content", "reasoning_details")
+"""Members of a message with tool calls that DeepSeek and OpenRouter want back with it."""
+
+_EXTRA: Final = "extra_content"
+"""Where Gemini's own OpenAI-compatible endpoint keeps the signature of a call."""
+
+
+class OpenAIDialect(msgspec.Struct, frozen=True):
+    """Chat completions."""
+
+    provider: str = "openai"
+    """Who speaks it: reasoning goes back to the same one only."""
+    tokens_member: str = "max_tokens"
+    """OpenAI itself calls it `max_completion_tokens`, which most others do not know."""
+    asks_usage: bool = True
+    """Ask for the usage at the end of the stream, for those who do not send it anyway."""
+    short_ids: bool = False
+    """Ids of calls have nine letters and digits (Mistral)."""
+
+    def path(self, model: str) -> str:
+        """Return where to POST."""
+        return "/chat/completions"
+
+    def headers(self, key: str | None) -> Mapping[str, str]:
+        """Return the header that carries the key."""
+        return {"authorization": f"Bearer {key}"} if key else {}
+
+    def encode_request(self, request: ModelRequest, model: str) -> JSONObject:
+        """Return the body. It begins the same from request to request, which is what caches want."""
+        names = Names(request.tools)
+        body: JSONObject = {"model": model, "stream": True, self.tokens_member: request.max_tokens}
+        if self.asks_usage:
+            body["stream_options"] = {"include_usage": True}
+        if request.tools:
+            body["tools"] = self.encode_tools(request.tools)[0]
+        system = [{"role": "system", "content": request.system}] if request.system else []
+        body["messages"] = [*system, *(each for message in request.messages for each in self._encode(message, names))]
+        return body
+
+    def encode_tools(self, tools: Sequence[ToolSpec]) -> tuple[list[JSONObject], list[str]]:
+        """Return tools as the provider wants them, and in words what their schemas lost."""
+        schemas, losses = converted(tools, "openai")
+        names = Names(tools)
+        encoded = [
+            {
+                "type": "function",
+                "function": {
+                    "name": names.to_wire(tool.name),
+                    "description": tool.description,
+                    "parameters": schema,
+                },
+            }
+            for tool, schema in zip(tools, schemas, strict=True)
+        ]
+        return encoded, losses
+
+    def encode_answer(self, answer: ToolAnswer) -> JSONObject:
+        """Return a message of its own; it holds text only, and pictures need a message of the user's after it."""
+        text = answer.text or ("The result is a picture, which follows." if answer.images else "")
+        if answer.is_error and not text.lower().startswith("error"):
+            text = f"Error: {text or 'it failed without a word'}"
+        return {"role": "tool", "tool_call_id": self._id(answer.id), "content": text}
+
+    def read_tool_use(self, value: object, tools: Sequence[ToolSpec] = ()) -> ToolUse:
+        """Read an item of `tool_calls`, or a `function_call` item of the Responses API. Raises: ValueError for something else."""
+        function = member(value, "function") or value
+        name = member(function, "name")
+        if not isinstance(name, str) or member(value, "type") not in ("function", "function_call", None):
+            raise ValueError("this is no tool call of OpenAI's: give an item of a message's tool_calls")
+        arguments, problem = read_arguments(member(function, "arguments"))
+        use_id = text_of(member(value, "call_id", "id")) or name
+        return ToolUse(use_id, Names(tools).from_wire(name), arguments, problem, _extra(value))
+
+    def decoder(self, request: ModelRequest) -> OpenAIDecoder:
+        """Return what reads the answer to this request."""
+        return OpenAIDecoder(request, self.provider)
+
+    def _id(self, use_id: str) -> str:
+        return short_id(use_id) if self.short_ids else use_id
+
+    def _encode(self, message: Message, names: Names) -> Iterable[JSONObject]:
+        if isinstance(message, UserMessage):
+            if message.parts:
+                yield {"role": "user", "content": _content(message.parts)}
+        elif isinstance(message, ToolMessage):
+            yield from map(self.encode_answer, message.answers)
+            yield from _pictures(message.answers)
+        elif message.text or message.tool_uses:
+            yield self._said(message, names)
+
+    def _said(self, message: AssistantMessage, names: Names) -> JSONObject:
+        encoded: JSONObject = {"role": "assistant", "content": message.text}
+        if not message.tool_uses:
+            return encoded
+        encoded["tool_calls"] = [self._call(use, names) for use in message.tool_uses]
+        for part in interleaved(message, self.provider):
+            if is_object(part) and is_object(part["part"]):
+                encoded |= part["part"]
+        return encoded
+
+    def _call(self, use: ToolUse, names: Names) -> JSONObject:
+        arguments = msgspec.json.encode(use.arguments).decode()
+        extra = {_EXTRA: use.extra[_EXTRA]} if is_object(use.extra) and _EXTRA in use.extra else {}
+        function = {"name": names.to_wire(use.name), "arguments": arguments}
+        return {"id": self._id(use.id), "type": "function", "function": function, **extra}
+
+
+class OpenAIDecoder:
+    """Reads one message as it comes."""
+
+    def __init__(self, request: ModelRequest, provider: str) -> None:
+        """Begin."""
+        self.complete = False
+        self._message = Assembly(request, provider)
+        self._reasoning: JSONObject = {}
+        self._last: Call | None = None
+
+    def feed(self, event: JSON) -> list[ModelEvent]:
+        """Take one event, or a whole answer. Raises: ModelError."""
+        if member(event, "error") is not None or member(event, "object") == "error":
+            raise stream_error(event)
+        self._count(member(event, "usage"))
+        events: list[ModelEvent] = []
+        for choice in items(member(event, "choices"))[:1]:
+            whole = member(choice, "message")
+            events += self._take(whole if whole is not None else member(choice, "delta"))
+            self._finish(member(choice, "finish_reason"))
+            self.complete = self.complete or whole is not None
+        return events
+
+    def end(self, *, done: bool = False) -> list[ModelEvent]:
+        """Return the last events. Raises: ModelError if the message was cut off."""
+        if self._reasoning and self._message.calls:
+            self._message.keep(self._reasoning)
+        return self._message.end(done=done or self.complete)
+
+    def _take(self, delta: object) -> list[ModelEvent]:
+        events = self._message.think(self._thought(delta))
+        content = member(delta, "content")
+        if isinstance(content, str):
+            events += self._message.say(content)
+        for part in items(content):
+            events += self._part(part)
+        if refusal := text_of(member(delta, "refusal")):
+            events += self._message.say(refusal)
+            self._message.reason = "refused"
+        for call in items(member(delta, "tool_calls")):
+            self._call(call)
+        return events
+
+    def _thought(self, delta: object) -> str:
+        details = items(member(delta, "reasoning_details"))
+        if details:
+            self._reasoning.setdefault("reasoning_details", []).extend(plain(details))
+        thought = text_of(member(delta, "reasoning_content"))
+        if thought:
+            self._reasoning["reasoning_content"] = self._reasoning.get("reasoning_content", "") + thought
+        return thought or text_of(member(delta, "reasoning"))
+
+    def _part(self, part: object) -> list[ModelEvent]:
+        """Take a part of a content that is a list, as Mistral's is when it thinks."""
+        thinking = member(part, "thinking")
+        if thinking is None:
+            return self._message.say(text_of(member(part, "text")))
+        thought = text_of(thinking) or "".join(text_of(member(each, "text")) for each in items(thinking))
+        return self._message.think(thought)
+
+    def _call(self, piece: object) -> None:
+        function = member(piece, "function")
+        use_id, name = text_of(member(piece, "id")), text_of(member(function, "name"))
+        arguments = member(function, "arguments")
+        index = member(piece, "index")
+        call = self._message.call(index) if index is not None else self._by_id(use_id)
+        if call is None or _is_another(call, use_id, name):
+            call = self._message.begin(index if index is not None else object(), Call(use_id, name))
+        self._last = call
+        call.id, call.name = call.id or use_id, call.name or name
+        call.extra = _extra(piece) or call.extra
+        if isinstance(arguments, str):
+            call.pieces.append(arguments)
+        elif arguments is not None:
+            call.given = plain(arguments)
+
+    def _by_id(self, use_id: str) -> Call | None:
+        """Return the call that a piece without an index belongs to: that of its id, or the last one."""
+        known = next((call for call in self._message.calls if use_id and call.id == use_id), None)
+        return known or (self._last if not use_id else None)
+
+    def _finish(self, reason: object) -> None:
+        if reason == "error":
+            raise stream_error({"error": "it stopped with an error"})
+        if isinstance(reason, str) and self._message.reason != "refused":
+            self._message.reason = _REASONS.get(reason, "end")
+
+    def _count(self, usage: object) -> None:
+        message = self._message
+        message.input_tokens = count(member(usage, "prompt_tokens")) or message.input_tokens
+        message.output_tokens = count(member(usage, "completion_tokens")) or message.output_tokens
+        details = member(usage, "prompt_tokens_details")
+        cached = count(member(details, "cached_tokens")) or count(member(usage, "prompt_cache_hit_tokens"))
+        message.cached_tokens = cached or message.cached_tokens
+
+
+def _is_another(call: Call, use_id: str, name: str) -> bool:
+    """Tell whether a piece with the same index, or none, begins another call: some number all of theirs 0."""
+    if use_id and call.id:
+        return use_id != call.id
+    return bool(name) and (call.is_whole or (bool(call.name) and name != call.name))
+
+
+def _extra(value: object) -> JSON:
+    extra = member(value, _EXTRA)
+    return {_EXTRA: plain(extra)} if extra is not None else None
+
+
+def _content(parts: Sequence[Text | Image]) -> JSON:
+    """Return a text where it is one: some servers know nothing else."""
+    if all(isinstance(part, Text) for part in parts):
+        return "\n".join(part.text for part in parts if isinstance(part, Text))
+    return [_picture(part) if isinstance(part, Image) else {"type": "text", "text": part.text} for part in parts]
+
+
+def _pictures(answers: Sequence[ToolAnswer]) -> Iterable[JSONObject]:
+    """Return the pictures of all answers in one message of the user's, which may not stand between the answers."""
+    parts: list[Text | Image] = []
+    for answer in answers:
+        if answer.images:
+            parts += [Text(f"From the tool {answer.name}:"), *answer.images]
+    if parts:
+        yield {"role": "user", "content": _content(parts)}
+
+
+def _picture(image: Image) -> JSONObject:
+    return {"type": "image_url", "image_url": {"url": f"data:{image.mime_type};base64,{image.data}"}}
