@@ -1,0 +1,267 @@
+"""`HttpModel`: any provider over HTTP, in its dialect. Asks again while nothing was said yet, and never shows the key."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing, asynccontextmanager
+from types import TracebackType
+from typing import Final, Self, TypeVar
+
+import msgspec
+
+from linkspan.host.dialects import Dialect, StreamDecoder
+from linkspan.host.messages import ModelError, ModelEvent, ModelRequest
+from linkspan.host.refusals import Address, OutOfCredit, Unreachable, rejected, unreachable, without_secrets
+from linkspan.host.retrying import RETRIED, Backoff, read_retry_after
+from linkspan.io.http_port import HttpFailure, HttpPort, HttpReply
+from linkspan.types.base import JSON, JSONObject
+from linkspan.wire.headers import media_type
+from linkspan.wire.sse import EventReader, ServerSentEvent
+
+__all__ = ["HttpModel", "ModelTimeouts"]
+
+T = TypeVar("T")
+_MAX_EVENT: Final = 16 * 1024 * 1024
+_MAX_ANSWER: Final = 64 * 1024 * 1024
+_MAX_ERROR: Final = 65536
+_DONE: Final = "[DONE]"
+
+
+class ModelTimeouts(msgspec.Struct, frozen=True, kw_only=True):
+    """Deadlines in seconds."""
+
+    connect: float = 15.0
+    """Until there is a connection."""
+    first: float = 300.0
+    """Until the first byte of the answer: a local model may have to be loaded first."""
+    idle: float = 120.0
+    """Between two pieces of the answer."""
+
+
+class HttpModel:
+    """A model behind a URL. Make one with `open_model`.
+
+    Inside `async with` its connections stay open from message to message; without, each message has its own. One model serves
+    any number of tasks.
+    """
+
+    def __init__(
+        self,
+        dialect: Dialect,
+        address: Address,
+        *,
+        key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        options: JSONObject | None = None,
+        timeouts: ModelTimeouts | None = None,
+        backoff: Backoff | None = None,
+        open_port: Callable[[], HttpPort] | None = None,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        """Speak `dialect` at `address`. `options` are further members of each request's body, as the provider names them."""
+        self.dialect = dialect
+        self.address = address
+        self._key = key
+        self._headers = {name.lower(): value for name, value in (headers or {}).items()}
+        self._options = options or {}
+        self._timeouts = timeouts or ModelTimeouts()
+        self._backoff = backoff or Backoff()
+        self._open_port = open_port or self._aiohttp
+        self._sleep = sleep
+        self._chance = chance
+        self._kept: HttpPort | None = None
+
+    def __repr__(self) -> str:
+        return f"HttpModel({self.name!r})"
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return self.address.name
+
+    async def __aenter__(self) -> Self:
+        """Keep connections open from now on."""
+        self._kept = self._open_port()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close all connections."""
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            await kept.close()
+
+    async def reply(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        """Return the next message as it comes. Raises: ModelError.
+
+        What passes by itself (too many requests, an overloaded provider, no connection) is tried again, if nothing was said yet.
+        """
+        body = _encoded(self.dialect.encode_request(request, self.address.model) | self._options)
+        failures = 0
+        while True:
+            begun = False
+            try:
+                async with aclosing(self._ask(request, body)) as events:
+                    async for event in events:
+                        begun = True
+                        yield event
+                return
+            except ModelError as error:
+                safe = without_secrets(error, self.address, self._secrets())
+            failures += 1
+            pause = self._backoff.pause(failures, self._chance(), safe.retry_after)
+            if begun or pause is None or not self._passes(safe, failures):
+                raise safe
+            await self._sleep(pause)
+
+    async def _ask(self, request: ModelRequest, body: bytes) -> AsyncGenerator[ModelEvent, None]:
+        """Send the request once."""
+        headers = {
+            "content-type": "application/json",
+            "accept": "text/event-stream, application/json",
+            **self.dialect.headers(self._key),
+            **self._headers,
+        }
+        url = f"{self.address.url}{self.dialect.path(self.address.model)}"
+        try:
+            async with self._port() as port:
+                asked = port.send("POST", url, headers, body)
+                deadline = asyncio.get_running_loop().time() + self._timeouts.first
+                reply = await self._until(deadline, asked.__aenter__())
+                try:
+                    async with aclosing(self._read(reply, self.dialect.decoder(request), deadline)) as events:
+                        async for event in events:
+                            yield event
+                finally:
+                    await asked.__aexit__(None, None, None)
+        except HttpFailure as failure:
+            raise unreachable(self.address, str(failure), sent=failure.sent) from None
+
+    async def _read(
+        self, reply: HttpReply, decoder: StreamDecoder, deadline: float
+    ) -> AsyncGenerator[ModelEvent, None]:
+        chunks = self._chunks(reply, deadline)
+        if reply.status != 200:
+            raise await self._refusal(reply, chunks)
+        kind = media_type(reply.headers.get("content-type", ""))
+        if kind == "application/json":
+            for event in decoder.feed(_json(await _whole(chunks, _MAX_ANSWER))):
+                yield event
+            for event in decoder.end(done=True):
+                yield event
+            return
+        reader, done, heard = EventReader(_MAX_EVENT), False, False
+        async for chunk in _and_the_end(chunks):
+            for sent in _events(reader, chunk):
+                heard = heard or bool(sent.data)
+                done = done or sent.data.strip() == _DONE
+                for event in decoder.feed(_json(sent.data)) if sent.data.strip() and not done else ():
+                    yield event
+            if done or decoder.complete:
+                break
+        if not heard:
+            shown = f"{kind[:60] or 'no content type'} and no events"
+            raise ModelError(f"the answer came with {shown}: is {self.address.url} a model's URL?")
+        for event in decoder.end(done=done):
+            yield event
+
+    async def _chunks(self, reply: HttpReply, deadline: float) -> AsyncIterator[bytes]:
+        """Return the chunks of an answer; between two of them no more than the idle time."""
+        while True:
+            try:
+                chunk = await self._until(deadline, anext(reply.chunks))
+            except StopAsyncIteration:
+                return
+            yield chunk
+            deadline = asyncio.get_running_loop().time() + self._timeouts.idle
+
+    async def _until(self, deadline: float, awaitable: Awaitable[T]) -> T:
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await awaitable
+        except TimeoutError:
+            raise ModelError(
+                f"{self.name}: it has been silent for too long: ask again, or allow it more time (timeouts=)"
+            ) from None
+
+    async def _refusal(self, reply: HttpReply, chunks: AsyncIterator[bytes]) -> ModelError:
+        text = await _whole(chunks, _MAX_ERROR, cut=True)
+        try:
+            body: JSON = msgspec.json.decode(text)
+        except (msgspec.DecodeError, UnicodeError):
+            body = None if text.lstrip().startswith(b"<") else text.decode("utf-8", "replace")
+        after = read_retry_after(reply.headers, body, time.time())
+        return rejected(self.address, reply.status, body, retry_after=after)
+
+    @asynccontextmanager
+    async def _port(self) -> AsyncGenerator[HttpPort, None]:
+        if self._kept is not None:
+            yield self._kept
+            return
+        port = self._open_port()
+        try:
+            yield port
+        finally:
+            await port.close()
+
+    def _aiohttp(self) -> HttpPort:
+        try:
+            from linkspan.io.http_aiohttp import AiohttpPort
+        except ImportError:
+            raise ModelError(f"{self.name}: this needs aiohttp: pip install 'linkspan[http]'") from None
+        return AiohttpPort(ssl=None, connect_timeout=self._timeouts.connect)
+
+    def _passes(self, error: ModelError, failures: int) -> bool:
+        """Tell whether asking again may help."""
+        if isinstance(error, Unreachable):
+            return failures < self._backoff.connections
+        return error.status in RETRIED and not isinstance(error, OutOfCredit)
+
+    def _secrets(self) -> list[str]:
+        return [value for value in (self._key, *self._headers.values()) if value]
+
+
+def _encoded(body: JSONObject) -> bytes:
+    """Return the body; halves of characters, which UTF-8 does not have, become question marks."""
+    try:
+        return msgspec.json.encode(body)
+    except UnicodeEncodeError:
+        return json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
+
+
+def _json(data: str | bytes) -> JSON:
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeError):
+        raise ModelError("the answer is no JSON: is this a model's URL?") from None
+
+
+def _events(reader: EventReader, chunk: bytes) -> list[ServerSentEvent]:
+    try:
+        return reader.receive_data(chunk)
+    except ValueError as problem:
+        raise ModelError(f"the answer is none: {problem}") from None
+
+
+async def _whole(chunks: AsyncIterator[bytes], bound: int, *, cut: bool = False) -> bytes:
+    data = bytearray()
+    async for chunk in chunks:
+        data += chunk
+        if len(data) > bound:
+            if cut:
+                break
+            raise ModelError(f"the answer is larger than {bound} bytes")
+    return bytes(data[:bound])
+
+
+async def _and_the_end(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Return the chunks, and the empty line that ends the last event, which some leave out."""
+    async for chunk in chunks:
+        yield chunk
+    yield b"\n\n"

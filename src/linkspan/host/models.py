@@ -1,0 +1,221 @@
+"""`open_model`: a model by its name, such as "anthropic:NAME". How to name one: docs/models.md.
+
+Names of models are the providers' and age quickly, so there is no default.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from linkspan.errors import LinkspanError
+from linkspan.host.dialects import Dialect
+from linkspan.host.dialects.anthropic import AnthropicDialect
+from linkspan.host.dialects.gemini import GeminiDialect
+from linkspan.host.dialects.openai import OpenAIDialect
+from linkspan.host.http_model import HttpModel, ModelTimeouts
+from linkspan.host.messages import Model
+from linkspan.host.refusals import Address, OutOfCredit, Unreachable
+from linkspan.host.retrying import Backoff
+from linkspan.host.scripted import ScriptedModel, read_script
+from linkspan.host.sdk_model import SdkModel
+from linkspan.wire.redaction import redact
+
+__all__ = [
+    "Backoff",
+    "HttpModel",
+    "ModelTimeouts",
+    "OutOfCredit",
+    "ScriptedModel",
+    "SdkModel",
+    "Unreachable",
+    "UnusableModel",
+    "open_model",
+]
+
+_ANY_KEY: Final = "LINKSPAN_MODEL_KEY"
+_SPELLINGS: Final = (
+    "anthropic:NAME, openai:NAME, gemini:NAME, mistral:NAME, ollama:NAME, "
+    "http://HOST:PORT/v1#NAME for any OpenAI-compatible server, or scripted:FILE"
+)
+_FAMILIES: Final = {
+    "claude": "anthropic",
+    "gpt": "openai",
+    "o1": "openai",
+    "o3": "openai",
+    "o4": "openai",
+    "gemini": "gemini",
+    "mistral": "mistral",
+    "codestral": "mistral",
+    "llama": "ollama",
+    "qwen": "ollama",
+}
+
+
+class UnusableModel(LinkspanError, ValueError):
+    """That names no model, or something is missing to use it; the message says what to do."""
+
+
+class _Provider(msgspec.Struct, frozen=True):
+    """Where a provider is, and what it wants."""
+
+    dialect: Callable[[], Dialect]
+    url: str
+    url_name: str
+    """The environment variable that says another URL."""
+    key_names: tuple[str, ...] = ()
+    """The environment variables that may hold the key, the usual one first; none: it needs no key."""
+
+
+_PROVIDERS: Final = {
+    "anthropic": _Provider(AnthropicDialect, "https://api.anthropic.com", "ANTHROPIC_BASE_URL", ("ANTHROPIC_API_KEY",)),
+    "openai": _Provider(
+        lambda: OpenAIDialect(tokens_member="max_completion_tokens"),
+        "https://api.openai.com/v1",
+        "OPENAI_BASE_URL",
+        ("OPENAI_API_KEY",),
+    ),
+    "gemini": _Provider(
+        GeminiDialect,
+        "https://generativelanguage.googleapis.com",
+        "GEMINI_BASE_URL",
+        ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+    ),
+    "mistral": _Provider(
+        lambda: OpenAIDialect(provider="mistral", asks_usage=False, short_ids=True),
+        "https://api.mistral.ai/v1",
+        "MISTRAL_BASE_URL",
+        ("MISTRAL_API_KEY",),
+    ),
+    "ollama": _Provider(lambda: OpenAIDialect(provider="ollama"), "http://localhost:11434/v1", "OLLAMA_HOST"),
+}
+
+
+def open_model(name: str, *, key: str | None = None, environ: Mapping[str, str] | None = None, **options: Any) -> Model:
+    """Return the model of this name; keys come from the environment unless `key` is given. Nothing is sent yet.
+
+    `options` are those of `HttpModel`: `options`, `headers`, `timeouts`, `backoff`. Raises: UnusableModel, a ValueError.
+
+        model = open_model("anthropic:claude-sonnet-4-5")
+        model = open_model("http://localhost:8080/v1#qwen3")
+    """
+    given = os.environ if environ is None else environ
+    if re.match(r"https?://", name):
+        return _at_url(name, key, given, options)
+    provider, colon, model = name.partition(":")
+    if not colon:
+        raise UnusableModel(_without_provider(name))
+    if not model.strip():
+        raise UnusableModel(f"{name!r} does not say which model: write {provider}:NAME")
+    if provider == "scripted":
+        return _scripted(name, model)
+    if provider not in _PROVIDERS:
+        raise UnusableModel(f"there is no provider {provider!r}: write {_SPELLINGS}")
+    return _of_provider(provider, model, key, given, options)
+
+
+def _of_provider(
+    provider: str, model: str, key: str | None, environ: Mapping[str, str], options: Mapping[str, Any]
+) -> HttpModel:
+    known = _PROVIDERS[provider]
+    found, key_name = _key(known, key, environ)
+    elsewhere = environ.get(known.url_name, "").strip()
+    if found is None and known.key_names and not elsewhere:
+        raise UnusableModel(f"{provider}:{model} needs a key: set {' or '.join(known.key_names)}")
+    url = known.url
+    if elsewhere:
+        url = _ollama_url(elsewhere) if provider == "ollama" else _checked_url(elsewhere, known.url_name)
+    local = provider == "ollama"
+    address = Address(
+        name=f"{provider}:{model}",
+        model=model,
+        url=url.rstrip("/"),
+        key_name=key_name,
+        has_key=found is not None,
+        nobody="is Ollama running?" if local else "",
+        unknown_model=f"get it with `ollama pull {model}`" if local else "",
+    )
+    dialect = OpenAIDialect() if provider == "openai" and elsewhere else known.dialect()
+    return HttpModel(dialect, address, key=found, **options)
+
+
+def _at_url(name: str, key: str | None, environ: Mapping[str, str], options: Mapping[str, Any]) -> HttpModel:
+    """Speak to any OpenAI-compatible server. The keys of the known providers are not for it."""
+    url, _, model = name.partition("#")
+    url = _checked_url(url, "the model's name")
+    if not model:
+        raise UnusableModel(f"{redact(name)!r} does not say which model: write {url}#NAME")
+    found = _usable(key if key is not None else environ.get(_ANY_KEY), _ANY_KEY)
+    address = Address(
+        name=f"{url}#{model}",
+        model=model,
+        url=url.rstrip("/"),
+        key_name=_ANY_KEY if key is None else "",
+        has_key=found is not None,
+        unknown_model="is its name right, and does the URL end as it should, often with /v1?",
+    )
+    host = urlsplit(url).hostname or "openai"
+    return HttpModel(OpenAIDialect(provider=host), address, key=found, **options)
+
+
+def _scripted(name: str, path: str) -> ScriptedModel:
+    try:
+        return ScriptedModel(read_script(path), name=name)
+    except OSError as error:
+        raise UnusableModel(f"{path!r} cannot be read: {error.strerror or error}") from None
+    except ValueError as problem:
+        raise UnusableModel(str(problem)) from None
+
+
+def _key(provider: _Provider, key: str | None, environ: Mapping[str, str]) -> tuple[str | None, str]:
+    """Return the key, and the name of the variable that it came from; of several, the first that is set."""
+    if key is not None:
+        return _usable(key, "key="), ""
+    for name in provider.key_names:
+        if (found := _usable(environ.get(name), name)) is not None:
+            return found, name
+    return None, provider.key_names[0] if provider.key_names else ""
+
+
+def _usable(key: str | None, name: str) -> str | None:
+    """Return a key without the space around it; None for an empty one. What no header can carry is never shown."""
+    key = (key or "").strip()
+    if key and not (key.isascii() and key.isprintable() and " " not in key):
+        raise UnusableModel(f"what {name} holds is no key: there are spaces, line ends or other letters in it")
+    return key or None
+
+
+def _checked_url(url: str, where: str) -> str:
+    """Return a base URL. A password in it would end up in errors, and belongs elsewhere."""
+    try:
+        parts = urlsplit(url.strip())
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise UnusableModel(f"{redact(url)!r} in {where} is no URL: write http://HOST:PORT/v1 or the like")
+    if "@" in parts.netloc or parts.query:
+        raise UnusableModel(f"the URL in {where} holds more than an address: give the key in {_ANY_KEY}, or as key=")
+    return url.strip()
+
+
+def _ollama_url(host: str) -> str:
+    """Return the base URL for a value of OLLAMA_HOST, which may lack scheme, host or port, or be an address to listen at."""
+    url = host if "//" in host else f"http://{host}"
+    parts = urlsplit(_checked_url(url.replace("//:", "//localhost:"), "OLLAMA_HOST"))
+    name = "localhost" if parts.hostname in ("0.0.0.0", "::", None) else parts.hostname
+    name = f"[{name}]" if ":" in name else name
+    port = parts.port or (11434 if "//" not in host else {"http": 80, "https": 443}[parts.scheme])
+    return f"{parts.scheme}://{name}:{port}{parts.path.rstrip('/')}/v1"
+
+
+def _without_provider(name: str) -> str:
+    family = next((provider for prefix, provider in _FAMILIES.items() if name.lower().startswith(prefix)), None)
+    if family is not None:
+        return f"{name!r} does not say whose model it is: do you mean {family}:{name}?"
+    return f"{name!r} does not say whose model it is: write {_SPELLINGS}"
