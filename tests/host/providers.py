@@ -324,7 +324,7 @@ def check_openai(body: Any, headers: Mapping[str, str], path: str) -> Iterable[s
 
 def check_gemini(body: Any, headers: Mapping[str, str], path: str) -> Iterable[str]:
     """Say which rules of generateContent a request breaks."""
-    if path != "/v1beta/models/some-model:streamGenerateContent?alt=sse":
+    if not re.fullmatch(r"/v1(beta)?/models/some-model:streamGenerateContent\?alt=sse", path):
         yield f"path {path}"
     yield from (f"Unknown name {name!r}" for name in body.keys() - _GEMINI_MEMBERS)
     for tool in body.get("tools", []):

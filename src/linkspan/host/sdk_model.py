@@ -13,7 +13,7 @@ from linkspan.host.dialects import Dialect
 from linkspan.host.dialects.anthropic import AnthropicDialect
 from linkspan.host.dialects.gemini import GeminiDialect
 from linkspan.host.dialects.openai import OpenAIDialect
-from linkspan.host.dialects.reading import member, plain
+from linkspan.host.dialects.reading import member, plain, provider_said
 from linkspan.host.messages import ModelError, ModelEvent, ModelRequest
 from linkspan.host.refusals import Address, Unreachable, rejected, without_secrets
 from linkspan.types.base import JSON, JSONObject, is_array, is_object
@@ -35,6 +35,7 @@ class SdkModel:
         self.dialect, self._open = _adapter(client)
         self.address = Address(name=f"{self.dialect.provider}:{model}", model=model)
         self._options = options or {}
+        self._client = client
 
     def __repr__(self) -> str:
         return f"SdkModel({self.name!r})"
@@ -59,7 +60,7 @@ class SdkModel:
             for each in decoder.end(done=True):
                 yield each
         except ModelError as error:
-            raise without_secrets(error, self.address, ()) from None
+            raise without_secrets(error, self.address, self._secrets()) from None
         except Exception as error:
             raise self._failed(error) from None
         finally:
@@ -69,9 +70,18 @@ class SdkModel:
         """Return an SDK's error as one of ours. Its own text is a provider's: shown as such, without secrets."""
         status = member(error, "status_code", "code")
         if not isinstance(status, int):
-            return without_secrets(Unreachable(f"the SDK failed: {type(error).__name__}: {error}"), self.address, ())
+            said = provider_said(str(error)) or "it does not say why"
+            return without_secrets(
+                Unreachable(f"the SDK failed with {type(error).__name__}: {said}"), self.address, self._secrets()
+            )
         body: JSON = member(error, "body", "details") or str(member(error, "message") or error)
-        return rejected(self.address, status, body if is_object(body) or is_array(body) else str(body))
+        refused = rejected(self.address, status, body if is_object(body) or is_array(body) else str(body))
+        return without_secrets(refused, self.address, self._secrets())
+
+    def _secrets(self) -> list[str]:
+        """Return the key, where the client tells it: providers repeat it when they refuse it."""
+        keys = (member(self._client, "api_key"), member(member(self._client, "_api_client"), "api_key"))
+        return [key for key in keys if isinstance(key, str)]
 
 
 def _adapter(client: Any) -> tuple[Dialect, Callable[[str, JSONObject, JSONObject], Awaitable[Any]]]:

@@ -174,9 +174,10 @@ class AnthropicDecoder:
         if kind == "tool_use":
             given = member(block, "input") or None  # begins as {}, and comes in pieces
             call = Call(text_of(member(block, "id")), text_of(member(block, "name")), given=given)
-            self._message.begin(index, call)
+            self._message.begin(index if isinstance(index, int) else None, call)
             return []
-        self._block = dict(plain(block))
+        if is_object(other := plain(block)) and isinstance(kind, str):
+            self._block = dict(other)
         return self._message.think(text_of(self._block.get("thinking")))
 
     def _extend(self, index: object, delta: object) -> list[ModelEvent]:

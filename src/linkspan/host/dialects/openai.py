@@ -209,7 +209,7 @@ class OpenAIDecoder:
         function = member(piece, "function")
         use_id, name = text_of(member(piece, "id")), text_of(member(function, "name"))
         arguments = member(function, "arguments")
-        index = member(piece, "index")
+        index = found if isinstance(found := member(piece, "index"), int | str) else None
         call = self._message.call(index) if index is not None else self._by_id(use_id)
         if call is None or _is_another(call, use_id, name):
             call = self._message.begin(index if index is not None else object(), Call(use_id, name))
