@@ -297,6 +297,11 @@ def test_arguments_become_an_object_or_a_problem_for_the_model(found: Any, argum
     assert read_arguments(found) == (arguments, problem)
 
 
+def test_arguments_without_bottom_are_a_problem_too() -> None:
+    arguments, problem = read_arguments("[" * 200_000)
+    assert (arguments, problem.startswith("The arguments are not valid JSON")) == ({}, True)
+
+
 def test_arguments_that_the_bound_cut_say_so() -> None:
     use = {"index": 0, "id": "t", "function": {"name": "roll", "arguments": '{"sid'}}
     chunk = {"choices": [{"delta": {"tool_calls": [use]}, "finish_reason": "length"}]}

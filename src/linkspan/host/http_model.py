@@ -194,7 +194,7 @@ class HttpModel:
         text = await _whole(chunks, _MAX_ERROR, cut=True)
         try:
             body: JSON = msgspec.json.decode(text)
-        except (msgspec.DecodeError, UnicodeError):
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
             body = None if text.lstrip().startswith(b"<") else text.decode("utf-8", "replace")
         after = read_retry_after(reply.headers, body, time.time())
         return rejected(self.address, reply.status, body, retry_after=after)
@@ -238,7 +238,7 @@ def _encoded(body: JSONObject) -> bytes:
 def _json(data: str | bytes) -> JSON:
     try:
         return msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeError):
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
         raise ModelError("the answer is no JSON: is this a model's URL?") from None
 
 

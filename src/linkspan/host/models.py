@@ -196,7 +196,7 @@ def _checked_url(url: str, where: str) -> str:
         parts = urlsplit(url.strip())
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
-        usable = False
+        parts, usable = urlsplit(""), False
     if not usable:
         raise UnusableModel(f"{redact(url)!r} in {where} is no URL: write http://HOST:PORT/v1 or the like")
     if "@" in parts.netloc or parts.query:

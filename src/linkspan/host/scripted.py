@@ -83,7 +83,7 @@ class ScriptedModel:
         """Return the next message, word by word. Raises: ModelError when the script is at its end."""
         self.requests.append(request)
         chosen = self._choose(last_words(request))
-        reply = chosen if isinstance(chosen, Line | str | ToolUse | ModelError | Sequence) else chosen(request)
+        reply = chosen(request) if callable(chosen) else chosen
         if isinstance(reply, ModelError):
             raise reply
         for event in _events(reply, request):

@@ -89,15 +89,15 @@ def _adapter(client: Any) -> tuple[Dialect, Callable[[str, JSONObject, JSONObjec
     if any(kind.__name__ == "SyncAPIClient" for kind in type(client).__mro__):
         kind = type(client).__name__
         raise TypeError(f"{kind} blocks while it waits: give the asynchronous client, Async{kind}")
-    create: Any = member(member(member(client, "chat"), "completions"), "create")
-    if callable(create):
-        return OpenAIDialect(tokens_member="max_completion_tokens"), lambda _, body, options: create(**body, **options)
-    create = member(member(client, "messages"), "create")
-    if callable(create):
-        return AnthropicDialect(), lambda _, body, options: create(**body, **options)
+    complete: Any = member(member(member(client, "chat"), "completions"), "create")
+    if complete is not None:
+        return OpenAIDialect(tokens_member="max_completion_tokens"), lambda _, body, more: complete(**body, **more)
+    create: Any = member(member(client, "messages"), "create")
+    if create is not None:
+        return AnthropicDialect(), lambda _, body, more: create(**body, **more)
     generate: Any = member(member(member(client, "aio"), "models"), "generate_content_stream")
-    if callable(generate):
-        return GeminiDialect(), lambda model, body, options: generate(model=model, **_google(body, options))
+    if generate is not None:
+        return GeminiDialect(), lambda model, body, more: generate(model=model, **_google(body, more))
     raise TypeError(
         f"a {type(client).__name__} is no client of a model: give anthropic.AsyncAnthropic, openai.AsyncOpenAI or "
         "google.genai.Client"

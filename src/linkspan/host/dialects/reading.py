@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import base64
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -50,6 +51,15 @@ _STATUS_OF = {
 """The status that an error would have had, if the stream had not begun with 200."""
 
 
+_KINDS: Final[Sequence[tuple[type, str]]] = (
+    (bool, "a boolean"),
+    (str, "a text"),
+    (list, "a list"),
+    (int, "a number"),
+    (float, "a number"),
+)
+
+
 def member(value: object, *names: str) -> Any:
     """Return the first of these members that is there and not null, of a JSON object or of an object."""
     for name in names:
@@ -61,7 +71,7 @@ def member(value: object, *names: str) -> Any:
 
 def items(value: object) -> list[Any]:
     """Return a list's items; none of anything else."""
-    return list(value) if is_array(value) or isinstance(value, tuple) else []
+    return list(cast("Sequence[Any]", value)) if isinstance(value, list | tuple) else []
 
 
 def text_of(value: object) -> str:
@@ -79,16 +89,18 @@ def plain(value: object) -> JSON:
     dump = getattr(value, "model_dump", None)
     if callable(dump):
         return dump(mode="json", by_alias=True, exclude_none=True)
+    if value is None:
+        return None
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if is_object(value):
         return {name: plain(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(each) for each in value]  # pyright: ignore[reportUnknownVariableType]
-    return value if isinstance(value, str | int | float) or value is None else plain(vars(value))
+        return [plain(each) for each in cast("Sequence[object]", value)]
+    return value if isinstance(value, str | int | float) else plain(getattr(value, "__dict__", {}))
 
 
-def read_arguments(value: object, *, whole: bool = True) -> tuple[JSONObject, str]:
+def read_arguments(value: Any, *, whole: bool = True) -> tuple[JSONObject, str]:
     """Return the arguments of a call, and what is wrong where they are no JSON object.
 
     A text is decoded, twice if it was encoded twice. No arguments at all are an empty object. `whole`: the message was not cut.
@@ -99,17 +111,17 @@ def read_arguments(value: object, *, whole: bool = True) -> tuple[JSONObject, st
                 return {}, ""
             try:
                 value = msgspec.json.decode(value)
-            except (msgspec.DecodeError, UnicodeError) as error:
+            except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
                 why = str(error) if whole else "they were cut off, because the message became too long"
                 return {}, f"The arguments are not valid JSON: {why}. Call the tool again with one JSON object."
     if value is None:
         return {}, ""
     if is_object(value):
         return value, ""
-    if not isinstance(value, str | int | float | list):
+    kind = next((shown for each, shown in _KINDS if isinstance(value, each)), None)
+    if kind is None:
         return read_arguments(plain(value))
-    found = {bool: "a boolean", str: "a text", list: "a list"}.get(type(value), "a number")
-    return {}, f"The arguments are {found}. Call the tool again with one JSON object."
+    return {}, f"The arguments are {kind}. Call the tool again with one JSON object."
 
 
 def provider_said(message: object) -> str:
