@@ -92,7 +92,7 @@ class AnthropicDialect:
         name, use_id = member(value, "name"), member(value, "id")
         if member(value, "type") not in ("tool_use", None) or not isinstance(name, str) or not isinstance(use_id, str):
             raise ValueError("this is no tool use of Anthropic's: give a content block of the type tool_use")
-        arguments, problem = read_arguments(member(value, "input"))
+        arguments, problem = read_arguments(plain(member(value, "input")))
         return ToolUse(use_id, Names(tools).from_wire(name), arguments, problem)
 
     def decoder(self, request: ModelRequest) -> AnthropicDecoder:
@@ -176,8 +176,8 @@ class AnthropicDecoder:
             call = Call(text_of(member(block, "id")), text_of(member(block, "name")), given=given)
             self._message.begin(index if isinstance(index, int) else None, call)
             return []
-        if is_object(other := plain(block)) and isinstance(kind, str):
-            self._block = dict(other)
+        if is_object(block) and isinstance(kind, str):
+            self._block = dict(block)
         return self._message.think(text_of(self._block.get("thinking")))
 
     def _extend(self, index: object, delta: object) -> list[ModelEvent]:

@@ -97,7 +97,7 @@ class GeminiDialect:
         name = member(call, "name")
         if not isinstance(name, str):
             raise ValueError("this is no function call of Gemini's: give a part of the content, or its functionCall")
-        arguments, problem = read_arguments(member(call, "args"))
+        arguments, problem = read_arguments(plain(member(call, "args")))
         use_id = text_of(member(call, "id")) or name
         return ToolUse(use_id, Names(tools).from_wire(name), arguments, problem, _signature(value))
 
@@ -168,7 +168,7 @@ class GeminiDecoder:
             return self._message.think(text)
         if call is not None:
             begun = Call(text_of(member(call, "id")), text_of(member(call, "name")), extra=_signature(part))
-            begun.given = plain(member(call, "args"))
+            begun.given = member(call, "args")
             self._message.begin(len(self._message.calls), begun)
             return []
         events = self._message.say(text)

@@ -107,7 +107,7 @@ class OpenAIDialect(msgspec.Struct, frozen=True):
         name = member(function, "name")
         if not isinstance(name, str) or member(value, "type") not in ("function", "function_call", None):
             raise ValueError("this is no tool call of OpenAI's: give an item of a message's tool_calls")
-        arguments, problem = read_arguments(member(function, "arguments"))
+        arguments, problem = read_arguments(plain(member(function, "arguments")))
         use_id = text_of(member(value, "call_id", "id")) or name
         return ToolUse(use_id, Names(tools).from_wire(name), arguments, problem, _extra(value))
 
@@ -191,7 +191,7 @@ class OpenAIDecoder:
     def _thought(self, delta: object) -> str:
         details = items(member(delta, "reasoning_details"))
         if details:
-            self._reasoning.setdefault("reasoning_details", []).extend(plain(details))
+            self._reasoning.setdefault("reasoning_details", []).extend(details)
         thought = text_of(member(delta, "reasoning_content"))
         if thought:
             self._reasoning["reasoning_content"] = self._reasoning.get("reasoning_content", "") + thought
@@ -219,7 +219,7 @@ class OpenAIDecoder:
         if isinstance(arguments, str):
             call.pieces.append(arguments)
         elif arguments is not None:
-            call.given = plain(arguments)
+            call.given = arguments
 
     def _by_id(self, use_id: str) -> Call | None:
         """Return the call that a piece without an index belongs to: that of its id, or the last one."""

@@ -100,7 +100,7 @@ def plain(value: object) -> JSON:
     return value if isinstance(value, str | int | float) else plain(getattr(value, "__dict__", {}))
 
 
-def read_arguments(value: Any, *, whole: bool = True) -> tuple[JSONObject, str]:
+def read_arguments(value: JSON, *, whole: bool = True) -> tuple[JSONObject, str]:
     """Return the arguments of a call, and what is wrong where they are no JSON object.
 
     A text is decoded, twice if it was encoded twice. No arguments at all are an empty object. `whole`: the message was not cut.
@@ -118,9 +118,7 @@ def read_arguments(value: Any, *, whole: bool = True) -> tuple[JSONObject, str]:
         return {}, ""
     if is_object(value):
         return value, ""
-    kind = next((shown for each, shown in _KINDS if isinstance(value, each)), None)
-    if kind is None:
-        return read_arguments(plain(value))
+    kind = next((shown for each, shown in _KINDS if isinstance(value, each)), "no JSON")
     return {}, f"The arguments are {kind}. Call the tool again with one JSON object."
 
 
