@@ -181,6 +181,20 @@ def test_a_request_in_geminis_format() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("model", "signature"),
+    [
+        ("gemini-3-pro", "skip_thought_signature_validator"),
+        ("gemini-flash-latest", "skip_thought_signature_validator"),
+        ("gemini-2.5-flash", None),
+        ("models/gemini-2.0-flash", None),
+    ],
+)
+def test_calls_of_another_providers_model_are_signed_with_googles_word_for_that(model: str, signature: Any) -> None:
+    said = GeminiDialect().encode_request(talk(), model)["contents"][1]["parts"]
+    assert [part.get("thoughtSignature") for part in said] == [None, signature, None]
+
+
 def test_openai_itself_wants_another_name_for_the_bound_and_mistral_short_ids() -> None:
     assert DIALECTS["openai"].encode_request(talk(), "m")["max_completion_tokens"] == 64
     mistral = OpenAIDialect(provider="mistral", asks_usage=False, short_ids=True)

@@ -6,6 +6,7 @@ Calls come whole. A signature stands on the first call of a message, or on a tex
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 from urllib.parse import quote
@@ -47,6 +48,11 @@ _REASONS: Final[Mapping[str, Reason]] = {
 _NO_CALL: Final = ("MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS", "MALFORMED_RESPONSE")
 _SIGNATURE: Final = "thoughtSignature"
 _NOTHING: Final = Text("")
+_FOREIGN: Final = "skip_thought_signature_validator"
+"""Google's word for the signature of a call that another provider's model made; without any, newer models refuse it."""
+
+_UNSIGNED: Final = re.compile(r"(models/)?gemini-[12](?!\d)")
+"""Models that do not ask for signatures."""
 
 
 class GeminiDialect:
@@ -70,7 +76,8 @@ class GeminiDialect:
             body["systemInstruction"] = {"parts": [{"text": request.system}]}
         if request.tools:
             body["tools"] = [{"functionDeclarations": self.encode_tools(request.tools)[0]}]
-        turns = alternating(self._encode(message, names) for message in request.messages)
+        foreign = None if _UNSIGNED.match(model) else _FOREIGN
+        turns = alternating(self._encode(message, names, foreign) for message in request.messages)
         body["contents"] = [{"role": role, "parts": parts} for role, parts in turns]
         body["generationConfig"] = {"maxOutputTokens": request.max_tokens}
         return body
@@ -105,24 +112,24 @@ class GeminiDialect:
         """Return what reads the answer to this request."""
         return GeminiDecoder(request, self.provider)
 
-    def _encode(self, message: Message, names: Names) -> tuple[str, list[JSONObject]]:
+    def _encode(self, message: Message, names: Names, foreign: str | None) -> tuple[str, list[JSONObject]]:
         if isinstance(message, AssistantMessage):
-            return "model", [*self._parts(message, names)]
+            return "model", [*self._parts(message, names, foreign)]
         if not isinstance(message, ToolMessage):
             return "user", [_part(part) for part in message.parts if part != _NOTHING]
         pictures = [_part(image) for answer in message.answers for image in answer.images]
         return "user", [*(self._answer(answer, names) for answer in message.answers), *pictures]
 
-    def _parts(self, message: AssistantMessage, names: Names) -> Iterable[JSONObject]:
+    def _parts(self, message: AssistantMessage, names: Names, foreign: str | None) -> Iterable[JSONObject]:
+        """Return the parts; the first call is signed, be it in place of another provider."""
         for part in interleaved(message, self.provider):
             if isinstance(part, str):
                 yield {"text": part}
             elif isinstance(part, ToolUse):
+                signature = part.extra.get(_SIGNATURE, foreign) if is_object(part.extra) else foreign
                 call = {"name": names.to_wire(part.name), "args": part.arguments} | _id(part.id, part.name)
-                signed = (
-                    {_SIGNATURE: part.extra[_SIGNATURE]} if is_object(part.extra) and _SIGNATURE in part.extra else {}
-                )
-                yield {"functionCall": call, **signed}
+                yield {"functionCall": call} | ({_SIGNATURE: signature} if signature else {})
+                foreign = None
             else:
                 yield part["part"]
 
