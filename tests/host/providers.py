@@ -288,6 +288,8 @@ def check_anthropic(body: Any, headers: Mapping[str, str], path: str) -> Iterabl
             yield f"messages.{place}: `tool_use` ids were found without `tool_result` blocks immediately after"
         if any(block["type"] != "tool_result" for block in each["content"][: len(answered)]):
             yield f"messages.{place}: tool_result blocks must come first"
+    if not body.get("tools") and "'tool_use'" in str(messages):
+        yield "Requests which include `tool_use` or `tool_result` blocks must define tools"
     if messages and any(block["type"] == "tool_use" for block in messages[-1]["content"]):
         yield "tool_use without an answer"
 

@@ -230,6 +230,16 @@ def test_messages_that_say_nothing_are_left_out_and_turns_alternate(kind: Kind) 
     assert [*(rules if kind == "anthropic" else check_gemini(body, {}, path))] == []
 
 
+def test_anthropic_is_told_of_tools_that_are_gone_when_none_is_left() -> None:
+    request = ModelRequest([*talk().messages, AssistantMessage([ToolUse("t3", "roll", {})])])
+    tools = AnthropicDialect().encode_request(request, "m")["tools"]
+    assert [(tool["name"], tool["description"]) for tool in tools] == [
+        ("roll", "This tool is gone. Do not call it."),
+        ("now", "This tool is gone. Do not call it."),
+    ]
+    assert "tools" not in AnthropicDialect().encode_request(ModelRequest([UserMessage([Text("Hi")])]), "m")
+
+
 def test_an_error_without_words_still_says_something() -> None:
     silent = ToolAnswer("t", "roll", "", is_error=True)
     assert AnthropicDialect().encode_answer(silent)["content"] == [

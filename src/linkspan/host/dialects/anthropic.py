@@ -37,6 +37,7 @@ _REASONS: Final[Mapping[str, Reason]] = {
     "refusal": "refused",
 }
 _UNSAFE: Final = re.compile(r"[^a-zA-Z0-9_-]")
+_GONE: Final = "This tool is gone. Do not call it."
 _SAID_NOTHING: Final = "It failed without a word."
 
 
@@ -55,15 +56,14 @@ class AnthropicDialect:
 
     def encode_request(self, request: ModelRequest, model: str) -> JSONObject:
         """Return the body. What comes before the last message can be taken from the provider's cache."""
-        names = Names(request.tools)
+        offered = request.tools or _gone(request.messages)
+        names = Names(offered)
         body: JSONObject = {"model": model, "max_tokens": request.max_tokens, "stream": True}
         if request.system:
             body["system"] = request.system
-        if request.tools:
-            body["tools"] = [
-                *(tools := self.encode_tools(request.tools)[0])[:-1],
-                tools[-1] | {"cache_control": _CACHE},
-            ]
+        if offered:
+            *others, last = self.encode_tools(offered)[0]
+            body["tools"] = [*others, last | {"cache_control": _CACHE}]
         turns = alternating(self._encode(message, names) for message in request.messages)
         body["messages"] = _cached([{"role": role, "content": blocks} for role, blocks in turns])
         return body
@@ -222,6 +222,12 @@ class AnthropicDecoder:
         message.input_tokens = self._uncached + self._written + message.cached_tokens
         if isinstance(stop_reason, str):
             message.reason = _REASONS.get(stop_reason, "end")
+
+
+def _gone(messages: Sequence[Message]) -> Sequence[ToolSpec]:
+    """Return the tools that were called, for when none is offered any more: calls without any tools are refused."""
+    called = [use.name for message in messages if isinstance(message, AssistantMessage) for use in message.tool_uses]
+    return [ToolSpec(name, _GONE, {"type": "object", "properties": {}}) for name in dict.fromkeys(called)]
 
 
 def _cached(turns: list[JSONObject]) -> list[JSONObject]:
