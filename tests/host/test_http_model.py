@@ -299,6 +299,16 @@ def test_silence_ends_at_a_deadline(events: int) -> None:
     run(test)
 
 
+@pytest.mark.parametrize("kind", ["anthropic", "openai"])
+def test_a_message_ends_where_the_provider_says_even_if_the_connection_stays(kind: Kind) -> None:
+    async def test() -> None:
+        async with FakeProvider(kind, [Answer(["Hello"], hangs=True)]).serving() as provider:
+            model = provider.open(timeouts=ModelTimeouts(idle=0.2))
+            assert said(await all_of(model, asked())).text == "Hello"
+
+    run(test)
+
+
 def test_leaving_early_ends_the_request() -> None:
     async def test() -> None:
         begun = message("openai", ["Hello there"])[:2]
