@@ -16,12 +16,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from linkspan.cli.failures import INTERRUPTED, LOST, NO_INPUT, WRONG_USE, describe, for_the_shell, status_of
-from linkspan.cli.target import Options, WrongUse
+from linkspan.cli.target import Options, WrongUse, timeouts_of
 from linkspan.cli.telling import Lines, event_words, introduction, log_words, milliseconds
 from linkspan.cli.terminal import Console, Style, dump
 from linkspan.client.answers import Refused
 from linkspan.client.errors import ClientError
-from linkspan.client.timeouts import DEFAULT_TIMEOUTS, Timeouts
 from linkspan.core.flow import Stopper
 from linkspan.io.sync_client import SyncClient
 from linkspan.io.targets import UnusableTarget
@@ -121,7 +120,7 @@ class Session:
             inherit_env=options.inherit_env,
             era=options.era,
             protocol_version=options.protocol_version,
-            timeouts=_timeouts(options.timeout),
+            timeouts=timeouts_of(options.timeout),
             check_output="off",
             retry="never",  # who looks at a server wants to see it fail
             elicitation=self._answer if asked else None,
@@ -254,13 +253,3 @@ class Session:
         self.client.close()
         self._stderr.end()
         self._do_the_rest()
-
-
-def _timeouts(seconds: float | None) -> Timeouts:
-    """One number for all: half of it for the first question, so that there is time left for a handshake."""
-    if seconds is None:
-        return DEFAULT_TIMEOUTS
-    probe = min(DEFAULT_TIMEOUTS.probe, seconds / 2)
-    return Timeouts(
-        connect=seconds, probe=probe, list=seconds, call=seconds, total=max(seconds, DEFAULT_TIMEOUTS.total)
-    )

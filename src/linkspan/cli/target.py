@@ -13,7 +13,9 @@ from typing import Any, Literal
 
 import msgspec
 
-__all__ = ["CommandLine", "Options", "WrongUse", "pairs"]
+from linkspan.client.timeouts import DEFAULT_TIMEOUTS, Timeouts
+
+__all__ = ["CommandLine", "Options", "WrongUse", "add_output", "pairs", "seconds", "split", "timeouts_of"]
 
 _TARGET = "a .py file (perhaps FILE.py:OBJECT), a command in quotes, mcp.json:NAME or a URL; or `-- COMMAND ARGS...` at the end"
 
@@ -47,7 +49,7 @@ class CommandLine:
 
     def __init__(self, verb: str, arguments: Sequence[str], description: str, examples: str = "") -> None:
         self._verb = verb
-        self._given, self._command = _split(list(arguments))
+        self._given, self._command = split(list(arguments))
         self._parser = argparse.ArgumentParser(
             prog=f"linkspan {verb}",
             description=description,
@@ -62,7 +64,7 @@ class CommandLine:
     def parse(self) -> Options:
         """Read it all. Exits with status 2 and a usage line if that is not possible."""
         _add_connection(self._parser)
-        _add_output(self._parser)
+        add_output(self._parser)
         if self._command == ():
             self._parser.error("after -- there must be a command")
         found = self._parser.parse_intermixed_args(self._given)
@@ -99,7 +101,8 @@ def pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _split(arguments: list[str]) -> tuple[list[str], tuple[str, ...] | None]:
+def split(arguments: list[str]) -> tuple[list[str], tuple[str, ...] | None]:
+    """Part a command line from the command that stands behind `--`, None if there is no `--`."""
     if "--" not in arguments:
         return arguments, None
     at = arguments.index("--")
@@ -117,21 +120,32 @@ def _environment(texts: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _seconds(text: str) -> float:
+def seconds(text: str) -> float:
+    """Read a duration. Raises: argparse.ArgumentTypeError."""
     try:
-        seconds = float(text)
+        found = float(text)
     except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < float("inf"):
+        found = 0.0
+    if not 0 < found < float("inf"):
         raise argparse.ArgumentTypeError(f"must be a number of seconds above 0, got {text!r}")
-    return seconds
+    return found
+
+
+def timeouts_of(seconds: float | None) -> Timeouts:
+    """One number for all: half of it for the first question, so that there is time left for a handshake."""
+    if seconds is None:
+        return DEFAULT_TIMEOUTS
+    probe = min(DEFAULT_TIMEOUTS.probe, seconds / 2)
+    return Timeouts(
+        connect=seconds, probe=probe, list=seconds, call=seconds, total=max(seconds, DEFAULT_TIMEOUTS.total)
+    )
 
 
 def _add_connection(parser: argparse.ArgumentParser) -> None:
     add: Any = parser.add_argument_group("the server").add_argument
     add(
         "--timeout",
-        type=_seconds,
+        type=seconds,
         metavar="SECONDS",
         help="to wait for the start, and for each answer or sign of progress",
     )
@@ -144,7 +158,8 @@ def _add_connection(parser: argparse.ArgumentParser) -> None:
     add("--answer", action="append", default=[], metavar="FIELD=VALUE", help="answer the server's form (repeatable)")
 
 
-def _add_output(parser: argparse.ArgumentParser) -> None:
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say what is shown."""
     add: Any = parser.add_argument_group("what is shown").add_argument
     add("--json", action="store_true", help="one JSON document on stdout: the result, or the error with its fields")
     add("-v", "--verbose", action="store_true", help="also show the server's stderr, log messages and events")

@@ -83,6 +83,16 @@ class Console:
         self.status("")
         _write(sys.stdout, text if text.endswith("\n") or not text else f"{text}\n")
 
+    def stream(self, text: str) -> None:
+        """Write a piece of the result, as it comes."""
+        self.status("")
+        _write(sys.stdout, text)
+
+    def mutter(self, text: str) -> None:
+        """Write a piece of what is beside the point, as it comes."""
+        self.status("")
+        _write(sys.stderr, text)
+
     def emit_bytes(self, data: bytes) -> None:
         """Write a result that is no text."""
         self.status("")

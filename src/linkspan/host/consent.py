@@ -6,7 +6,6 @@ human can deny every call, and hints of servers that are not trusted decide noth
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from fnmatch import fnmatchcase
 from inspect import isawaitable
@@ -14,11 +13,12 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from linkspan.host.attention import Attention
 from linkspan.host.memory import Memory
 from linkspan.types.base import JSONObject
 from linkspan.types.tools import Tool
 
-__all__ = ["Approval", "Approver", "Consent", "Decision", "Policy", "Verdict", "hints_of"]
+__all__ = ["Approval", "Approver", "Consent", "Decision", "Policy", "Verdict", "hints_of", "matches"]
 
 Decision: TypeAlias = Literal["allow", "ask", "deny"]
 Verdict: TypeAlias = Literal["once", "session", "always", "no"]
@@ -60,7 +60,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
             ("allow", self.allow),
         )
         for decision, patterns in order:
-            if any(_matches(pattern, server, tool.name) for pattern in patterns):
+            if any(matches(pattern, server, tool.name) for pattern in patterns):
                 return decision
         trusted = any(fnmatchcase(server, pattern) for pattern in self.trust)
         return "allow" if trusted and "only reads" in hints_of(tool) else self.otherwise
@@ -69,9 +69,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 class Consent:
     """Asks, and remembers what was answered. One question at a time, however many calls wait."""
 
-    def __init__(self, policy: Policy, memory: Memory, approve: Approver | None, attention: asyncio.Lock) -> None:
+    def __init__(self, policy: Policy, memory: Memory, approve: Approver | None, attention: Attention) -> None:
         """Without `approve` nobody can be asked, and what would need it is refused. `attention` is the person's."""
-        self._policy = policy
+        self.policy = policy
         self._memory = memory
         self._approve = approve
         self._attention = attention
@@ -79,7 +79,7 @@ class Consent:
 
     async def refusal(self, approval: Approval) -> str | None:
         """Return None if the call may be made; otherwise why not, in words for the model."""
-        decision = self._policy.decide(approval.server, approval.tool)
+        decision = self.policy.decide(approval.server, approval.tool)
         if decision == "deny":
             return "This tool may not be used here: the user's policy denies it. Do not try again; go on without it."
         what = f"{approval.server}/{approval.tool.name}"
@@ -121,5 +121,6 @@ def hints_of(tool: Tool) -> list[str]:
     )
 
 
-def _matches(pattern: str, server: str, tool: str) -> bool:
+def matches(pattern: str, server: str, tool: str) -> bool:
+    """Tell whether a pattern of a policy means this tool."""
     return fnmatchcase(f"{server}/{tool}", pattern if "/" in pattern else f"{pattern}/*")

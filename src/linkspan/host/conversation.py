@@ -51,6 +51,8 @@ T = TypeVar("T")
 
 _STOPPED: Final = "The user stopped this before it ended; what it did so far is not known."
 _CUT: Final = "(stopped)"
+_LEAST_WAIT: Final = 0.05
+"""Seconds; so that waiting for the person is no busy loop when a turn's time is nearly over."""
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,6 +63,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int = 500_000
     """Tokens in and out, of all rounds together, as far as the provider counts them."""
     seconds: float = 900.0
+    """In all; the time in which the person is asked something does not count."""
     reply_tokens: int = 4096
     """Tokens of one message of the model."""
 
@@ -187,7 +190,7 @@ class _Turn:
 
     def __init__(self, chat: Conversation) -> None:
         self._chat = chat
-        self._ends = chat.clock() + chat.bounds.seconds
+        self._ends = chat.clock() - chat.host.attention.seconds + chat.bounds.seconds
         self._usage = Usage()
         self._message = AssistantMessage(())
         self._reason = "end"
@@ -217,8 +220,11 @@ class _Turn:
 
     async def _within(self, awaitable: Awaitable[T]) -> T:
         """Wait, but not beyond the end of the turn. Raises: TimeoutError."""
-        async with asyncio.timeout(max(0.0, self._ends - self._chat.clock())):
+        async with asyncio.timeout(max(_LEAST_WAIT, self._left())):
             return await awaitable
+
+    def _left(self) -> float:
+        return self._ends - self._chat.clock() + self._chat.host.attention.seconds
 
     # What the model says.
 
@@ -269,12 +275,14 @@ class _Turn:
     async def _side_by_side(
         self, batch: Mapping[int, ToolUse], answers: list[ToolAnswer]
     ) -> AsyncGenerator[ChatEvent, None]:
-        happening: asyncio.Queue[ChatEvent] = asyncio.Queue()
+        happening: asyncio.Queue[ChatEvent | Exception] = asyncio.Queue()
         tasks = [asyncio.create_task(self._call(place, use, answers, happening)) for place, use in batch.items()]
         running = len(tasks)
         try:
             while running:
-                event = await self._within(happening.get())
+                event = await self._next(happening)
+                if isinstance(event, Exception):
+                    raise event
                 running -= isinstance(event, CallEnded)
                 yield event
         finally:
@@ -282,16 +290,30 @@ class _Turn:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
+    async def _next(self, happening: asyncio.Queue[T]) -> T:
+        """Wait for something to happen; as long as the person is asked, the end does not come nearer. Raises: TimeoutError."""
+        while True:
+            try:
+                return await self._within(happening.get())
+            except TimeoutError:
+                if self._left() <= 0:
+                    raise
+
     async def _call(
-        self, place: int, use: ToolUse, answers: list[ToolAnswer], happening: asyncio.Queue[ChatEvent]
+        self, place: int, use: ToolUse, answers: list[ToolAnswer], happening: asyncio.Queue[ChatEvent | Exception]
     ) -> None:
+        """Make one call. What is raised, by whoever is asked for consent, is for the one who reads the events."""
         chat = self._chat
         entry = chat.host.tool(use.name)
         happening.put_nowait(CallStarted(use, entry.server if entry is not None else ""))
         began = chat.clock()
-        answers[place] = await chat.host.call(
-            use, on_progress=lambda progress: happening.put_nowait(CallProgressed(use, progress))
-        )
+        try:
+            answers[place] = await chat.host.call(
+                use, on_progress=lambda progress: happening.put_nowait(CallProgressed(use, progress))
+            )
+        except Exception as error:
+            happening.put_nowait(error)
+            return
         happening.put_nowait(CallEnded(use, answers[place], chat.clock() - began))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -53,9 +53,9 @@ class ClientGroup(Members[Client]):
         """Close."""
         await self.close()
 
-    async def list_tools(self) -> list[Entry[Tool]]:
-        """Return the tools of all servers that can be reached, by their names in the group."""
-        return self._named(self._tools, await self._ask_all(lambda client: client.list_tools()))
+    async def list_tools(self, *, only: Collection[str] | None = None) -> list[Entry[Tool]]:
+        """Return the tools of all servers that can be reached, or `only` of some, by their names in the group."""
+        return self._named(self._tools, await self._ask_all(lambda client: client.list_tools(), only))
 
     async def call_tool(self, name: str, arguments: Mapping[str, Any] | None = None, **options: Any) -> ToolResult:
         """Call a tool by its name in the group; options as for `Client.call_tool`. Raises: UnknownName, ClientError."""
@@ -97,11 +97,14 @@ class ClientGroup(Members[Client]):
             await refresh()
             return find(name)
 
-    async def _ask_all(self, ask: Callable[[Client], Awaitable[T]]) -> dict[str, T]:
+    async def _ask_all(
+        self, ask: Callable[[Client], Awaitable[T]], only: Collection[str] | None = None
+    ) -> dict[str, T]:
         """Ask every server at once; return what came, by server, and remember who failed."""
-        outcomes = await asyncio.gather(*(self._ask(client, ask) for client in self.clients.values()))
+        asked = {name: client for name, client in self.clients.items() if only is None or name in only}
+        outcomes = await asyncio.gather(*(self._ask(client, ask) for client in asked.values()))
         found: dict[str, T] = {}
-        for server, outcome in zip(self.clients, outcomes, strict=True):
+        for server, outcome in zip(asked, outcomes, strict=True):
             if isinstance(outcome, ClientError):
                 self.note(server, outcome)
             else:

@@ -17,8 +17,9 @@ from typing import Any, Final, Self, TypeAlias
 
 from linkspan.client.answers import ElicitationAnswer, SamplingAnswer
 from linkspan.client.catalogue import Entry, ServerStatus, UnknownName
-from linkspan.client.errors import ClientError
+from linkspan.client.errors import ClientError, ConnectError, Origin
 from linkspan.client.events import Change, ClientEvent, Connected
+from linkspan.host.attention import Attention
 from linkspan.host.consent import Approval, Approver, Consent, Policy, hints_of
 from linkspan.host.finding import FIND, Finder
 from linkspan.host.group import ClientGroup
@@ -28,7 +29,7 @@ from linkspan.host.pins import Pins
 from linkspan.host.shelf import READ, SEARCH, Problem, Shelf
 from linkspan.host.telling import failed, marked, pictures, words
 from linkspan.io.client import Client
-from linkspan.io.targets import ServerTarget, read_config
+from linkspan.io.targets import ServerTarget, UnusableTarget, read_config
 from linkspan.types.elicitation import ElicitParams
 from linkspan.types.logging import ProgressParams
 from linkspan.types.sampling import CreateMessageParams
@@ -69,9 +70,11 @@ class Host:
         result_budget: int = 8_000,
         tool_budget: int = 20_000,
         on_event: Callable[[ClientEvent], object] | None = None,
+        on_stderr: Callable[[str, str], object] | None = None,
         **options: Any,
     ) -> None:
-        """Name the servers; each is anything that a client takes.
+        """Name the servers; each is anything that a client takes. One that is nothing of the kind has failed, like one that
+        cannot be started.
 
         - `policy`: what may be called without a question; by default everything is asked for.
         - `approve`: asks the person; without it, what needs a question is refused.
@@ -80,10 +83,11 @@ class Host:
         - `result_budget`: tokens of one result that the model gets at once; the rest is kept for it.
         - `tool_budget`: tokens of all tools together; beyond, the model searches for the ones that it needs.
         - `on_event`: hears that a server came or went.
+        - `on_stderr`: is given the name of a server and what it writes there.
         - `options`: for all clients, such as `timeouts=`.
         """
         memory = memory or Memory()
-        self.attention = asyncio.Lock()
+        self.attention = Attention()
         """Held while the person is asked something: one question at a time."""
         self._consent = Consent(policy or Policy(), memory, approve, self.attention)
         self._pins = Pins(memory)
@@ -96,19 +100,28 @@ class Host:
         self._retry: asyncio.Task[None] | None = None
         self._elicitor = elicitation
         self._sampler = sampling
-        self.group = ClientGroup({name: self._client(name, target, options) for name, target in servers.items()})
+        self._on_stderr = on_stderr
+        self._unusable: list[ServerStatus] = []
+        clients = {name: self._client(name, target, options) for name, target in servers.items()}
+        self.group = ClientGroup({name: client for name, client in clients.items() if client is not None})
         self.group.reserve_tool_names(_OWN)
 
-    def _client(self, name: str, target: ServerTarget, options: Mapping[str, Any]) -> Client:
-        return Client(
-            target,
-            name=name,
-            elicitation=partial(self._elicit, self._elicitor, name) if self._elicitor is not None else None,
-            sampling=partial(self._sampler, name) if self._sampler is not None else None,
-            on_change=self._hear_change,
-            on_event=self._hear_event,
-            **options,
-        )
+    def _client(self, name: str, target: ServerTarget, options: Mapping[str, Any]) -> Client | None:
+        try:
+            return Client(
+                target,
+                name=name,
+                elicitation=partial(self._elicit, self._elicitor, name) if self._elicitor is not None else None,
+                sampling=partial(self._sampler, name) if self._sampler is not None else None,
+                on_change=self._hear_change,
+                on_event=self._hear_event,
+                on_stderr=partial(self._on_stderr, name) if self._on_stderr is not None else None,
+                **options,
+            )
+        except UnusableTarget as problem:
+            error = ConnectError(str(problem), Origin(name), phase="spawn")
+            self._unusable.append(ServerStatus(name, "failed", error=error))
+            return None
 
     @classmethod
     def from_config(cls, path: str | Path, **options: Any) -> Self:
@@ -141,7 +154,16 @@ class Host:
 
     def status(self) -> list[ServerStatus]:
         """Say how each server is doing."""
-        return self.group.status()
+        return [*self.group.status(), *self._unusable]
+
+    @property
+    def policy(self) -> Policy:
+        """What may be called without a question; it can be replaced at any time."""
+        return self._consent.policy
+
+    @policy.setter
+    def policy(self, policy: Policy) -> None:
+        self._consent.policy = policy
 
     def notes(self) -> str:
         """Return lines for the system prompt: how servers want to be used, and which ones are missing."""
@@ -165,6 +187,11 @@ class Host:
         await self._refresh()
         return [*self._finder.shown(self._specs()), *self._shelf.specs()]
 
+    async def catalogue(self) -> list[Entry[Tool]]:
+        """Return the tools of all servers that can be reached, as these define them now, in the order of `specs`."""
+        await self._refresh()
+        return list(self._entries.values())
+
     def tool(self, name: str) -> Entry[Tool] | None:
         """Return the tool of this name in the catalogue, as its server defines it now; None for one of the host's own."""
         return self._entries.get(name)
@@ -187,7 +214,8 @@ class Host:
         if not self._changed:
             return
         self._changed = False
-        found = {entry.name: entry for entry in await self.group.list_tools()}
+        there = [each.server for each in self.group.status() if each.state != "failed"]
+        found = {entry.name: entry for entry in await self.group.list_tools(only=there)}
         self._entries = {
             **{name: found[name] for name in self._entries if name in found},
             **{name: entry for name, entry in found.items() if name not in self._entries},
@@ -195,7 +223,7 @@ class Host:
 
     def _retry_failed(self) -> None:
         """Try servers that failed again, without making anybody wait."""
-        missing = [self.group.client(each.server) for each in self.status() if each.state == "failed"]
+        missing = [self.group.client(each.server) for each in self.group.status() if each.state == "failed"]
         now = time.monotonic()
         if not missing or now < self._retry_at or (self._retry is not None and not self._retry.done()):
             return

@@ -28,8 +28,10 @@ class Memory:
     """What is remembered: in a file, or without a path as long as this object lives."""
 
     def __init__(self, path: str | Path | None = None) -> None:
-        """Read the file, if it is there."""
+        """Read the file, if it is there. That it cannot be read or written raises nothing: `problem` says so."""
         self.path = Path(path) if path is not None else None
+        self.problem = ""
+        """Why the file does not have what is remembered; then it is remembered as long as this object lives."""
         self._kept = self._read()
 
     def allows(self, what: str) -> bool:
@@ -63,6 +65,9 @@ class Memory:
             return msgspec.json.decode(self.path.read_bytes(), type=_Kept)
         except FileNotFoundError:
             return _Kept()
+        except OSError as error:
+            self._complain(error)
+            return _Kept()
         except msgspec.DecodeError:
             with suppress(OSError):
                 self.path.replace(self.path.with_suffix(".damaged"))
@@ -71,9 +76,18 @@ class Memory:
     def _write(self) -> None:
         if self.path is None:
             return
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        draft = self.path.with_name(f"{self.path.name}.{os.getpid()}")
+        try:
+            self._put(self.path)
+        except OSError as error:
+            self._complain(error)
+
+    def _complain(self, error: OSError) -> None:
+        self.problem = f"{self.path} cannot be used: {error.strerror or error}"
+
+    def _put(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_name(f"{path.name}.{os.getpid()}")
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _OWNER_ONLY)
         with os.fdopen(descriptor, "wb") as file:
             file.write(msgspec.json.format(msgspec.json.encode(self._kept, order="sorted")))
-        draft.replace(self.path)
+        draft.replace(path)

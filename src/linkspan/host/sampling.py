@@ -1,0 +1,114 @@
+"""Texts that a server wants from the host's model: given by the model of the conversation, if the person agrees.
+
+Spec: https://modelcontextprotocol.io/specification/2026-07-28/client/sampling (checklist 4.3).
+Tools are not declared, so no server offers any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from inspect import isawaitable
+from typing import Any, Final, TypeAlias
+
+from linkspan.client.answers import Refused
+from linkspan.host.messages import (
+    AssistantMessage,
+    Finished,
+    Image,
+    Message,
+    Model,
+    ModelError,
+    ModelRequest,
+    Text,
+    TextDelta,
+    UserMessage,
+)
+from linkspan.types.base import is_array
+from linkspan.types.content import ImageContent, TextContent
+from linkspan.types.sampling import CreateMessageParams, CreateMessageResult, SamplingMessage
+
+__all__ = ["SamplingApprover", "sample_with", "sampling_request"]
+
+SamplingApprover: TypeAlias = Callable[[str, CreateMessageParams], bool | Awaitable[bool]]
+"""Is given the server's name and what it wants; True lets the model answer."""
+
+_MOST_TOKENS: Final = 4096
+"""Of one answer, whatever the server wants: the person pays for it."""
+_STOP_REASONS: Final = {"end": "endTurn", "tool_use": "endTurn", "length": "maxTokens", "refused": "refusal"}
+
+
+def sample_with(
+    model: Model | Callable[[], Model], approve: SamplingApprover
+) -> Callable[[str, CreateMessageParams], Awaitable[CreateMessageResult]]:
+    """Return what a `Host` takes as `sampling=`: after `approve`, the model writes the text that a server wants.
+
+    `model` may be a function, where the model changes from time to time.
+    """
+
+    async def sample(server: str, params: CreateMessageParams) -> CreateMessageResult:
+        request = sampling_request(params)
+        agreed = approve(server, params)
+        if not (await agreed if isawaitable(agreed) else agreed):
+            raise Refused
+        chosen: Model = model() if callable(model) else model
+        try:
+            text, reason = await _written(chosen, request)
+        except ModelError:
+            raise Refused("the model gave no answer") from None  # why is nobody's business but the person's
+        return CreateMessageResult("assistant", TextContent(text), chosen.name, _STOP_REASONS[reason])
+
+    return sample
+
+
+def sampling_request(params: CreateMessageParams) -> ModelRequest:
+    """Return what a server wants as a request to a model. Raises: Refused for content that models here do not take."""
+    messages: list[Message] = []
+    for message in params.messages:
+        made = _message(message)
+        last = messages[-1] if messages else None
+        if isinstance(last, UserMessage) and isinstance(made, UserMessage):
+            messages[-1] = UserMessage([*last.parts, *made.parts])
+        elif isinstance(last, AssistantMessage) and isinstance(made, AssistantMessage):
+            messages[-1] = AssistantMessage([*last.parts, *made.parts])
+        else:
+            messages.append(made)
+    if not messages or isinstance(messages[0], AssistantMessage):
+        raise Refused("the messages must begin with one of the user")
+    return ModelRequest(messages, system=params.system_prompt, max_tokens=max(1, min(params.max_tokens, _MOST_TOKENS)))
+
+
+def _message(message: SamplingMessage) -> Message:
+    content: Any = message.content
+    blocks: list[Any] = content if is_array(content) else [content]
+    parts = [_part(each) for each in blocks]
+    if message.role == "user":
+        return UserMessage(parts)
+    texts = [part for part in parts if isinstance(part, Text)]
+    if len(texts) != len(parts):
+        raise Refused("only the user can show pictures")
+    return AssistantMessage(texts)
+
+
+def _part(block: Any) -> Text | Image:
+    match block:
+        case TextContent():
+            return Text(block.text)
+        case ImageContent():
+            return Image(block.data, block.mime_type)
+        case _:
+            raise Refused("only texts and pictures can be shown to this model")
+
+
+async def _written(model: Model, request: ModelRequest) -> tuple[str, str]:
+    """Let the model speak. Raises: ModelError."""
+    text, finished = "", None
+    async with aclosing(model.reply(request)) as events:
+        async for event in events:
+            if isinstance(event, TextDelta):
+                text += event.text
+            elif isinstance(event, Finished):
+                finished = event
+    if finished is None:
+        raise ModelError(f"{model.name} ended in the middle of its message")
+    return text, finished.reason
