@@ -17,6 +17,7 @@ VERBS = {
     "read": "read a resource",
     "prompt": "get the messages of a prompt",
     "ping": "show what a server is, and how fast it answers",
+    "chat": "talk to a language model that may use the tools of servers",
     "trace": "stand between a client and a server, and show what they say to each other",
 }
 

@@ -17,7 +17,7 @@ import msgspec
 
 from linkspan.cli.failures import INTERRUPTED, LOST, NO_INPUT, WRONG_USE, describe, for_the_shell, status_of
 from linkspan.cli.target import Options, WrongUse, timeouts_of
-from linkspan.cli.telling import Lines, event_words, introduction, log_words, milliseconds
+from linkspan.cli.telling import Lines, called, event_words, introduction, log_words, milliseconds
 from linkspan.cli.terminal import Console, Style, dump
 from linkspan.client.answers import Refused
 from linkspan.client.errors import ClientError
@@ -27,7 +27,7 @@ from linkspan.io.targets import UnusableTarget
 from linkspan.types.base import JSON
 from linkspan.types.elicitation import ElicitParams
 from linkspan.types.logging import ProgressParams
-from linkspan.wire.plain import neutral, neutral_json, one_line
+from linkspan.wire.plain import neutral, neutral_json
 
 __all__ = ["Outcome", "Session"]
 
@@ -186,10 +186,7 @@ class Session:
         return self._over
 
     def _server(self) -> str:
-        """Name the server for the user: what we call it, and what it calls itself (ELI-8)."""
-        info = self.client.server_info
-        own = one_line(info.title or info.name, 60) if info is not None else ""
-        return self.client.name if own in ("", self.client.name) else f"{self.client.name} ({own})"
+        return called(self.client.name, self.client.server_info)
 
     # The end.
 

@@ -9,9 +9,10 @@ from linkspan.client.events import ClientEvent, Connected, Disconnected
 from linkspan.io.sync_client import SyncClient
 from linkspan.revisions import REVISIONS
 from linkspan.types.logging import LoggingMessageParams
+from linkspan.types.shared import Implementation
 from linkspan.wire.plain import neutral, one_line
 
-__all__ = ["Lines", "event_words", "introduction", "log_words", "milliseconds"]
+__all__ = ["Lines", "called", "event_words", "introduction", "log_words", "milliseconds"]
 
 
 class Lines:
@@ -32,6 +33,12 @@ class Lines:
         if self._rest:
             self._tell(self._rest)
             self._rest = ""
+
+
+def called(name: str, info: Implementation | None) -> str:
+    """Name a server for its user: what we call it, and what it calls itself (ELI-8)."""
+    own = one_line(info.title or info.name, 60) if info is not None else ""
+    return name if own in ("", name) else f"{name} ({own})"
 
 
 def milliseconds(seconds: float) -> str:

@@ -39,26 +39,34 @@ _STOP_REASONS: Final = {"end": "endTurn", "tool_use": "endTurn", "length": "maxT
 
 
 def sample_with(
-    model: Model | Callable[[], Model], approve: SamplingApprover
+    model: Model | Callable[[], Model],
+    approve: SamplingApprover,
+    review: Callable[[str, str], bool | Awaitable[bool]] | None = None,
 ) -> Callable[[str, CreateMessageParams], Awaitable[CreateMessageResult]]:
     """Return what a `Host` takes as `sampling=`: after `approve`, the model writes the text that a server wants.
 
-    `model` may be a function, where the model changes from time to time.
+    `model` may be a function, where the model changes from time to time. `review` is given the server's name and the text that
+    was written; True sends it.
     """
 
     async def sample(server: str, params: CreateMessageParams) -> CreateMessageResult:
         request = sampling_request(params)
-        agreed = approve(server, params)
-        if not (await agreed if isawaitable(agreed) else agreed):
+        if not await _answer(approve(server, params)):
             raise Refused
         chosen: Model = model() if callable(model) else model
         try:
             text, reason = await _written(chosen, request)
         except ModelError:
             raise Refused("the model gave no answer") from None  # why is nobody's business but the person's
+        if review is not None and not await _answer(review(server, text)):
+            raise Refused
         return CreateMessageResult("assistant", TextContent(text), chosen.name, _STOP_REASONS[reason])
 
     return sample
+
+
+async def _answer(given: bool | Awaitable[bool]) -> bool:
+    return await given if isawaitable(given) else given
 
 
 def sampling_request(params: CreateMessageParams) -> ModelRequest:

@@ -1,0 +1,186 @@
+"""`linkspan chat [SERVER ...]`: talk to a language model that may use the tools of servers."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from linkspan.cli.target import WrongUse, add_output, seconds, split, timeouts_of
+
+if TYPE_CHECKING:
+    from linkspan.cli.chat_session import ChatOptions
+    from linkspan.host.messages import Model
+    from linkspan.io.targets import ServerTarget
+
+__all__ = ["main"]
+
+_MODEL: Final = "LINKSPAN_MODEL"
+_HOME: Final = "LINKSPAN_HOME"
+_EXAMPLES: Final = """examples:
+  linkspan chat examples/dice.py --model anthropic:NAME
+  linkspan chat --config mcp.json "npx -y some-server" --model http://localhost:11434/v1#NAME
+  linkspan chat examples/dice.py --model openai:NAME --yes -p "Roll two dice"
+
+exit status:
+  0    the chat was ended; with -p, there is an answer
+  1    with -p: the model gave no answer, or the turn was ended at a bound
+  2    the command line is wrong, or the model cannot be used
+  130  Ctrl-C, where it does not stop a turn only"""
+_WHICH_MODEL: Final = f"""which model? Name one with --model, or in the variable {_MODEL}:
+  anthropic:NAME                     with the key in ANTHROPIC_API_KEY
+  openai:NAME                        with the key in OPENAI_API_KEY
+  gemini:NAME                        with the key in GEMINI_API_KEY
+  http://localhost:11434/v1#NAME     any server that speaks like OpenAI's: Ollama, llama.cpp, vLLM
+  scripted:FILE                      no model at all: what it says is in a file"""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Chat."""
+    given, command = split(list(arguments))
+    parser = _parser()
+    found = parser.parse_intermixed_args(given)
+    if command == ():
+        parser.error("after -- there must be a command")
+    try:
+        options = _options(found, command)
+    except WrongUse as problem:
+        print(f"linkspan chat: {problem}", file=sys.stderr)
+        return 2
+    from linkspan.cli.chat_session import ChatSession
+
+    try:
+        session = ChatSession(options)
+    except (OSError, ValueError) as problem:
+        print(f"linkspan chat: --load {found.load}: {problem}", file=sys.stderr)
+        return 2
+    return session.run()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="linkspan chat",
+        description="Talk to a language model that may use the tools of servers, if you let it.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add: Any = parser.add_argument
+    add(
+        "server",
+        metavar="SERVER",
+        nargs="*",
+        help="a .py file, a command in quotes, mcp.json:NAME or a URL; or `-- COMMAND ARGS...` at the end",
+    )
+    add("--config", action="append", default=[], metavar="FILE", help="all servers of an mcp.json (repeatable)")
+    add("--model", metavar="NAME", help=f"anthropic:NAME, openai:NAME, http://HOST/v1#NAME, ...; otherwise {_MODEL}")
+    add("-p", "--prompt", metavar="TEXT", help="ask this, print the answer and exit; - reads it from stdin")
+    add("--system", metavar="TEXT", help="what to tell the model beforehand; @FILE reads it from a file")
+    add("--load", metavar="FILE", help="go on from a conversation that /save wrote")
+    consent: Any = parser.add_argument_group("what may run without a question").add_argument
+    consent("--allow", action="append", default=[], metavar="PATTERN", help="SERVER, or SERVER/TOOL with * in it")
+    consent("--deny", action="append", default=[], metavar="PATTERN", help="never let these run")
+    consent("--trust", action="append", default=[], metavar="SERVER", help="believe its hints: what only reads may run")
+    consent("--yes", action="store_true", help="everything, also texts that servers want from the model")
+    bounds: Any = parser.add_argument_group("bounds").add_argument
+    bounds("--max-rounds", type=_count, metavar="N", help="messages of the model in one turn (25)")
+    bounds("--timeout", type=seconds, metavar="SECONDS", help="for servers: to start, and for each answer")
+    parser.add_argument_group("the servers").add_argument(
+        "--root", action="append", default=[], metavar="DIR", help="offer this directory to them (repeatable)"
+    )
+    add_output(parser)
+    return parser
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) < 10_000:
+        raise argparse.ArgumentTypeError(f"must be a number above 0, got {text!r}")
+    return int(text)
+
+
+def _options(found: argparse.Namespace, command: tuple[str, ...] | None) -> ChatOptions:
+    """Return what the command line says. Raises: WrongUse."""
+    from linkspan.cli.chat_session import ChatOptions
+    from linkspan.host.consent import Policy
+    from linkspan.host.conversation import Bounds
+
+    if found.json and found.prompt is None:
+        raise WrongUse("--json goes with -p: a dialogue is no document")
+    return ChatOptions(
+        servers=_servers(found.config, [*found.server, *([command] if command else [])]),
+        model=_model(found.model or os.environ.get(_MODEL, "").strip()),
+        home=Path(os.environ.get(_HOME) or Path.home() / ".linkspan"),
+        question=_question(found.prompt),
+        as_json=found.json,
+        system=_system(found.system),
+        bounds=Bounds(rounds=found.max_rounds) if found.max_rounds else Bounds(),
+        policy=Policy(allow=found.allow, deny=found.deny, trust=found.trust, otherwise="allow" if found.yes else "ask"),
+        sampling_allowed=found.yes,
+        timeouts=timeouts_of(found.timeout),
+        roots=tuple(found.root),
+        load=Path(found.load) if found.load else None,
+        verbose=found.verbose,
+        quiet=found.quiet,
+        color=not found.no_color,
+    )
+
+
+def _servers(configs: Sequence[str], targets: Sequence[str | tuple[str, ...]]) -> Mapping[str, ServerTarget]:
+    """Return the servers by name. One that is named here must make sense; of a configuration, those that do. Raises: WrongUse."""
+    from linkspan.io.targets import UnusableTarget, read_config, resolve
+
+    servers: dict[str, ServerTarget] = {}
+    try:
+        for config in configs:
+            for name, entry in read_config(config).items():
+                servers[_free(name, servers)] = entry
+        for target in targets:
+            servers[_free(resolve(target).origin.server, servers)] = target
+    except UnusableTarget as problem:
+        raise WrongUse(str(problem)) from None
+    return servers
+
+
+def _free(name: str, taken: Mapping[str, object]) -> str:
+    number, free = 1, name
+    while free in taken:
+        number += 1
+        free = f"{name}-{number}"
+    return free
+
+
+def _model(name: str) -> Model:
+    """Open the model. Raises: WrongUse, which says what is missing."""
+    if not name:
+        raise WrongUse(_WHICH_MODEL)
+    from linkspan.host.models import UnusableModel, open_model
+
+    try:
+        return open_model(name)
+    except UnusableModel as problem:
+        raise WrongUse(str(problem)) from None
+
+
+def _question(text: str | None) -> str | None:
+    if text != "-":
+        if text is not None and not text.strip():
+            raise WrongUse("-p is followed by what to ask")
+        return text
+    said = sys.stdin.read() if sys.stdin is not None else ""
+    if not said.strip():
+        raise WrongUse("-p - reads the question from stdin, and there was none")
+    return said
+
+
+def _system(text: str | None) -> str | None:
+    if text is None or not text.startswith("@"):
+        return text
+    try:
+        return Path(text[1:]).read_text("utf-8")
+    except OSError as error:
+        raise WrongUse(f"--system {text}: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise WrongUse(f"--system {text}: the file is no UTF-8 text") from None

@@ -1,0 +1,299 @@
+"""One chat, from its start to its end: the servers, the model, the person at the terminal."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import aclosing, contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from linkspan.cli.chat_commands import NAMES, Commands
+from linkspan.cli.chat_history import History
+from linkspan.cli.chat_questions import ask_approval, ask_review, ask_sampling
+from linkspan.cli.chat_screen import Screen, ended_words
+from linkspan.cli.chat_terminal import ChatTerminal, Cut
+from linkspan.cli.chat_threads import Stopped, Threads
+from linkspan.cli.failures import INTERRUPTED
+from linkspan.cli.questions import ask_user
+from linkspan.cli.telling import Lines, called
+from linkspan.cli.terminal import Console, dump
+from linkspan.client.events import ClientEvent
+from linkspan.client.timeouts import Timeouts
+from linkspan.host.consent import Approval, Policy, Verdict
+from linkspan.host.conversation import Bounds, Conversation, TurnEnded
+from linkspan.host.host import Host
+from linkspan.host.memory import Memory
+from linkspan.host.messages import Model, ModelError
+from linkspan.host.sampling import sample_with
+from linkspan.io.targets import ServerTarget
+from linkspan.types.base import JSON
+from linkspan.types.elicitation import ElicitParams
+from linkspan.types.sampling import CreateMessageParams
+from linkspan.wire.plain import neutral, one_line
+
+__all__ = ["ChatOptions", "ChatSession"]
+
+FAILED: Final = 1
+_BANNER: Final = "MCP Client Started!\nType your queries 'exit' to exit."
+_PROMPT: Final = "\n> "
+
+
+class ChatOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What a chat is about."""
+
+    servers: Mapping[str, ServerTarget]
+    model: Model
+    home: Path
+    question: str | None = None
+    """One question, to be answered without a dialogue."""
+    as_json: bool = False
+    system: str | None = None
+    bounds: Bounds
+    policy: Policy
+    sampling_allowed: bool = False
+    timeouts: Timeouts
+    roots: tuple[str, ...] = ()
+    load: Path | None = None
+    verbose: bool = False
+    quiet: bool = False
+    color: bool = True
+
+
+class ChatSession:
+    """Runs a chat and returns its exit status."""
+
+    def __init__(self, options: ChatOptions) -> None:
+        """Prepare it. Raises: OSError, ValueError for a conversation that cannot be loaded."""
+        self._options = options
+        console = Console(quiet=options.quiet, verbose=options.verbose, color=options.color)
+        self._terminal = ChatTerminal(console)
+        self._threads = Threads(self._terminal)
+        self._screen = Screen(self._terminal, answer=options.question is None)
+        self._memory = Memory(options.home / "host.json")
+        self._history = History(options.home / "history")
+        self._started = False
+        self._sampled: set[str] = set()
+        self._stderr: dict[str, Lines] = {}
+        self._chat = Conversation(self._new_host(), options.model, system=options.system, bounds=options.bounds)
+        self._commands = Commands(self._terminal, self._threads, self._chat)
+        if options.load is not None:
+            self._chat.load(options.load)
+
+    def run(self) -> int:
+        """Chat."""
+        with self._threads.signals(), _terminal_as_it_was():
+            try:
+                return self._converse() if self._options.question is None else self._answer(self._options.question)
+            except Stopped:
+                self._terminal.say("interrupted")
+                return INTERRUPTED
+            finally:
+                self._terminal.end_line()
+                with suppress(Stopped):
+                    self._threads.run(self._chat.host.close)
+                self._threads.close()
+
+    def _new_host(self) -> Host:
+        options = self._options
+        person = self._terminal.interactive
+        return Host(
+            options.servers,
+            policy=options.policy,
+            approve=self._approve if person else None,
+            memory=self._memory,
+            elicitation=self._elicit if person else None,
+            sampling=sample_with(lambda: self._chat.model, self._approve_sampling, self._review_sampling)
+            if person or options.sampling_allowed
+            else None,
+            on_event=lambda event: self._threads.later(self._tell_event, event),
+            on_stderr=(lambda server, text: self._threads.later(self._tell_stderr, server, text))
+            if options.verbose
+            else None,
+            timeouts=options.timeouts,
+            roots=list(options.roots) or None,
+        )
+
+    # The dialogue.
+
+    def _converse(self) -> int:
+        if not self._options.quiet:
+            self._terminal.console.emit(_BANNER)
+        for line in self._history.lines():
+            self._terminal.remember(line)
+        self._terminal.complete(NAMES)
+        self._start()
+        name = one_line(self._chat.model.name, 100)
+        self._terminal.account(f"{name} answers; /help shows what else can be typed")
+        cuts = 0
+        while not self._commands.leaving:
+            self._threads.catch_up()
+            try:
+                line = self._terminal.query(_PROMPT)
+            except EOFError:
+                break
+            except Cut as cut:
+                cuts = cuts + 1 if cut.empty else 0
+                self._terminal.say("")
+                if cuts == 2:
+                    break
+                if cut.empty:
+                    self._terminal.account("Ctrl-C once more, Ctrl-D or exit ends the chat")
+                continue
+            cuts = 0
+            if line.strip().casefold() == "exit":
+                break
+            self._take(line)
+        return 0
+
+    def _start(self) -> None:
+        """Start all servers, and say which ones there are. Raises: Stopped."""
+        if self._options.servers:
+            names = ", ".join(self._options.servers)
+            self._terminal.status(
+                self._terminal.err.dim(f"... starting {one_line(names, self._terminal.console.columns - 16)}")
+            )
+            self._threads.run(self._chat.host.connect)
+            self._commands.show_servers()
+        self._started = True
+        self._tell_memory()
+
+    def _take(self, line: str) -> None:
+        said = line.strip()
+        if not said:
+            return
+        if self._history.add(line):
+            self._terminal.remember(line)
+        if said.startswith("/"):
+            self._commands.run(said)
+            return
+        try:
+            self._turn(said)
+        except Stopped:
+            self._terminal.note("stopped; what was said until then stays")
+        except ModelError as error:
+            self._terminal.say(self._terminal.err.red(neutral(str(error))))
+            self._terminal.account("the conversation goes on from where it was; try again, or /model NAME")
+        self._tell_memory()
+
+    def _turn(self, said: str) -> TurnEnded | None:
+        """Take a turn. Raises: Stopped, ModelError."""
+        self._screen.begin(self._chat.model.name)
+        try:
+            return self._threads.run(partial(self._ask, said))
+        finally:
+            self._screen.end()
+
+    async def _ask(self, said: str) -> TurnEnded | None:
+        ended: TurnEnded | None = None
+        async with aclosing(self._chat.ask(said)) as events:
+            async for event in events:
+                self._threads.later(self._screen.show, event)
+                if isinstance(event, TurnEnded):
+                    ended = event
+        return ended
+
+    # One question.
+
+    def _answer(self, question: str) -> int:
+        self._start()
+        try:
+            ended = self._turn(question)
+        except ModelError as error:
+            return self._failed(one_line(str(error)))
+        assert ended is not None
+        if self._options.as_json:
+            self._terminal.console.emit(dump(self._document(ended)))
+        elif ended.text.strip():
+            self._terminal.console.emit(neutral(ended.text))
+        else:
+            self._terminal.note("No response from the server")
+        return 0 if ended.reason == "answered" else FAILED
+
+    def _failed(self, problem: str) -> int:
+        if self._options.as_json:
+            self._terminal.console.emit(dump({"error": {"type": "ModelError", "problem": problem}}))
+        else:
+            self._terminal.say(self._terminal.err.red(problem))
+        return FAILED
+
+    def _document(self, ended: TurnEnded) -> JSON:
+        problem = {} if ended.reason == "answered" else {"problem": ended_words(ended)}
+        return {
+            "text": ended.text,
+            "reason": ended.reason,
+            **problem,
+            "model": self._chat.model.name,
+            "messages": msgspec.to_builtins(self._chat.messages),
+            "usage": msgspec.to_builtins(ended.usage),
+        }
+
+    # What the loop wants to know of the person.
+
+    async def _approve(self, approval: Approval) -> Verdict:
+        return await self._threads.ask(lambda is_over: ask_approval(self._terminal, approval, is_over), "no")
+
+    async def _elicit(self, server: str, params: ElicitParams) -> Any:
+        name = called(server, self._chat.host.group.client(server).server_info)
+        return await self._threads.ask(lambda is_over: ask_user(self._terminal, name, params, {}, is_over), None)
+
+    async def _approve_sampling(self, server: str, params: CreateMessageParams) -> bool:
+        if self._options.sampling_allowed or server in self._sampled:
+            return True
+        async with self._chat.host.attention:
+            model = self._chat.model.name
+            verdict: Verdict = await self._threads.ask(
+                lambda is_over: ask_sampling(self._terminal, server, params, model, is_over), "no"
+            )
+        if verdict == "session":
+            self._sampled.add(server)
+        return verdict != "no"
+
+    async def _review_sampling(self, server: str, text: str) -> bool:
+        if self._options.sampling_allowed or server in self._sampled:
+            return True
+        async with self._chat.host.attention:
+            return await self._threads.ask(lambda is_over: ask_review(self._terminal, server, text, is_over), False)
+
+    # What the person is told by the way.
+
+    def _tell_event(self, event: ClientEvent) -> None:
+        if self._started:
+            self._screen.server_event(event)
+
+    def _tell_stderr(self, server: str, text: str) -> None:
+        def tell(line: str) -> None:
+            self._terminal.account(f"{one_line(server, 60)} | {neutral(line)}")
+
+        self._stderr.setdefault(server, Lines(tell)).add(text)
+
+    def _tell_memory(self) -> None:
+        problem, self._memory.problem = self._memory.problem, ""
+        if problem:
+            self._terminal.note(f"nothing is remembered for the next time: {one_line(problem)}")
+
+
+@contextmanager
+def _terminal_as_it_was() -> Iterator[None]:
+    """Leave the terminal's settings as they were, however this ends."""
+    try:
+        import termios
+
+        number = sys.stdin.fileno()
+        before = termios.tcgetattr(number) if os.isatty(number) else None
+    except (ImportError, OSError, ValueError, AttributeError):
+        yield
+        return
+    except termios.error:
+        yield
+        return
+    try:
+        yield
+    finally:
+        if before is not None:
+            with suppress(termios.error):
+                termios.tcsetattr(number, termios.TCSADRAIN, before)
