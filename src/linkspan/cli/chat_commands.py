@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import textwrap
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
@@ -73,6 +74,7 @@ class Commands:
             return
         for status in self._chat.host.status():
             words = status_words(status, sum(entry.server == status.server for entry in entries))
+            words = textwrap.fill(words, self._terminal.console.columns - 1, subsequent_indent="  ")
             style = self._terminal.err
             self._terminal.say(style.yellow(words) if status.state == "failed" else style.dim(words))
 

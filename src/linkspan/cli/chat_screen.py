@@ -10,7 +10,7 @@ from linkspan.cli.failures import for_the_shell
 from linkspan.cli.progress import progress_line
 from linkspan.cli.telling import event_words, milliseconds
 from linkspan.client.catalogue import ServerStatus
-from linkspan.client.events import ClientEvent, Connected
+from linkspan.client.events import ClientEvent, Connected, Disconnected
 from linkspan.host.conversation import (
     CallEnded,
     CallProgressed,
@@ -42,12 +42,11 @@ class Screen:
         self._terminal = terminal
         self._answer = answer
         self._said = False
-        self._running: dict[str, ToolUse] = {}
+        self._lost: set[str] = set()
 
     def begin(self, model: str) -> None:
         """A turn begins."""
         self._said = False
-        self._running.clear()
         self._wait_for(model)
 
     def show(self, event: ChatEvent) -> None:
@@ -58,8 +57,7 @@ class Screen:
             case ThoughtDelta():
                 self._terminal.thoughts(event.text)
             case CallStarted():
-                self._running[event.use.id] = event.use
-                self._terminal.account(f"-> {_call_words(event)}")
+                self._terminal.account(f"-> {_call_words(event.server, event.use)}")
             case CallProgressed():
                 self._terminal.status(progress_line(event.progress, self._terminal.console.columns))
             case CallEnded():
@@ -75,12 +73,14 @@ class Screen:
         self._terminal.end_line()
 
     def server_event(self, event: ClientEvent) -> None:
-        """Tell that a server came or went."""
-        words = event_words(event)
-        if isinstance(event, Connected):
-            self._terminal.account(words)
-        else:
-            self._terminal.note(words)
+        """Tell that a server came or went; that it is back, once."""
+        if isinstance(event, Disconnected):
+            self._lost.add(event.server)
+        elif isinstance(event, Connected):
+            if event.server not in self._lost:
+                self._terminal.account(event_words(event))
+            return
+        self._terminal.note(event_words(event))
 
     def _wait_for(self, model: str) -> None:
         self._terminal.status(self._terminal.err.dim(f"... {one_line(model, 60)}"))
@@ -92,9 +92,13 @@ class Screen:
 
     def _ended(self, event: CallEnded) -> None:
         self._terminal.status("")
-        self._running.pop(event.use.id, None)
-        answer = one_line(unmarked(event.answer.text), _ANSWER)
-        words = f"<- {one_line(event.use.name, 64)} after {milliseconds(event.seconds)}: {answer}"
+        answer = unmarked(event.answer.text)
+        if event.seconds is None:
+            reason = one_line(answer.partition(". ")[0], _ANSWER).rstrip(".")
+            words = f"-- {_call_words(event.server, event.use)} was not called: {reason}"
+        else:
+            took = milliseconds(event.seconds)
+            words = f"<- {one_line(event.use.name, 64)} after {took}: {one_line(answer, _ANSWER)}"
         if event.answer.is_error:
             self._terminal.note(words)
         else:
@@ -127,13 +131,13 @@ def status_words(status: ServerStatus, tools: int) -> str:
     return f"{one_line(str(error).partition(chr(10))[0], 300)}{hint}"
 
 
-def _call_words(event: CallStarted) -> str:
-    where = f"{one_line(event.server, 60)}: " if event.server else ""
-    arguments = one_line(json.dumps(event.use.arguments, ensure_ascii=False), _ARGUMENTS)
-    return f"{where}{one_line(event.use.name, 64)} {arguments}"
+def _call_words(server: str, use: ToolUse) -> str:
+    where = f"{one_line(server, 60)}: " if server else ""
+    arguments = one_line(json.dumps(use.arguments, ensure_ascii=False), _ARGUMENTS)
+    return f"{where}{one_line(use.name, 64)} {arguments}"
 
 
 def _usage_words(usage: Usage) -> str:
-    if not usage.input_tokens and not usage.output_tokens:
+    if not usage.input_tokens:  # the provider does not count
         return ""
     return f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out"

@@ -69,7 +69,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CallStarted(msgspec.Struct, frozen=True):
-    """A call begins; the person may still be asked for it."""
+    """A call is made now: it needs no consent, or has it. A call that is not made has a `CallEnded` only."""
 
     use: ToolUse
     server: str
@@ -87,8 +87,10 @@ class CallEnded(msgspec.Struct, frozen=True):
     """A call has ended, one way or the other."""
 
     use: ToolUse
+    server: str
     answer: ToolAnswer
-    seconds: float
+    seconds: float | None
+    """Since `CallStarted`; None if the call was not made."""
 
 
 class RoundEnded(msgspec.Struct, frozen=True):
@@ -305,16 +307,25 @@ class _Turn:
         """Make one call. What is raised, by whoever is asked for consent, is for the one who reads the events."""
         chat = self._chat
         entry = chat.host.tool(use.name)
-        happening.put_nowait(CallStarted(use, entry.server if entry is not None else ""))
-        began = chat.clock()
+        server = entry.server if entry is not None else ""
+        began: float | None = None
+
+        def start() -> None:
+            nonlocal began
+            began = chat.clock()
+            happening.put_nowait(CallStarted(use, server))
+
         try:
             answers[place] = await chat.host.call(
-                use, on_progress=lambda progress: happening.put_nowait(CallProgressed(use, progress))
+                use,
+                on_start=start,
+                on_progress=lambda progress: happening.put_nowait(CallProgressed(use, progress)),
             )
         except Exception as error:
             happening.put_nowait(error)
             return
-        happening.put_nowait(CallEnded(use, answers[place], chat.clock() - began))
+        seconds = chat.clock() - began if began is not None else None
+        happening.put_nowait(CallEnded(use, server, answers[place], seconds))
 
 
 def _add(parts: list[Text | ToolUse | Opaque], event: TextDelta | ThoughtDelta) -> None:

@@ -240,11 +240,22 @@ class Host:
 
     # What a model wants.
 
-    async def call(self, use: ToolUse, *, on_progress: ProgressListener | None = None) -> ToolAnswer:
-        """Do what the model wants, if the person agrees, and return what to tell it. Raises nothing but cancellation."""
+    async def call(
+        self,
+        use: ToolUse,
+        *,
+        on_start: Callable[[], object] | None = None,
+        on_progress: ProgressListener | None = None,
+    ) -> ToolAnswer:
+        """Do what the model wants, if the person agrees, and return what to tell it. Raises nothing but cancellation.
+
+        `on_start` hears that the call is made now: it is not heard of a call that is refused, or that nobody can make.
+        """
         if use.problem:
             return ToolAnswer(use.id, use.name, use.problem, is_error=True)
+        started = on_start or _ignore
         if use.name in _OWN:
+            started()
             return self._call_own(use)
         await self._refresh()
         entry = self._entries.get(use.name)
@@ -257,6 +268,7 @@ class Host:
         if refusal is not None:
             return ToolAnswer(use.id, use.name, refusal, is_error=True)
         self._pins.pin(client.origin, entry.item)
+        started()
         try:
             result = await client.call_tool(entry.item.name, use.arguments, on_progress=on_progress)
         except ClientError as error:
@@ -288,6 +300,10 @@ class Host:
         async with self.attention:
             found = ask(server, params)
             return await found if isawaitable(found) else found
+
+
+def _ignore() -> None:
+    """Nobody wants to know."""
 
 
 async def _reconnect(clients: Sequence[Client]) -> None:

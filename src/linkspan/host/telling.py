@@ -65,7 +65,8 @@ def failed(error: ClientError) -> str:
         "maybe_sent": "The call may have been made all the same: look before you repeat it.",
         "answered": "",
     }[error.delivery]
-    return f"{one_line(str(error).partition(chr(10))[0], 500)} {happened}".rstrip()
+    problem = one_line(str(error).partition("\n")[0], 500).rstrip(".")
+    return f"{problem}. {happened}".rstrip()
 
 
 def _block(block: Wire) -> str:
