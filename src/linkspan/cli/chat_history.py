@@ -17,6 +17,7 @@ __all__ = ["History"]
 
 _KEPT: Final = 1000
 _OWNER_ONLY: Final = 0o600
+_DIRECTORY: Final = 0o700
 
 
 class History:
@@ -40,7 +41,7 @@ class History:
         if not line.strip() or line[0].isspace() or redact(line) != line:
             return False
         with suppress(OSError):
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._path.parent.mkdir(mode=_DIRECTORY, parents=True, exist_ok=True)
             self._write(f"{line}\n", os.O_APPEND)
         return True
 

@@ -220,10 +220,12 @@ class _Turn:
                 return
         yield TurnEnded("rounds", text, self._usage)
 
-    async def _within(self, awaitable: Awaitable[T]) -> T:
+    async def _within(self, start: Callable[[], Awaitable[T]]) -> T:
         """Wait, but not beyond the end of the turn. Raises: TimeoutError."""
+        if self._left() <= 0:  # what comes without a pause would never be interrupted
+            raise TimeoutError
         async with asyncio.timeout(max(_LEAST_WAIT, self._left())):
-            return await awaitable
+            return await start()
 
     def _left(self) -> float:
         return self._ends - self._chat.clock() + self._chat.host.attention.seconds
@@ -236,11 +238,11 @@ class _Turn:
         parts: list[Text | ToolUse | Opaque] = []
         finished: Finished | None = None
         request = ModelRequest(
-            list(chat.messages), await self._within(chat.host.specs()), chat.instructions(), chat.bounds.reply_tokens
+            list(chat.messages), await self._within(chat.host.specs), chat.instructions(), chat.bounds.reply_tokens
         )
         try:
             async with aclosing(chat.model.reply(request)) as events:
-                while (event := await self._within(anext(events, None))) is not None:
+                while (event := await self._within(lambda: anext(events, None))) is not None:
                     if isinstance(event, Finished):
                         finished = event
                     elif isinstance(event, ToolUse | Opaque):
@@ -296,7 +298,7 @@ class _Turn:
         """Wait for something to happen; as long as the person is asked, the end does not come nearer. Raises: TimeoutError."""
         while True:
             try:
-                return await self._within(happening.get())
+                return await self._within(happening.get)
             except TimeoutError:
                 if self._left() <= 0:
                     raise

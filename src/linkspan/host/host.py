@@ -96,6 +96,7 @@ class Host:
         self._on_event = on_event
         self._entries: dict[str, Entry[Tool]] = {}
         self._changed = True
+        self._refreshing = asyncio.Lock()
         self._retry_at = 0.0
         self._retry: asyncio.Task[None] | None = None
         self._elicitor = elicitation
@@ -211,8 +212,11 @@ class Host:
     async def _refresh(self) -> None:
         """Look what there is, if it may have changed. What was there keeps its place; what is new comes at the end."""
         self._retry_failed()
-        if not self._changed:
-            return
+        async with self._refreshing:  # whoever comes meanwhile needs what comes of it
+            if self._changed:
+                await self._look()
+
+    async def _look(self) -> None:
         self._changed = False
         there = [each.server for each in self.group.status() if each.state != "failed"]
         found = {entry.name: entry for entry in await self.group.list_tools(only=there)}

@@ -17,6 +17,7 @@ from linkspan.types.base import JSONObject
 __all__ = ["Memory"]
 
 _OWNER_ONLY: Final = 0o600
+_DIRECTORY: Final = 0o700
 
 
 class _Kept(msgspec.Struct):
@@ -85,7 +86,7 @@ class Memory:
         self.problem = f"{self.path} cannot be used: {error.strerror or error}"
 
     def _put(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(mode=_DIRECTORY, parents=True, exist_ok=True)
         draft = path.with_name(f"{path.name}.{os.getpid()}")
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _OWNER_ONLY)
         with os.fdopen(descriptor, "wb") as file:
