@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from linkspan.client.errors import ClientError as ClientError
     from linkspan.client.errors import ConnectError as ConnectError
     from linkspan.client.errors import ConnectionLost as ConnectionLost
+    from linkspan.client.errors import HttpError as HttpError
     from linkspan.client.errors import InputUnavailable as InputUnavailable
     from linkspan.client.errors import InvalidResponse as InvalidResponse
     from linkspan.client.errors import ServerError as ServerError
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from linkspan.client.events import Connected as Connected
     from linkspan.client.events import Disconnected as Disconnected
     from linkspan.client.events import StateLost as StateLost
+    from linkspan.client.events import StreamRestored as StreamRestored
     from linkspan.client.results import ToolResult as ToolResult
     from linkspan.client.timeouts import Timeouts as Timeouts
     from linkspan.core.flow import Stopper as Stopper
@@ -104,6 +106,7 @@ _HOMES = {
         "ClientError",
         "ConnectError",
         "ConnectionLost",
+        "HttpError",
         "InputUnavailable",
         "InvalidResponse",
         "ServerError",
@@ -114,6 +117,7 @@ _HOMES = {
         "Connected",
         "Disconnected",
         "StateLost",
+        "StreamRestored",
     ),
     "linkspan.client.results": ("ToolResult",),
     "linkspan.client.timeouts": ("Timeouts",),
@@ -187,6 +191,7 @@ __all__ = [
     "EmbeddedResource",
     "Format",
     "Header",
+    "HttpError",
     "Icon",
     "ImageContent",
     "InputRequired",
@@ -213,6 +218,7 @@ __all__ = [
     "StateLost",
     "StdioTransport",
     "Stopper",
+    "StreamRestored",
     "SyncClient",
     "SyncClientGroup",
     "TextContent",

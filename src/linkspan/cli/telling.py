@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from linkspan.cli.terminal import dump
-from linkspan.client.events import ClientEvent, Connected, Disconnected
+from linkspan.client.events import ClientEvent, Connected, Disconnected, StreamRestored
 from linkspan.io.sync_client import SyncClient
 from linkspan.revisions import REVISIONS
 from linkspan.types.logging import LoggingMessageParams
@@ -70,6 +70,8 @@ def event_words(event: ClientEvent) -> str:
             words = f"connected, {event.revision}"
         case Disconnected():
             words = f"disconnected: {one_line(event.error.problem)}"
+        case StreamRestored():
+            words = f"listening again, after the stream was lost: {one_line(event.error.problem)}"
         case _:
             words = "connected again; what it kept in memory for us is gone"
     return f"{event.server}: {words}"

@@ -8,7 +8,7 @@ import msgspec
 
 from linkspan.client.errors import ClientError
 
-__all__ = ["Change", "ClientEvent", "Connected", "Disconnected", "StateLost"]
+__all__ = ["Change", "ClientEvent", "Connected", "Disconnected", "StateLost", "StreamRestored"]
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -43,4 +43,11 @@ class StateLost(msgspec.Struct, frozen=True):
     error: ClientError
 
 
-ClientEvent: TypeAlias = Connected | Disconnected | StateLost
+class StreamRestored(msgspec.Struct, frozen=True):
+    """Over HTTP: the stream on which the server tells of changes was lost, and is open again. Calls were not concerned."""
+
+    server: str
+    error: ClientError
+
+
+ClientEvent: TypeAlias = Connected | Disconnected | StateLost | StreamRestored

@@ -41,13 +41,28 @@ def negotiate(state: ClientState) -> Flow[Agreement]:
     wanted = state.options.revision
     pinned = state.options.era or (wanted.era if wanted is not None else None)
     try:
-        if (pinned or state.era) == "legacy":
+        if pinned == "legacy":
             return (yield from _shake_hands(state, wanted or LATEST_LEGACY))
+        if pinned is None and state.era == "legacy":
+            return (yield from _as_remembered(state))
         return (yield from _probe(state, wanted or LATEST, only_modern=pinned == "modern"))
     except (ConnectError, HttpError):
         raise
     except ClientError as error:
         raise _as_connect_error(state, error) from None
+
+
+def _as_remembered(state: ClientState) -> Flow[Agreement]:
+    """Greet a server that has wanted a handshake before; if it does not any more, find out anew."""
+    try:
+        return (yield from _shake_hands(state, LATEST_LEGACY))
+    except (ConnectError, HttpError) as error:
+        state.era = None
+        if isinstance(error, HttpError) and error.status not in _NOT_MODERN:
+            raise  # it says nothing about the era
+        if state.origin.url is None or error.phase != "negotiate":
+            raise
+    return (yield from _probe(state, LATEST, only_modern=True))
 
 
 def _probe(state: ClientState, revision: Revision, *, only_modern: bool, repeated: bool = False) -> Flow[Agreement]:

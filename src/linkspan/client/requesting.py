@@ -23,6 +23,8 @@ _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 5.0
 _LONGEST_WAIT = 30.0
 """Seconds that a server may ask us to wait (Retry-After); who asks for more gets no second try."""
+_SHORTEST = 0.05
+"""With less time left than this, a request is not sent again."""
 
 
 class Repeatable:
@@ -53,15 +55,20 @@ def request(state: ClientState, outgoing: Outgoing, repeatable: Repeatable = REA
 
     What is raised tells of all attempts: once one of them may have been sent, `delivery` is never `not_sent`.
     """
+    began = state.clock()
     attempt = 1
+    current: Outgoing | None = outgoing
     unsent = True
     while True:
+        assert current is not None
         try:
-            answer: Response | ErrorResponse = yield Send(outgoing)
+            answer: Response | ErrorResponse = yield Send(current)
         except ClientError as error:
             pause = yield from _pause_before_next(state, error, repeatable, attempt)
             unsent = unsent and error.delivery == "not_sent"
-            if pause is None:
+            if pause is not None:
+                current = _in_the_time_left(state, outgoing, state.clock() - began, pause)
+            if pause is None or current is None:
                 error.delivery = error.delivery if unsent or error.delivery == "answered" else "maybe_sent"
                 raise
         else:
@@ -84,6 +91,21 @@ def _pause_before_next(
         return None
     asked = getattr(error, "retry_after", None) or 0.0
     return None if asked > _LONGEST_WAIT else max(asked, backoff(attempt, state.random()))
+
+
+def _in_the_time_left(state: ClientState, outgoing: Outgoing, gone: float, pause: float) -> Outgoing | None:
+    """Return the same request with the time that is left for it `gone` seconds after it was sent first; None if none is.
+
+    A server that was there for longer than the bound on silence has shown progress, and gets that bound anew.
+    """
+    timeouts = state.options.timeouts
+    timeout = timeouts.list if outgoing.timeout is None else outgoing.timeout
+    total = max(timeout, timeouts.total) if outgoing.total is None else outgoing.total
+    left = (timeout - gone if gone < timeout else timeout) - pause
+    total_left = total - gone - pause
+    if min(left, total_left) < _SHORTEST:
+        return None
+    return msgspec.structs.replace(outgoing, timeout=left, total=total_left)
 
 
 def _may_repeat(state: ClientState, error: ClientError, repeatable: Repeatable) -> Flow[bool]:

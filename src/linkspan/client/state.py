@@ -56,6 +56,8 @@ class ClientState(msgspec.Struct):
     random: Callable[[], float]
     """A number from 0 to 1, for jitter."""
     cache: ResponseCache
+    clock: Callable[[], float]
+    """Seconds that never go back: a request that is sent again has no more time than one that is sent once."""
     agreement: Agreement | None = None
     """What was agreed last; it may be of a connection that is gone."""
     era: Era | None = None

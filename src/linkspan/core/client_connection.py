@@ -260,10 +260,21 @@ class ClientConnection(Generic[OwnerT]):
             self._receive_line(line, events)
         return events
 
-    def receive_message(self, data: bytes) -> list[ClientStreamEvent[OwnerT]]:
-        """Take one whole message, or batch, that some other framing delivered."""
+    def receive_message(self, data: bytes, answers: RequestId | None = None) -> list[ClientStreamEvent[OwnerT]]:
+        """Take one whole message, or batch, that some other framing delivered.
+
+        Where it came as the answer to one request, `answers` is its id: then it can end no other, and an error without an
+        id is meant for this one.
+        """
         events: list[ClientStreamEvent[OwnerT]] = []
-        self._receive_line(data, events)
+        message = decode(data, self._limits)
+        for each in message.messages if isinstance(message, Batch) else (message,):
+            if answers is not None and isinstance(each, Response | ErrorResponse | Malformed):
+                if each.id not in (None, answers) or type(each.id) is bool:
+                    continue
+                if each.id is None and not isinstance(each, Malformed):
+                    each = msgspec.structs.replace(each, id=answers)
+            self._receive(each, data, events)
         return events
 
     def receive_eof(self) -> list[ClientStreamEvent[OwnerT]]:

@@ -18,7 +18,7 @@ import msgspec
 
 from linkspan.client.answers import Handlers, InvalidAnswer, Refused, encode_answer, read_question
 from linkspan.client.errors import CallStopped, ClientClosed, ClientError, ConnectError
-from linkspan.client.events import Change, ClientEvent, Connected, Disconnected, StateLost
+from linkspan.client.events import Change, ClientEvent, Connected, Disconnected, StateLost, StreamRestored
 from linkspan.client.negotiation import negotiate
 from linkspan.client.requesting import backoff
 from linkspan.client.state import ClientState
@@ -455,6 +455,11 @@ class Engine:
         """Pass on what the server wrote to stderr."""
         if self.callbacks.on_stderr is not None:
             self.courier.post(self.callbacks.on_stderr, text)
+
+    def link_restored(self, link: Link, error: ClientError) -> None:
+        """Tell the application, and those who listen that they may have missed something."""
+        self._tell(StreamRestored(self.state.origin.server, error))
+        self.listeners.missed(link)
 
     def link_lost(self, link: Link, error: ClientError) -> None:
         """Remember it; the next caller opens a new connection, or a listener does."""

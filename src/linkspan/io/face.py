@@ -110,7 +110,7 @@ class ClientFace:
             trace_context=trace_context,
         )
         cache = ResponseCache(time.monotonic, max_bytes=max_cached_bytes)
-        self._state = ClientState(self._target.origin, options, random.random, cache)
+        self._state = ClientState(self._target.origin, options, random.random, cache, time.monotonic)
         self._engine = Engine(
             self._state,
             _opener(self._target, ssl),

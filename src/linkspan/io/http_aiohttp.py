@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import aiohttp
 
@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
 __all__ = ["AiohttpPort"]
+
+_CUT: Final = "the connection was cut in the middle of the answer"
+_LONGEST_HEADERS: Final = 64 * 1024
+_REFUSED: Final = "is the server running, and are host and port of the URL right?"
+_TLS: Final = "is https right for this port? For a certificate of your own pass ssl=..., an SSLContext that knows it"
 
 
 class AiohttpPort:
@@ -30,6 +35,8 @@ class AiohttpPort:
             cookie_jar=aiohttp.DummyCookieJar(),
             trust_env=True,
             auto_decompress=True,
+            max_line_size=_LONGEST_HEADERS,
+            max_field_size=_LONGEST_HEADERS,
         )
 
     @asynccontextmanager
@@ -39,10 +46,8 @@ class AiohttpPort:
         """Send a request. Raises: HttpFailure."""
         try:
             response = await self._session.request(method, url, headers=headers, data=body, allow_redirects=False)
-        except (aiohttp.ClientConnectorError, aiohttp.ServerTimeoutError, aiohttp.InvalidURL) as error:
-            raise HttpFailure(_plain(error), sent=False) from None
-        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
-            raise HttpFailure(_plain(error), sent=True) from None
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError, TypeError) as error:
+            raise _failure(error) from None
         try:
             named = {name.lower(): value for name, value in response.headers.items()}
             yield HttpReply(response.status, named, self._chunks(response))
@@ -56,15 +61,53 @@ class AiohttpPort:
         try:
             async for chunk in response.content.iter_any():
                 yield chunk
+        except aiohttp.ClientPayloadError as error:
+            said = str(error).lower()
+            if "content-encoding" in said or "decompress" in said:
+                raise HttpFailure("its compressed body cannot be read", sent=True, garbled=True) from None
+            raise HttpFailure(_CUT, sent=True) from None
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
-            raise HttpFailure(_plain(error), sent=True) from None
+            raise HttpFailure(f"{_CUT} ({_plain(error)})", sent=True) from None
 
     async def close(self) -> None:
         """Close all connections."""
         await self._session.close()
 
 
+def _failure(error: Exception) -> HttpFailure:
+    """Say what kept a request from being answered, and whether it may have gone out."""
+    match error:
+        case aiohttp.InvalidURL():
+            return HttpFailure("the URL is none", sent=False, ours=True, hint="a URL is like https://example.com/mcp")
+        case aiohttp.ClientSSLError():
+            return HttpFailure(f"no secure connection was possible: {_plain(error)}", sent=False, hint=_TLS)
+        case aiohttp.ClientConnectorDNSError():
+            return HttpFailure("it cannot be reached: there is no such host", sent=False, hint="is the URL right?")
+        case aiohttp.ClientConnectorError():
+            reason = f"it cannot be reached: the connection was refused or not possible ({_plain(error)})"
+            return HttpFailure(reason, sent=False, hint=_REFUSED)
+        case aiohttp.ServerTimeoutError():
+            return HttpFailure("it cannot be reached: it did not answer in time", sent=False, hint=_REFUSED)
+        case aiohttp.ClientHttpProxyError():
+            reason = f"the proxy between us and it answered with status {error.status}"
+            return HttpFailure(reason, sent=False, hint="see HTTP_PROXY, HTTPS_PROXY and NO_PROXY")
+        case aiohttp.ClientResponseError():
+            said = " ".join(error.message.split(":")[0].split())[:80]
+            return HttpFailure(f"it is no HTTP that can be read: {said}", sent=True, garbled=True, hint=_TLS_PORT)
+        case aiohttp.ServerDisconnectedError():
+            return HttpFailure("the server closed the connection before it answered", sent=True)
+        case ValueError() | TypeError():
+            return HttpFailure("the request cannot be sent", sent=False, ours=True, hint=_BAD_HEADERS)
+        case _:
+            return HttpFailure(f"the connection was lost before the answer came ({_plain(error)})", sent=True)
+
+
+_TLS_PORT: Final = "does something else serve that port, or does it want https?"
+_BAD_HEADERS: Final = "are the names and values of headers= text without line breaks?"
+
+
 def _plain(error: Exception) -> str:
-    if isinstance(error, aiohttp.ClientConnectorError):
-        return f"the connection was refused or not possible ({error.os_error.strerror or error.os_error})"
-    return str(error) or type(error).__name__
+    certificate = getattr(error, "certificate_error", None)
+    found = certificate or getattr(error, "os_error", None) or error
+    text = getattr(found, "verify_message", None) or getattr(found, "strerror", None) or str(found)
+    return " ".join(str(text or type(error).__name__).split())[:160]

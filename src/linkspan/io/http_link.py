@@ -9,24 +9,45 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import AbstractAsyncContextManager, suppress
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urljoin, urlsplit
 
 import msgspec
 
-from linkspan.client.errors import ClientError, ConnectError, ConnectionLost, Delivery, HttpError, InvalidResponse
+from linkspan.client.errors import (
+    ClientError,
+    ConnectError,
+    ConnectionLost,
+    Delivery,
+    HttpError,
+    InvalidResponse,
+)
+from linkspan.client.http_errors import (
+    BUSY,
+    SPEAKS_FOR_ITSELF,
+    excerpt,
+    http_error,
+    shown_url,
+    verdict,
+    what_came,
+)
 from linkspan.client.mirroring import mirrored
+from linkspan.client.requesting import backoff
 from linkspan.client.state import ClientState
+from linkspan.core.client_connection import Strayed
 from linkspan.core.flow import Outgoing
+from linkspan.io import known_eras
 from linkspan.io.background import background_loop
-from linkspan.io.http_port import HttpFailure, HttpPort, HttpReply
+from linkspan.io.http_port import HttpFailure, HttpReply
+from linkspan.io.http_requests import HttpRequests
+from linkspan.io.http_streams import EVENTS, FirstTransport, OwnStream, Read, is_event_stream, wait_asked_for
 from linkspan.io.link import Link, LinkOwner, Ticket
 from linkspan.io.reactor import reactor
 from linkspan.io.slots import Slot, deliver
 from linkspan.revisions.agreement import Agreement
 from linkspan.wire.headers import media_type
-from linkspan.wire.messages import ErrorResponse, RequestId, Response, decode
+from linkspan.wire.messages import Batch, ErrorResponse, Message, RequestId, Response, decode
 from linkspan.wire.sse import EventReader, ServerSentEvent
 
 if TYPE_CHECKING:
@@ -34,15 +55,13 @@ if TYPE_CHECKING:
 
 __all__ = ["HttpLink"]
 
-_BOTH: Final = "application/json, text/event-stream"
+_BOTH: Final = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 _SESSION: Final = "mcp-session-id"
 _ERROR_BODY: Final = 65536
-_REDIRECTS: Final = 4
 _RESUMES: Final = 5
+_TRIES: Final = 3
 _PAUSE: Final = 1.0
-_LISTEN_AGAIN: Final = 5.0
 _SETTLE: Final = 1.0
-_NOTHING_DONE: Final = (429, 503)
 
 
 class _Sent(msgspec.Struct, eq=False):
@@ -64,17 +83,17 @@ class HttpLink(Link):
         super().__init__(owner, state)
         self._url = url
         self._post_url = url
-        self._own = {name.lower(): value for name, value in headers.items()}
-        self._ssl = ssl
+        self._requests = HttpRequests(state, headers, ssl)
         self._loop = background_loop().loop
-        self._port: HttpPort | None = None
         self._queue: deque[_Sent] = deque()
         self._tasks: dict[object, asyncio.Task[None]] = {}
         self._session_id: str | None = None
-        self._old_transport = False
-        self._listening = threading.Event()
+        self._own_stream = OwnStream(self)
+        self._first_transport = FirstTransport(self)
         self._watching = reactor()
         self._watching.call(lambda: self._watching.watch(self))
+        if state.era is None and known_eras.is_legacy(shown_url(url)):
+            state.era = "legacy"
 
     # Callers.
 
@@ -112,13 +131,18 @@ class HttpLink(Link):
         super().agree(agreement)
         modern = agreement.revision.era == "modern"
         self.machine.tells_cancel = not modern
-        if not modern and not self._old_transport:
-            self._on_loop(self._listen)
+        if modern:
+            known_eras.forget(shown_url(self._url))
+            return
+        if self.state.options.era is None and self.state.options.revision is None:
+            known_eras.remember_legacy(shown_url(self._url))
+        if not self._first_transport.used:
+            self._on_loop(lambda: self.start("stream", self._own_stream.keep_open()))
 
     def settle(self) -> None:
         """Wait until a handshake server has our stream, because some ask on it alone."""
-        if self.machine.agreement.revision.era == "legacy" and not self._old_transport:
-            self._listening.wait(_SETTLE)
+        if self.machine.agreement.revision.era == "legacy" and not self._first_transport.used:
+            self._own_stream.open.wait(_SETTLE)
 
     def flush(self) -> None:
         """Start what was submitted."""
@@ -134,14 +158,28 @@ class HttpLink(Link):
         self._on_loop(self._sweep)
 
     def fall_back(self, reason: Exception, timeout: float) -> None:
-        """Use the transport of the first revision: a stream to listen to, and another URL to send to (SSE-1)."""
-        opened = asyncio.run_coroutine_threadsafe(self._open_old(), self._loop)
+        """Use the transport of the first revision. Raises: `reason` where there is none; ConnectError for a bad endpoint."""
+        opened = asyncio.run_coroutine_threadsafe(self._first_transport.open(self._url), self._loop)
         try:
-            opened.result(timeout)
+            self._post_url = opened.result(min(timeout, self.state.options.timeouts.probe))
+        except ConnectError:
+            raise
         except Exception:
             opened.cancel()
+            self._on_loop(lambda: self._stop("stream"))
             raise reason from None
-        self._old_transport = True
+        self._first_transport.used = True
+
+    def later(self, seconds: float, step: Callable[[], object]) -> None:
+        """Take a step after some seconds."""
+        self._on_loop(lambda: self._loop.call_later(seconds, step))
+
+    def end(self, *, by_us: bool = False, error: ClientError | None = None) -> None:
+        """Take note that the connection is gone, and give back what it holds."""
+        super().end(by_us=by_us, error=error)
+        if not self._closed:
+            self._watching.call(lambda: self._watching.forget(self))
+            self._on_loop(lambda: self.start("release", self._release()))
 
     def close(self) -> None:
         """End the session, if there is one, and close all connections."""
@@ -151,25 +189,29 @@ class HttpLink(Link):
             self._closed = True
         self.end(by_us=True)
         self._watching.call(lambda: self._watching.forget(self))
-        closing = asyncio.run_coroutine_threadsafe(self._close(), self._loop)
+        closing = asyncio.run_coroutine_threadsafe(self._release(), self._loop)
         if threading.current_thread().name != "linkspan-loop":
-            try:
-                closing.result(self.state.options.timeouts.close)
-            except Exception:
-                closing.cancel()
+            with suppress(Exception):
+                closing.result(self.state.options.timeouts.close + 1.0)
 
-    async def _close(self) -> None:
+    async def _release(self) -> None:
+        """Stop all that runs here, tell the server that the session is over, and close the connections."""
+        this = asyncio.current_task()
         for task in list(self._tasks.values()):
-            task.cancel()
-        if self._port is None:
-            return
-        if self._session_id is not None:
-            try:
-                async with self._port.send("DELETE", self._url, self._own | self._plain_headers(), b""):
+            if task is not this:
+                task.cancel()
+        try:
+            if self._session_id is not None:
+                headers = self._requests.headers({}, self._plain_headers())
+                async with (
+                    asyncio.timeout(self.state.options.timeouts.close),
+                    self._requests.send("DELETE", self._url, headers),
+                ):
                     pass
-            except HttpFailure:
-                pass  # whoever is gone has forgotten us already
-        await self._port.close()
+        except (HttpFailure, ClientError, TimeoutError):
+            pass  # whoever is gone has forgotten us already
+        finally:
+            await self._requests.close()
 
     # The reactor.
 
@@ -194,59 +236,75 @@ class HttpLink(Link):
         except RuntimeError:  # the interpreter is ending
             self.end()
 
+    def start(self, key: object, work: Coroutine[Any, Any, None]) -> None:
+        """Run something until it ends or the connection does; nothing, if the same is at work. On the loop."""
+        if key in self._tasks or (not self.alive and key != "release"):
+            work.close()
+            return
+        task = self._tasks[key] = self._loop.create_task(work)
+        task.add_done_callback(lambda done: self._finished(key, done))
+
+    def _finished(self, key: object, done: asyncio.Task[None]) -> None:
+        if self._tasks.get(key) is done:
+            del self._tasks[key]
+        if not done.cancelled() and (error := done.exception()) is not None:
+            import logging
+
+            logging.getLogger("linkspan").error("an error in an HTTP connection", exc_info=error)
+
+    def _stop(self, key: object) -> None:
+        task = self._tasks.pop(key, None)
+        if task is not None:
+            task.cancel()
+
     def _start(self) -> None:
         while self._queue:
             sent = self._queue.popleft()
-            key = sent.request_id if sent.request_id is not None else sent
-            self._tasks[key] = self._loop.create_task(self._run(sent, key))
+            self.start(sent.request_id if sent.request_id is not None else sent, self._run(sent))
 
     def _sweep(self) -> None:
         """Close the streams of requests that nobody waits for any more."""
         for key, task in list(self._tasks.items()):
-            if isinstance(key, int | str) and not self.machine.is_pending(key):
+            if isinstance(key, int) and not self.machine.is_pending(key):
                 task.cancel()
 
-    def _opened(self) -> HttpPort:
-        if self._port is None:
-            from linkspan.io.http_aiohttp import AiohttpPort
-
-            self._port = AiohttpPort(ssl=self._ssl, connect_timeout=self.state.options.timeouts.connect)
-        return self._port
-
-    async def _run(self, sent: _Sent, key: object) -> None:
+    async def _run(self, sent: _Sent) -> None:
         try:
-            await self._post(sent)
+            await (self._post(sent) if sent.request_id is not None else self._tell(sent))
         except HttpFailure as failure:
-            self._lose(sent, self._failed(failure, sent))
+            self._lose(sent, self.failed(failure, sent))
         except ClientError as error:
             self._lose(sent, error)
-        except Exception as error:
-            self._lose(sent, self._invalid(sent, f"{type(error).__name__}: {error}"))
-        finally:
-            self._tasks.pop(key, None)
+        except Exception as error:  # a mistake of ours; nobody shall wait for ever because of it
+            self._lose(sent, self._invalid(sent, type(error).__name__, delivery="maybe_sent"))
+            raise
+
+    async def _tell(self, sent: _Sent) -> None:
+        """Send what gets no answer: again, if it cannot have arrived; not for ever."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.state.options.timeouts.list):
+                for attempt in range(1, _TRIES + 1):
+                    try:
+                        await self._post(sent)
+                    except (HttpFailure, HttpError) as failure:
+                        arrived = failure.sent if isinstance(failure, HttpFailure) else failure.delivery != "not_sent"
+                        if arrived or attempt == _TRIES:
+                            return
+                    else:
+                        return
+                    await asyncio.sleep(backoff(attempt, self.state.random()))
 
     async def _post(self, sent: _Sent) -> None:
-        url = self._post_url
-        headers = {"accept": _BOTH, "content-type": "application/json", **self._own, **sent.headers}
-        for _ in range(_REDIRECTS):
-            async with self._opened().send("POST", url, headers, sent.message) as reply:
-                if reply.status not in (307, 308):
-                    await self._read(sent, reply)
-                    return
-                url = self._redirected(url, reply)
-        raise self._invalid(sent, "it redirects without end")
+        headers = self._requests.headers(_BOTH, sent.headers)
+        what = sent.method or "a message"
+        async with self._requests.send("POST", self._post_url, headers, sent.message, what=what) as reply:
+            await self._read(sent, reply)
 
-    def _redirected(self, url: str, reply: HttpReply) -> str:
-        """Return where to go; never to another origin, which should get neither our message nor our headers."""
-        target = urljoin(url, reply.headers.get("location", ""))
-        if _origin(target) != _origin(url):
-            raise ConnectError(
-                f"it redirects to another origin: {target[:200]}",
-                self.state.origin,
-                phase="connect",
-                hint="if that is right, use that URL",
-            )
-        return target
+    def get(self, last_id: str | None) -> AbstractAsyncContextManager[HttpReply]:
+        """Ask for a stream, from where another ended."""
+        after = {"last-event-id": last_id} if last_id is not None else {}
+        headers = self._requests.headers(EVENTS, {**self._plain_headers(), **after})
+        return self._requests.send("GET", self._url, headers, what="the stream")
 
     async def _read(self, sent: _Sent, reply: HttpReply) -> None:
         if sent.method == "initialize" and reply.status == 200:
@@ -254,105 +312,148 @@ class HttpLink(Link):
         kind = media_type(reply.headers.get("content-type", ""))
         if reply.status >= 400:
             await self._read_refusal(sent, reply)
-        elif sent.request_id is None or (self._old_transport and reply.status < 300):
+        elif sent.request_id is None or (self._first_transport.used and reply.status < 300):
             return
-        elif kind == "text/event-stream":
+        elif reply.status == 200 and kind == "text/event-stream":
             await self._read_answer(sent, reply)
-        elif kind == "application/json" and reply.status == 200:
-            self._take(sent, await self._whole(reply, self.state.options.limits.max_line_bytes))
+        elif reply.status == 200 and kind == "application/json":
+            self._take(sent, await self._requests.whole(reply, self.state.options.limits.max_line_bytes))
         else:
-            shown = f"status {reply.status} and {kind[:60] or 'no content type'}"
-            raise self._invalid(sent, f"it came with {shown}")
+            await self._complain(sent, reply, kind)
+
+    async def _complain(self, sent: _Sent, reply: HttpReply, kind: str) -> None:
+        """Say what came where an answer should have come. Raises: InvalidResponse."""
+        if reply.status in (202, 204):
+            raise self._invalid(sent, f"it came with status {reply.status}, which is for what needs no answer")
+        shown = excerpt(await self._requests.whole(reply, _ERROR_BODY, cut=True))
+        what = f"it came with status {reply.status} and {repr(kind[:60]) if kind else 'no content type'}"
+        raise self._invalid(sent, f"{what}{f': {shown}' if shown else ''}", hint=_WRONG_KIND)
 
     def _take(self, sent: _Sent, data: bytes) -> None:
         """Read an answer that is one JSON message."""
-        self._understand(data)
+        self._understand(data, sent.request_id)
         if sent.request_id is not None and self.machine.is_pending(sent.request_id):
-            raise self._invalid(sent, "it is not an answer to this request")
+            raise self._invalid(sent, what_came(data, sent.request_id, self.state.options.limits))
 
     async def _read_refusal(self, sent: _Sent, reply: HttpReply) -> None:
         """Read an answer with an error status: an error of the protocol if its body is one."""
-        data = await self._whole(reply, _ERROR_BODY, cut=True)
+        data = b""
+        with suppress(HttpFailure):  # the status says enough
+            data = await self._requests.whole(reply, _ERROR_BODY, cut=True)
         message = decode(data, self.state.options.limits) if data else None
+        self._doubt(sent, reply, message, data)
+        mine = isinstance(message, Response | ErrorResponse) and message.id in (sent.request_id, None)
+        if isinstance(message, Response | ErrorResponse) and mine and reply.status not in SPEAKS_FOR_ITSELF:
+            self._answer(sent, message)
+            return
+        raise http_error(
+            self.state.origin,
+            sent.method or "a message",
+            reply.status,
+            data,
+            error=message if isinstance(message, ErrorResponse) else None,
+            wait=wait_asked_for(reply),
+        )
+
+    def _answer(self, sent: _Sent, message: Response | ErrorResponse) -> None:
         if sent.request_id is None:
             return
-        if isinstance(message, Response | ErrorResponse):
-            if reply.status == 404 and self._session_id is not None and sent.method != "initialize":
-                self._session_gone(sent)
-                return
-            with self.lock:
-                slot = self.machine.forget(sent.request_id)
-            if slot is not None:
-                deliver([(slot, message)])
-            return
-        if reply.status == 404 and self._session_id is not None and sent.method != "initialize":
-            self._session_gone(sent)
-            return
-        raise self._refused(sent, reply, data)
+        with self.lock:
+            slot = self.machine.forget(sent.request_id)
+        if slot is not None:
+            deliver([(slot, message)])
 
-    def _session_gone(self, sent: _Sent) -> None:
-        """The server has forgotten our session: nothing was done, and a new one must be begun (HL-7)."""
-        problem = "the server has forgotten this session"
-        self._lose(sent, ConnectionLost(problem, self.state.origin, delivery="not_sent"))
-        self.end()
+    def _doubt(self, sent: _Sent, reply: HttpReply, message: Message | Batch | None, data: bytes) -> None:
+        """End the connection if the server has forgotten it. Nothing was done then, and all must begin anew (HL-7)."""
+        if not self.agreed or sent.method == "initialize":
+            return
+        era = self.machine.agreement.revision.era
+        in_session = self._session_id is not None or self._first_transport.used
+        found = verdict(reply.status, message, data, era, in_session=in_session)
+        if found == "session gone":
+            self._forgotten(sent, "the server has forgotten this session")
+        elif found == "other era":
+            self.state.era = None
+            known_eras.forget(shown_url(self._url))
+            self._forgotten(sent, "the server does not speak what was agreed any more")
+
+    def _forgotten(self, sent: _Sent | None, problem: str) -> None:
+        self._session_id = None
+        error = ConnectionLost(problem, self.state.origin, delivery="not_sent")
+        if sent is not None:
+            self._lose(sent, error)
+        self.end(error=ConnectionLost(problem, self.state.origin, delivery="maybe_sent"))
+
+    async def stream_refused(self, reply: HttpReply) -> None:
+        """Read why there is no stream: some servers have none, and some have forgotten us."""
+        if reply.status == 404 and self._session_id is not None:
+            self._forgotten(None, "the server has forgotten this session")
 
     # Streams.
 
     async def _read_answer(self, sent: _Sent, reply: HttpReply) -> None:
         """Read the stream of one request until it is answered; a handshake client may come back to it (HL-10)."""
-        last_id, retry = await self._read_events(sent, reply, None)
-        resumes = 0
+        read = await self.read_events(sent, reply, None)
+        failures = 0
         while sent.request_id is not None and self.machine.is_pending(sent.request_id):
-            if last_id is None or self.machine.agreement.revision.era == "modern" or resumes >= _RESUMES:
-                raise HttpFailure("the stream ended before the answer came", sent=True)
-            resumes += 1
-            await asyncio.sleep(retry if retry is not None else _PAUSE)
-            last_id, retry = await self._resume(sent, last_id, retry)
+            if read.last_id is None or self.machine.agreement.revision.era == "modern" or failures >= _RESUMES:
+                raise read.cut or HttpFailure("the stream ended before the answer came", sent=True)
+            pause = _PAUSE if read.retry is None else read.retry
+            await asyncio.sleep(max(pause, backoff(failures, self.state.random())) if failures else pause)
+            again = await self._resume(sent, read)
+            failures = failures + 1 if again is None else 0
+            read = read if again is None else again
 
-    async def _resume(self, sent: _Sent, last_id: str, retry: float | None) -> tuple[str | None, float | None]:
-        headers = {"accept": "text/event-stream", **self._own, **self._plain_headers(), "last-event-id": last_id}
+    async def _resume(self, sent: _Sent, read: Read) -> Read | None:
+        """Go on with a stream; return None if the server cannot be reached at the moment."""
         try:
-            async with self._opened().send("GET", self._url, headers, b"") as reply:
-                if reply.status != 200:
-                    raise HttpFailure(f"the stream cannot be resumed (status {reply.status})", sent=True)
-                return await self._read_events(sent, reply, last_id, retry)
-        except HttpFailure as failure:
-            if failure.sent:
-                raise
-            return last_id, retry  # the server is away for a moment
+            async with self.get(read.last_id) as reply:
+                if is_event_stream(reply):
+                    again = await self.read_events(sent, reply, read.last_id)
+                    return again if again.retry is not None else msgspec.structs.replace(again, retry=read.retry)
+                if reply.status in BUSY:
+                    return None
+                await self.stream_refused(reply)
+                raise InvalidResponse(
+                    f"the stream with the answer to {sent.method} was cut and cannot be resumed (status {reply.status})",
+                    self.state.origin,
+                    delivery="maybe_sent",
+                )
+        except HttpFailure:
+            return None
 
-    async def _read_events(
-        self, sent: _Sent | None, reply: HttpReply, last_id: str | None, retry: float | None = None
-    ) -> tuple[str | None, float | None]:
-        """Read events until the request is answered or the stream ends; return the last id, and when to come back."""
+    async def read_events(self, sent: _Sent | None, reply: HttpReply, last_id: str | None) -> Read:
+        """Read events until the request is answered or the stream ends. Raises: InvalidResponse."""
         reader = EventReader(self.state.options.limits.max_line_bytes)
         reader.last_id = last_id
+        retry: float | None = None
+        request_id = sent.request_id if sent is not None else None
         try:
             async for chunk in reply.chunks:
                 for event in reader.receive_data(chunk):
                     retry = event.retry / 1000 if event.retry is not None else retry
-                    self._receive_event(event)
-                if sent is not None and sent.request_id is not None and not self.machine.is_pending(sent.request_id):
+                    self.receive_event(event, request_id)
+                if request_id is not None and not self.machine.is_pending(request_id):
                     break
-        except HttpFailure:
-            if reader.last_id is None:
-                raise
+        except HttpFailure as failure:
+            return Read(reader.last_id, retry, failure)
         except ValueError as problem:
             raise self._invalid(sent, str(problem)) from None
-        return reader.last_id, retry
+        return Read(reader.last_id, retry)
 
-    def _receive_event(self, event: ServerSentEvent) -> None:
+    def receive_event(self, event: ServerSentEvent, answers: RequestId | None = None) -> None:
+        """Understand one event; on the stream of a request, answers to others do not count."""
         if event.event != "message" or not event.data:
             return
-        self._understand(event.data.encode())
+        self._understand(event.data.encode(), answers)
         self.flush()
 
-    def _understand(self, message: bytes) -> None:
+    def _understand(self, message: bytes, answers: RequestId | None) -> None:
         if self.recorder is not None:
             self.recorder.server(message.replace(b"\n", b" ") + b"\n")
         with self.lock:
-            events = self.machine.receive_message(message)
-        self.receive(events)
+            events = self.machine.receive_message(message, answers)
+        self.receive([each for each in events if type(each) is not Strayed])
 
     def _messages(self) -> list[bytes]:
         """Return what there is to send. With the lock."""
@@ -361,73 +462,6 @@ class HttpLink(Link):
             for each in messages:
                 self.recorder.client(each + b"\n")
         return messages
-
-    def _listen(self) -> None:
-        """Open the stream on which a handshake server speaks by itself."""
-        if "listen" not in self._tasks and not self._closed:
-            self._tasks["listen"] = self._loop.create_task(self._keep_listening())
-
-    async def _keep_listening(self) -> None:
-        last_id: str | None = None
-        while self.alive:
-            headers = {"accept": "text/event-stream", **self._own, **self._plain_headers()}
-            if last_id is not None:
-                headers["last-event-id"] = last_id
-            retry: float | None = None
-            try:
-                async with self._opened().send("GET", self._url, headers, b"") as reply:
-                    self._listening.set()
-                    if reply.status != 200 or media_type(reply.headers.get("content-type", "")) != "text/event-stream":
-                        return  # it has nothing to say by itself, or forgot us; the next request will tell
-                    last_id, retry = await self._read_events(None, reply, last_id)
-            except (HttpFailure, ClientError):
-                self._listening.set()
-                await asyncio.sleep(_LISTEN_AGAIN)
-            await asyncio.sleep(retry if retry is not None else _PAUSE)
-
-    async def _open_old(self) -> None:
-        """Open the stream of the first transport, and wait until it says where to send."""
-        endpoint: asyncio.Future[str] = self._loop.create_future()
-        self._tasks["old"] = self._loop.create_task(self._read_old(endpoint))
-        target = urljoin(self._url, await endpoint)
-        if _origin(target) != _origin(self._url):
-            raise HttpFailure("the endpoint is of another origin", sent=False)
-        self._post_url = target
-
-    async def _read_old(self, endpoint: asyncio.Future[str]) -> None:
-        reader = EventReader(self.state.options.limits.max_line_bytes)
-        headers = {"accept": "text/event-stream", **self._own}
-        try:
-            async with self._opened().send("GET", self._url, headers, b"") as reply:
-                if reply.status != 200 or media_type(reply.headers.get("content-type", "")) != "text/event-stream":
-                    raise HttpFailure("no stream", sent=False)
-                async for chunk in reply.chunks:
-                    for event in reader.receive_data(chunk):
-                        if event.event == "endpoint" and not endpoint.done():
-                            endpoint.set_result(event.data)
-                        self._receive_event(event)
-        except (HttpFailure, ValueError) as failure:
-            if not endpoint.done():
-                endpoint.set_exception(failure)
-        finally:
-            if not endpoint.done():
-                endpoint.cancel()
-            elif self._old_transport:
-                self.end()
-
-    async def _whole(self, reply: HttpReply, bound: int, *, cut: bool = False) -> bytes:
-        parts: list[bytes] = []
-        size = 0
-        async for chunk in reply.chunks:
-            parts.append(chunk)
-            size += len(chunk)
-            if size > bound:
-                if cut:
-                    break
-                raise InvalidResponse(
-                    f"an answer larger than {bound} bytes (max_line_bytes)", self.state.origin, delivery="answered"
-                )
-        return b"".join(parts)[: bound + 1]
 
     # Errors.
 
@@ -440,52 +474,20 @@ class HttpLink(Link):
         if slot is not None:
             deliver([(slot, self._for_phase(error, slot))])
 
-    def _failed(self, failure: HttpFailure, sent: _Sent) -> ConnectionLost:
-        problem = str(failure) if failure.sent else f"it cannot be reached: {failure}"
-        return ConnectionLost(
-            problem,
-            self.state.origin,
-            delivery="maybe_sent" if failure.sent else "not_sent",
-            hint=None if failure.sent else "is the server running, and are host and port of the URL right?",
-        )
+    def failed(self, failure: HttpFailure, sent: _Sent | None = None) -> ClientError:
+        """Return the error for a request without an answer."""
+        if failure.garbled:
+            return self._invalid(sent, str(failure), hint=failure.hint, delivery="maybe_sent")
+        if failure.ours:
+            return ClientError(str(failure), self.state.origin, hint=failure.hint)
+        delivery: Delivery = "maybe_sent" if failure.sent else "not_sent"
+        return ConnectionLost(str(failure), self.state.origin, delivery=delivery, hint=failure.hint)
 
-    def _invalid(self, sent: _Sent | None, problem: str) -> InvalidResponse:
+    def _invalid(
+        self, sent: _Sent | None, problem: str, *, hint: str | None = None, delivery: Delivery = "answered"
+    ) -> InvalidResponse:
         what = f"the answer to {sent.method or 'a message'}" if sent is not None else "a stream"
-        return InvalidResponse(f"{what} is not one: {problem}", self.state.origin, delivery="answered")
-
-    def _refused(self, sent: _Sent, reply: HttpReply, data: bytes) -> HttpError:
-        status = reply.status
-        delivery: Delivery = "answered" if status < 500 else "maybe_sent"
-        if status in _NOTHING_DONE:
-            delivery = "not_sent"
-        error = HttpError(
-            f"{sent.method or 'a message'} was answered with status {status}",
-            self.state.origin,
-            delivery=delivery,
-            hint=_HINTS.get(status),
-            message=data[:500].decode("utf-8", "replace") or None,
-        )
-        error.status = status
-        after = reply.headers.get("retry-after", "")
-        error.retry_after = float(after) if after.isdigit() and len(after) < 8 else None
-        return error
+        return InvalidResponse(f"{what} is not one: {problem}", self.state.origin, delivery=delivery, hint=hint)
 
 
-_HINTS: Final = {
-    401: "it wants to know who you are: pass headers={'Authorization': ...}",
-    403: "you may not do that, or the server does not allow this Host or Origin",
-    404: "is the path of the URL right? It often ends with /mcp",
-    405: "is the path of the URL right? It often ends with /mcp",
-    421: "the server does not serve this host name: see its allowed hosts",
-    502: "something in front of the server cannot reach it",
-    504: "something in front of the server waits no longer for it",
-}
-
-
-def _origin(url: str) -> tuple[str, str | None, int | None]:
-    parts = urlsplit(url)
-    try:
-        port = parts.port
-    except ValueError:
-        port = None
-    return parts.scheme, parts.hostname, port or {"http": 80, "https": 443}.get(parts.scheme)
+_WRONG_KIND: Final = "is that the URL of an MCP server? Its path often ends with /mcp"

@@ -12,11 +12,20 @@ __all__ = ["HttpFailure", "HttpPort", "HttpReply"]
 
 
 class HttpFailure(Exception):
-    """There is no answer. `sent` tells whether the server may have got the request; the text is for people."""
+    """There is no answer. `sent` tells whether the server may have got the request; the text is for people.
 
-    def __init__(self, message: str, *, sent: bool) -> None:
+    `garbled`: something came, but it was no HTTP. `ours`: the request cannot be sent at all, so trying again is in vain.
+    `hint` is what a person can do.
+    """
+
+    def __init__(
+        self, message: str, *, sent: bool, garbled: bool = False, ours: bool = False, hint: str | None = None
+    ) -> None:
         super().__init__(message)
         self.sent = sent
+        self.garbled = garbled
+        self.ours = ours
+        self.hint = hint
 
 
 class HttpReply(msgspec.Struct):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from linkspan.client.errors import (
@@ -82,6 +83,10 @@ class LinkOwner(Protocol):
 
     def link_printed(self, link: Link, text: str) -> None:
         """The server process wrote to stderr."""
+        ...
+
+    def link_restored(self, link: Link, error: ClientError) -> None:
+        """A stream on which the server speaks by itself was lost, as `error` says, and is open again."""
         ...
 
     def link_lost(self, link: Link, error: ClientError) -> None:
@@ -188,6 +193,16 @@ class Link:
     def settle(self) -> None:
         """Wait, briefly, until the server can say something by itself. In the thread that connects."""
 
+    def later(self, seconds: float, step: Callable[[], object]) -> None:
+        """Take a step after some seconds."""
+        timer = threading.Timer(seconds, step)
+        timer.daemon = True
+        timer.start()
+
+    def restored(self, error: ClientError) -> None:
+        """Take note that a stream on which the server speaks by itself was lost, and is open again."""
+        self._owner.link_restored(self, error)
+
     def fall_back(self, reason: Exception, timeout: float) -> None:
         """Use an older transport from now on; most have none. Raises: `reason`."""
         raise reason
@@ -256,8 +271,8 @@ class Link:
             self.receive(events)
             self.flush()
 
-    def end(self, *, by_us: bool = False) -> None:
-        """Take note that the connection is gone: whatever still waits hears of it."""
+    def end(self, *, by_us: bool = False, error: ClientError | None = None) -> None:
+        """Take note that the connection is gone, for the reason that `error` has: whatever still waits hears of it."""
         with self.lock:
             if self._ended:
                 return
@@ -265,8 +280,8 @@ class Link:
             self.alive = False
             slots = self.machine.abandon()
         if by_us or self._closed:
-            error: ClientError = ClientClosed("the client was closed", self.state.origin, delivery="maybe_sent")
-        else:
+            error = ClientClosed("the client was closed", self.state.origin, delivery="maybe_sent")
+        elif error is None:
             error = self._gone("maybe_sent", "call")
         deliver([(slot, self._for_phase(error, slot)) for slot in slots])
         if not by_us and not self._closed:

@@ -1,6 +1,7 @@
 """Who wants to hear of changes, and how the server is made to tell: a listen request, or subscriptions of the handshake era.
 
-A listener outlives the connections: each new one is asked again, and then "you may have missed something" is said (CLI-10).
+A listener outlives the connections, and over HTTP its stream: each new one is asked for again, and then "you may have missed
+something" is said (CLI-10).
 Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/subscriptions (checklist 3.9).
 """
 
@@ -14,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from linkspan.client.errors import CallTimeout, ClientError, InvalidResponse, Origin, ServerError
+from linkspan.client.errors import CallTimeout, ClientError, HttpError, InvalidResponse, Origin, ServerError
 from linkspan.client.events import Change
+from linkspan.client.requesting import backoff
 from linkspan.core.flow import Outgoing
 from linkspan.revisions.modern import SUBSCRIPTION_ID
 from linkspan.types.base import JSON, is_object
@@ -37,7 +39,11 @@ _KINDS: dict[str, Kind] = {
 }
 _UPDATED = "notifications/resources/updated"
 _SOON = 1.0
-"""A subscription that ends within so many seconds is not asked for again."""
+"""A subscription that ends within so many seconds has failed."""
+_PATIENCE = 5
+"""Failures in a row after which a server that answers, but not as it should, is not asked again."""
+_NOT_NOW = (408, 425, 429)
+_LONGEST_PAUSE = 300.0
 
 
 class Filter(msgspec.Struct, frozen=True):
@@ -74,6 +80,11 @@ class Listener:
         self.link: Link | None = None
         self.request_id: object = None
         self.established = False
+        self.attempt: object = None
+        """Which attempt to be heard of by the server is the present one; what comes of others does not count."""
+        self.failures = 0
+        self.lost: ClientError | None = None
+        self.behind = False
 
 
 class _Reply:
@@ -138,29 +149,36 @@ class Listeners:
 
     def establish(self, listener: Listener, link: Link) -> None:
         """Make the server tell `listener` what it wants to hear."""
-        again = listener.established
+        listener.behind = listener.established
         listener.link = link
+        listener.attempt = attempt = object()
         try:
             if link.machine.agreement.revision.era == "modern":
-                self._listen(listener, link)
+                self._listen(listener, link, attempt)
             else:
-                self._subscribe(listener, link)
+                self._subscribe(listener, link, attempt)
         except ClientError:
             return  # lost again already; the next connection will be asked
         link.flush()
-        if again:
-            for change in listener.wanted.missed():
-                listener.hear(change)
 
-    def _listen(self, listener: Listener, link: Link) -> None:
+    def missed(self, link: Link) -> None:
+        """Take note that a handshake server may have said something that nobody heard. Modern ones have a stream for each."""
+        if link.machine.agreement.revision.era == "modern":
+            return
+        for listener in list(self._all):
+            if listener.link is link and listener.established:
+                self._catch_up(listener)
+
+    def _listen(self, listener: Listener, link: Link, attempt: object) -> None:
         def hear(item: object) -> None:
-            if isinstance(item, ErrorResponse) and listener.link is link:
+            if listener.attempt is not attempt:
+                return
+            if isinstance(item, ErrorResponse):
                 self._fail(listener, _refused(link, item))
-            elif isinstance(item, Response) and listener.link is link and listener in self._all:
+            elif isinstance(item, Response | ClientError):
                 if time.monotonic() - began >= _SOON:
-                    self.establish(listener, link)  # ended in good order
-                else:
-                    self._fail(listener, _ended(link))
+                    listener.failures = 0
+                self._lose(listener, link, item if isinstance(item, ClientError) else _ended(link))
 
         began = time.monotonic()
         slot = _Reply(hear)
@@ -170,27 +188,59 @@ class Listeners:
             assert slot.ticket is not None
             listener.request_id = slot.ticket.request_id
 
-    def _subscribe(self, listener: Listener, link: Link) -> None:
+    def _subscribe(self, listener: Listener, link: Link, attempt: object) -> None:
         waiting = set(listener.wanted.uris)
         if not waiting:
             self._ready(listener)
         for uri in listener.wanted.uris:
 
             def hear(item: object, uri: str = uri) -> None:
+                if listener.attempt is not attempt:
+                    return
                 waiting.discard(uri)
                 if isinstance(item, ErrorResponse):
                     self._fail(listener, _refused(link, item))
                 elif isinstance(item, CallTimeout):
                     self._fail(listener, item)
+                elif isinstance(item, ClientError):
+                    self._lose(listener, link, item)
                 elif isinstance(item, Response) and not waiting:
                     self._ready(listener)
 
             link.submit(Outgoing("resources/subscribe", encode({"uri": uri}), phase="list"), _Reply(hear))
 
+    def _lose(self, listener: Listener, link: Link, error: ClientError) -> None:
+        """Ask again after a pause, as long as that makes sense. If the connection is gone, the next one will be asked."""
+        listener.attempt = attempt = object()
+        if not link.alive:
+            return
+        listener.failures += 1
+        listener.lost = listener.lost or error
+        if not _is_worth_another(listener, link, error):
+            self._fail(listener, error)
+            return
+
+        def again() -> None:
+            if listener.attempt is attempt and link.alive and listener in self._all:
+                self.establish(listener, link)
+
+        asked = getattr(error, "retry_after", None) or 0.0
+        link.later(min(max(asked, backoff(listener.failures, link.state.random())), _LONGEST_PAUSE), again)
+
     def _ready(self, listener: Listener) -> None:
+        lost, listener.lost = listener.lost, None
         if not listener.established:
             listener.established = True
             listener.hear(READY)
+        elif listener.behind:
+            self._catch_up(listener)
+            if lost is not None and listener.link is not None:
+                listener.link.restored(lost)
+
+    def _catch_up(self, listener: Listener) -> None:
+        listener.behind = False
+        for change in listener.wanted.missed():
+            listener.hear(change)
 
     def _fail(self, listener: Listener, error: ClientError) -> None:
         with self._lock:
@@ -255,6 +305,16 @@ def unconfirmed(origin: Origin, seconds: float) -> CallTimeout:
         delivery="maybe_sent",
         seconds=seconds,
     )
+
+
+def _is_worth_another(listener: Listener, link: Link, error: ClientError) -> bool:
+    """Tell whether to ask again. Who was heard of once is not given up because the server, or the way there, is down."""
+    if isinstance(error, HttpError):
+        wrong = error.status < 500 and error.status not in _NOT_NOW
+        return not wrong and (listener.established or listener.failures < link.state.options.attempts)
+    if isinstance(error, InvalidResponse):
+        return listener.established and listener.failures < _PATIENCE
+    return listener.established or listener.failures < link.state.options.attempts
 
 
 def _params(message: Notification) -> dict[str, JSON]:

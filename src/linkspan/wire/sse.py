@@ -43,15 +43,18 @@ class TooLarge(ValueError):
 
 
 class EventReader:
-    """Cuts a byte stream into events, whatever the chunks and line endings. Comments and unknown fields are passed over."""
+    """Cuts a byte stream into events, whatever the chunks and line endings. Comments and unknown fields are passed over.
+
+    Each byte is looked at once, however long a line is, and comments without end take no room.
+    """
 
     def __init__(self, limit: int) -> None:
         """Bound each event to `limit` bytes."""
         self._limit = limit
-        self._rest = b""
+        self._rest: list[bytes] = []
         self._after_return = False
         self._first = True
-        self._size = 0
+        self._held = 0
         self._data: list[bytes] = []
         self._event = ""
         self._retry: int | None = None
@@ -61,15 +64,22 @@ class EventReader:
         """Return the events that `data` completes. Raises: TooLarge."""
         if self._after_return and data.startswith(b"\n"):
             data = data[1:]
-        self._after_return = data.endswith(b"\r") if data else self._after_return
-        lines = (self._rest + data).replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
-        self._rest = lines.pop()
-        self._size += len(data)
-        events = [event for line in lines if (event := self._take(line)) is not None]
-        if self._size - (len(data) if events else 0) > self._limit:
+            self._after_return = False
+        if not data:
+            return []
+        self._after_return = data.endswith(b"\r")
+        first, *lines = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+        self._rest.append(first)
+        self._held += len(first)
+        events: list[ServerSentEvent] = []
+        for following in lines:
+            line = b"".join(self._rest)
+            self._rest = [following]
+            self._held += len(following) - len(line)
+            if (event := self._take(line)) is not None:
+                events.append(event)
+        if self._held > self._limit:
             raise TooLarge(f"an event is larger than {self._limit} bytes")
-        if events:
-            self._size = len(self._rest)
         return events
 
     def _take(self, line: bytes) -> ServerSentEvent | None:
@@ -81,6 +91,7 @@ class EventReader:
         value = value.removeprefix(b" ")
         if name == b"data":
             self._data.append(value)
+            self._held += len(value) + 1
         elif name == b"event":
             self._event = value.decode("utf-8", "replace")
         elif name == b"id" and b"\0" not in value:
@@ -92,6 +103,7 @@ class EventReader:
     def _dispatch(self) -> ServerSentEvent | None:
         data, event, retry = self._data, self._event, self._retry
         self._data, self._event, self._retry = [], "", None
+        self._held = len(self._rest[0])  # no more than the beginning of the next line
         if not data and retry is None:
             return None
         return ServerSentEvent(b"\n".join(data).decode("utf-8", "replace"), event or "message", self.last_id, retry)

@@ -1,0 +1,120 @@
+"""The HTTP requests of one connection: with the caller's headers, redirected within the origin only, bounded in what is read.
+
+Spec: checklist 4.7, H5-24.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urljoin, urlsplit
+
+from linkspan.client.errors import InvalidResponse
+from linkspan.client.http_errors import http_error, shown_url
+from linkspan.client.state import ClientState
+from linkspan.io.http_port import HttpFailure, HttpPort, HttpReply
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+__all__ = ["HttpRequests", "same_origin"]
+
+_REDIRECTS: Final = 4
+_KEPT: Final = (307, 308)
+"""Redirects after which a request is the same as before."""
+_ALL: Final = (301, 302, 303, *_KEPT)
+_PORTS: Final = {"http": 80, "https": 443}
+
+
+class HttpRequests:
+    """Sends requests on the loop that calls it. The pool is opened by the first of them."""
+
+    def __init__(self, state: ClientState, headers: Mapping[str, str], ssl: SSLContext | None) -> None:
+        """Send `headers` with every request; `ssl` is for the certificates."""
+        self._state = state
+        self._own = {name.lower(): value for name, value in headers.items()}
+        self._ssl = ssl
+        self._port: HttpPort | None = None
+        self._closed = False
+
+    @asynccontextmanager
+    async def send(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes = b"", *, what: str = "a message"
+    ) -> AsyncGenerator[HttpReply, None]:
+        """Send a request, and again where it is redirected to. Raises: HttpFailure, HttpError for a bad redirect."""
+        first = url
+        for _ in range(_REDIRECTS):
+            async with self._opened().send(method, url, headers, body) as reply:
+                if reply.status not in _ALL:
+                    yield reply
+                    return
+                url = self._redirected(method, url, reply, what)
+        raise http_error(
+            self._state.origin, what, reply.status, b"", hint=f"it redirects {shown_url(first)} without end"
+        )
+
+    def headers(self, first: Mapping[str, str], last: Mapping[str, str]) -> dict[str, str]:
+        """Return the headers of a request: what it needs, what the caller wants with every one, and what counts most."""
+        return {**first, **self._own, **last}
+
+    async def whole(self, reply: HttpReply, bound: int, *, cut: bool = False) -> bytes:
+        """Read a body. Raises: HttpFailure; InvalidResponse for one that is larger than `bound`, unless it may be cut."""
+        parts: list[bytes] = []
+        size = 0
+        async for chunk in reply.chunks:
+            parts.append(chunk)
+            size += len(chunk)
+            if size > bound:
+                if cut:
+                    break
+                problem = f"an answer larger than {bound} bytes (max_line_bytes)"
+                raise InvalidResponse(problem, self._state.origin, delivery="answered")
+        return parts[0] if len(parts) == 1 and not cut else b"".join(parts)[:bound]
+
+    async def close(self) -> None:
+        """Close all connections."""
+        self._closed = True
+        port, self._port = self._port, None
+        if port is not None:
+            await port.close()
+
+    def _opened(self) -> HttpPort:
+        if self._closed:
+            raise HttpFailure("the connection was closed", sent=False)
+        if self._port is None:
+            try:
+                from linkspan.io.http_aiohttp import AiohttpPort
+            except ImportError:
+                problem = "the library for HTTP is not installed"
+                raise HttpFailure(problem, sent=False, ours=True, hint="pip install 'linkspan[http]'") from None
+
+            self._port = AiohttpPort(ssl=self._ssl, connect_timeout=self._state.options.timeouts.connect)
+        return self._port
+
+    def _redirected(self, method: str, url: str, reply: HttpReply, what: str) -> str:
+        """Return where to go; never to another origin, which should get neither our message nor our headers."""
+        location = reply.headers.get("location", "")
+        try:
+            target = urljoin(url, location)
+        except ValueError:
+            location = target = ""
+        if location and same_origin(target, url) and (method == "GET" or reply.status in _KEPT):
+            return target
+        hint = f"it redirects to {shown_url(target)}: if that is right, use that URL"
+        if not location:
+            hint = "it redirects to nowhere"
+        raise http_error(self._state.origin, what, reply.status, b"", hint=hint)
+
+
+def same_origin(one: str, other: str) -> bool:
+    """Tell whether two URLs have the same scheme, host and port."""
+    return _origin(one) == _origin(other) is not None
+
+
+def _origin(url: str) -> tuple[str, str | None, int | None] | None:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme, parts.hostname, parts.port or _PORTS.get(parts.scheme)
+    except ValueError:
+        return None
