@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import pytest
 from wild import descendants, gone
 
+from linkspan.io import known_eras
+
 
 @pytest.fixture(autouse=True)
 def no_process_is_left() -> Iterator[None]:
@@ -14,3 +16,8 @@ def no_process_is_left() -> Iterator[None]:
     yield
     left = {pid: command for pid, command in descendants().items() if pid not in before}
     assert gone(set(left)), f"still there: {left}"
+
+
+@pytest.fixture(autouse=True)
+def no_era_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known_eras, "_known", {})  # ports are used again by other servers

@@ -170,7 +170,7 @@ def _shake_hands(state: ClientState, revision: Revision, *, repeated: bool = Fal
         raise _disagreed(state, agreement)
     if state.options.revision not in (None, agreement.revision):
         raise _disagreed(state, agreement.revision.date)
-    yield Tell("notifications/initialized")
+    yield Tell("notifications/initialized", agreement=agreement)
     return agreement
 
 

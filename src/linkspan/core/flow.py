@@ -102,6 +102,8 @@ class Tell(msgspec.Struct, frozen=True):
 
     method: str
     params: bytes | None = None
+    agreement: Agreement | None = None
+    """How to speak from now on, if that has just been found out."""
 
 
 class Reopen(msgspec.Struct, frozen=True):

@@ -304,6 +304,7 @@ class Engine:
             case Send():
                 return self._ask_server(link, effect.outgoing, give_up)
             case Tell():
+                link.machine.agreement = effect.agreement or link.machine.agreement
                 link.notify(effect.method, effect.params)
             case Reopen():
                 link.close()
