@@ -298,6 +298,24 @@ def test_nothing_modern_leaks_into_a_handshake(era: Any) -> None:
             assert b"io.modelcontextprotocol" not in body
 
 
+def test_nothing_is_asked_before_the_server_knows_that_we_are_ready() -> None:
+    """INI-3."""
+    ready: list[bool] = []
+    told = threading.Event()
+
+    def listen(_: Any) -> list[Any]:
+        return [0.2, lambda _: told.set(), http(202)]
+
+    def call(_: Any) -> list[Any]:
+        ready.append(told.is_set())
+        return [http(200, message())]
+
+    plan = {"notifications/initialized": listen, "tools/call": call}
+    with RawServer(plan, era="legacy") as server, SyncClient(server.url, timeouts=BRIEF) as client:
+        client.call_tool("hi")
+    assert ready == [True]
+
+
 # Busy servers.
 
 

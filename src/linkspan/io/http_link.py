@@ -140,9 +140,17 @@ class HttpLink(Link):
             self._on_loop(lambda: self.start("stream", self._own_stream.keep_open()))
 
     def settle(self) -> None:
-        """Wait until a handshake server has our stream, because some ask on it alone."""
-        if self.machine.agreement.revision.era == "legacy" and not self._first_transport.used:
+        """Wait until a handshake server knows that we are ready, and has our stream, because some ask on it alone."""
+        if self.machine.agreement.revision.era == "modern":
+            return
+        with suppress(Exception):
+            asyncio.run_coroutine_threadsafe(self._all_told(), self._loop).result(_SETTLE)
+        if not self._first_transport.used:
             self._own_stream.open.wait(_SETTLE)
+
+    async def _all_told(self) -> None:
+        if telling := [task for key, task in self._tasks.items() if isinstance(key, _Sent)]:
+            await asyncio.wait(telling, timeout=_SETTLE)
 
     def flush(self) -> None:
         """Start what was submitted."""
