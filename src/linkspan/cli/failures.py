@@ -31,6 +31,8 @@ INTERRUPTED: Final = 130
 _IN_A_SHELL: Final = (
     (r"raise timeouts\.\w+|raise the call's timeout", "give it a longer --timeout"),
     (r"pass env=\{\"(\w+)\": \.\.\.\}", r"pass --env \1=..."),
+    (r"pass headers=\{'Authorization': \.\.\.\}", "pass --header 'Authorization: Bearer ...'"),
+    (r"of headers= text", "of --header text"),
     (r"give another cwd", "give another --cwd"),
     (r"do not pin protocol_version or era", "leave --protocol-version and --era out"),
 )

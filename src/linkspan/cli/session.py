@@ -113,9 +113,10 @@ class Session:
         options = self.options
         asked = self.console.interactive or bool(options.answers)
         verbose = self.console.verbose
-        return SyncClient(
+        client = SyncClient(
             options.target,
             env=options.env,
+            headers=options.headers,
             cwd=options.cwd,
             inherit_env=options.inherit_env,
             era=options.era,
@@ -131,6 +132,9 @@ class Session:
             on_event=(lambda event: self._later(self.console.detail, event_words(event))) if verbose else None,
             on_stderr=self._stderr.add if verbose else None,
         )
+        if options.headers and client.origin.url is None:
+            raise ValueError("--header is for a server at a URL; a command or a file gets --env KEY=VALUE")
+        return client
 
     # The two threads.
 

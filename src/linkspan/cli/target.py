@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -18,6 +19,9 @@ from linkspan.client.timeouts import DEFAULT_TIMEOUTS, Timeouts
 __all__ = ["CommandLine", "Options", "WrongUse", "add_output", "pairs", "seconds", "split", "timeouts_of"]
 
 _TARGET = "a .py file (perhaps FILE.py:OBJECT), a command in quotes, mcp.json:NAME or a URL; or `-- COMMAND ARGS...` at the end"
+
+_HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_HEADER_VALUE: Final = re.compile(r"[\t\x20-\x7e\xa0-\xff]*")
 
 
 class WrongUse(Exception):
@@ -34,6 +38,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     protocol_version: str | None = None
     timeout: float | None = None
     env: Mapping[str, str] = {}
+    headers: Mapping[str, str] = {}
+    """Never shown: they are how users prove who they are."""
     cwd: str | None = None
     inherit_env: bool = False
     roots: tuple[str, ...] = ()
@@ -77,6 +83,7 @@ class CommandLine:
                 protocol_version=found.protocol_version,
                 timeout=found.timeout,
                 env=_environment(found.env),
+                headers=self._headers(found.header),
                 cwd=found.cwd,
                 inherit_env=found.inherit_env,
                 roots=tuple(found.root),
@@ -88,6 +95,11 @@ class CommandLine:
             )
         except WrongUse as problem:
             self._parser.error(str(problem))
+
+    def _headers(self, texts: Sequence[str]) -> dict[str, str]:
+        if texts and self._command is not None:
+            raise WrongUse("--header is for a server at a URL; a command gets --env KEY=VALUE")
+        return _named_headers(texts)
 
 
 def pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
@@ -107,6 +119,21 @@ def split(arguments: list[str]) -> tuple[list[str], tuple[str, ...] | None]:
         return arguments, None
     at = arguments.index("--")
     return arguments[:at], tuple(arguments[at + 1 :])
+
+
+def _named_headers(texts: Sequence[str]) -> dict[str, str]:
+    """Return NAME:VALUE texts as a mapping. What is wrong is told without the text: it may be a secret."""
+    found: dict[str, str] = {}
+    for text in texts:
+        name, colon, value = text.partition(":")
+        if not colon or not _HEADER_NAME.fullmatch(name.strip()):
+            raise WrongUse("--header is followed by NAME:VALUE, such as 'Authorization: Bearer ...'")
+        if not _HEADER_VALUE.fullmatch(value.strip()):
+            raise WrongUse(
+                f"--header {name.strip()} has a value with line breaks or characters that HTTP does not take"
+            )
+        found[name.strip()] = value.strip()
+    return found
 
 
 def _environment(texts: Sequence[str]) -> dict[str, str]:
@@ -150,6 +177,13 @@ def _add_connection(parser: argparse.ArgumentParser) -> None:
         help="to wait for the start, and for each answer or sign of progress",
     )
     add("--env", action="append", default=[], metavar="KEY=VALUE", help="for the server; KEY alone passes ours on")
+    add(
+        "--header",
+        action="append",
+        default=[],
+        metavar="NAME:VALUE",
+        help="send this with every request to a URL (repeatable); it is never shown",
+    )
     add("--inherit-env", action="store_true", help="pass our whole environment on, not only what a program needs")
     add("--cwd", metavar="DIR", help="where to start the server")
     add("--era", choices=("modern", "legacy"), help="speak only this era; otherwise it is found out")

@@ -6,6 +6,7 @@ Nothing of our own headers, and no secret of a URL or of the answer, comes into 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Mapping
 from email.utils import parsedate_to_datetime
 from typing import Final, Literal
 from urllib.parse import urlsplit
@@ -17,7 +18,17 @@ from linkspan.wire.limits import Limits
 from linkspan.wire.messages import Batch, ErrorResponse, Malformed, Message, RequestId, Response, decode
 from linkspan.wire.redaction import redact
 
-__all__ = ["BUSY", "SPEAKS_FOR_ITSELF", "excerpt", "http_error", "retry_after", "shown_url", "verdict", "what_came"]
+__all__ = [
+    "BUSY",
+    "SPEAKS_FOR_ITSELF",
+    "excerpt",
+    "http_error",
+    "retry_after",
+    "secrets_in",
+    "shown_url",
+    "verdict",
+    "what_came",
+]
 
 BUSY: Final = (429, 502, 503, 504)
 """Statuses that say "not now": what was asked may work in a moment."""
@@ -58,16 +69,22 @@ def http_error(
     error: ErrorResponse | None = None,
     wait: float | None = None,
     hint: str | None = None,
+    secrets: Collection[str] = (),
 ) -> HttpError:
-    """Return the error for an answer with a status that is one; `error` is what its body says, if that is a message."""
-    said = f"{excerpt(error.message.encode())} ({error.code})" if error is not None else excerpt(data)
+    """Return the error for an answer with a status that is one; `error` is what its body says, if that is a message.
+
+    `secrets` are our own, in case the answer repeats them.
+    """
+    said = excerpt(data, secrets)
+    if error is not None:
+        said = f"{excerpt(error.message.encode(), secrets)} ({error.code})"
     found = HttpError(
         f"{method} was answered with status {status}{f': {said}' if said else ''}",
         origin,
         delivery=_delivery(status),
         hint=hint or _HINTS.get(status),
         code=error.code if error is not None else None,
-        message=error.message if error is not None else redact(data[:500].decode("utf-8", "replace")) or None,
+        message=error.message if error is not None else redact(data[:500].decode("utf-8", "replace"), secrets) or None,
         data=error.data if error is not None else None,
     )
     found.status = status
@@ -93,14 +110,20 @@ def retry_after(value: str, now: float) -> float | None:
     return min(max(0.0, at - now), _LONGEST_WAIT)
 
 
-def excerpt(data: bytes) -> str:
+def excerpt(data: bytes, secrets: Collection[str] = ()) -> str:
     """Return the beginning of an answer in one line, without its secrets; of a page, the title."""
-    text = redact(data[:2000].decode("utf-8", "replace"))
+    text = redact(data[:2000].decode("utf-8", "replace"), secrets)
     title = re.search(r"<title[^>]{0,100}>([^<]{1,200})", text, re.IGNORECASE)
     if title is not None:
         text = title[1]
     line = " ".join("".join(each if each.isprintable() else " " for each in text).split())
     return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 3]}..."
+
+
+def secrets_in(headers: Mapping[str, str]) -> list[str]:
+    """Return what must not be shown of headers that a caller gave: their values, and the credentials after a scheme."""
+    values = [str(each) for each in headers.values()]
+    return [*values, *(each.partition(" ")[2] for each in values if " " in each)]
 
 
 def shown_url(url: str) -> str:
@@ -130,7 +153,7 @@ def verdict(
     return gone if _WITHOUT_A_SESSION.search(text) else None
 
 
-def what_came(data: bytes, request_id: RequestId | None, limits: Limits) -> str:
+def what_came(data: bytes, request_id: RequestId | None, limits: Limits, secrets: Collection[str] = ()) -> str:
     """Say why a body does not answer a request."""
     if not data.strip():
         return "it is empty"
@@ -141,6 +164,6 @@ def what_came(data: bytes, request_id: RequestId | None, limits: Limits) -> str:
             return "it is a batch without an answer to this request"
         case Malformed() as problem:
             kind = "no JSON" if problem.code == PARSE_ERROR else "no message of the protocol"
-            return f"it is {kind} ({problem.message.partition(': ')[2]}): {excerpt(data)}"
+            return f"it is {kind} ({problem.message.partition(': ')[2]}): {excerpt(data, secrets)}"
         case _:
-            return f"it is a message, but no answer: {excerpt(data)}"
+            return f"it is a message, but no answer: {excerpt(data, secrets)}"

@@ -71,6 +71,8 @@ class _Sent(msgspec.Struct, eq=False):
     headers: Mapping[str, str]
     request_id: RequestId | None = None
     method: str = ""
+    own: Mapping[str, str] | None = None
+    """The caller's headers among `headers`."""
 
 
 class HttpLink(Link):
@@ -105,7 +107,7 @@ class HttpLink(Link):
             self._queue.extend(_Sent(each, self._plain_headers()) for each in others)
             ticket: Ticket = slot.ticket
             headers = self._request_headers(outgoing)
-            self._queue.append(_Sent(message, headers, ticket.request_id, outgoing.method))
+            self._queue.append(_Sent(message, headers, ticket.request_id, outgoing.method, outgoing.headers))
 
     def _request_headers(self, outgoing: Outgoing) -> dict[str, str]:
         agreement = outgoing.agreement or self.machine.agreement
@@ -333,7 +335,8 @@ class HttpLink(Link):
         """Say what came where an answer should have come. Raises: InvalidResponse."""
         if reply.status in (202, 204):
             raise self._invalid(sent, f"it came with status {reply.status}, which is for what needs no answer")
-        shown = excerpt(await self._requests.whole(reply, _ERROR_BODY, cut=True))
+        data = await self._requests.whole(reply, _ERROR_BODY, cut=True)
+        shown = excerpt(data, self._requests.secrets(sent.own))
         what = f"it came with status {reply.status} and {repr(kind[:60]) if kind else 'no content type'}"
         raise self._invalid(sent, f"{what}{f': {shown}' if shown else ''}", hint=_WRONG_KIND)
 
@@ -341,7 +344,8 @@ class HttpLink(Link):
         """Read an answer that is one JSON message."""
         self._understand(data, sent.request_id)
         if sent.request_id is not None and self.machine.is_pending(sent.request_id):
-            raise self._invalid(sent, what_came(data, sent.request_id, self.state.options.limits))
+            secrets = self._requests.secrets(sent.own)
+            raise self._invalid(sent, what_came(data, sent.request_id, self.state.options.limits, secrets))
 
     async def _read_refusal(self, sent: _Sent, reply: HttpReply) -> None:
         """Read an answer with an error status: an error of the protocol if its body is one."""
@@ -361,6 +365,7 @@ class HttpLink(Link):
             data,
             error=message if isinstance(message, ErrorResponse) else None,
             wait=wait_asked_for(reply),
+            secrets=self._requests.secrets(sent.own),
         )
 
     def _answer(self, sent: _Sent, message: Response | ErrorResponse) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urljoin, urlsplit
 
 from linkspan.client.errors import InvalidResponse
-from linkspan.client.http_errors import http_error, shown_url
+from linkspan.client.http_errors import http_error, secrets_in, shown_url
 from linkspan.client.state import ClientState
 from linkspan.io.http_port import HttpFailure, HttpPort, HttpReply
 
@@ -53,6 +53,10 @@ class HttpRequests:
         raise http_error(
             self._state.origin, what, reply.status, b"", hint=f"it redirects {shown_url(first)} without end"
         )
+
+    def secrets(self, more: Mapping[str, str] | None = None) -> list[str]:
+        """Return what must not be shown of the caller's headers, and of those that go with one request."""
+        return secrets_in({**self._own, **(more or {})})
 
     def headers(self, first: Mapping[str, str], last: Mapping[str, str]) -> dict[str, str]:
         """Return the headers of a request: what it needs, what the caller wants with every one, and what counts most."""

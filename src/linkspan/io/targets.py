@@ -162,8 +162,10 @@ def _entry(
     url: Any = entry.get("url")
     if isinstance(url, str):
         target = _text(url, name, env, cwd, inherit_env=inherit_env)
-        headers: Any = entry.get("headers") or {}
-        return msgspec.structs.replace(target, headers=headers)
+        given: Any = entry.get("headers") or {}
+        if not is_object(given):
+            raise UnusableTarget('the "headers" of an entry of an mcp.json are an object: {"NAME": "VALUE"}')
+        return msgspec.structs.replace(target, headers={key: str(value) for key, value in given.items()})
     command: Any = entry.get("command")
     if not isinstance(command, str):
         raise UnusableTarget('an entry of an mcp.json has a "command" (with "args") or a "url"')
