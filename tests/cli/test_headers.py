@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from raw_http import RawServer, http
 from shell import DICE, Done, Shell
+
+from raw_http import RawServer, http
 
 SECRET = "Bearer sesame-opens-99"
 GIVEN = ("--header", f"Authorization: {SECRET}", "--header", "X-Tenant:ferries")

@@ -1,4 +1,7 @@
-"""One server, written for the official SDK or for FastMCP: `python python_server.py mcp|fastmcp`. Both offer the same."""
+"""One server, written for the official SDK or for FastMCP: `python python_server.py mcp|fastmcp [PORT]`. Both offer the same.
+
+With a port it is served over HTTP, at /mcp.
+"""
 
 from __future__ import annotations
 
@@ -210,4 +213,8 @@ async def complete(ref: Any, argument: Any, context: Any) -> Any:
 
 if __name__ == "__main__":
     logging.disable(logging.CRITICAL)
-    server.run("stdio", **({"show_banner": False} if KIND == "fastmcp" else {}))
+    banner: dict[str, Any] = {"show_banner": False} if KIND == "fastmcp" else {}
+    if len(sys.argv) > 2:
+        server.run("streamable-http", port=int(sys.argv[2]), **banner)
+    else:
+        server.run("stdio", **banner)

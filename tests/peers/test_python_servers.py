@@ -1,14 +1,16 @@
-"""Our clients use servers that were written with the official SDK and with FastMCP, over stdio, in both eras."""
+"""Our clients use servers that were written with the official SDK and with FastMCP, over stdio and HTTP, in both eras."""
 
 from __future__ import annotations
 
 import importlib.util
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
+from listening import listening
 from ours import Ours
 
 from linkspan import CallStopped, CallTimeout, Change, ServerError, Stopper
@@ -17,26 +19,37 @@ from linkspan.types.completion import PromptReference, ResourceTemplateReference
 SERVER = Path(__file__).parent / "python_server.py"
 REVISIONS = {"modern": "2026-07-28", "legacy": "2025-11-25"}
 MATRIX = [
-    ("mcp", "modern", "async"),
-    ("mcp", "modern", "sync"),
-    ("mcp", "legacy", "async"),
-    ("mcp", "legacy", "sync"),
-    ("fastmcp", "modern", "async"),
-    ("fastmcp", "legacy", "sync"),
+    ("mcp", "modern", "async", "stdio"),
+    ("mcp", "modern", "sync", "stdio"),
+    ("mcp", "legacy", "async", "stdio"),
+    ("mcp", "legacy", "sync", "stdio"),
+    ("fastmcp", "modern", "async", "stdio"),
+    ("fastmcp", "legacy", "sync", "stdio"),
+    ("mcp", "modern", "async", "http"),
+    ("mcp", "modern", "sync", "http"),
+    ("mcp", "legacy", "async", "http"),
+    ("mcp", "legacy", "sync", "http"),
+    ("fastmcp", "modern", "sync", "http"),
+    ("fastmcp", "legacy", "async", "http"),
 ]
 pytestmark = pytest.mark.timeout(60)
 
 
 @pytest.fixture(scope="module", params=MATRIX, ids="-".join)
 def ours(request: pytest.FixtureRequest) -> Iterator[Ours]:
-    kind, era, face = request.param
+    kind, era, face, transport = request.param
     if importlib.util.find_spec(kind) is None:
         pytest.skip(f"{kind} is not installed: pip install -e '.[peers]'")
-    client = Ours(face, [sys.executable, str(SERVER), kind], era=era, name=kind)
-    client.era = era  # type: ignore[attr-defined]
-    client.kind = kind  # type: ignore[attr-defined]
-    yield client
-    client.close()
+    command = [sys.executable, str(SERVER), kind]
+    with ExitStack() as stack:
+        target: Any = command
+        if transport == "http":
+            target = stack.enter_context(listening(lambda port: [*command, str(port)]))
+        client = Ours(face, target, era=era, name=kind)
+        client.era = era  # type: ignore[attr-defined]
+        client.kind = kind  # type: ignore[attr-defined]
+        yield client
+        client.close()
 
 
 Step = Callable[[Any], Any]

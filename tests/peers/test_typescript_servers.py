@@ -1,4 +1,7 @@
-"""Our clients use servers that were written with the TypeScript SDK: everything, filesystem and memory, from npm."""
+"""Our clients use servers that were written with the TypeScript SDK: everything, filesystem and memory, from npm.
+
+`everything` over stdio, Streamable HTTP and the first HTTP transport.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,12 @@ import base64
 import gzip
 import json
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
+from listening import listening
 from npm_servers import node_modules
 from ours import Ours
 
@@ -27,13 +32,29 @@ def command(name: str, *arguments: str) -> list[str]:
     return ["node", str(package / start), *arguments]
 
 
-@pytest.fixture(scope="module", params=FACES)
+WAYS = [
+    ("async", "stdio"),
+    ("sync", "stdio"),
+    ("async", "streamableHttp"),
+    ("sync", "streamableHttp"),
+    ("async", "sse"),
+]
+
+
+@pytest.fixture(scope="module", params=WAYS, ids="-".join)
 def everything(request: pytest.FixtureRequest) -> Iterator[Ours]:
-    ours = Ours(request.param, command("everything"))
-    ours.answers["roots"] = [Path("/srv/one")]
-    ours.do(lambda c: c.ping())
-    yield ours
-    ours.close()
+    face, transport = request.param
+    with ExitStack() as stack:
+        target: Any = command("everything")
+        if transport != "stdio":
+            path = "/sse" if transport == "sse" else "/mcp"
+            target = stack.enter_context(listening(lambda _: command("everything", transport), path))
+        ours = Ours(face, target)
+        ours.transport = transport  # type: ignore[attr-defined]
+        ours.answers["roots"] = [Path("/srv/one")]
+        ours.do(lambda c: c.ping())
+        yield ours
+        ours.close()
 
 
 TABLE: dict[str, tuple[Step, Callable[[Any], bool]]] = {
@@ -188,7 +209,8 @@ def test_the_folders_are_asked_for(everything: Ours) -> None:
     assert "file:///srv/one" in everything.do(lambda c: c.call_tool("get-roots-list")).text
     everything.answers["roots"] = [Path("/srv/two")]
     everything.client.notify_roots_changed()
-    everything.stderr.wait_for(lambda _: True)  # it starts with a word there
+    if everything.transport == "stdio":  # type: ignore[attr-defined]
+        everything.stderr.wait_for(lambda _: True)  # it starts with a word there
     everything.logs.wait_for(lambda item: "root" in str(item.data).lower())
 
 

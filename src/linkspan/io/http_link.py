@@ -399,7 +399,14 @@ class HttpLink(Link):
 
     async def stream_refused(self, reply: HttpReply) -> None:
         """Read why there is no stream: some servers have none, and some have forgotten us."""
-        if reply.status == 404 and self._session_id is not None:
+        if self._session_id is None:
+            return
+        data = b""
+        with suppress(HttpFailure):
+            data = await self._requests.whole(reply, _ERROR_BODY, cut=True)
+        message = decode(data, self.state.options.limits) if data else None
+        era = self.machine.agreement.revision.era
+        if verdict(reply.status, message, data, era, in_session=True) == "session gone":
             self._forgotten(None, "the server has forgotten this session")
 
     # Streams.
