@@ -43,16 +43,14 @@ class HttpRequests:
         self, method: str, url: str, headers: Mapping[str, str], body: bytes = b"", *, what: str = "a message"
     ) -> AsyncGenerator[HttpReply, None]:
         """Send a request, and again where it is redirected to. Raises: HttpFailure, HttpError for a bad redirect."""
-        first = url
+        first, status = url, 0
         for _ in range(_REDIRECTS):
             async with self._opened().send(method, url, headers, body) as reply:
                 if reply.status not in _ALL:
                     yield reply
                     return
-                url = self._redirected(method, url, reply, what)
-        raise http_error(
-            self._state.origin, what, reply.status, b"", hint=f"it redirects {shown_url(first)} without end"
-        )
+                url, status = self._redirected(method, url, reply, what), reply.status
+        raise http_error(self._state.origin, what, status, b"", hint=f"it redirects {shown_url(first)} without end")
 
     def secrets(self, more: Mapping[str, str] | None = None) -> list[str]:
         """Return what must not be shown of the caller's headers, and of those that go with one request."""
