@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 from faces import FACES, outcome
-from raw_http import CUT, RawServer, event, http, message, sse
 
 from linkspan import Connected, ConnectError, ConnectionLost, Disconnected, HttpError, StateLost, SyncClient, Timeouts
+from raw_http import CUT, RawServer, event, http, message, sse
 
 pytestmark = pytest.mark.timeout(30)
 BRIEF = Timeouts(close=0.2, probe=0.5)

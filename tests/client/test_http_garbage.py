@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from faces import FACES, outcome
-from raw_http import CUT, HI, RawServer, bomb, endless, event, http, message, sse
 
 from linkspan import (
     CallTimeout,
@@ -26,6 +25,7 @@ from linkspan import (
     SyncClient,
     Timeouts,
 )
+from raw_http import CUT, HI, RawServer, bomb, endless, event, http, message, sse
 
 pytestmark = pytest.mark.timeout(60)
 NOT_ONE = "the answer to tools/call is not one: "

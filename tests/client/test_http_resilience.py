@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 from faces import ERAS, FACES, outcome
 from over_http import serving
-from raw_http import CUT, RawServer, event, http, message, sse
 
 from linkspan import (
     CallTimeout,
@@ -33,6 +32,7 @@ from linkspan import (
     Timeouts,
 )
 from linkspan.io.http_link import HttpLink
+from raw_http import CUT, RawServer, event, http, message, sse
 
 pytestmark = pytest.mark.timeout(60)
 BRIEF = Timeouts(close=0.2)

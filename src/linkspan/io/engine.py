@@ -458,7 +458,9 @@ class Engine:
             self.courier.post(self.callbacks.on_stderr, text)
 
     def link_restored(self, link: Link, error: ClientError) -> None:
-        """Tell the application, and those who listen that they may have missed something."""
+        """Tell the application, and those who listen that they may have missed something: what was kept may be old."""
+        self.state.cache.clear()
+        self.state.forget_tools()
         self._tell(StreamRestored(self.state.origin.server, error))
         self.listeners.missed(link)
 

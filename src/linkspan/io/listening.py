@@ -233,9 +233,9 @@ class Listeners:
             listener.established = True
             listener.hear(READY)
         elif listener.behind:
-            self._catch_up(listener)
             if lost is not None and listener.link is not None:
                 listener.link.restored(lost)
+            self._catch_up(listener)
 
     def _catch_up(self, listener: Listener) -> None:
         listener.behind = False
