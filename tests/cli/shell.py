@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pty
 import select
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -71,6 +73,19 @@ class AtTerminal:
     def type(self, line: str) -> None:
         os.write(self._master, line.encode() + b"\n")
 
+    def press(self, keys: str) -> None:
+        """Press keys without Enter; \x03 is Ctrl-C."""
+        os.write(self._master, keys.encode())
+
+    def interrupt(self) -> None:
+        """Press Ctrl-C, once the process waits: Python's readline hears of a signal before that with the next key only."""
+        quiet, end = 0, time.monotonic() + PATIENCE
+        while quiet < 5 and time.monotonic() < end:
+            state = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+            quiet = quiet + 1 if state == "S" else 0
+            time.sleep(0.005)
+        self.press("\x03")
+
     def end(self) -> int:
         """Read the rest; return the exit status."""
         end = time.monotonic() + PATIENCE
@@ -92,7 +107,15 @@ class AtTerminal:
 def at_terminal(*arguments: str, env: Mapping[str, str] | None = None) -> Iterator[AtTerminal]:
     master, slave = pty.openpty()
     surroundings = {**os.environ, "TERM": "xterm", "NO_COLOR": "1", **(env or {})}
-    process = subprocess.Popen(command(*arguments), stdin=slave, stdout=slave, stderr=slave, env=surroundings)
+    process = subprocess.Popen(
+        command(*arguments),
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        env=surroundings,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # so that Ctrl-C is a signal
+    )
     os.close(slave)
     try:
         yield AtTerminal(process, master)

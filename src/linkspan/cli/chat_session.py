@@ -158,7 +158,8 @@ class ChatSession:
                 self._terminal.err.dim(f"... starting {one_line(names, self._terminal.console.columns - 16)}")
             )
             self._threads.run(self._chat.host.connect)
-            self._commands.show_servers()
+            if not self._options.quiet:
+                self._commands.show_servers()
         self._started = True
         self._tell_memory()
 

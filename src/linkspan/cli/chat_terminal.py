@@ -105,8 +105,6 @@ class ChatTerminal:
     def read(self, prompt: str) -> str:
         """Ask a question. Raises: EOFError; KeyboardInterrupt for Ctrl-C."""
         self.end_line()
-        self.console.status("")
-        self._forget_typed()
         try:
             with self._listening():
                 return self._line(prompt)
@@ -135,8 +133,8 @@ class ChatTerminal:
         """Whether a line can be edited; Python does that on stdout only."""
         return self.interactive and sys.stdout.isatty() and self.console.moving
 
-    def _forget_typed(self) -> None:
-        """Forget what was typed before the question was there."""
+    def forget_typed(self) -> None:
+        """Forget what was typed until now: it cannot be meant for a question that nobody has seen yet."""
         if not self.interactive:
             return
         with suppress(ImportError, OSError, ValueError):

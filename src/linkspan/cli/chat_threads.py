@@ -61,6 +61,7 @@ class Threads:
         def put() -> None:
             if answer.done():
                 return
+            self._terminal.forget_typed()
             try:
                 found = question(answer.done)
             except KeyboardInterrupt:
@@ -139,6 +140,7 @@ class Threads:
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
+    signal.signal(number, signal.SIG_DFL)  # who says it twice means it
     raise SystemExit(128 + number)
 
 

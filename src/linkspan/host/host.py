@@ -217,9 +217,13 @@ class Host:
                 await self._look()
 
     async def _look(self) -> None:
-        self._changed = False
         there = [each.server for each in self.group.status() if each.state != "failed"]
-        found = {entry.name: entry for entry in await self.group.list_tools(only=there)}
+        self._changed = False
+        try:
+            found = {entry.name: entry for entry in await self.group.list_tools(only=there)}
+        except BaseException:  # whoever wanted to know was stopped
+            self._changed = True
+            raise
         self._entries = {
             **{name: found[name] for name in self._entries if name in found},
             **{name: entry for name, entry in found.items() if name not in self._entries},

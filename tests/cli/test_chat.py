@@ -1,0 +1,532 @@
+"""`linkspan chat`: at a terminal, in a pipe, and for one question."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import os
+import re
+import signal
+import stat
+import subprocess
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from shell import DICE, ODD, TRAVEL, AtTerminal, Done, at_terminal, command
+
+from linkspan.cli.chat_history import History
+from linkspan.cli.chat_questions import ask_approval
+from linkspan.cli.chat_terminal import ChatTerminal
+from linkspan.cli.terminal import Console, Style
+from linkspan.host.consent import Approval
+from linkspan.types.tools import Tool, ToolAnnotations
+
+PROMPT = "> "
+READY = "/help shows what else can be typed"
+ASKED = "[n]o: "
+
+Line = dict[str, Any]
+
+
+class Scripts:
+    """Chats with a scripted model, in a home of their own."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.path = tmp_path
+        self.home = tmp_path / "home"
+        self.env = {"LINKSPAN_HOME": str(self.home), "LINKSPAN_MODEL": ""}
+
+    def model(self, *lines: Line | str) -> str:
+        file = self.path / f"script{len(list(self.path.iterdir()))}.jsonl"
+        messages = [{"say": each} if isinstance(each, str) else each for each in lines]
+        file.write_text("".join(f"{json.dumps(each)}\n" for each in messages))
+        return f"scripted:{file}"
+
+    def run(self, *arguments: str, stdin: str = "", env: Mapping[str, str] | None = None) -> Done:
+        ended = subprocess.run(
+            command("chat", *arguments),
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env={**os.environ, **self.env, **(env or {})},
+        )
+        return Done(ended.returncode, ended.stdout, ended.stderr)
+
+    @contextmanager
+    def at_terminal(self, *arguments: str) -> Iterator[AtTerminal]:
+        with at_terminal("chat", *arguments, env=self.env) as terminal:
+            terminal.expect(READY)
+            terminal.expect(PROMPT)
+            yield terminal
+
+
+@pytest.fixture
+def chat(tmp_path: Path) -> Scripts:
+    return Scripts(tmp_path)
+
+
+def call(name: str, **arguments: Any) -> Line:
+    return {"call": {"name": name, "arguments": arguments}}
+
+
+ROLL = call("roll", sides=1, count=2)
+
+
+# One question.
+
+
+def test_one_question_prints_the_answer_and_nothing_else_on_stdout(chat: Scripts) -> None:
+    done = chat.run(
+        DICE, "--model", chat.model({"say": "I roll.", **ROLL}, "Twice one."), "--yes", "-p", "Roll two dice"
+    )
+    assert (done.status, done.out) == (0, "Twice one.\n")
+    assert re.sub(r"after [\d.]+ m?s", "after a while", done.err) == (
+        'dice: 1 tool\n-> dice: roll {"sides": 1, "count": 2}\n<- roll after a while: [1,1]\n'
+    )
+
+
+def test_where_nobody_can_be_asked_the_model_is_told(chat: Scripts) -> None:
+    done = chat.run(DICE, "--model", chat.model(ROLL, "I got: {last}"), "-p", "Roll two dice")
+    assert done.status == 0
+    assert done.out.startswith("I got: This call needs the user's consent, and nobody can be asked now.")
+    assert 'roll {"sides": 1, "count": 2} was not called: This call needs the user' in done.err
+
+
+@pytest.mark.parametrize(
+    ("options", "runs"),
+    [
+        (["--allow", "dice/r*"], True),
+        (["--trust", "dice"], True),
+        (["--yes", "--deny", "dice"], False),
+        (["--trust", "mice"], False),
+    ],
+)
+def test_options_say_what_runs_without_a_question(chat: Scripts, options: list[str], runs: bool) -> None:
+    done = chat.run(DICE, "--model", chat.model(ROLL, "{last}"), *options, "-q", "-p", "Roll")
+    assert ("[1,1]" in done.out, done.err) == (runs, "")
+
+
+def test_json_is_one_document(chat: Scripts) -> None:
+    model = chat.model(ROLL, "Twice one.\u001b[2J")
+    done = chat.run(DICE, "--model", model, "--yes", "--json", "-p", "Roll")
+    found = done.json
+    assert (done.status, found["text"], found["reason"], found["model"]) == (0, "Twice one.\x1b[2J", "answered", model)
+    assert [each["type"] for each in found["messages"]] == ["user", "assistant", "tools", "assistant"]
+    assert found["usage"]["output_tokens"] == 2
+    assert "\x1b" not in done.out
+
+
+def test_a_question_can_come_from_stdin_and_a_system_prompt_from_a_file(chat: Scripts, tmp_path: Path) -> None:
+    (tmp_path / "system.txt").write_text("Speak like a pirate.")
+    system = f"@{tmp_path / 'system.txt'}"
+    done = chat.run("--model", chat.model("You said: {last}"), "--system", system, "-p", "-", stdin="Ahoy?\n")
+    assert (done.status, done.out) == (0, "You said: Ahoy?\n")
+
+
+def test_an_answer_that_is_empty_is_said_to_be_one(chat: Scripts) -> None:
+    done = chat.run("--model", chat.model(""), "-p", "Hello?")
+    assert (done.status, done.out, done.err) == (0, "", "No response from the server\n")
+
+
+def test_the_model_gives_no_answer_is_status_1(chat: Scripts) -> None:
+    done = chat.run("--model", chat.model(), "-p", "Hello?")
+    assert (done.status, done.out) == (1, "")
+    assert "the script has nothing to say" in done.err
+    asked = chat.run("--model", chat.model(), "--json", "-p", "Hello?")
+    assert (asked.status, asked.json["error"]["type"]) == (1, "ModelError")
+
+
+def test_a_bound_is_status_1(chat: Scripts) -> None:
+    done = chat.run(DICE, "--model", chat.model({**ROLL, "again": True}), "--yes", "--max-rounds", "3", "-p", "Roll")
+    assert (done.status, done.out) == (1, "")
+    assert done.err.count("-> dice: roll") == 3
+    assert "--max-rounds" in done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "anthropic:NAME                     with the key in ANTHROPIC_API_KEY"),
+        (["--model", "anthropic:some"], "ANTHROPIC_API_KEY"),
+        (["--model", "nobody:some"], "no provider 'nobody'"),
+        (["--model", "scripted:/no/such/file"], "cannot be read"),
+        (["no_such_file.py", "--model", "MODEL"], "'no_such_file.py' cannot be read"),
+        (["--config", "no_such.json", "--model", "MODEL"], "'no_such.json' cannot be read"),
+        (["--model", "MODEL", "--json"], "--json goes with -p"),
+        (["--model", "MODEL", "--load", "/no/such/file"], "--load /no/such/file"),
+        (["--model", "MODEL", "--system", "@/no/such/file"], "--system @/no/such/file"),
+        (["--model", "MODEL", "--max-rounds", "0"], "must be a number above 0"),
+        (["--model", "MODEL", "-p", " "], "-p is followed by what to ask"),
+    ],
+)
+def test_what_cannot_be_is_status_2_with_a_sentence(chat: Scripts, arguments: list[str], says: str) -> None:
+    model = chat.model("Hello.")
+    keyless = {"ANTHROPIC_API_KEY": "", "ANTHROPIC_BASE_URL": ""}
+    done = chat.run(*(model if each == "MODEL" else each for each in arguments), env=keyless)
+    assert (done.status, done.out) == (2, "")
+    assert says in done.err
+    assert "Traceback" not in done.err
+
+
+def test_servers_that_fail_are_named_with_a_hint_and_the_rest_goes_on(chat: Scripts, tmp_path: Path) -> None:
+    config = tmp_path / "mcp.json"
+    servers = {
+        "missing": {"command": "no-such-command-anywhere"},
+        "unset": {"command": "x", "env": {"KEY": "${NO_SUCH_VARIABLE_ANYWHERE}"}},
+        "odd": {"command": ODD[0], "args": ODD[1:]},
+        "silent": {"command": ODD[0], "args": [*ODD[1:], "silent"]},
+    }
+    config.write_text(json.dumps({"mcpServers": servers}))
+    script = [call("die"), ROLL, "Went on."]
+    arguments = ["--config", str(config), DICE, "--model", chat.model(*script), "--yes", "--timeout", "2"]
+    done = chat.run(*arguments, "-p", "Roll")
+    assert (done.status, done.out) == (0, "Went on.\n")
+    flat = " ".join(done.err.split())
+    for words in (
+        "missing: the command 'no-such-command-anywhere' was not found",
+        "NO_SUCH_VARIABLE_ANYWHERE, which is not set",
+        "silent: ",
+        "odd: 11 tools",
+        "dice: 1 tool",
+        "odd: disconnected: the server ended with exit status 9",
+        '-> dice: roll {"sides": 1, "count": 2}',
+    ):
+        assert words in flat, flat
+
+
+# In a pipe.
+
+
+def test_in_a_pipe_each_line_is_a_turn_and_the_banner_is_the_articles(chat: Scripts) -> None:
+    model = chat.model("One.", {"say": "\u001b]0;owned\u0007Two."}, "")
+    done = chat.run("--model", model, stdin="first\n\nsecond\nthird\nEXIT\nnever\n")
+    assert done.status == 0
+    assert done.out == (
+        "MCP Client Started!\nType your queries 'exit' to exit.\n"
+        "One.\n\\x1b]0;owned\\x07Two.\nNo response from the server\n"
+    )
+    assert "\x1b" not in done.err
+
+
+def test_a_model_that_fails_ends_its_turn_only(chat: Scripts) -> None:
+    model = chat.model({"say": "First.", "when": "first"}, {"say": "Third.", "when": "third"})
+    done = chat.run("--model", model, "-q", stdin="first\nsecond\nthird\n")
+    assert (done.status, done.out) == (0, "First.\nThird.\n")
+    assert "the script has nothing to say" in done.err
+
+
+# At a terminal.
+
+
+def test_a_call_is_shown_asked_for_and_made(chat: Scripts) -> None:
+    with chat.at_terminal(DICE, "--model", chat.model({"say": "I roll.", **ROLL}, "Twice one.")) as person:
+        person.type("Roll two dice")
+        shown = person.expect(ASKED)
+        assert "I roll." in shown
+        assert "The model wants to call roll of the server dice." in shown
+        assert "Roll dice." in shown
+        assert "its server says: only reads" in shown
+        assert '"sides": 1,' in shown
+        assert "->" not in shown
+        person.type("")
+        person.expect(ASKED)
+        person.type("y")
+        assert '-> dice: roll {"sides": 1, "count": 2}' in person.expect("<- roll after")
+        person.expect("Twice one.")
+        person.expect(PROMPT)
+        person.type("exit")
+        assert person.end() == 0
+
+
+def test_no_refuses_session_and_always_are_remembered(chat: Scripts) -> None:
+    model = chat.model(ROLL, "{last}", ROLL, "Second.", ROLL, "Third.")
+    with chat.at_terminal(DICE, "--model", model) as person:
+        person.type("Roll")
+        person.expect(ASKED)
+        person.type("n")
+        person.expect("was not called: The user refused this call")
+        person.expect("The user refused this call.")
+        person.expect(PROMPT)
+        person.type("Roll")
+        person.expect(ASKED)
+        person.type("always")
+        person.expect("Second.")
+        person.expect(PROMPT)
+        person.type("Roll")
+        assert "Call it?" not in person.expect("Third.")
+        person.expect(PROMPT)
+        person.press("\x04")
+        assert person.end() == 0
+    done = chat.run(DICE, "--model", chat.model(ROLL, "Fourth: {last}"), "-p", "Roll")
+    assert "[1,1]" in done.out
+    assert stat.S_IMODE((chat.home / "host.json").stat().st_mode) == 0o600
+
+
+def test_a_form_is_filled_in_and_a_page_is_declined(chat: Scripts) -> None:
+    model = chat.model(call("book", train="EC 7"), "Booked: {last}", call("pay"), "Paid: {last}")
+    with chat.at_terminal(TRAVEL, "--yes", "--model", model) as person:
+        person.type("Book")
+        person.expect("How many seats?")
+        person.expect("(whole number)")
+        person.type("2")
+        person.expect("Send this to everything")
+        person.type("y")
+        person.expect("Booked: ")
+        person.expect(PROMPT)
+        person.type("Pay")
+        assert "https://example.com/pay" in person.expect("Open it in your browser?")
+        person.type("n")
+        person.expect("Paid: ")
+        person.expect(PROMPT)
+        person.type("/quit")
+        assert person.end() == 0
+    assert (chat.home / "history").read_text() == "Book\nPay\n/quit\n"
+
+
+def test_a_server_gets_a_text_of_the_model_once_the_person_has_seen_it(chat: Scripts) -> None:
+    model = chat.model(call("praise", city="Oslo"), "Oslo is fine.", "Done: {last}")
+    with chat.at_terminal(TRAVEL, "--allow", "everything", "--model", model) as person:
+        person.type("Praise Oslo")
+        assert "Praise Oslo in one sentence" in person.expect(ASKED)
+        person.type("y")
+        person.expect("The model wrote:")
+        assert "Oslo is fine." in person.expect("Send it to everything?")
+        person.type("y")
+        person.expect("Done: ")
+
+
+def test_progress_moves_and_ctrl_c_stops_the_turn_and_not_the_program(chat: Scripts) -> None:
+    model = chat.model({"say": "I wait.", **call("wait_for_train", seconds=60)}, "Still here.")
+    with chat.at_terminal(TRAVEL, "--yes", "--model", model) as person:
+        person.type("Wait")
+        person.expect("-> everything: wait_for_train")
+        person.expect("[")
+        person.expect("%")
+        person.interrupt()
+        person.expect("stopped; what was said until then stays")
+        person.expect(PROMPT)
+        person.type("Are you there?")
+        person.expect("Still here.")
+        person.expect(PROMPT)
+        person.press("\x04")
+        assert person.end() == 0
+
+
+def test_ctrl_c_at_a_question_stops_the_turn_too(chat: Scripts) -> None:
+    with chat.at_terminal(DICE, "--model", chat.model(ROLL, "Still here.")) as person:
+        person.type("Roll")
+        person.expect(ASKED)
+        person.interrupt()
+        person.expect("stopped")
+        person.expect(PROMPT)
+        person.type("Are you there?")
+        person.expect("Still here.")
+
+
+def test_ctrl_c_at_the_prompt_clears_the_line_and_twice_ends(chat: Scripts) -> None:
+    with chat.at_terminal("--model", chat.model("Hello.")) as person:
+        person.press("half a line")
+        person.expect("half a line")
+        person.interrupt()
+        assert "Ctrl-C once more" not in person.expect(PROMPT)
+        person.interrupt()
+        person.expect("Ctrl-C once more")
+        person.expect(PROMPT)
+        person.interrupt()
+        assert person.end() == 0
+
+
+@contextmanager
+def slow_provider(chunks: list[str], hold: threading.Event) -> Iterator[str]:
+    """An OpenAI-compatible server that says these words, and then nothing until `hold` is set."""
+
+    class Provider(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/event-stream")
+            self.end_headers()
+            for words in chunks:
+                self._send({"choices": [{"index": 0, "delta": {"content": words}}]})
+            hold.wait(30)
+
+        def _send(self, chunk: Line) -> None:
+            self.wfile.write(f"data: {json.dumps(chunk)}\n\n".encode())
+            self.wfile.flush()
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Provider)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/v1#slow"
+    finally:
+        hold.set()
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_words_come_as_they_are_said_and_ctrl_c_stops_them(chat: Scripts) -> None:
+    hold = threading.Event()
+    with slow_provider(["Once ", "upon \u001b[31m"], hold) as model, chat.at_terminal("--model", model) as person:
+        person.type("Tell me a story")
+        person.expect("Once upon \\x1b[31m")
+        person.interrupt()
+        person.expect("stopped")
+        person.expect(PROMPT)
+        saved = chat.path / "story.json"
+        person.type(f"/save {saved}")
+        person.expect("2 messages saved")
+        assert json.loads(saved.read_text())[1]["parts"][0]["text"] == "Once upon \x1b[31m (stopped)"
+
+
+def test_what_was_typed_ahead_answers_no_question(chat: Scripts) -> None:
+    model = chat.model(call("wait_for_train", seconds=1), ROLL, "Done: {last}")
+    with chat.at_terminal(TRAVEL, DICE, "--allow", "everything", "--model", model) as person:
+        person.type("Wait, then roll")
+        person.expect("-> everything")
+        person.type("always")
+        person.expect(ASKED)
+        person.type("n")
+        person.expect("The user refused this call")
+
+
+def test_a_definition_that_changed_is_shown_as_a_difference(chat: Scripts, tmp_path: Path) -> None:
+    file = tmp_path / "shop.py"
+    source = (
+        'from linkspan import Server\nserver = Server("shop")\n@server.tool\n'
+        'def buy() -> str:\n    """WORDS"""\n    return "ok"\n'
+    )
+    file.write_text(source.replace("WORDS", "Buy a hat."))
+    done = chat.run(str(file), "--model", chat.model(call("buy"), "Bought."), "--yes", "-p", "Buy")
+    assert done.out == "Bought.\n"
+    file.write_text(source.replace("WORDS", "Buy a car."))
+    with chat.at_terminal(str(file), "--yes", "--model", chat.model(call("buy"), "And now: {last}")) as person:
+        person.type("Buy")
+        shown = person.expect(ASKED)
+        assert "Its definition has changed since you used it" in shown
+        assert "-description: Buy a hat." in shown
+        assert "+description: Buy a car." in shown
+        person.type("n")
+        person.expect("And now: The user refused")
+
+
+def test_commands_are_about_the_chat(chat: Scripts) -> None:
+    with chat.at_terminal(DICE, "--model", chat.model("First."), "--no-color") as person:
+
+        def ask(line: str, *answers: str) -> str:
+            person.type(line)
+            for answer in answers:
+                person.expect(answer)
+            return person.expect(PROMPT)
+
+        ask("Hello", "First.")
+        ask("/help", "/tools [WORD]", "/save FILE", "/quit")
+        ask("/tools", "roll  (dice) Roll dice.")
+        ask("/tools zeppelin", "No tool has to do with that")
+        ask("/servers", "dice: 1 tool")
+        ask("/allow", "/allow PATTERN")
+        ask("/allow mice", "No tool is called like that; the servers with tools: dice")
+        ask("/allow dice", "These run without a question until the chat ends: dice/roll")
+        ask("/model", "The model is scripted:")
+        ask("/model nobody:x", "no provider 'nobody'")
+        ask(f"/model {chat.model(ROLL, 'Twice.')}", "The model is scripted:")
+        assert "Call it?" not in ask("Roll", "-> dice", "Twice.")
+        saved = chat.path / "chat.json"
+        ask(f"/save {saved}", "6 messages saved")
+        ask(f"/save {saved}", "6 messages saved")
+        ask(f"/save {chat.home / 'history'}", "is there already")
+        ask("/rest", "There is no /rest; did you mean /reset?")
+        ask("/reset", "6 messages forgotten")
+        person.type("/quit")
+        assert person.end() == 0
+    done = chat.run("--load", str(saved), "--model", chat.model("Go on."), "--json", "-p", "And?")
+    assert [each["type"] for each in done.json["messages"]][-2:] == ["user", "assistant"]
+    assert len(done.json["messages"]) == 8
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_it_in_good_order_with_the_terminal_as_it_was(chat: Scripts, number: signal.Signals) -> None:
+    import termios
+
+    with chat.at_terminal(DICE, "--model", chat.model()) as person:
+        before = termios.tcgetattr(person._master)  # type: ignore[attr-defined]
+        assert not before[3] & termios.ICANON, "a line is being edited"
+        person.press("half a line")
+        person.expect("half a line")
+        person.process.send_signal(number)
+        person.press(" ")  # a signal that comes just before Python waits for a key is heard of with the next one
+        assert person.process.wait(30) == 128 + number
+        after = termios.tcgetattr(person._master)  # type: ignore[attr-defined]
+        assert after[3] & termios.ICANON
+        assert after[3] & termios.ECHO
+
+
+# The pieces.
+
+
+class Person:
+    """Types these lines."""
+
+    interactive = True
+    err = Style(on=False)
+
+    def __init__(self, *lines: str) -> None:
+        self._lines = list(lines)
+        self.shown = ""
+
+    def say(self, text: str) -> None:
+        self.shown += f"{text}\n"
+
+    def read(self, prompt: str) -> str:
+        self.shown += prompt
+        if not self._lines:
+            raise EOFError
+        return self._lines.pop(0)
+
+
+def test_all_that_will_be_sent_can_be_seen_and_nothing_in_it_commands_the_terminal() -> None:
+    text = "x\x1b[2J" * 3_000
+    tool = Tool("send", {"type": "object"}, description="Send.", annotations=ToolAnnotations(destructive_hint=True))
+    person = Person("m", "y")
+    assert ask_approval(person, Approval("mail", tool, {"text": text, "zz": "the end"})) == "once"
+    head, _, whole = person.shown.partition("[m]ore: ")
+    assert "this is not all of it" in head
+    assert "the end" not in head
+    assert "the end" in whole
+    assert "may destroy" in head
+    assert "\x1b" not in person.shown
+
+
+def test_the_end_of_the_input_is_no_and_an_answer_that_is_late_does_nothing() -> None:
+    approval = Approval("mail", Tool("send", {"type": "object"}), {})
+    assert ask_approval(Person("what?", "perhaps"), approval) == "no"
+    late = Person("y")
+    assert ask_approval(late, approval, lambda: True) == "no"
+    assert "Nobody waits for this any more" in late.shown
+
+
+def test_half_an_end_of_line_waits_for_the_other_half(capsys: pytest.CaptureFixture[str]) -> None:
+    terminal = ChatTerminal(Console())
+    for piece in ("one\r", "\ntwo\r", "three", "\r"):
+        terminal.words(piece)
+    terminal.end_line()
+    assert capsys.readouterr().out == "one\ntwo\\x0dthree\\x0d\n"
+
+
+def test_history_is_the_owners_and_keeps_no_secrets(tmp_path: Path) -> None:
+    history = History(tmp_path / "new" / "history")
+    kept = [history.add(line) for line in ("one", " two", "my password=hunter2hunter2", "three\nfour", "")]
+    assert kept == [True, False, False, True, False]
+    assert list(history.lines()) == ["one", "three four"]
+    assert stat.S_IMODE((tmp_path / "new" / "history").stat().st_mode) == 0o600
+    (tmp_path / "new" / "history").write_text("".join(f"{number}\n" for number in range(2500)))
+    assert list(history.lines()) == [str(number) for number in range(1500, 2500)]
+    assert len((tmp_path / "new" / "history").read_text().splitlines()) == 1000
