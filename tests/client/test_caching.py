@@ -203,3 +203,12 @@ def test_the_trace_context_goes_with_every_request(era: Any) -> None:
         {"traceparent": trace["traceparent"]},
         {"traceparent": trace["traceparent"], "own": 1},
     ]
+
+
+def test_an_answer_that_takes_the_place_of_an_older_one_counts_once() -> None:
+    world = World(max_bytes=100)
+    for _ in range(5):
+        world.now += 10
+        kept = world.keep(TOOLS, tools=["x" * 40], ttlMs=5000)
+    small = world.keep(NOTE, ttlMs=5000)
+    assert (world.cache.find(TOOLS), world.cache.find(NOTE)) == (kept, small)

@@ -98,7 +98,9 @@ class ResponseCache:
         if self._bytes + size > self._max_bytes:  # a full cache begins anew
             self.clear()
         whose = None if hints.cache_scope == "public" else _principal(outgoing)
-        self._kept[outgoing.method, outgoing.params, whose] = _Kept(raw, self._clock() + hints.ttl_ms / 1000)
+        key = (outgoing.method, outgoing.params, whose)
+        self._drop(key)
+        self._kept[key] = _Kept(raw, self._clock() + hints.ttl_ms / 1000)
         self._bytes += size
 
     def hear(self, method: str, params: bytes | Raw | None) -> None:
@@ -127,8 +129,11 @@ class ResponseCache:
         self._changes[kind] += 1
         for key in list(self._kept):
             if _LISTED_BY[key[0]] == kind and about in (None, key[1]):
-                gone = self._kept.pop(key, None)
-                self._bytes -= len(bytes(gone.raw)) if gone is not None else 0
+                self._drop(key)
+
+    def _drop(self, key: Key) -> None:
+        gone = self._kept.pop(key, None)
+        self._bytes -= len(bytes(gone.raw)) if gone is not None else 0
 
 
 def _principal(outgoing: Outgoing) -> Principal:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -12,6 +12,7 @@ from linkspan.client.errors import ClientError
 from linkspan.client.results import ToolResult
 from linkspan.host.members import Members
 from linkspan.io.sync_client import SyncClient
+from linkspan.io.targets import ServerTarget
 from linkspan.types.prompts import GetPromptResult, Prompt
 from linkspan.types.resources import ReadResourceResult, Resource, ResourceTemplate
 from linkspan.types.tools import Tool
@@ -34,6 +35,11 @@ class SyncClientGroup(Members[SyncClient]):
 
     _face = SyncClient
 
+    def __init__(self, servers: Mapping[str, ServerTarget | SyncClient], **options: Any) -> None:
+        """Name the servers; each is anything that a client takes, or a client. `options` are for all clients made here."""
+        super().__init__(servers, **options)
+        self._naming = threading.Lock()
+
     def connect(self) -> Self:
         """Start all servers at once. None of them failing raises anything: `status()` tells."""
         self._ask_all(lambda client: client.connect())
@@ -53,9 +59,11 @@ class SyncClientGroup(Members[SyncClient]):
         """Close."""
         self.close()
 
-    def list_tools(self) -> list[Entry[Tool]]:
-        """Return the tools of all servers that can be reached, by their names in the group."""
-        return self._named(self._tools, self._ask_all(lambda client: client.list_tools()))
+    def list_tools(self, *, only: Collection[str] | None = None) -> list[Entry[Tool]]:
+        """Return the tools of all servers that can be reached, or `only` of some, by their names in the group."""
+        found = self._ask_all(lambda client: client.list_tools(), only)
+        with self._naming:
+            return self._named(self._tools, found)
 
     def call_tool(self, name: str, arguments: Mapping[str, Any] | None = None, **options: Any) -> ToolResult:
         """Call a tool by its name in the group; options as for `SyncClient.call_tool`. Raises: UnknownName, ClientError."""
@@ -64,7 +72,9 @@ class SyncClientGroup(Members[SyncClient]):
 
     def list_prompts(self) -> list[Entry[Prompt]]:
         """Return the prompts of all servers that can be reached, by their names in the group."""
-        return self._named(self._prompts, self._ask_all(lambda client: client.list_prompts()))
+        found = self._ask_all(lambda client: client.list_prompts())
+        with self._naming:
+            return self._named(self._prompts, found)
 
     def get_prompt(self, name: str, arguments: Mapping[str, str] | None = None, **options: Any) -> GetPromptResult:
         """Get a prompt by its name in the group. Raises: UnknownName, ClientError."""
@@ -95,26 +105,29 @@ class SyncClientGroup(Members[SyncClient]):
             refresh()
             return find(name)
 
-    def _ask_all(self, ask: Callable[[SyncClient], T]) -> dict[str, T]:
+    def _ask_all(self, ask: Callable[[SyncClient], T], only: Collection[str] | None = None) -> dict[str, T]:
         """Ask every server at once; return what came, by server, and remember who failed."""
-        outcomes: dict[str, T | ClientError] = {}
+        outcomes: dict[str, T | Exception] = {}
 
         def ask_one(server: str, client: SyncClient) -> None:
             try:
                 outcomes[server] = ask(client)
-            except ClientError as error:
+            except Exception as error:
                 outcomes[server] = error
 
-        threads = [threading.Thread(target=ask_one, args=each, daemon=True) for each in self.clients.items()]
+        asked = {name: client for name, client in self.clients.items() if only is None or name in only}
+        threads = [threading.Thread(target=ask_one, args=each, daemon=True) for each in asked.items()]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
         found: dict[str, T] = {}
-        for server in self.clients:
+        for server in asked:
             outcome = outcomes[server]
             if isinstance(outcome, ClientError):
                 self.note(server, outcome)
+            elif isinstance(outcome, Exception):
+                raise outcome
             else:
                 self.note(server, None)
                 found[server] = outcome
