@@ -30,7 +30,7 @@ def state(*, version: str | None = None, era: Any = None, known: Any = None, ori
     profile = ClientProfile(Implementation("c", "1"), {})
     revision = REVISIONS[version] if version is not None else None
     options = ClientOptions(profile=profile, era=era, revision=revision, timeouts=TIMEOUTS)
-    return ClientState(origin, options, lambda: 0.5, ResponseCache(lambda: 0.0, max_bytes=0), era=known)
+    return ClientState(origin, options, lambda: 0.5, ResponseCache(lambda: 0.0, max_bytes=0), lambda: 0.0, era=known)
 
 
 def result(value: Any) -> Response:
