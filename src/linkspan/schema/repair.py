@@ -5,6 +5,7 @@ A text is decoded only where the schema wants an array or an object and no strin
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
@@ -16,6 +17,7 @@ from linkspan.types.base import JSON
 __all__ = ["arm", "local_target", "repair_value", "types_of", "unknown_keys"]
 
 _DEEPEST = 64
+_INDEX = re.compile(r"[0-9]{1,9}")
 _EVERY = frozenset({"string", "integer", "number", "boolean", "null", "array", "object"})
 
 
@@ -103,7 +105,7 @@ def local_target(reference: JSON, root: JSON) -> JSON:
         if is_object(found):
             members: Mapping[str, JSON] = found
             found = members.get(name)
-        elif is_array(found) and name.isdigit() and int(name) < len(found):
+        elif is_array(found) and _INDEX.fullmatch(name) and int(name) < len(found):
             items: list[JSON] = found
             found = items[int(name)]
         else:
