@@ -71,12 +71,14 @@ def hint_for_ending(ending: Ending) -> str | None:
     return None
 
 
-def hint_for_silence(ending: Ending, *, starting: bool) -> str | None:
+def hint_for_silence(ending: Ending, *, starting: bool, at_url: bool = False) -> str | None:
     """Say why a server that runs may not answer."""
     if found := _match(ending.stderr):
         return found
     if ending.stray:
         return _about_stray(ending.stray[0])
+    if starting and at_url:
+        return "something listens there but does not answer: is it an MCP endpoint? If it is only slow, raise timeouts.connect"
     if starting:
         return "it runs but says nothing: is it a stdio server? If it is only slow to start, raise timeouts.connect"
     return "if the server is only slow, raise the call's timeout, or let the tool report progress"

@@ -12,9 +12,10 @@ from typing import Any, Self, TypeVar, cast
 
 from linkspan.client import operations
 from linkspan.client.answers import Refused, encode_answer, refused, unanswerable, unanswered
+from linkspan.client.authorizing import Auth
 from linkspan.client.errors import ClientError
 from linkspan.client.events import Change
-from linkspan.client.operations import PROMPTS, RESOURCES, TEMPLATES, TOOLS, ListKind, Pages
+from linkspan.client.operations import PROMPTS, RESOURCES, TEMPLATES, TOOLS, CallOptions, ListKind, Pages
 from linkspan.client.results import ToolResult
 from linkspan.core.flow import Ask, Effect, Flow, Outgoing, ProgressCallback, Send, Sleep, Stopper
 from linkspan.io.courier import is_awaitable
@@ -95,27 +96,33 @@ class Client(ClientFace):
         stopper: Stopper | None = None,
         meta: Mapping[str, JSON] | None = None,
         headers: Mapping[str, str] | None = None,
+        auth: Auth | None = None,
     ) -> ToolResult:
         """Call a tool; its own failure is a result with `is_error`, not an exception.
 
         `timeout` is for silence: progress extends it, up to `total`. `on_progress` hears of progress, `stopper` ends the call
-        from elsewhere, `meta` goes into the request's `_meta`, `headers` into this request only (over HTTP).
+        from elsewhere, `meta` goes into the request's `_meta`, `headers` into this request only, and `auth` (a bearer token, or a
+        function that returns one) says who asks (over HTTP).
         Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/tools.
         """
-        options = call_options(timeout, total, on_progress, stopper, meta, headers)
+        options = call_options(timeout, total, on_progress, stopper, meta, headers, auth)
         return await self._run(operations.call_tool(self._state, name, arguments, options))
 
-    async def list_tools(self) -> list[Tool]:
+    async def list_tools(self, *, headers: Mapping[str, str] | None = None, auth: Auth | None = None) -> list[Tool]:
         """Return all tools, page after page."""
-        return await self._run(operations.list_all(self._state, TOOLS))
+        return await self._run(operations.list_all(self._state, TOOLS, call_options(headers=headers, auth=auth)))
 
-    async def list_tools_page(self, cursor: str | None = None) -> ListToolsResult:
+    async def list_tools_page(
+        self, cursor: str | None = None, *, headers: Mapping[str, str] | None = None, auth: Auth | None = None
+    ) -> ListToolsResult:
         """Return one page of tools; `next_cursor` leads to the next."""
-        return await self._run(operations.list_page(self._state, TOOLS, cursor))
+        return await self._run(
+            operations.list_page(self._state, TOOLS, cursor, call_options(headers=headers, auth=auth))
+        )
 
-    def iter_tools(self) -> AsyncIterator[Tool]:
+    def iter_tools(self, *, headers: Mapping[str, str] | None = None, auth: Auth | None = None) -> AsyncIterator[Tool]:
         """Go through all tools, asking for pages as they are needed."""
-        return self._iterate(TOOLS)
+        return self._iterate(TOOLS, call_options(headers=headers, auth=auth))
 
     # Resources.
 
@@ -129,34 +136,51 @@ class Client(ClientFace):
         stopper: Stopper | None = None,
         meta: Mapping[str, JSON] | None = None,
         headers: Mapping[str, str] | None = None,
+        auth: Auth | None = None,
     ) -> ReadResourceResult:
         """Read a resource. Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/resources."""
-        options = call_options(timeout, total, on_progress, stopper, meta, headers)
+        options = call_options(timeout, total, on_progress, stopper, meta, headers, auth)
         return await self._run(operations.read_resource(self._state, uri, options))
 
-    async def list_resources(self) -> list[Resource]:
+    async def list_resources(
+        self, *, headers: Mapping[str, str] | None = None, auth: Auth | None = None
+    ) -> list[Resource]:
         """Return all resources, page after page."""
-        return await self._run(operations.list_all(self._state, RESOURCES))
+        return await self._run(operations.list_all(self._state, RESOURCES, call_options(headers=headers, auth=auth)))
 
-    async def list_resources_page(self, cursor: str | None = None) -> ListResourcesResult:
+    async def list_resources_page(
+        self, cursor: str | None = None, *, headers: Mapping[str, str] | None = None, auth: Auth | None = None
+    ) -> ListResourcesResult:
         """Return one page of resources."""
-        return await self._run(operations.list_page(self._state, RESOURCES, cursor))
+        return await self._run(
+            operations.list_page(self._state, RESOURCES, cursor, call_options(headers=headers, auth=auth))
+        )
 
-    def iter_resources(self) -> AsyncIterator[Resource]:
+    def iter_resources(
+        self, *, headers: Mapping[str, str] | None = None, auth: Auth | None = None
+    ) -> AsyncIterator[Resource]:
         """Go through all resources, asking for pages as they are needed."""
-        return self._iterate(RESOURCES)
+        return self._iterate(RESOURCES, call_options(headers=headers, auth=auth))
 
-    async def list_resource_templates(self) -> list[ResourceTemplate]:
+    async def list_resource_templates(
+        self, *, headers: Mapping[str, str] | None = None, auth: Auth | None = None
+    ) -> list[ResourceTemplate]:
         """Return all resource templates, page after page."""
-        return await self._run(operations.list_all(self._state, TEMPLATES))
+        return await self._run(operations.list_all(self._state, TEMPLATES, call_options(headers=headers, auth=auth)))
 
-    async def list_resource_templates_page(self, cursor: str | None = None) -> ListResourceTemplatesResult:
+    async def list_resource_templates_page(
+        self, cursor: str | None = None, *, headers: Mapping[str, str] | None = None, auth: Auth | None = None
+    ) -> ListResourceTemplatesResult:
         """Return one page of resource templates."""
-        return await self._run(operations.list_page(self._state, TEMPLATES, cursor))
+        return await self._run(
+            operations.list_page(self._state, TEMPLATES, cursor, call_options(headers=headers, auth=auth))
+        )
 
-    def iter_resource_templates(self) -> AsyncIterator[ResourceTemplate]:
+    def iter_resource_templates(
+        self, *, headers: Mapping[str, str] | None = None, auth: Auth | None = None
+    ) -> AsyncIterator[ResourceTemplate]:
         """Go through all resource templates, asking for pages as they are needed."""
-        return self._iterate(TEMPLATES)
+        return self._iterate(TEMPLATES, call_options(headers=headers, auth=auth))
 
     # Prompts and completion.
 
@@ -171,22 +195,29 @@ class Client(ClientFace):
         stopper: Stopper | None = None,
         meta: Mapping[str, JSON] | None = None,
         headers: Mapping[str, str] | None = None,
+        auth: Auth | None = None,
     ) -> GetPromptResult:
         """Get a prompt's messages. Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/prompts."""
-        options = call_options(timeout, total, on_progress, stopper, meta, headers)
+        options = call_options(timeout, total, on_progress, stopper, meta, headers, auth)
         return await self._run(operations.get_prompt(self._state, name, arguments, options))
 
-    async def list_prompts(self) -> list[Prompt]:
+    async def list_prompts(self, *, headers: Mapping[str, str] | None = None, auth: Auth | None = None) -> list[Prompt]:
         """Return all prompts, page after page."""
-        return await self._run(operations.list_all(self._state, PROMPTS))
+        return await self._run(operations.list_all(self._state, PROMPTS, call_options(headers=headers, auth=auth)))
 
-    async def list_prompts_page(self, cursor: str | None = None) -> ListPromptsResult:
+    async def list_prompts_page(
+        self, cursor: str | None = None, *, headers: Mapping[str, str] | None = None, auth: Auth | None = None
+    ) -> ListPromptsResult:
         """Return one page of prompts."""
-        return await self._run(operations.list_page(self._state, PROMPTS, cursor))
+        return await self._run(
+            operations.list_page(self._state, PROMPTS, cursor, call_options(headers=headers, auth=auth))
+        )
 
-    def iter_prompts(self) -> AsyncIterator[Prompt]:
+    def iter_prompts(
+        self, *, headers: Mapping[str, str] | None = None, auth: Auth | None = None
+    ) -> AsyncIterator[Prompt]:
         """Go through all prompts, asking for pages as they are needed."""
-        return self._iterate(PROMPTS)
+        return self._iterate(PROMPTS, call_options(headers=headers, auth=auth))
 
     async def complete(
         self,
@@ -194,16 +225,23 @@ class Client(ClientFace):
         argument: str,
         value: str,
         given: Mapping[str, str] | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        auth: Auth | None = None,
     ) -> Completion:
         """Complete what the user has typed of an argument; `given` are the other arguments so far."""
-        return await self._run(operations.complete(self._state, ref, argument, value, given))
+        return await self._run(
+            operations.complete(self._state, ref, argument, value, given, call_options(headers=headers, auth=auth))
+        )
 
     # The connection.
 
-    async def ping(self, *, timeout: float | None = None) -> None:
+    async def ping(
+        self, *, timeout: float | None = None, headers: Mapping[str, str] | None = None, auth: Auth | None = None
+    ) -> None:
         """Make sure that the server answers."""
         await self._exchange(None)
-        await self._run(operations.ping(self._state, call_options(timeout, None, None, None, None)))
+        await self._run(operations.ping(self._state, call_options(timeout, headers=headers, auth=auth)))
 
     async def set_logging_level(self, level: LoggingLevel) -> None:
         """Choose the least level of log messages to get, for this connection and the ones that may follow."""
@@ -212,10 +250,16 @@ class Client(ClientFace):
         await self._run(operations.set_level(self._state, level))
 
     async def request(
-        self, method: str, params: Mapping[str, Any] | None = None, *, timeout: float | None = None
+        self,
+        method: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+        headers: Mapping[str, str] | None = None,
+        auth: Auth | None = None,
     ) -> JSON:
         """Call a method that has no name here, and return its result as it came."""
-        options = call_options(timeout, None, None, None, None)
+        options = call_options(timeout, headers=headers, auth=auth)
         return await self._run(operations.call_method(self._state, method, params, options))
 
     async def subscribe(self, uri: str) -> None:
@@ -351,10 +395,10 @@ class Client(ClientFace):
         assert agreement is not None
         return encode_answer(agreement.revision, request.method, request.params, value)
 
-    async def _iterate(self, kind: ListKind[Any]) -> AsyncIterator[Any]:
+    async def _iterate(self, kind: ListKind[Any], options: CallOptions) -> AsyncIterator[Any]:
         pages = Pages(self._state, kind)
         while not pages.done:
-            for item in await self._run(pages.next_page()):
+            for item in await self._run(pages.next_page(options)):
                 yield item
 
 

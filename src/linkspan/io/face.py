@@ -14,6 +14,7 @@ import msgspec
 
 from linkspan._version import __version__
 from linkspan.client.answers import ElicitationHandler, Handlers, RootsSource, SamplingHandler
+from linkspan.client.authorizing import Auth, bearer
 from linkspan.client.caching import ResponseCache
 from linkspan.client.errors import Origin
 from linkspan.client.events import Change, ClientEvent
@@ -52,6 +53,7 @@ class ClientFace:
         cwd: str | Path | None = None,
         inherit_env: bool = False,
         headers: Mapping[str, str] | None = None,
+        auth: Auth | None = None,
         ssl: SSLContext | None = None,
         era: Literal["modern", "legacy"] | None = None,
         protocol_version: str | None = None,
@@ -77,7 +79,8 @@ class ClientFace:
         """Prepare a client of `target`: a Server, a command (a list or one line), a .py file, an entry of an mcp.json.
 
         `name` is what errors call the server. A process gets a small environment and `env`, or all of ours with
-        `inherit_env`, and starts in `cwd`. A URL gets `headers` with every request, and `ssl` for its certificates. `era` and
+        `inherit_env`, and starts in `cwd`. A URL gets `headers` with every request, `auth` (a bearer token, or a
+        function that returns one) says who asks, and `ssl` is for its certificates. `era` and
         `protocol_version` pin what is otherwise found out.
         `retry` says when a call whose server was lost is repeated by itself: "never", "safe" (it was not sent, it only reads,
         or its tool is marked read-only or idempotent), "always". `check_output` says what happens to structured output that
@@ -113,7 +116,7 @@ class ClientFace:
         self._state = ClientState(self._target.origin, options, random.random, cache, time.monotonic)
         self._engine = Engine(
             self._state,
-            _opener(self._target, ssl),
+            _opener(self._target, ssl, auth),
             handlers,
             Callbacks(on_log, on_change, on_event, on_notification, on_stderr, recorder),
         )
@@ -169,20 +172,23 @@ class ClientFace:
         self._engine.roots_changed()
 
 
-_NOTHING_GIVEN = (None,) * 6
+_NOTHING_GIVEN = (None,) * 7
 
 
 def call_options(
-    timeout: float | None,
-    total: float | None,
-    on_progress: ProgressCallback | None,
-    stopper: Stopper | None,
-    meta: Mapping[str, JSON] | None,
+    timeout: float | None = None,
+    total: float | None = None,
+    on_progress: ProgressCallback | None = None,
+    stopper: Stopper | None = None,
+    meta: Mapping[str, JSON] | None = None,
     headers: Mapping[str, str] | None = None,
+    auth: Auth | None = None,
 ) -> CallOptions:
-    """Gather what a call wants different from the defaults."""
-    given = (timeout, total, on_progress, stopper, meta, headers)
-    return DEFAULT_CALL if given == _NOTHING_GIVEN else CallOptions(*given)
+    """Gather what a call wants different from the defaults. Raises: ValueError for an `auth` that is no token."""
+    if (timeout, total, on_progress, stopper, meta, headers, auth) == _NOTHING_GIVEN:
+        return DEFAULT_CALL
+    who = {**(headers or {}), **bearer(auth)} if auth is not None else headers
+    return CallOptions(timeout, total, on_progress, stopper, meta, who)
 
 
 def filter_of(*, tools: bool, prompts: bool, resources: bool, uris: tuple[str, ...]) -> Filter:
@@ -191,7 +197,7 @@ def filter_of(*, tools: bool, prompts: bool, resources: bool, uris: tuple[str, .
     return Filter(frozenset(kind for kind, wanted in chosen.items() if wanted), frozenset(uris))
 
 
-def _opener(target: Target, ssl: SSLContext | None) -> Callable[[Engine], Link]:
+def _opener(target: Target, ssl: SSLContext | None, auth: Auth | None) -> Callable[[Engine], Link]:
     def open_link(engine: Engine) -> Link:
         if target.command is not None:
             from linkspan.io.stdio_link import StdioLink
@@ -204,7 +210,7 @@ def _opener(target: Target, ssl: SSLContext | None) -> Callable[[Engine], Link]:
         from linkspan.io.http_link import HttpLink
 
         assert target.url is not None
-        return HttpLink(engine, engine.state, target.url, target.headers, ssl)
+        return HttpLink(engine, engine.state, target.url, target.headers, ssl, auth)
 
     return open_link
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from linkspan.client.authorizing import Auth
 from linkspan.client.errors import (
     ClientError,
     ConnectError,
@@ -79,13 +80,19 @@ class HttpLink(Link):
     """One server at one URL."""
 
     def __init__(
-        self, owner: LinkOwner, state: ClientState, url: str, headers: Mapping[str, str], ssl: SSLContext | None
+        self,
+        owner: LinkOwner,
+        state: ClientState,
+        url: str,
+        headers: Mapping[str, str],
+        ssl: SSLContext | None,
+        auth: Auth | None = None,
     ) -> None:
         """Prepare; the first request opens a connection."""
         super().__init__(owner, state)
         self._url = url
         self._post_url = url
-        self._requests = HttpRequests(state, headers, ssl)
+        self._requests = HttpRequests(state, headers, ssl, auth)
         self._loop = background_loop().loop
         self._queue: deque[_Sent] = deque()
         self._tasks: dict[object, asyncio.Task[None]] = {}

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urljoin, urlsplit
 
+from linkspan.client.authorizing import Auth, bearer
 from linkspan.client.errors import InvalidResponse
 from linkspan.client.http_errors import http_error, secrets_in, shown_url
 from linkspan.client.state import ClientState
@@ -30,8 +31,12 @@ _PORTS: Final = {"http": 80, "https": 443}
 class HttpRequests:
     """Sends requests on the loop that calls it. The pool is opened by the first of them."""
 
-    def __init__(self, state: ClientState, headers: Mapping[str, str], ssl: SSLContext | None) -> None:
-        """Send `headers` with every request; `ssl` is for the certificates."""
+    def __init__(
+        self, state: ClientState, headers: Mapping[str, str], ssl: SSLContext | None, auth: Auth | None = None
+    ) -> None:
+        """Send `headers` with every request, and what `auth` says unless the request says who asks."""
+        self._auth = auth
+        self._token: Mapping[str, str] = {}
         self._state = state
         self._own = {name.lower(): value for name, value in headers.items()}
         self._ssl = ssl
@@ -44,6 +49,7 @@ class HttpRequests:
     ) -> AsyncGenerator[HttpReply, None]:
         """Send a request, and again where it is redirected to. Raises: HttpFailure, HttpError for a bad redirect."""
         first, status = url, 0
+        headers = {**self._who_asks(headers), **headers}
         for _ in range(_REDIRECTS):
             async with self._opened().send(method, url, headers, body) as reply:
                 if reply.status not in _ALL:
@@ -54,7 +60,7 @@ class HttpRequests:
 
     def secrets(self, more: Mapping[str, str] | None = None) -> list[str]:
         """Return what must not be shown of the caller's headers, and of those that go with one request."""
-        return secrets_in({**self._own, **(more or {})})
+        return secrets_in({**self._own, **self._token, **(more or {})})
 
     def headers(self, first: Mapping[str, str], last: Mapping[str, str]) -> dict[str, str]:
         """Return the headers of a request: what it needs, what the caller wants with every one, and what counts most."""
@@ -80,6 +86,17 @@ class HttpRequests:
         port, self._port = self._port, None
         if port is not None:
             await port.close()
+
+    def _who_asks(self, headers: Mapping[str, str]) -> Mapping[str, str]:
+        """Return the token of now, unless the request has one of its own. Raises: HttpFailure if there is none to be had."""
+        if self._auth is None or "authorization" in headers:
+            return {}
+        try:
+            self._token = bearer(self._auth)
+        except Exception as problem:  # the application's own function
+            ours = str(problem) if isinstance(problem, ValueError) else f"it raised {type(problem).__name__}"
+            raise HttpFailure("auth= gave no token", sent=False, ours=True, hint=ours) from problem
+        return self._token
 
     def _opened(self) -> HttpPort:
         if self._closed:

@@ -324,7 +324,7 @@ class Link:
             delivery="maybe_sent",
             ending=ending,
             seconds=event.seconds,
-            hint=hint_for_silence(ending, starting=not self.machine.heard),
+            hint=hint_for_silence(ending, starting=not self.machine.heard, at_url=self.state.origin.url is not None),
         )
 
     def _garbled(self, event: Garbled[Any]) -> InvalidResponse:

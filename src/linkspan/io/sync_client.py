@@ -11,9 +11,10 @@ from typing import Any, Self, TypeVar, cast
 
 from linkspan.client import operations
 from linkspan.client.answers import Refused, encode_answer, refused, unanswerable
+from linkspan.client.authorizing import Auth
 from linkspan.client.errors import ClientError
 from linkspan.client.events import Change
-from linkspan.client.operations import PROMPTS, RESOURCES, TEMPLATES, TOOLS, ListKind, Pages
+from linkspan.client.operations import PROMPTS, RESOURCES, TEMPLATES, TOOLS, CallOptions, ListKind, Pages
 from linkspan.client.results import ToolResult
 from linkspan.core.flow import Ask, Effect, Flow, Outgoing, ProgressCallback, Send, Sleep, Stopper
 from linkspan.io.courier import is_awaitable
@@ -82,27 +83,31 @@ class SyncClient(ClientFace):
         stopper: Stopper | None = None,
         meta: Mapping[str, JSON] | None = None,
         headers: Mapping[str, str] | None = None,
+        auth: Auth | None = None,
     ) -> ToolResult:
         """Call a tool; its own failure is a result with `is_error`, not an exception.
 
         `timeout` is for silence: progress extends it, up to `total`. `on_progress` hears of progress, `stopper` ends the call
-        from elsewhere, `meta` goes into the request's `_meta`, `headers` into this request only (over HTTP).
+        from elsewhere, `meta` goes into the request's `_meta`, `headers` into this request only, and `auth` (a bearer token, or a
+        function that returns one) says who asks (over HTTP).
         Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/tools.
         """
-        options = call_options(timeout, total, on_progress, stopper, meta, headers)
+        options = call_options(timeout, total, on_progress, stopper, meta, headers, auth)
         return self._run(operations.call_tool(self._state, name, arguments, options))
 
-    def list_tools(self) -> list[Tool]:
+    def list_tools(self, *, headers: Mapping[str, str] | None = None, auth: Auth | None = None) -> list[Tool]:
         """Return all tools, page after page."""
-        return self._run(operations.list_all(self._state, TOOLS))
+        return self._run(operations.list_all(self._state, TOOLS, call_options(headers=headers, auth=auth)))
 
-    def list_tools_page(self, cursor: str | None = None) -> ListToolsResult:
+    def list_tools_page(
+        self, cursor: str | None = None, *, headers: Mapping[str, str] | None = None, auth: Auth | None = None
+    ) -> ListToolsResult:
         """Return one page of tools; `next_cursor` leads to the next."""
-        return self._run(operations.list_page(self._state, TOOLS, cursor))
+        return self._run(operations.list_page(self._state, TOOLS, cursor, call_options(headers=headers, auth=auth)))
 
-    def iter_tools(self) -> Iterator[Tool]:
+    def iter_tools(self, *, headers: Mapping[str, str] | None = None, auth: Auth | None = None) -> Iterator[Tool]:
         """Go through all tools, asking for pages as they are needed."""
-        return self._iterate(TOOLS)
+        return self._iterate(TOOLS, call_options(headers=headers, auth=auth))
 
     # Resources.
 
@@ -116,34 +121,45 @@ class SyncClient(ClientFace):
         stopper: Stopper | None = None,
         meta: Mapping[str, JSON] | None = None,
         headers: Mapping[str, str] | None = None,
+        auth: Auth | None = None,
     ) -> ReadResourceResult:
         """Read a resource. Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/resources."""
-        options = call_options(timeout, total, on_progress, stopper, meta, headers)
+        options = call_options(timeout, total, on_progress, stopper, meta, headers, auth)
         return self._run(operations.read_resource(self._state, uri, options))
 
-    def list_resources(self) -> list[Resource]:
+    def list_resources(self, *, headers: Mapping[str, str] | None = None, auth: Auth | None = None) -> list[Resource]:
         """Return all resources, page after page."""
-        return self._run(operations.list_all(self._state, RESOURCES))
+        return self._run(operations.list_all(self._state, RESOURCES, call_options(headers=headers, auth=auth)))
 
-    def list_resources_page(self, cursor: str | None = None) -> ListResourcesResult:
+    def list_resources_page(
+        self, cursor: str | None = None, *, headers: Mapping[str, str] | None = None, auth: Auth | None = None
+    ) -> ListResourcesResult:
         """Return one page of resources."""
-        return self._run(operations.list_page(self._state, RESOURCES, cursor))
+        return self._run(operations.list_page(self._state, RESOURCES, cursor, call_options(headers=headers, auth=auth)))
 
-    def iter_resources(self) -> Iterator[Resource]:
+    def iter_resources(
+        self, *, headers: Mapping[str, str] | None = None, auth: Auth | None = None
+    ) -> Iterator[Resource]:
         """Go through all resources, asking for pages as they are needed."""
-        return self._iterate(RESOURCES)
+        return self._iterate(RESOURCES, call_options(headers=headers, auth=auth))
 
-    def list_resource_templates(self) -> list[ResourceTemplate]:
+    def list_resource_templates(
+        self, *, headers: Mapping[str, str] | None = None, auth: Auth | None = None
+    ) -> list[ResourceTemplate]:
         """Return all resource templates, page after page."""
-        return self._run(operations.list_all(self._state, TEMPLATES))
+        return self._run(operations.list_all(self._state, TEMPLATES, call_options(headers=headers, auth=auth)))
 
-    def list_resource_templates_page(self, cursor: str | None = None) -> ListResourceTemplatesResult:
+    def list_resource_templates_page(
+        self, cursor: str | None = None, *, headers: Mapping[str, str] | None = None, auth: Auth | None = None
+    ) -> ListResourceTemplatesResult:
         """Return one page of resource templates."""
-        return self._run(operations.list_page(self._state, TEMPLATES, cursor))
+        return self._run(operations.list_page(self._state, TEMPLATES, cursor, call_options(headers=headers, auth=auth)))
 
-    def iter_resource_templates(self) -> Iterator[ResourceTemplate]:
+    def iter_resource_templates(
+        self, *, headers: Mapping[str, str] | None = None, auth: Auth | None = None
+    ) -> Iterator[ResourceTemplate]:
         """Go through all resource templates, asking for pages as they are needed."""
-        return self._iterate(TEMPLATES)
+        return self._iterate(TEMPLATES, call_options(headers=headers, auth=auth))
 
     # Prompts and completion.
 
@@ -158,22 +174,25 @@ class SyncClient(ClientFace):
         stopper: Stopper | None = None,
         meta: Mapping[str, JSON] | None = None,
         headers: Mapping[str, str] | None = None,
+        auth: Auth | None = None,
     ) -> GetPromptResult:
         """Get a prompt's messages. Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/prompts."""
-        options = call_options(timeout, total, on_progress, stopper, meta, headers)
+        options = call_options(timeout, total, on_progress, stopper, meta, headers, auth)
         return self._run(operations.get_prompt(self._state, name, arguments, options))
 
-    def list_prompts(self) -> list[Prompt]:
+    def list_prompts(self, *, headers: Mapping[str, str] | None = None, auth: Auth | None = None) -> list[Prompt]:
         """Return all prompts, page after page."""
-        return self._run(operations.list_all(self._state, PROMPTS))
+        return self._run(operations.list_all(self._state, PROMPTS, call_options(headers=headers, auth=auth)))
 
-    def list_prompts_page(self, cursor: str | None = None) -> ListPromptsResult:
+    def list_prompts_page(
+        self, cursor: str | None = None, *, headers: Mapping[str, str] | None = None, auth: Auth | None = None
+    ) -> ListPromptsResult:
         """Return one page of prompts."""
-        return self._run(operations.list_page(self._state, PROMPTS, cursor))
+        return self._run(operations.list_page(self._state, PROMPTS, cursor, call_options(headers=headers, auth=auth)))
 
-    def iter_prompts(self) -> Iterator[Prompt]:
+    def iter_prompts(self, *, headers: Mapping[str, str] | None = None, auth: Auth | None = None) -> Iterator[Prompt]:
         """Go through all prompts, asking for pages as they are needed."""
-        return self._iterate(PROMPTS)
+        return self._iterate(PROMPTS, call_options(headers=headers, auth=auth))
 
     def complete(
         self,
@@ -181,16 +200,23 @@ class SyncClient(ClientFace):
         argument: str,
         value: str,
         given: Mapping[str, str] | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        auth: Auth | None = None,
     ) -> Completion:
         """Complete what the user has typed of an argument; `given` are the other arguments so far."""
-        return self._run(operations.complete(self._state, ref, argument, value, given))
+        return self._run(
+            operations.complete(self._state, ref, argument, value, given, call_options(headers=headers, auth=auth))
+        )
 
     # The connection.
 
-    def ping(self, *, timeout: float | None = None) -> None:
+    def ping(
+        self, *, timeout: float | None = None, headers: Mapping[str, str] | None = None, auth: Auth | None = None
+    ) -> None:
         """Make sure that the server answers."""
         self._exchange(None)
-        self._run(operations.ping(self._state, call_options(timeout, None, None, None, None)))
+        self._run(operations.ping(self._state, call_options(timeout, headers=headers, auth=auth)))
 
     def set_logging_level(self, level: LoggingLevel) -> None:
         """Choose the least level of log messages to get, for this connection and the ones that may follow."""
@@ -198,9 +224,17 @@ class SyncClient(ClientFace):
         self._engine.set_level(level)
         self._run(operations.set_level(self._state, level))
 
-    def request(self, method: str, params: Mapping[str, Any] | None = None, *, timeout: float | None = None) -> JSON:
+    def request(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+        headers: Mapping[str, str] | None = None,
+        auth: Auth | None = None,
+    ) -> JSON:
         """Call a method that has no name here, and return its result as it came."""
-        options = call_options(timeout, None, None, None, None)
+        options = call_options(timeout, headers=headers, auth=auth)
         return self._run(operations.call_method(self._state, method, params, options))
 
     def subscribe(self, uri: str) -> None:
@@ -298,10 +332,10 @@ class SyncClient(ClientFace):
         assert agreement is not None
         return encode_answer(agreement.revision, request.method, request.params, value)
 
-    def _iterate(self, kind: ListKind[Any]) -> Iterator[Any]:
+    def _iterate(self, kind: ListKind[Any], options: CallOptions) -> Iterator[Any]:
         pages = Pages(self._state, kind)
         while not pages.done:
-            yield from self._run(pages.next_page())
+            yield from self._run(pages.next_page(options))
 
 
 class SyncChanges:

@@ -9,7 +9,6 @@ import msgspec
 
 from linkspan.host.dialects.naming import Ids, Names
 from linkspan.host.dialects.reading import read_arguments
-from linkspan.host.dialects.schemas import convert
 from linkspan.host.messages import (
     AssistantMessage,
     Finished,
@@ -23,6 +22,7 @@ from linkspan.host.messages import (
     ToolUse,
     Usage,
 )
+from linkspan.schema.providers import convert
 from linkspan.types.base import JSON, JSONObject, is_object
 
 __all__ = ["Assembly", "Call", "Reason", "alternating", "converted", "interleaved"]

@@ -1,0 +1,25 @@
+"""Who asks: a bearer token, or a function that returns the one that is valid now.
+
+Spec: RFC 6750, section 2.1. How a token is got is not the business of this module.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias
+
+__all__ = ["Auth", "bearer"]
+
+Auth: TypeAlias = str | Callable[[], str]
+"""A bearer token, or a plain function that returns it, called for each request."""
+
+_TOKEN: Final = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
+
+
+def bearer(auth: Auth) -> Mapping[str, str]:
+    """Return the header that says who asks. Raises: ValueError for what is no token, which it does not show."""
+    token = auth() if callable(auth) else auth
+    if not isinstance(token, str) or not _TOKEN.fullmatch(token):
+        raise ValueError("auth= must be a bearer token, or a function that returns one: letters, digits and -._~+/=")
+    return {"authorization": f"Bearer {token}"}
