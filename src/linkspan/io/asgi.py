@@ -24,8 +24,10 @@ __all__ = ["AsgiApp", "Scope"]
 Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Application: TypeAlias = Callable[[Any, Any, Any], Awaitable[None]]
 
 _TICK: Final = 1.0
+_NAMES: Final = ("identity", "username", "display_name")
 _WATCH_AFTER: Final = 0.05
 """Seconds that a call may take before somebody looks whether its client is still there: most are over by then."""
 
@@ -33,9 +35,20 @@ _WATCH_AFTER: Final = 0.05
 class AsgiApp:
     """The callable. It belongs to no event loop: the one that calls it runs the async functions."""
 
-    def __init__(self, endpoint: Endpoint, *, path: str | None = None, health: str | None = None) -> None:
-        """Serve `endpoint` at every path, or at `path` only; `health` is a path that says that all is well."""
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        *,
+        path: str | None = None,
+        health: str | None = None,
+        otherwise: Application | None = None,
+    ) -> None:
+        """Serve `endpoint` at every path, or at `path` only; `health` is a path that says that all is well.
+
+        `otherwise` is another ASGI application, for all other paths and all that is not HTTP.
+        """
         self.endpoint = endpoint
+        self._otherwise = otherwise
         self._path = path.rstrip("/") if path is not None else None
         self._health = health
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -49,6 +62,12 @@ class AsgiApp:
         if kind == "http":
             self._loop = asyncio.get_running_loop()
             await self._serve(scope, receive, send)
+        elif self._otherwise is not None:
+            try:
+                await self._otherwise(scope, receive, send)
+            finally:
+                if kind == "lifespan":
+                    self.close()
         elif kind == "lifespan":
             await _live(receive, send, self.close)
         else:
@@ -70,6 +89,9 @@ class AsgiApp:
             await _respond(send, 200, b"ok", "text/plain")
             return
         if self._path is not None and local not in (self._path, self.endpoint.policy.http_sse):
+            if self._otherwise is not None:
+                await self._otherwise(scope, receive, send)
+                return
             await _respond(
                 send, 404, f"Nothing is here. The MCP endpoint is at {self._path or '/'}".encode(), "text/plain"
             )
@@ -322,10 +344,20 @@ def _headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str] | None:
 
 
 def _principal(scope: Mapping[str, Any]) -> str | None:
-    """Return who asks, as a middleware in front of us has found out: `scope["user"].identity`, or a text."""
+    """Return who asks, as a middleware in front of us has found out: `scope["user"]`, a text or an object with a name."""
     user: object = scope.get("user")
-    found: object = user if isinstance(user, str) else getattr(user, "identity", None)
-    return found if isinstance(found, str) and found else None
+    if isinstance(user, str) or user is None:
+        return user or None
+    if not getattr(user, "is_authenticated", True):
+        return None
+    for name in _NAMES:
+        try:
+            found: object = getattr(user, name, None)
+        except NotImplementedError:  # Starlette's own users have no identity
+            continue
+        if isinstance(found, str) and found:
+            return found
+    return None
 
 
 async def _send_all(send: Send, events: Sequence[HttpEvent]) -> None:

@@ -26,6 +26,7 @@ __all__ = ["WsgiApp"]
 
 Environ: TypeAlias = Mapping[str, Any]
 StartResponse: TypeAlias = Callable[[str, list[tuple[str, str]]], object]
+Application: TypeAlias = Callable[[Any, Any], Iterable[bytes]]
 
 _TICK: Final = 1.0
 
@@ -33,9 +34,10 @@ _TICK: Final = 1.0
 class WsgiApp:
     """The callable. Handshake sessions live in this process: with several workers, serve those clients without sessions."""
 
-    def __init__(self, endpoint: Endpoint, *, path: str | None = None) -> None:
-        """Serve `endpoint` at every path, or at `path` only."""
+    def __init__(self, endpoint: Endpoint, *, path: str | None = None, otherwise: Application | None = None) -> None:
+        """Serve `endpoint` at every path, or at `path` only; `otherwise` is another WSGI application for all other paths."""
         self.endpoint = endpoint
+        self._otherwise = otherwise
         self._path = path.rstrip("/") if path is not None else None
         self._calls = HttpCalls(_background)
         self._ticked = 0.0
@@ -46,6 +48,8 @@ class WsgiApp:
         self._tick()
         local = str(environ.get("PATH_INFO") or "").rstrip("/")
         if self._path is not None and local not in (self._path, self.endpoint.policy.http_sse):
+            if self._otherwise is not None:
+                return self._otherwise(environ, start_response)
             text = f"Nothing is here. The MCP endpoint is at {self._path or '/'}".encode()
             start_response("404 Not Found", [("content-type", "text/plain"), ("content-length", str(len(text)))])
             return [text]

@@ -10,7 +10,7 @@ server.run()
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 from weakref import WeakSet
 
@@ -594,19 +594,33 @@ class Server(metaclass=_ProposesRevision):
 
         return make_page(self._dispatcher, url, facts)
 
-    def asgi(self, *, path: str | None = None, health: str | None = None, **policy: Any) -> AsgiApp:
+    def asgi(
+        self,
+        *,
+        path: str | None = None,
+        health: str | None = None,
+        otherwise: Callable[[Any, Any, Any], Awaitable[None]] | None = None,
+        **policy: Any,
+    ) -> AsgiApp:
         """Return a plain ASGI callable, to be mounted at any prefix or run by any ASGI server. It needs no lifespan.
 
-        It answers at every path, or at `path` only; `health` is a path that says that all is well. `policy` are the fields of
-        `HttpPolicy`: allowed_hosts, allowed_origins, cors, sessions, page, the limits. Raises: TypeError for others.
+        It answers at every path, or at `path` only; `health` is a path that says that all is well; `otherwise` is another
+        ASGI application, which serves all other paths. `policy` are the fields of `HttpPolicy`: allowed_hosts,
+        allowed_origins, cors, sessions, http_sse, page, the limits. Raises: TypeError for others.
         """
         from linkspan.core.http_policy import HttpPolicy
         from linkspan.io.asgi import AsgiApp
         from linkspan.io.http_server import make_endpoint
 
-        return AsgiApp(make_endpoint(self, HttpPolicy(**policy)), path=path, health=health)
+        return AsgiApp(make_endpoint(self, HttpPolicy(**policy)), path=path, health=health, otherwise=otherwise)
 
-    def wsgi(self, *, path: str | None = None, **policy: Any) -> WsgiApp:
+    def wsgi(
+        self,
+        *,
+        path: str | None = None,
+        otherwise: Callable[[Any, Any], Iterable[bytes]] | None = None,
+        **policy: Any,
+    ) -> WsgiApp:
         """Return a plain WSGI callable, for Flask, Django, gunicorn and waitress; like `asgi` otherwise.
 
         Handshake sessions live in one process: with several, pass `sessions=False`, or `require_session=False` for both.
@@ -615,7 +629,7 @@ class Server(metaclass=_ProposesRevision):
         from linkspan.io.http_server import make_endpoint
         from linkspan.io.wsgi import WsgiApp
 
-        return WsgiApp(make_endpoint(self, HttpPolicy(**policy)), path=path)
+        return WsgiApp(make_endpoint(self, HttpPolicy(**policy)), path=path, otherwise=otherwise)
 
     def run(self, transport: str = "stdio", **options: Any) -> None:
         """Serve until the client goes away or the process is asked to stop, then leave the process.
