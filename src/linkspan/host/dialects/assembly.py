@@ -22,7 +22,7 @@ from linkspan.host.messages import (
     ToolUse,
     Usage,
 )
-from linkspan.schema.providers import convert
+from linkspan.schema.providers import Provider, convert
 from linkspan.types.base import JSON, JSONObject, is_object
 
 __all__ = ["Assembly", "Call", "Reason", "alternating", "converted", "interleaved"]
@@ -145,9 +145,7 @@ def alternating(turns: Iterable[tuple[str, list[JSONObject]]]) -> list[tuple[str
     return merged
 
 
-def converted(
-    tools: Sequence[ToolSpec], provider: Literal["openai", "anthropic", "gemini"]
-) -> tuple[list[JSONObject], list[str]]:
+def converted(tools: Sequence[ToolSpec], provider: Provider) -> tuple[list[JSONObject], list[str]]:
     """Return the schemas of tools as a provider accepts them, and in words what they lost, tool by tool."""
     schemas: list[JSONObject] = []
     losses: list[str] = []
