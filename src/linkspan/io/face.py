@@ -106,7 +106,7 @@ class ClientFace:
             profile=profile,
             era=era,
             revision=_revision(protocol_version),
-            timeouts=timeouts,
+            timeouts=_deadlines(timeouts, self._target),
             limits=limits,
             retry=retry,
             check_output=check_output,
@@ -213,6 +213,14 @@ def _opener(target: Target, ssl: SSLContext | None, auth: Auth | None) -> Callab
         return HttpLink(engine, engine.state, target.url, target.headers, ssl, auth)
 
     return open_link
+
+
+def _deadlines(timeouts: Timeouts, target: Target) -> Timeouts:
+    """Return the deadlines that the caller chose; where none were chosen, those of the server's configuration."""
+    if timeouts is not DEFAULT_TIMEOUTS or not target.timeouts:
+        return timeouts
+    found = msgspec.structs.replace(timeouts, **target.timeouts)
+    return msgspec.structs.replace(found, total=max(found.total, found.call))
 
 
 def _close_soon(engine: Engine) -> None:

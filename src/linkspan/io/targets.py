@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
@@ -14,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import msgspec
 
 from linkspan.client.errors import Origin
+from linkspan.io.config import read_config
 from linkspan.io.driver import Connectable
-from linkspan.types.base import JSON, is_array, is_mapping, is_object
+from linkspan.io.entries import UnusableTarget, settled
 from linkspan.wire.redaction import redact
 
 if TYPE_CHECKING:
@@ -37,11 +37,6 @@ _INHERITED: Final = (
 _INHERITED_PREFIXES: Final = ("LC_", "XDG_")
 _FOR_OUR_PYTHON: Final = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX")
 _SHORTEST_SECRET: Final = 6
-_VARIABLE: Final = re.compile(r"\$\{(?:env:)?(\w+)(?::-([^}]*))?\}")
-
-
-class UnusableTarget(ValueError):
-    """That is nothing to connect to; the message says what is."""
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -52,6 +47,8 @@ class Target(msgspec.Struct, frozen=True):
     command: Command | None = None
     url: str | None = None
     headers: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
+    timeouts: Mapping[str, float] = msgspec.field(default_factory=dict[str, float])
+    """Deadlines that its configuration gives, by the names of `Timeouts`."""
 
 
 def resolve(
@@ -85,8 +82,8 @@ def resolve(
 def _text(text: str, name: str | None, env: Mapping[str, str] | None, cwd: str | None, *, inherit_env: bool) -> Target:
     if re.match(r"https?://", text):
         return Target(Origin(name or text.split("/")[2].rpartition("@")[2], url=redact(text)), url=text)
-    path, _, part = text.rpartition(":") if re.search(r"\.(py|json|transcript):[^/\\]*$", text) else (text, "", "")
-    if path.endswith(".json"):
+    path, _, part = text.rpartition(":") if re.search(r"\.(py|json|toml|transcript):[^/\\]*$", text) else (text, "", "")
+    if path.endswith((".json", ".toml")) and (" " not in path or Path(path).is_file()):
         return _from_config(path, part or name, env, cwd, inherit_env=inherit_env)
     if path.endswith((".py", ".transcript")) and " " not in path.strip():
         return _file(path, part, name, env, cwd, inherit_env=inherit_env)
@@ -127,26 +124,13 @@ def _from_config(
     servers = read_config(path)
     if wanted is None and len(servers) == 1:
         (wanted,) = servers
+    if wanted is not None and wanted in servers.left_out:
+        raise UnusableTarget(f"{path}: the server {wanted!r} {servers.left_out[wanted]}")
     if wanted is None or wanted not in servers:
         known = ", ".join(servers) or "none"
         what = f"has no server {wanted!r}" if wanted is not None else "has several servers"
         raise UnusableTarget(f"{path} {what}: write {path}:NAME with one of {known}")
     return _entry(servers[wanted], wanted, env, cwd, inherit_env=inherit_env)
-
-
-def read_config(path: str | Path) -> dict[str, Mapping[str, Any]]:
-    """Return the servers of an mcp.json by name. Raises: UnusableTarget."""
-    try:
-        found: JSON = json.loads(Path(path).read_text("utf-8"))
-    except OSError as error:
-        raise UnusableTarget(f"{os.fspath(path)!r} cannot be read: {error.strerror or error}") from None
-    except ValueError as error:
-        raise UnusableTarget(f"{os.fspath(path)!r} is no JSON: {error}") from None
-    members: Mapping[str, JSON] = found if is_object(found) else {}
-    servers: JSON = members.get("mcpServers", members.get("servers"))
-    if not is_object(servers):
-        raise UnusableTarget(f'{os.fspath(path)!r} has no "mcpServers" (or "servers") object')
-    return {name: entry for name, entry in servers.items() if is_object(entry)}
 
 
 def _entry(
@@ -157,47 +141,13 @@ def _entry(
     *,
     inherit_env: bool,
 ) -> Target:
-    """An entry as hosts write them: `command`, `args`, `env`, `cwd`, or `url`, `headers`; `${NAME}` is from our environment."""
-    entry = _substituted(entry)
-    url: Any = entry.get("url")
-    if isinstance(url, str):
-        target = _text(url, name, env, cwd, inherit_env=inherit_env)
-        given: Any = entry.get("headers") or {}
-        if not is_object(given):
-            raise UnusableTarget('the "headers" of an entry of an mcp.json are an object: {"NAME": "VALUE"}')
-        return msgspec.structs.replace(target, headers={key: str(value) for key, value in given.items()})
-    command: Any = entry.get("command")
-    if not isinstance(command, str):
-        raise UnusableTarget('an entry of an mcp.json has a "command" (with "args") or a "url"')
-    arguments: Any = entry.get("args") or []
-    own: Any = entry.get("env") or {}
-    directory: Any = cwd or entry.get("cwd")
-    return _command(
-        [command, *map(str, arguments)],
-        name,
-        {**{key: str(value) for key, value in own.items()}, **(env or {})},
-        directory,
-        inherit_env=inherit_env,
-    )
-
-
-def _substituted(value: JSON) -> JSON:
-    if isinstance(value, str):
-        return _VARIABLE.sub(_variable, value)
-    if is_mapping(value):
-        return {key: _substituted(each) for key, each in value.items()}
-    if is_array(value):
-        return [_substituted(each) for each in value]
-    return value
-
-
-def _variable(found: re.Match[str]) -> str:
-    name: str = found[1]
-    fallback: str | None = found[2]
-    value = os.environ.get(name, fallback)
-    if value is None:
-        raise UnusableTarget(f"the configuration wants the environment variable {name}, which is not set")
-    return value
+    """An entry of a configuration file, in any host's words."""
+    found = settled(entry)
+    if found.url is not None:
+        target = _text(found.url, name, env, cwd, inherit_env=inherit_env)
+        return msgspec.structs.replace(target, headers=found.headers, timeouts=found.timeouts)
+    target = _command(found.command, name, {**found.env, **(env or {})}, cwd or found.cwd, inherit_env=inherit_env)
+    return msgspec.structs.replace(target, timeouts=found.timeouts)
 
 
 # Commands.
