@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import select
+import signal
 import subprocess
 import sys
 import termios
@@ -77,14 +78,20 @@ class AtTerminal:
         """Press keys without Enter; \x03 is Ctrl-C."""
         os.write(self._master, keys.encode())
 
-    def interrupt(self) -> None:
-        """Press Ctrl-C, once the process waits: Python's readline hears of a signal before that with the next key only."""
+    def signal(self, number: int = signal.SIGINT) -> None:
+        """Send a signal once the process waits; Ctrl-C comes from the terminal.
+
+        Just before that, Python's readline would hear of it with the end of the line only.
+        """
         quiet, end = 0, time.monotonic() + PATIENCE
         while quiet < 5 and time.monotonic() < end:
             state = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[0]
             quiet = quiet + 1 if state == "S" else 0
             time.sleep(0.005)
-        self.press("\x03")
+        if number == signal.SIGINT:
+            self.press("\x03")
+        else:
+            self.process.send_signal(number)
 
     def end(self) -> int:
         """Read the rest; return the exit status."""

@@ -307,7 +307,7 @@ def test_progress_moves_and_ctrl_c_stops_the_turn_and_not_the_program(chat: Scri
         person.expect("-> everything: wait_for_train")
         person.expect("[")
         person.expect("%")
-        person.interrupt()
+        person.signal()
         person.expect("stopped; what was said until then stays")
         person.expect(PROMPT)
         person.type("Are you there?")
@@ -321,7 +321,7 @@ def test_ctrl_c_at_a_question_stops_the_turn_too(chat: Scripts) -> None:
     with chat.at_terminal(DICE, "--model", chat.model(ROLL, "Still here.")) as person:
         person.type("Roll")
         person.expect(ASKED)
-        person.interrupt()
+        person.signal()
         person.expect("stopped")
         person.expect(PROMPT)
         person.type("Are you there?")
@@ -332,12 +332,12 @@ def test_ctrl_c_at_the_prompt_clears_the_line_and_twice_ends(chat: Scripts) -> N
     with chat.at_terminal("--model", chat.model("Hello.")) as person:
         person.press("half a line")
         person.expect("half a line")
-        person.interrupt()
+        person.signal()
         assert "Ctrl-C once more" not in person.expect(PROMPT)
-        person.interrupt()
+        person.signal()
         person.expect("Ctrl-C once more")
         person.expect(PROMPT)
-        person.interrupt()
+        person.signal()
         assert person.end() == 0
 
 
@@ -378,7 +378,7 @@ def test_words_come_as_they_are_said_and_ctrl_c_stops_them(chat: Scripts) -> Non
     with slow_provider(["Once ", "upon \u001b[31m"], hold) as model, chat.at_terminal("--model", model) as person:
         person.type("Tell me a story")
         person.expect("Once upon \\x1b[31m")
-        person.interrupt()
+        person.signal()
         person.expect("stopped")
         person.expect(PROMPT)
         saved = chat.path / "story.json"
@@ -459,10 +459,7 @@ def test_a_signal_ends_it_in_good_order_with_the_terminal_as_it_was(chat: Script
     with chat.at_terminal(DICE, "--model", chat.model()) as person:
         before = termios.tcgetattr(person._master)  # type: ignore[attr-defined]
         assert not before[3] & termios.ICANON, "a line is being edited"
-        person.press("half a line")
-        person.expect("half a line")
-        person.process.send_signal(number)
-        person.press(" ")  # a signal that comes just before Python waits for a key is heard of with the next one
+        person.signal(number)
         assert person.process.wait(30) == 128 + number
         after = termios.tcgetattr(person._master)  # type: ignore[attr-defined]
         assert after[3] & termios.ICANON
