@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -16,7 +17,8 @@ import pytest
 from linkspan.revisions import LEGACY, MODERN, REVISIONS
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-FILES = sorted(path.name for path in EXAMPLES.glob("*.py"))
+SCRATCH = EXAMPLES / "from_scratch"
+FILES = sorted([*(path.name for path in EXAMPLES.glob("*.py")), "from_scratch/server.py"])
 PREFIX = "io.modelcontextprotocol/"
 ME = {"name": "test", "version": "1"}
 NEWEST = MODERN[-1]
@@ -25,7 +27,7 @@ PATIENCE = 30.0
 CALLS: dict[str, tuple[str, dict[str, Any], str]] = {
     "dice.py": ("roll", {"sides": 1, "count": 2}, "[1,1]"),
     "everything.py": ("price", {"km": 100}, "12.0"),
-    "scratch_dice.py": ("dice", {"sides": 1}, "1"),
+    "from_scratch/server.py": ("dice", {"sides": 1}, "1"),
 }
 """For each example a tool, its arguments, and the text of the result."""
 
@@ -128,7 +130,7 @@ def test_an_example_runs_with_nothing_but_linkspan(file: str) -> None:
 
 
 def test_a_schema_that_was_written_by_hand_needs_the_extra_and_says_so() -> None:
-    command = [sys.executable, "-c", WITHOUT_EXTRAS, str(EXAMPLES / "scratch_dice.py")]
+    command = [sys.executable, "-c", WITHOUT_EXTRAS, str(SCRATCH / "server.py")]
     ended = subprocess.run(command, input="", capture_output=True, text=True, timeout=PATIENCE)
     assert ended.returncode == 1
     assert "linkspan[schema]" in ended.stderr
@@ -152,3 +154,39 @@ def test_a_client_gets_no_content_that_its_revision_does_not_know(revision: str)
         content = Conversation(process, revision).call("brochure", {})["content"]
         assert len(content) == 5
         assert {block["type"] for block in content} == known
+
+
+def python(*arguments: str, said: str = "") -> str:
+    """Run Python; return what it prints, when it ends well and complains of nothing."""
+    ended = subprocess.run([sys.executable, *arguments], input=said, capture_output=True, text=True, timeout=PATIENCE)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    return ended.stdout
+
+
+def test_the_host_from_scratch_asks_calls_and_answers_until_exit() -> None:
+    printed = python(str(SCRATCH / "host.py"), said="Roll a dice with 20 sides\nsilence\nEXIT\nnever\n")
+    assert re.fullmatch(
+        r"MCP Client Started!\nType your queries 'exit' to exit\.\n"
+        r"\[Calling tool dice with args \{\"sides\": 20\}\]\nThe dice shows \d+\.\n"
+        r"No response from the server\n",
+        printed,
+    )
+
+
+def test_the_host_from_scratch_tells_the_model_what_went_wrong(tmp_path: Path) -> None:
+    script = tmp_path / "replies.jsonl"
+    calls = [{"call": {"name": "dice", "arguments": {"sides": 0}}}, {"call": {"name": "mice"}}, {"say": "{last}"}]
+    script.write_text("".join(f"{json.dumps(each)}\n" for each in calls))
+    printed = python(str(SCRATCH / "host.py"), f"scripted:{script}", said="Go\nAnd?\n")
+    assert "mice" in printed.partition("args {}]\n")[2]
+    assert "the script has nothing to say" in printed.splitlines()[-1]
+
+
+def test_the_client_from_scratch_shows_the_tool_and_calls_it() -> None:
+    printed = python(str(SCRATCH / "client.py"))
+    assert "dice: Roll a dice" in printed
+    assert re.search(r"A die with 20 sides: \d+\n", printed)
+
+
+def test_the_host_from_scratch_is_under_a_hundred_lines() -> None:
+    assert len((SCRATCH / "host.py").read_text().splitlines()) < 100
