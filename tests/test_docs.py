@@ -15,13 +15,14 @@ from linkspan import reset_configuration
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"```(python|bash)\n(.*?)```", re.DOTALL)
-WITH_SHELL = {"tracing.md"}
+WITH_SHELL = {"chat.md", "tracing.md"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_the_code_on_the_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LINKSPAN_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("PATH", os.path.dirname(sys.executable), prepend=os.pathsep)
     names: dict[str, object] = {"__name__": "page"}
     text = page.read_text()

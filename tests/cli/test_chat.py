@@ -157,7 +157,6 @@ def test_a_bound_is_status_1(chat: Scripts) -> None:
         (["--model", "scripted:/no/such/file"], "cannot be read"),
         (["no_such_file.py", "--model", "MODEL"], "'no_such_file.py' cannot be read"),
         (["--config", "no_such.json", "--model", "MODEL"], "'no_such.json' cannot be read"),
-        (["--model", "MODEL", "--json"], "--json goes with -p"),
         (["--model", "MODEL", "--load", "/no/such/file"], "--load /no/such/file"),
         (["--model", "MODEL", "--system", "@/no/such/file"], "--system @/no/such/file"),
         (["--model", "MODEL", "--max-rounds", "0"], "must be a number above 0"),
@@ -171,6 +170,12 @@ def test_what_cannot_be_is_status_2_with_a_sentence(chat: Scripts, arguments: li
     assert (done.status, done.out) == (2, "")
     assert says in done.err
     assert "Traceback" not in done.err
+
+
+def test_with_json_what_cannot_be_is_a_document_too(chat: Scripts) -> None:
+    done = chat.run("--model", chat.model("Hello."), "--json")
+    problem = "--json goes with -p: a dialogue is no document"
+    assert (done.status, done.json, done.err) == (2, {"error": {"type": "WrongUse", "problem": problem}}, "")
 
 
 def test_servers_that_fail_are_named_with_a_hint_and_the_rest_goes_on(chat: Scripts, tmp_path: Path) -> None:

@@ -9,7 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from linkspan.cli.failures import WRONG_USE
 from linkspan.cli.target import WrongUse, add_output, seconds, split, timeouts_of
+from linkspan.wire.plain import neutral
 
 if TYPE_CHECKING:
     from linkspan.cli.chat_session import ChatOptions
@@ -45,19 +47,28 @@ def main(arguments: Sequence[str]) -> int:
     found = parser.parse_intermixed_args(given)
     if command == ():
         parser.error("after -- there must be a command")
-    try:
-        options = _options(found, command)
-    except WrongUse as problem:
-        print(f"linkspan chat: {problem}", file=sys.stderr)
-        return 2
     from linkspan.cli.chat_session import ChatSession
 
     try:
+        options = _options(found, command)
+    except WrongUse as problem:
+        return _wrong(str(problem), as_json=found.json)
+    try:
         session = ChatSession(options)
     except (OSError, ValueError) as problem:
-        print(f"linkspan chat: --load {found.load}: {problem}", file=sys.stderr)
-        return 2
+        return _wrong(f"--load {found.load}: {problem}", as_json=found.json)
     return session.run()
+
+
+def _wrong(problem: str, *, as_json: bool) -> int:
+    """Say why it cannot be done."""
+    from linkspan.cli.terminal import Console, dump
+
+    if as_json:
+        Console().emit(dump({"error": {"type": "WrongUse", "problem": problem}}))
+    else:
+        Console().say(neutral(f"linkspan chat: {problem}"))
+    return WRONG_USE
 
 
 def _parser() -> argparse.ArgumentParser:
