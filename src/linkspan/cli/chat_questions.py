@@ -54,7 +54,7 @@ def ask_approval(terminal: Terminal, approval: Approval, is_over: Callable[[], b
     terminal.say("  it will be sent:")
     shown_all = _show(terminal, text)
     choices = "[y]es, for this [s]ession, [a]lways, [n]o" + ("" if shown_all else ", [m]ore")
-    return _hear(terminal, f"{style.bold('Call it?')} {choices}: ", _VERDICTS, "no", text, is_over)
+    return _hear(terminal, f"{style.bold('Call it?')} {choices}: ", _VERDICTS, _VERDICTS["no"], text, is_over)
 
 
 def ask_sampling(
@@ -74,7 +74,9 @@ def ask_sampling(
     shown_all = _show(terminal, text)
     choices = "[y]es and show me the text, for this [s]ession, [n]o" + ("" if shown_all else ", [m]ore")
     verdicts = {word: verdict for word, verdict in _VERDICTS.items() if verdict != "always"}
-    return _hear(terminal, f"{style.bold('Let the model write it?')} {choices}: ", verdicts, "no", text, is_over)
+    return _hear(
+        terminal, f"{style.bold('Let the model write it?')} {choices}: ", verdicts, _VERDICTS["no"], text, is_over
+    )
 
 
 def ask_review(terminal: Terminal, server: str, text: str, is_over: Callable[[], bool] = lambda: False) -> bool:

@@ -42,12 +42,16 @@ class Screen:
         self._terminal = terminal
         self._answer = answer
         self._said = False
+        self._model = ""
+        self._running = 0
         self._lost: set[str] = set()
 
     def begin(self, model: str) -> None:
         """A turn begins."""
         self._said = False
-        self._wait_for(model)
+        self._model = one_line(model, 60)
+        self._running = 0
+        self._wait()
 
     def show(self, event: ChatEvent) -> None:
         """Show what happened."""
@@ -57,6 +61,7 @@ class Screen:
             case ThoughtDelta():
                 self._terminal.thoughts(event.text)
             case CallStarted():
+                self._running += 1
                 self._terminal.account(f"-> {_call_words(event.server, event.use)}")
             case CallProgressed():
                 self._terminal.status(progress_line(event.progress, self._terminal.console.columns))
@@ -82,8 +87,9 @@ class Screen:
             return
         self._terminal.note(event_words(event))
 
-    def _wait_for(self, model: str) -> None:
-        self._terminal.status(self._terminal.err.dim(f"... {one_line(model, 60)}"))
+    def _wait(self) -> None:
+        """Nothing happens until the model speaks again."""
+        self._terminal.status(self._terminal.err.dim(f"... {self._model}"))
 
     def _say(self, text: str) -> None:
         if text and self._answer:
@@ -103,6 +109,9 @@ class Screen:
             self._terminal.note(words)
         else:
             self._terminal.account(words)
+        self._running -= event.seconds is not None
+        if not self._running:
+            self._wait()
 
     def _over(self, event: TurnEnded) -> None:
         self.end()

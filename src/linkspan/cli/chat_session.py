@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import aclosing, contextmanager, suppress
+from collections.abc import Generator, Mapping
+from contextlib import AbstractAsyncContextManager, aclosing, contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -27,6 +26,7 @@ from linkspan.client.timeouts import Timeouts
 from linkspan.host.consent import Approval, Policy, Verdict
 from linkspan.host.conversation import Bounds, Conversation, TurnEnded
 from linkspan.host.host import Host
+from linkspan.host.http_model import HttpModel
 from linkspan.host.memory import Memory
 from linkspan.host.messages import Model, ModelError
 from linkspan.host.sampling import sample_with
@@ -191,7 +191,7 @@ class ChatSession:
 
     async def _ask(self, said: str) -> TurnEnded | None:
         ended: TurnEnded | None = None
-        async with aclosing(self._chat.ask(said)) as events:
+        async with _connections_of(self._chat.model), aclosing(self._chat.ask(said)) as events:
             async for event in events:
                 self._threads.later(self._screen.show, event)
                 if isinstance(event, TurnEnded):
@@ -278,23 +278,32 @@ class ChatSession:
             self._terminal.note(f"nothing is remembered for the next time: {one_line(problem)}")
 
 
-@contextmanager
-def _terminal_as_it_was() -> Iterator[None]:
-    """Leave the terminal's settings as they were, however this ends."""
-    try:
-        import termios
+def _connections_of(model: object) -> AbstractAsyncContextManager[object]:
+    """Let a model over HTTP keep its connections from one message of a turn to the next."""
+    return model if isinstance(model, HttpModel) else nullcontext()
 
-        number = sys.stdin.fileno()
-        before = termios.tcgetattr(number) if os.isatty(number) else None
-    except (ImportError, OSError, ValueError, AttributeError):
-        yield
-        return
-    except termios.error:
-        yield
-        return
+
+@contextmanager
+def _terminal_as_it_was() -> Generator[None, None, None]:
+    """Leave the terminal's settings as they were, however this ends."""
+    settings = _settings()
     try:
         yield
     finally:
-        if before is not None:
+        if settings is not None:
+            import termios
+
             with suppress(termios.error):
-                termios.tcsetattr(number, termios.TCSADRAIN, before)
+                termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, settings)
+
+
+def _settings() -> Any:
+    """Return the terminal's settings, or None where there is no terminal, or none that has settings."""
+    try:
+        import termios
+
+        with suppress(termios.error):
+            return termios.tcgetattr(sys.stdin.fileno())
+    except (ImportError, OSError, ValueError, AttributeError):
+        pass
+    return None

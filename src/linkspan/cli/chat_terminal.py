@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from typing import Any, Final, Literal
 
@@ -113,7 +113,7 @@ class ChatTerminal:
             raise KeyboardInterrupt from None
 
     @contextmanager
-    def _listening(self) -> Iterator[None]:
+    def _listening(self) -> Generator[None, None, None]:
         self.reading = True
         try:
             yield

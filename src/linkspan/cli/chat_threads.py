@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -115,7 +115,7 @@ class Threads:
         self._loop.close()
 
     @contextmanager
-    def signals(self) -> Iterator[None]:
+    def signals(self) -> Generator[None, None, None]:
         """Hear Ctrl-C as a chat does, and leave in good order when told to; afterwards everything is as it was."""
         if threading.current_thread() is not threading.main_thread():
             yield
