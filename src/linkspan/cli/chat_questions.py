@@ -73,7 +73,7 @@ def ask_sampling(
     text = _sampling_text(params)
     shown_all = _show(terminal, text)
     choices = "[y]es and show me the text, for this [s]ession, [n]o" + ("" if shown_all else ", [m]ore")
-    verdicts = {word: verdict for word, verdict in _VERDICTS.items() if verdict != "always"}
+    verdicts: dict[str, Verdict] = {word: verdict for word, verdict in _VERDICTS.items() if verdict != "always"}
     return _hear(
         terminal, f"{style.bold('Let the model write it?')} {choices}: ", verdicts, _VERDICTS["no"], text, is_over
     )

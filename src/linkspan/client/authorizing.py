@@ -20,6 +20,6 @@ _TOKEN: Final = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
 def bearer(auth: Auth) -> Mapping[str, str]:
     """Return the header that says who asks. Raises: ValueError for what is no token, which it does not show."""
     token = auth() if callable(auth) else auth
-    if not isinstance(token, str) or not _TOKEN.fullmatch(token):
+    if type(token) is not str or not _TOKEN.fullmatch(token):
         raise ValueError("auth= must be a bearer token, or a function that returns one: letters, digits and -._~+/=")
     return {"authorization": f"Bearer {token}"}
