@@ -54,13 +54,18 @@ class AsgiApp:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._calls = HttpCalls(self._running_loop)
         self._ticking = False
+        self._bodies: dict[asyncio.Task[object], float] = {}
+        self._young: dict[_Request, float] = {}
+        self._looking = False
         self._complaints = Complaints()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection of whatever kind the ASGI server has."""
         kind = scope["type"]
         if kind == "http":
-            self._loop = asyncio.get_running_loop()
+            loop = asyncio.get_running_loop()
+            if loop is not self._loop:
+                self._begin_on(loop)
             await self._serve(scope, receive, send)
         elif self._otherwise is not None:
             try:
@@ -72,6 +77,13 @@ class AsgiApp:
             await _live(receive, send, self.close)
         else:
             await send({"type": "websocket.close", "code": 1000})
+
+    def _begin_on(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Belong to this loop from now on; the timers of another one may never come."""
+        self._loop = loop
+        self._ticking = self._looking = False
+        self._bodies.clear()
+        self._young.clear()
 
     def drain(self) -> None:
         """End the streams of those who only listen; calls go on. Call it on the loop, when no more requests are taken."""
@@ -122,20 +134,28 @@ class AsgiApp:
         """Return the body, or the refusal of one that is too large or too slow; None if the client goes."""
         gate, bound = self.endpoint.gate, self.endpoint.policy.max_body_bytes
         whole = bytearray()
+        task, loop = asyncio.current_task(), self._running_loop()
+        assert task is not None
+        self._bodies[task] = loop.time() + self.endpoint.policy.body_timeout
+        self.tick_soon()
         try:
-            async with asyncio.timeout(self.endpoint.policy.body_timeout):
-                while True:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        return None
-                    part: bytes = message.get("body", b"")
-                    if len(whole) + len(part) > bound:
-                        return gate.too_large(ServerExchange(now=0.0))
-                    if not message.get("more_body", False):
-                        return bytes(whole) + part if whole else part
-                    whole += part
-        except TimeoutError:
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    return None
+                part: bytes = message.get("body", b"")
+                if len(whole) + len(part) > bound:
+                    return gate.too_large(ServerExchange(now=0.0))
+                if not message.get("more_body", False):
+                    return bytes(whole) + part if whole else part
+                whole += part
+        except asyncio.CancelledError:
+            if task in self._bodies:
+                raise
+            task.uncancel()  # it was us, because the body takes too long
             return gate.too_slow(ServerExchange(now=0.0))
+        finally:
+            self._bodies.pop(task, None)
 
     # What requests use.
 
@@ -159,8 +179,34 @@ class AsgiApp:
         self._ticking = False
         for connection, events in self.endpoint.tick(time.monotonic()):
             self._calls.perform(connection, events)
-        if self.endpoint.streams or len(self.endpoint.sessions):
+        now = self._running_loop().time()
+        for task in [task for task, deadline in self._bodies.items() if deadline <= now]:
+            del self._bodies[task]
+            task.cancel()
+        if self.endpoint.streams or len(self.endpoint.sessions) or self._bodies:
             self.tick_soon()
+
+    def watch_later(self, request: _Request) -> None:
+        """Have a request watch its client if it is still there in a moment: one timer for all of them."""
+        loop = self._running_loop()
+        self._young[request] = loop.time() + _WATCH_AFTER
+        if not self._looking:
+            self._looking = True
+            loop.call_later(_WATCH_AFTER, self._look)
+
+    def forget(self, request: _Request) -> None:
+        """A request has ended."""
+        self._young.pop(request, None)
+
+    def _look(self) -> None:
+        self._looking = False
+        now = self._running_loop().time()
+        for request in [request for request, due in self._young.items() if due <= now]:
+            del self._young[request]
+            request.watch()
+        if self._young:
+            self._looking = True
+            self._running_loop().call_later(_WATCH_AFTER, self._look)
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         assert self._loop is not None
@@ -192,7 +238,7 @@ class _Request:
             return
         exchange.on_output = self._on_output
         call = self._own_call()
-        watch = self._loop.call_later(_WATCH_AFTER, self._watch)
+        self._app.watch_later(self)
         try:
             if call is not None:
                 await self._run_here(call)
@@ -204,7 +250,7 @@ class _Request:
                 self._leave()
                 raise
         finally:
-            watch.cancel()
+            self._app.forget(self)
             self._stop_watching()
             self._app.endpoint.finished(exchange)
 
@@ -300,7 +346,8 @@ class _Request:
 
     _watcher: asyncio.Task[None] | None = None
 
-    def _watch(self) -> None:
+    def watch(self) -> None:
+        """Look whether the client goes, from now on."""
         self._watcher = self._loop.create_task(self._wait_for_disconnect())
 
     async def _wait_for_disconnect(self) -> None:
