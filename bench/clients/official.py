@@ -14,7 +14,8 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 async def main() -> None:
     command, *arguments = sys.argv[1:]
     parameters = StdioServerParameters(command=command, args=arguments)
-    async with Client(stdio_client(parameters)) as client:
+    target = command if command.startswith("http") else stdio_client(parameters)
+    async with Client(target) as client:
 
         async def calls(numbers: list[int]) -> None:
             for number in numbers:

@@ -1,4 +1,4 @@
-"""Linkspan's clients: `ours.py async COMMAND...` or `ours.py sync COMMAND...`."""
+"""Linkspan's clients: `ours.py async COMMAND...` or `ours.py sync COMMAND...`; the command may be a URL."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from loop import orders, serve
 from linkspan import Client, SyncClient
 
 
-async def use_async(command: list[str], **options: object) -> None:
-    async with Client(command, **options) as client:
+async def use_async(target: list[str] | str, **options: object) -> None:
+    async with Client(target, **options) as client:
 
         async def calls(numbers: list[int]) -> None:
             for number in numbers:
@@ -27,8 +27,8 @@ async def use_async(command: list[str], **options: object) -> None:
             print((time.process_time() - cpu) / many * 1e6, (time.monotonic() - start) / many * 1e6, flush=True)
 
 
-def use_sync(command: list[str], **options: object) -> None:
-    with SyncClient(command, **options) as client:
+def use_sync(target: list[str] | str, **options: object) -> None:
+    with SyncClient(target, **options) as client:
 
         def calls(numbers: list[int]) -> None:
             for number in numbers:
@@ -52,11 +52,12 @@ def use_sync(command: list[str], **options: object) -> None:
 
 def main() -> None:
     face, *command = sys.argv[1:]
+    target = command[0] if command[0].startswith("http") else command
     options = {"era": "legacy"} if face.endswith("-handshake") else {}
     if face.startswith("async"):
-        asyncio.run(use_async(command, **options))
+        asyncio.run(use_async(target, **options))
     else:
-        use_sync(command, **options)
+        use_sync(target, **options)
 
 
 main()

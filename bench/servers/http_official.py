@@ -17,4 +17,4 @@ async def add_async(a: int, b: int) -> int:
 fastest = sys.argv[2:] == ["fastest"]
 app = server.streamable_http_app(json_response=fastest, stateless_http=fastest)
 if __name__ == "__main__":
-    uvicorn.run(app, port=int(sys.argv[1]), log_level="error", access_log=False)
+    uvicorn.run(app, port=int(sys.argv[1]), log_level="error", access_log=False, timeout_keep_alive=60)

@@ -29,4 +29,4 @@ async def touch() -> int:
 
 app = server.asgi(path="/mcp", max_sessions=5000)
 if __name__ == "__main__":
-    uvicorn.run(app, port=int(sys.argv[1]), log_level="error", access_log=False)
+    uvicorn.run(app, port=int(sys.argv[1]), log_level="error", access_log=False, timeout_keep_alive=60)
