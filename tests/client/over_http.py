@@ -13,10 +13,12 @@ import uvicorn
 
 
 @contextmanager
-def serving(app: Any, port: int = 0) -> Iterator[str]:
-    """Serve until the end of the block; give the URL."""
+def serving(app: Any, port: int = 0, **options: Any) -> Iterator[str]:
+    """Serve until the end of the block; give the URL. `options` go to uvicorn."""
     listener = socket.create_server(("127.0.0.1", port))
-    server = uvicorn.Server(uvicorn.Config(app, log_level="critical", lifespan="on", timeout_graceful_shutdown=2))
+    server = uvicorn.Server(
+        uvicorn.Config(app, log_level="critical", lifespan="on", timeout_graceful_shutdown=2, **options)
+    )
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     give_up = time.monotonic() + 10

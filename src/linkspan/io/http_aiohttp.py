@@ -5,11 +5,16 @@ No redirect is followed here: whether one may be is for the caller to say.
 
 from __future__ import annotations
 
+import asyncio
+from binascii import b2a_base64
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
+import msgspec
+from yarl import URL
 
 from linkspan.io.http_port import HttpFailure, HttpReply
 
@@ -24,16 +29,30 @@ _REFUSED: Final = "is the server running, and are host and port of the URL right
 _TLS: Final = "is https right for this port? For a certificate of your own pass ssl=..., an SSLContext that knows it"
 
 
+_MOST_URLS: Final = 64
+
+
+class _Proxy(msgspec.Struct, frozen=True):
+    """How to get somewhere; without a URL directly."""
+
+    url: URL | None = None
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
+    """What the proxy wants to see in a request that it reads."""
+    tunnel_headers: Mapping[str, str] | None = None
+    """The same, where it only opens a tunnel and sees no request."""
+
+
 class AiohttpPort:
     """A pool of connections. Make it on its loop."""
 
     def __init__(self, *, ssl: SSLContext | None, connect_timeout: float) -> None:
         """Use the system's proxies, and `ssl` or the system's certificates; `connect_timeout` in seconds."""
+        self._proxies: dict[str, _Proxy] = {}
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, ssl=ssl if ssl is not None else True),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout),
             cookie_jar=aiohttp.DummyCookieJar(),
-            trust_env=True,
+            trust_env=False,  # it would look for proxies, and in ~/.netrc for passwords, in a thread at every request
             auto_decompress=True,
             max_line_size=_LONGEST_HEADERS,
             max_field_size=_LONGEST_HEADERS,
@@ -45,7 +64,16 @@ class AiohttpPort:
     ) -> AsyncGenerator[HttpReply, None]:
         """Send a request. Raises: HttpFailure."""
         try:
-            response = await self._session.request(method, url, headers=headers, data=body, allow_redirects=False)
+            proxy = self._proxies.get(url) or await self._find_proxy(url)
+            response = await self._session.request(
+                method,
+                url,
+                headers={**headers, **proxy.headers},
+                data=body,
+                allow_redirects=False,
+                proxy=proxy.url,
+                proxy_headers=proxy.tunnel_headers,
+            )
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError, TypeError) as error:
             raise _failure(error) from None
         try:
@@ -56,6 +84,14 @@ class AiohttpPort:
                 response.release()
             else:
                 response.close()
+
+    async def _find_proxy(self, url: str) -> _Proxy:
+        """Ask the system once for each URL, in a thread: on some systems that takes a while."""
+        found = await asyncio.get_running_loop().run_in_executor(None, _proxy_of_system, url)
+        if len(self._proxies) >= _MOST_URLS:
+            self._proxies.clear()
+        self._proxies[url] = found
+        return found
 
     async def _chunks(self, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
         try:
@@ -72,6 +108,22 @@ class AiohttpPort:
     async def close(self) -> None:
         """Close all connections."""
         await self._session.close()
+
+
+def _proxy_of_system(url: str) -> _Proxy:
+    """Return the proxy that the environment, or the system's settings, name for a URL. Raises: ValueError for a bad one."""
+    parts = URL(url)
+    proxy = getproxies().get(parts.scheme)
+    if not proxy or parts.host is None or proxy_bypass(parts.host):
+        return _Proxy()
+    whole = URL(proxy if "://" in proxy else f"http://{proxy}")
+    who: dict[str, str] = {}
+    if whole.user is not None:
+        told = f"{whole.user}:{whole.password or ''}".encode()
+        who["proxy-authorization"] = f"Basic {b2a_base64(told, newline=False).decode()}"
+    return _Proxy(
+        whole.with_user(None), who if parts.scheme == "http" else {}, who if parts.scheme == "https" else None
+    )
 
 
 def _failure(error: Exception) -> HttpFailure:
