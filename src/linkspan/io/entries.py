@@ -9,11 +9,10 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NoReturn, TypeAlias
+from typing import Any, Final, NoReturn, TypeAlias, TypeGuard
 
 import msgspec
 
-from linkspan.schema.kinds import is_items
 from linkspan.types.base import JSON, is_mapping, is_object
 
 __all__ = ["AskInput", "ConfigEntry", "Context", "InputWanted", "Settled", "UnusableTarget", "settled", "why_left_out"]
@@ -148,7 +147,7 @@ class _Entry:
         key = next((each for each in ("command", "path", "cmd") if each in self._members), None)
         if key is None:
             raise UnusableTarget(f'{self._where} has neither a "command" (with "args") nor a "url"')
-        words = self._list(key) if is_items(self._members[key]) else [self._text(key)]
+        words = self._list(key) if _is_items(self._members[key]) else [self._text(key)]
         if not words or not words[0]:
             self._refuse(key, "is empty: it is the program to start")
         return (*words, *self._list("args"))
@@ -216,7 +215,7 @@ class _Entry:
 
     def _items(self, key: str) -> Sequence[JSON]:
         value: JSON = self._members.get(key) or []
-        if not is_items(value):
+        if not _is_items(value):
             self._refuse(key, "must be a list")
         return value
 
@@ -280,6 +279,10 @@ class _Entry:
 
     def _refuse(self, key: str, words: str) -> NoReturn:
         raise UnusableTarget(f'{self._where}: "{key}" {words}')
+
+
+def _is_items(value: JSON) -> TypeGuard[Sequence[JSON]]:
+    return isinstance(value, list | tuple)
 
 
 def _unquoted(text: str) -> str:
