@@ -412,13 +412,13 @@ def test_a_definition_that_changed_is_shown_as_a_difference(chat: Scripts, tmp_p
     file.write_text(source.replace("WORDS", "Buy a hat."))
     done = chat.run(str(file), "--model", chat.model(call("buy"), "Bought."), "--yes", "-p", "Buy")
     assert done.out == "Bought.\n"
-    file.write_text(source.replace("WORDS", "Buy a car."))
+    file.write_text(source.replace("WORDS", "Buy a zeppelin."))
     with chat.at_terminal(str(file), "--yes", "--model", chat.model(call("buy"), "And now: {last}")) as person:
         person.type("Buy")
         shown = person.expect(ASKED)
         assert "Its definition has changed since you used it" in shown
         assert "-description: Buy a hat." in shown
-        assert "+description: Buy a car." in shown
+        assert "+description: Buy a zeppelin." in shown
         person.type("n")
         person.expect("And now: The user refused")
 

@@ -442,7 +442,7 @@ def test_the_interpreter_ends_and_its_servers_with_it(name: str, exits: Any) -> 
 def test_a_client_that_is_killed_takes_its_servers_along() -> None:
     endings = ["os._exit(1)", "os.kill(os.getpid(), 9)", "os.abort()"]
     with ThreadPoolExecutor(3) as pool:
-        code = "c = SyncClient(wild(PLAN), **options); c.call_tool('hi'); {}"
+        code = "c = SyncClient(wild(PLAN), **options); c.call_tool('hi'); heard.acquire(timeout=10); {}"
         results = [*pool.map(lambda ending: run_script(code.format(ending)), endings)]
     for done, pids in results:
         assert done.returncode != 0
