@@ -240,6 +240,16 @@ def test_anthropic_is_told_of_tools_that_are_gone_when_none_is_left() -> None:
     assert "tools" not in AnthropicDialect().encode_request(ModelRequest([UserMessage([Text("Hi")])]), "m")
 
 
+@pytest.mark.parametrize(("kind", "name"), [("anthropic", "fällig"), ("gemini", "due-date")])
+def test_a_tool_that_a_provider_would_refuse_is_left_out_and_takes_no_other_with_it(kind: Kind, name: str) -> None:
+    refused = ToolSpec("plan", "Plan.", {"type": "object", "properties": {name: {}}, "required": [name]})
+    tools, losses = DIALECTS[kind].encode_tools([ROLL, refused, NOW])
+    assert [tool["name"] for tool in tools] == ["roll", "now"]
+    assert losses == [f"plan: left out, for its required /{name} has a name that is refused"]
+    alone = ModelRequest([UserMessage([Text("Hi")])], [refused])
+    assert "tools" not in DIALECTS[kind].encode_request(alone, "m")
+
+
 def test_an_error_without_words_still_says_something() -> None:
     silent = ToolAnswer("t", "roll", "", is_error=True)
     assert AnthropicDialect().encode_answer(silent)["content"] == [

@@ -56,13 +56,17 @@ class AnthropicDialect:
 
     def encode_request(self, request: ModelRequest, model: str) -> JSONObject:
         """Return the body. What comes before the last message can be taken from the provider's cache."""
-        offered = request.tools or _gone(request.messages)
+        offered = request.tools
+        tools, _ = self.encode_tools(offered)
+        if not tools:
+            offered = _gone(request.messages)
+            tools, _ = self.encode_tools(offered)
         names = Names(offered)
         body: JSONObject = {"model": model, "max_tokens": request.max_tokens, "stream": True}
         if request.system:
             body["system"] = request.system
-        if offered:
-            *others, last = self.encode_tools(offered)[0]
+        if tools:
+            *others, last = tools
             body["tools"] = [*others, last | {"cache_control": _CACHE}]
         turns = alternating(self._encode(message, names) for message in request.messages)
         body["messages"] = _cached([{"role": role, "content": blocks} for role, blocks in turns])
@@ -70,11 +74,11 @@ class AnthropicDialect:
 
     def encode_tools(self, tools: Sequence[ToolSpec]) -> tuple[list[JSONObject], list[str]]:
         """Return tools as the provider wants them, and in words what their schemas lost."""
-        schemas, losses = converted(tools, "anthropic")
+        taken, losses = converted(tools, "anthropic")
         names = Names(tools)
         encoded = [
             {"name": names.to_wire(tool.name), "description": tool.description, "input_schema": schema}
-            for tool, schema in zip(tools, schemas, strict=True)
+            for tool, schema in taken
         ]
         return encoded, losses
 

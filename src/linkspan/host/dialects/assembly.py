@@ -22,7 +22,7 @@ from linkspan.host.messages import (
     ToolUse,
     Usage,
 )
-from linkspan.schema.providers import Provider, convert
+from linkspan.schema.providers import Provider, convert, refused_names
 from linkspan.types.base import JSON, JSONObject, is_object
 
 __all__ = ["Assembly", "Call", "Reason", "alternating", "converted", "interleaved"]
@@ -145,12 +145,18 @@ def alternating(turns: Iterable[tuple[str, list[JSONObject]]]) -> list[tuple[str
     return merged
 
 
-def converted(tools: Sequence[ToolSpec], provider: Provider) -> tuple[list[JSONObject], list[str]]:
-    """Return the schemas of tools as a provider accepts them, and in words what they lost, tool by tool."""
-    schemas: list[JSONObject] = []
+def converted(tools: Sequence[ToolSpec], provider: Provider) -> tuple[list[tuple[ToolSpec, JSONObject]], list[str]]:
+    """Return tools with their schemas as a provider accepts them, and in words what they lost, tool by tool.
+
+    A tool that the provider would refuse is left out: with it, the whole request would be refused.
+    """
+    taken: list[tuple[ToolSpec, JSONObject]] = []
     losses: list[str] = []
     for tool in tools:
         schema, lost = convert(tool.schema, provider)
-        schemas.append(schema)
+        if refused := refused_names(schema, provider):
+            losses.append(f"{tool.name}: left out, for its required {', '.join(refused)} has a name that is refused")
+            continue
+        taken.append((tool, schema))
         losses.extend(f"{tool.name}: {each}" for each in lost)
-    return schemas, losses
+    return taken, losses

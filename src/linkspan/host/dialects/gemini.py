@@ -74,8 +74,8 @@ class GeminiDialect:
         body: JSONObject = {}
         if request.system:
             body["systemInstruction"] = {"parts": [{"text": request.system}]}
-        if request.tools:
-            body["tools"] = [{"functionDeclarations": self.encode_tools(request.tools)[0]}]
+        if tools := self.encode_tools(request.tools)[0]:
+            body["tools"] = [{"functionDeclarations": tools}]
         foreign = None if _UNSIGNED.match(model) else _FOREIGN
         turns = alternating(self._encode(message, names, foreign) for message in request.messages)
         body["contents"] = [{"role": role, "parts": parts} for role, parts in turns]
@@ -84,10 +84,10 @@ class GeminiDialect:
 
     def encode_tools(self, tools: Sequence[ToolSpec]) -> tuple[list[JSONObject], list[str]]:
         """Return function declarations, and in words what their schemas lost."""
-        schemas, losses = converted(tools, "gemini")
+        taken, losses = converted(tools, "gemini")
         names = Names(tools)
         encoded: list[JSONObject] = []
-        for tool, schema in zip(tools, schemas, strict=True):
+        for tool, schema in taken:
             declaration: JSONObject = {"name": names.to_wire(tool.name), "description": tool.description}
             if schema.get("properties"):  # an object without properties is refused
                 declaration["parameters"] = schema

@@ -71,15 +71,15 @@ class OpenAIDialect(msgspec.Struct, frozen=True):
         body: JSONObject = {"model": model, "stream": True, self.tokens_member: request.max_tokens}
         if self.asks_usage:
             body["stream_options"] = {"include_usage": True}
-        if request.tools:
-            body["tools"] = self.encode_tools(request.tools)[0]
+        if tools := self.encode_tools(request.tools)[0]:
+            body["tools"] = tools
         system = [{"role": "system", "content": request.system}] if request.system else []
         body["messages"] = [*system, *(each for message in request.messages for each in self._encode(message, names))]
         return body
 
     def encode_tools(self, tools: Sequence[ToolSpec]) -> tuple[list[JSONObject], list[str]]:
         """Return tools as the provider wants them, and in words what their schemas lost."""
-        schemas, losses = converted(tools, "openai")
+        taken, losses = converted(tools, "openai")
         names = Names(tools)
         encoded = [
             {
@@ -90,7 +90,7 @@ class OpenAIDialect(msgspec.Struct, frozen=True):
                     "parameters": schema,
                 },
             }
-            for tool, schema in zip(tools, schemas, strict=True)
+            for tool, schema in taken
         ]
         return encoded, losses
 
