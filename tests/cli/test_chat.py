@@ -9,6 +9,7 @@ import re
 import signal
 import stat
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -532,3 +533,63 @@ def test_history_is_the_owners_and_keeps_no_secrets(tmp_path: Path) -> None:
     (tmp_path / "new" / "history").write_text("".join(f"{number}\n" for number in range(2500)))
     assert list(history.lines()) == [str(number) for number in range(1500, 2500)]
     assert len((tmp_path / "new" / "history").read_text().splitlines()) == 1000
+
+
+# Configurations.
+
+
+def dice_config(path: Path, **members: Any) -> str:
+    """Write a configuration of the dice server, and of one that is switched off."""
+    dice = {"command": sys.executable, "args": ["-m", "linkspan", "run", DICE], **members}
+    inputs = [
+        {"id": "pin", "type": "promptString", "description": "the secret number", "password": True},
+        {"id": "mood", "type": "pickString", "options": ["calm", "wild"], "default": "calm"},
+    ]
+    path.write_text(
+        json.dumps({"servers": {"dice": dice, "old": {"command": "x", "disabled": True}}, "inputs": inputs})
+    )
+    return str(path)
+
+
+def test_a_server_that_is_switched_off_is_named(chat: Scripts, tmp_path: Path) -> None:
+    config = dice_config(tmp_path / "mcp.json")
+    done = chat.run("--config", config, "--model", chat.model("Hello."), "-p", "Hi")
+    assert (done.status, done.err) == (0, f"old: is disabled in {config}\ndice: 1 tool\n")
+
+
+def test_inputs_of_a_configuration_are_asked_for_once_and_passwords_are_not_shown(
+    chat: Scripts, tmp_path: Path
+) -> None:
+    config = dice_config(tmp_path / "mcp.json", env={"PIN": "${input:pin}", "MOOD": "${input:mood}${input:mood}"})
+    with at_terminal("chat", "--config", config, "--model", chat.model("Hello."), env=chat.env) as person:
+        person.expect("The configuration wants the secret number")
+        person.expect("pin: ")
+        person.type("1234567")
+        person.expect("2) wild")
+        person.expect("mood [calm]: ")
+        person.type("sad")
+        person.expect("mood [calm]: ")
+        person.type("2")
+        person.expect("dice: 1 tool")
+        person.expect(PROMPT)
+        person.type("exit")
+        assert person.end() == 0
+        assert "1234567" not in person.seen
+    assert [*chat.home.glob("*")] == []
+
+
+def test_whoever_gives_no_input_loses_that_server_only(chat: Scripts, tmp_path: Path) -> None:
+    config = dice_config(tmp_path / "mcp.json", env={"PIN": "${input:pin}"})
+    with at_terminal("chat", "--config", config, "--model", chat.model("Hello."), env=chat.env) as person:
+        person.expect("pin: ")
+        person.press("\x04")
+        person.expect("nobody gave the input 'pin'")
+        person.expect(PROMPT)
+
+
+def test_without_servers_the_configurations_that_are_there_are_named(chat: Scripts, tmp_path: Path) -> None:
+    home = tmp_path / "somebody"
+    (home / ".cursor").mkdir(parents=True)
+    dice_config(home / ".cursor" / "mcp.json")
+    done = chat.run("--model", chat.model("Hello."), stdin="Hi\n", env={"HOME": str(home)})
+    assert f"--config FILE takes those of another host:\n  {home}/.cursor/mcp.json (Cursor)\n" in done.err

@@ -15,6 +15,7 @@ from linkspan.wire.plain import neutral
 
 if TYPE_CHECKING:
     from linkspan.cli.chat_session import ChatOptions
+    from linkspan.cli.chat_terminal import ChatTerminal
     from linkspan.host.messages import Model
     from linkspan.io.targets import ServerTarget
 
@@ -48,13 +49,16 @@ def main(arguments: Sequence[str]) -> int:
     if command == ():
         parser.error("after -- there must be a command")
     from linkspan.cli.chat_session import ChatSession
+    from linkspan.cli.chat_terminal import ChatTerminal
+    from linkspan.cli.terminal import Console
 
+    terminal = ChatTerminal(Console(quiet=found.quiet, verbose=found.verbose, color=not found.no_color))
     try:
-        options = _options(found, command)
+        options = _options(found, command, terminal)
     except WrongUse as problem:
         return _wrong(str(problem), as_json=found.json)
     try:
-        session = ChatSession(options)
+        session = ChatSession(options, terminal)
     except (OSError, ValueError) as problem:
         return _wrong(f"--load {found.load}: {problem}", as_json=found.json)
     return session.run()
@@ -112,7 +116,7 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _options(found: argparse.Namespace, command: tuple[str, ...] | None) -> ChatOptions:
+def _options(found: argparse.Namespace, command: tuple[str, ...] | None, terminal: ChatTerminal) -> ChatOptions:
     """Return what the command line says. Raises: WrongUse."""
     from linkspan.cli.chat_session import ChatOptions
     from linkspan.host.consent import Policy
@@ -120,8 +124,12 @@ def _options(found: argparse.Namespace, command: tuple[str, ...] | None) -> Chat
 
     if found.json and found.prompt is None:
         raise WrongUse("--json goes with -p: a dialogue is no document")
+    targets = [*found.server, *([command] if command else [])]
+    servers, left_out = _servers(found.config, targets, terminal)
     return ChatOptions(
-        servers=_servers(found.config, [*found.server, *([command] if command else [])]),
+        servers=servers,
+        left_out=left_out,
+        configs=[] if found.config or targets else _configs(),
         model=_model(found.model or os.environ.get(_MODEL, "").strip()),
         home=Path(os.environ.get(_HOME) or Path.home() / ".linkspan"),
         question=_question(found.prompt),
@@ -135,24 +143,39 @@ def _options(found: argparse.Namespace, command: tuple[str, ...] | None) -> Chat
         load=Path(found.load) if found.load else None,
         verbose=found.verbose,
         quiet=found.quiet,
-        color=not found.no_color,
     )
 
 
-def _servers(configs: Sequence[str], targets: Sequence[str | tuple[str, ...]]) -> Mapping[str, ServerTarget]:
-    """Return the servers by name. One that is named here must make sense; of a configuration, those that do. Raises: WrongUse."""
+def _servers(
+    configs: Sequence[str], targets: Sequence[str | tuple[str, ...]], terminal: ChatTerminal
+) -> tuple[Mapping[str, ServerTarget], Sequence[str]]:
+    """Return the servers by name, and which ones were left out.
+
+    One that is named here must make sense; of a configuration, those that do. Raises: WrongUse.
+    """
+    from linkspan.cli.chat_inputs import inputs_from
     from linkspan.io.targets import UnusableTarget, read_config, resolve
 
     servers: dict[str, ServerTarget] = {}
+    left_out: list[str] = []
     try:
         for config in configs:
-            for name, entry in read_config(config).items():
+            found = read_config(config, inputs=inputs_from(terminal))
+            for name, entry in found.items():
                 servers[_free(name, servers)] = entry
+            left_out += [f"{name}: {why} in {config}" for name, why in found.left_out.items()]
         for target in targets:
             servers[_free(resolve(target).origin.server, servers)] = target
     except UnusableTarget as problem:
         raise WrongUse(str(problem)) from None
-    return servers
+    return servers, left_out
+
+
+def _configs() -> Sequence[str]:
+    """Return the configurations of other hosts that are on this machine."""
+    from linkspan.io.config import known_configs
+
+    return [f"{known.path} ({known.host})" for known in known_configs()]
 
 
 def _free(name: str, taken: Mapping[str, object]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from linkspan.cli.chat_threads import Stopped, Threads
 from linkspan.cli.failures import INTERRUPTED
 from linkspan.cli.questions import ask_user
 from linkspan.cli.telling import Lines, called
-from linkspan.cli.terminal import Console, dump
+from linkspan.cli.terminal import dump
 from linkspan.client.events import ClientEvent
 from linkspan.client.timeouts import Timeouts
 from linkspan.host.consent import Approval, Policy, Verdict
@@ -47,6 +47,10 @@ class ChatOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What a chat is about."""
 
     servers: Mapping[str, ServerTarget]
+    left_out: Sequence[str] = ()
+    """Which servers of a configuration are not started, and why."""
+    configs: Sequence[str] = ()
+    """Configurations that are on this machine, where none was named."""
     model: Model
     home: Path
     question: str | None = None
@@ -61,17 +65,15 @@ class ChatOptions(msgspec.Struct, frozen=True, kw_only=True):
     load: Path | None = None
     verbose: bool = False
     quiet: bool = False
-    color: bool = True
 
 
 class ChatSession:
     """Runs a chat and returns its exit status."""
 
-    def __init__(self, options: ChatOptions) -> None:
+    def __init__(self, options: ChatOptions, terminal: ChatTerminal) -> None:
         """Prepare it. Raises: OSError, ValueError for a conversation that cannot be loaded."""
         self._options = options
-        console = Console(quiet=options.quiet, verbose=options.verbose, color=options.color)
-        self._terminal = ChatTerminal(console)
+        self._terminal = terminal
         self._threads = Threads(self._terminal)
         self._screen = Screen(self._terminal, answer=options.question is None)
         self._memory = Memory(options.home / "host.json")
@@ -127,6 +129,10 @@ class ChatSession:
             self._terminal.remember(line)
         self._terminal.complete(NAMES)
         self._start()
+        if self._options.configs:
+            self._terminal.account("there are no servers; --config FILE takes those of another host:")
+            for each in self._options.configs:
+                self._terminal.account(f"  {one_line(each)}")
         name = one_line(self._chat.model.name, 100)
         self._terminal.account(f"{name} answers; /help shows what else can be typed")
         cuts = 0
@@ -152,6 +158,8 @@ class ChatSession:
 
     def _start(self) -> None:
         """Start all servers, and say which ones there are. Raises: Stopped."""
+        for each in self._options.left_out:
+            self._terminal.account(one_line(each))
         if self._options.servers:
             names = ", ".join(self._options.servers)
             self._terminal.status(

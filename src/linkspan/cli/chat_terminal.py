@@ -112,6 +112,14 @@ class ChatTerminal:
             self.say("")
             raise KeyboardInterrupt from None
 
+    def read_secret(self, prompt: str) -> str:
+        """Ask for what nobody may see, also not while it is typed. Raises: EOFError; KeyboardInterrupt for Ctrl-C."""
+        from getpass import getpass
+
+        self.end_line()
+        self.console.status("")
+        return getpass(prompt, stream=sys.stderr)
+
     @contextmanager
     def _listening(self) -> Generator[None, None, None]:
         self.reading = True

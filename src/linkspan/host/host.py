@@ -29,6 +29,7 @@ from linkspan.host.pins import Pins
 from linkspan.host.shelf import READ, SEARCH, Problem, Shelf
 from linkspan.host.telling import failed, marked, pictures, words
 from linkspan.io.client import Client
+from linkspan.io.entries import AskInput
 from linkspan.io.targets import ServerTarget, UnusableTarget, read_config
 from linkspan.types.elicitation import ElicitParams
 from linkspan.types.logging import ProgressParams
@@ -125,9 +126,12 @@ class Host:
             return None
 
     @classmethod
-    def from_config(cls, path: str | Path, **options: Any) -> Self:
-        """Take the servers of an mcp.json, in any host's dialect. Raises: UnusableTarget, a ValueError."""
-        return cls(read_config(path), **options)
+    def from_config(cls, path: str | Path, *, inputs: AskInput | None = None, **options: Any) -> Self:
+        """Take the servers of an mcp.json, in any host's dialect; `inputs` is asked for what it leaves to the person.
+
+        Raises: UnusableTarget, a ValueError.
+        """
+        return cls(read_config(path, inputs=inputs), **options)
 
     # Life.
 

@@ -15,7 +15,17 @@ import msgspec
 
 from linkspan.types.base import JSON, is_mapping, is_object
 
-__all__ = ["AskInput", "ConfigEntry", "Context", "InputWanted", "Settled", "UnusableTarget", "settled", "why_left_out"]
+__all__ = [
+    "AskInput",
+    "ConfigEntry",
+    "Context",
+    "InputWanted",
+    "Settled",
+    "UnusableTarget",
+    "settled",
+    "variable_of",
+    "why_left_out",
+]
 
 _VARIABLE: Final = re.compile(r"\$\{(?:(input|workspaceFolder):([^}]+)|(?:env:)?(\w+)(?::-([^}]*))?)\}")
 _BARE_VARIABLE: Final = re.compile(r"\$([A-Za-z_]\w*)")
