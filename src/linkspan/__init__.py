@@ -50,7 +50,11 @@ if TYPE_CHECKING:
     from linkspan.errors import ResourceNotFoundError as ResourceNotFoundError
     from linkspan.errors import ToolError as ToolError
     from linkspan.errors import UnsupportedProtocolVersion as UnsupportedProtocolVersion
+    from linkspan.host.consent import Policy as Policy
+    from linkspan.host.conversation import Conversation as Conversation
     from linkspan.host.group import ClientGroup as ClientGroup
+    from linkspan.host.host import Host as Host
+    from linkspan.host.models import open_model as open_model
     from linkspan.host.sync_group import SyncClientGroup as SyncClientGroup
     from linkspan.io.client import Client as Client
     from linkspan.io.memory import MemoryTransport as MemoryTransport
@@ -97,7 +101,11 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "linkspan.host.sync_group": ("SyncClientGroup",),
+    "linkspan.host.consent": ("Policy",),
+    "linkspan.host.conversation": ("Conversation",),
     "linkspan.host.group": ("ClientGroup",),
+    "linkspan.host.host": ("Host",),
+    "linkspan.host.models": ("open_model",),
     "linkspan.client.answers": ("Refused",),
     "linkspan.client.errors": (
         "CallStopped",
@@ -185,12 +193,14 @@ __all__ = [
     "ConnectionLost",
     "Content",
     "Context",
+    "Conversation",
     "Declined",
     "Disconnected",
     "DuplicateNameError",
     "EmbeddedResource",
     "Format",
     "Header",
+    "Host",
     "HttpError",
     "Icon",
     "ImageContent",
@@ -201,6 +211,7 @@ __all__ = [
     "LinkspanError",
     "MemoryTransport",
     "MethodAlreadyDefinedError",
+    "Policy",
     "Prompt",
     "PromptArgument",
     "PromptMessage",
@@ -240,6 +251,7 @@ __all__ = [
     "configuration",
     "configure",
     "image",
+    "open_model",
     "reset_configuration",
 ]
 

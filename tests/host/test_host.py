@@ -19,6 +19,7 @@ from linkspan.host.host import Host
 from linkspan.host.memory import Memory
 from linkspan.host.messages import ToolAnswer, ToolUse
 from linkspan.host.telling import marked, unmarked
+from linkspan.schema.providers import Provider
 
 READS = {"readOnlyHint": True}
 FREE = Policy(otherwise="allow")
@@ -361,3 +362,66 @@ def test_a_damaged_memory_is_put_aside_and_one_that_cannot_be_written_is_no_fail
     nowhere.allow("shop/buy")
     assert nowhere.allows("shop/buy")
     assert "host.json cannot be used" in nowhere.problem
+
+
+# In a provider's own words.
+
+ANTHROPIC = {"type": "tool_use", "id": "t1", "name": "buy_now", "input": {"colour": "red"}}
+OPENAI = {"id": "t1", "type": "function", "function": {"name": "buy_now", "arguments": '{"colour":"red"}'}}
+GEMINI = {"functionCall": {"id": "t1", "name": "buy_now", "args": {"colour": "red"}}}
+ANSWER = '<tool_output server="shop" tool="buy.now">\nred\n</tool_output>'
+
+
+@pytest.mark.parametrize(
+    ("provider", "wanted", "answer"),
+    [
+        (
+            "anthropic",
+            ANTHROPIC,
+            {"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "text", "text": ANSWER}]},
+        ),
+        ("openai", OPENAI, {"role": "tool", "tool_call_id": "t1", "content": ANSWER}),
+        (
+            "gemini",
+            GEMINI,
+            {"functionResponse": {"id": "t1", "name": "buy_now", "response": {"output": ANSWER}}},
+        ),
+    ],
+)
+def test_a_providers_tool_use_is_answered_in_its_own_words(provider: Provider, wanted: Any, answer: Any) -> None:
+    server = Server("shop")
+
+    @server.tool(name="buy.now")
+    def buy(colour: str) -> str:
+        return colour
+
+    async def work() -> None:
+        async with Host({"shop": server}, policy=FREE) as host:
+            tools = await host.tools(provider)
+            assert ("buy_now" in json.dumps(tools), tools.losses) == (True, [])
+            assert await host.answer(wanted) == answer
+            assert await host.call(wanted) == ToolAnswer("t1", "buy.now", ANSWER, images=[])
+            with pytest.raises(ValueError, match="this is no tool use"):
+                await host.answer({"type": "text", "text": "buy"})
+            with pytest.raises(ValueError, match="no provider 'nobody': take one of anthropic, openai, gemini"):
+                await host.tools("nobody")  # type: ignore[arg-type]
+
+    run(work)
+
+
+def test_what_a_provider_cannot_be_told_of_a_tool_is_said() -> None:
+    server = Server("shop")
+    server.define_tool(
+        "buy",
+        handler=lambda **_: "bought",
+        input_schema={"type": "object", "properties": {"due-date": {"type": "string"}}, "required": ["due-date"]},
+    )
+
+    async def work() -> None:
+        async with Host({"shop": server}, policy=FREE) as host:
+            assert [tool["name"] for tool in await host.tools("anthropic")] == ["buy"]
+            tools = await host.tools("gemini")
+            assert tools == []
+            assert tools.losses == ["buy: left out, for its required /due-date has a name that is refused"]
+
+    run(work)

@@ -25,12 +25,15 @@ from linkspan.host.finding import FIND, Finder
 from linkspan.host.group import ClientGroup
 from linkspan.host.memory import Memory
 from linkspan.host.messages import ToolAnswer, ToolSpec, ToolUse
+from linkspan.host.native import Tools, answer_block, native_tools, provider_of, read_tool_use
 from linkspan.host.pins import Pins
 from linkspan.host.shelf import READ, SEARCH, Problem, Shelf
 from linkspan.host.telling import failed, marked, pictures, words
 from linkspan.io.client import Client
 from linkspan.io.entries import AskInput
 from linkspan.io.targets import ServerTarget, UnusableTarget, read_config
+from linkspan.schema.providers import Provider
+from linkspan.types.base import JSONObject
 from linkspan.types.elicitation import ElicitParams
 from linkspan.types.logging import ProgressParams
 from linkspan.types.sampling import CreateMessageParams
@@ -96,6 +99,7 @@ class Host:
         self._finder = Finder(tool_budget)
         self._on_event = on_event
         self._entries: dict[str, Entry[Tool]] = {}
+        self._told: Sequence[ToolSpec] = ()
         self._changed = True
         self._refreshing = asyncio.Lock()
         self._retry_at = 0.0
@@ -192,6 +196,14 @@ class Host:
         await self._refresh()
         return [*self._finder.shown(self._specs()), *self._shelf.specs()]
 
+    async def tools(self, provider: Provider) -> Tools:
+        """Return `specs` in a provider's format, for a request of your own; `losses` of the list says what they lost.
+
+        Raises: ValueError for a provider that nobody knows.
+        """
+        self._told = await self.specs()
+        return native_tools(self._told, provider)
+
     async def catalogue(self) -> list[Entry[Tool]]:
         """Return the tools of all servers that can be reached, as these define them now, in the order of `specs`."""
         await self._refresh()
@@ -254,15 +266,19 @@ class Host:
 
     async def call(
         self,
-        use: ToolUse,
+        use: ToolUse | object,
         *,
         on_start: Callable[[], object] | None = None,
         on_progress: ProgressListener | None = None,
     ) -> ToolAnswer:
         """Do what the model wants, if the person agrees, and return what to tell it. Raises nothing but cancellation.
 
-        `on_start` hears that the call is made now: it is not heard of a call that is refused, or that nobody can make.
+        `use` may be a provider's own, as it came: JSON or an SDK's object, of a model that was shown `tools`. Raises:
+        ValueError if it is no tool use. `on_start` hears that the call is made now: it is not heard of a call that is
+        refused, or that nobody can make.
         """
+        if not isinstance(use, ToolUse):
+            use = read_tool_use(use, self._told)
         if use.problem:
             return ToolAnswer(use.id, use.name, use.problem, is_error=True)
         started = on_start or _ignore
@@ -289,6 +305,14 @@ class Host:
         self.group.note(entry.server, None)
         text = marked(self._shelf.fit(words(result)), entry.server, entry.item.name)
         return ToolAnswer(use.id, use.name, text, result.is_error, pictures(result))
+
+    async def answer(self, use: object) -> JSONObject:
+        """Do what a provider's tool use wants, as it came, and return what goes back to the provider. As `call`.
+
+        That is a block of the next message for Anthropic, a message for OpenAI, and a part of the next content for Gemini.
+        """
+        provider = provider_of(use)
+        return answer_block(await self.call(use), provider)
 
     def _call_own(self, use: ToolUse) -> ToolAnswer:
         if use.name == FIND:
