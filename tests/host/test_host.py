@@ -14,7 +14,7 @@ import pytest
 
 from host.saying import use
 from linkspan import Server
-from linkspan.host.consent import Approval, Policy, Verdict
+from linkspan.host.consent import Approval, Policy, Verdict, matches
 from linkspan.host.host import Host
 from linkspan.host.memory import Memory
 from linkspan.host.messages import ToolAnswer, ToolUse
@@ -425,3 +425,59 @@ def test_what_a_provider_cannot_be_told_of_a_tool_is_said() -> None:
             assert tools.losses == ["buy: left out, for its required /due-date has a name that is refused"]
 
     run(work)
+
+
+# What must not slip past the person.
+
+
+@pytest.mark.parametrize("answer", [None, False, True, "NO", "yes"])
+def test_only_a_clear_yes_lets_a_tool_run(answer: Any) -> None:
+    bought: list[str] = []
+    server = Server("shop")
+    server.define_tool("buy", handler=lambda: bought.append("hat"))
+
+    async def work() -> None:
+        async with Host({"shop": server}, approve=lambda _: answer) as host:
+            with pytest.raises(TypeError, match='"once", "session", "always" or "no", not '):
+                await host.call(use("buy"))
+        assert bought == []
+
+    run(work)
+
+
+def test_what_was_allowed_for_good_holds_for_that_server_and_no_other_of_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = 'from linkspan import Server\nserver = Server("shop")\n@server.tool\ndef buy() -> str:\n    return "WHO"\n'
+    memory = tmp_path / "host.json"
+
+    async def work() -> None:
+        person = Person("always", "no", "no")
+        for directory, answers in (("one", ["one", "one"]), ("other", ["The user refused"])):
+            (tmp_path / directory).mkdir()
+            (tmp_path / directory / "shop.py").write_text(source.replace("WHO", directory))
+            monkeypatch.chdir(tmp_path / directory)
+            async with Host({"shop": "shop.py"}, approve=person, memory=Memory(memory)) as host:
+                assert [each[:16] for each in await texts(host, *["buy"] * len(answers))] == answers
+        assert len(person.asked) == 2
+
+    run(work)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "server", "tool", "fits"),
+    [
+        ("files [prod]", "files [prod]", "rm", True),
+        ("files [prod]/rm", "files [prod]", "rm", True),
+        ("f?les", "files", "rm", False),
+        ("a/*", "a/b", "c", False),
+        ("a/b", "a/b", "c", True),
+        ("a/b/*", "a/b", "c", True),
+        ("a/*", "a", "b/c", True),
+        ("Files", "files", "rm", False),
+        ("*/rm", "a/b", "rm", True),
+        ("a/r*", "a", "r\nm", True),
+    ],
+)
+def test_in_a_pattern_the_asterisk_alone_is_special(pattern: str, server: str, tool: str, fits: bool) -> None:
+    assert matches(pattern, server, tool) == fits

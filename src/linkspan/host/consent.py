@@ -6,8 +6,8 @@ human can deny every call, and hints of servers that are not trusted decide noth
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Sequence
-from fnmatch import fnmatchcase
 from inspect import isawaitable
 from typing import Literal, TypeAlias
 
@@ -33,6 +33,8 @@ class Approval(msgspec.Struct, frozen=True):
     """Exactly what will be sent."""
     change: str = ""
     """How the tool's definition changed since it was used; to be shown before anything else. `no` keeps the old one."""
+    key: str = ""
+    """For whose tool the answer holds, if it holds longer than once."""
 
 
 Approver: TypeAlias = Callable[[Approval], Verdict | Awaitable[Verdict]]
@@ -62,7 +64,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         for decision, patterns in order:
             if any(matches(pattern, server, tool.name) for pattern in patterns):
                 return decision
-        trusted = any(fnmatchcase(server, pattern) for pattern in self.trust)
+        trusted = any(_fits(pattern, server) for pattern in self.trust)
         return "allow" if trusted and "only reads" in hints_of(tool) else self.otherwise
 
 
@@ -82,7 +84,7 @@ class Consent:
         decision = self.policy.decide(approval.server, approval.tool)
         if decision == "deny":
             return "This tool may not be used here: the user's policy denies it. Do not try again; go on without it."
-        what = f"{approval.server}/{approval.tool.name}"
+        what = approval.key
         if not approval.change and (decision == "allow" or self._was_allowed(what)):
             return None
         if self._approve is None:
@@ -94,13 +96,19 @@ class Consent:
                 return None  # the answer to the question before was meant for this one too
             verdict = self._approve(approval)
             answer: Verdict = await verdict if isawaitable(verdict) else verdict
-        if answer == "session":
-            self._session.add(what)
-        elif answer == "always":
-            self._memory.allow(what)
-        elif answer == "no":
-            return "The user refused this call. Do not repeat it; ask the user what to do instead, or go on without it."
-        return None
+        match answer:
+            case "once":
+                return None
+            case "session":
+                self._session.add(what)
+                return None
+            case "always":
+                self._memory.allow(what)
+                return None
+            case "no":
+                return "The user refused this call. Do not repeat it; ask the user what to do instead, or go on without it."
+            case _:  # nothing that is not clearly a yes lets anything run
+                raise TypeError(f'approve= must answer "once", "session", "always" or "no", not {answer!r}')
 
     def _was_allowed(self, what: str) -> bool:
         return what in self._session or self._memory.allows(what)
@@ -122,5 +130,14 @@ def hints_of(tool: Tool) -> list[str]:
 
 
 def matches(pattern: str, server: str, tool: str) -> bool:
-    """Tell whether a pattern of a policy means this tool."""
-    return fnmatchcase(f"{server}/{tool}", pattern if "/" in pattern else f"{pattern}/*")
+    """Tell whether a pattern of a policy means this tool. Only `*` is special; both names may hold a slash themselves."""
+    slashes = [place for place, letter in enumerate(pattern) if letter == "/"]
+    if not slashes or pattern == server:
+        return _fits(pattern, server)
+    return any(
+        _fits(pattern[:place], server) and _fits(pattern[place + 1 :], tool) for place in slashes
+    )
+
+
+def _fits(pattern: str, name: str) -> bool:
+    return re.fullmatch(".*".join(map(re.escape, re.split(r"\*+", pattern))), name, re.DOTALL) is not None

@@ -23,6 +23,7 @@ from linkspan.host.attention import Attention
 from linkspan.host.consent import Approval, Approver, Consent, Policy, hints_of
 from linkspan.host.finding import FIND, Finder
 from linkspan.host.group import ClientGroup
+from linkspan.host.identity import tool_key
 from linkspan.host.memory import Memory
 from linkspan.host.messages import ToolAnswer, ToolSpec, ToolUse
 from linkspan.host.native import Tools, answer_block, native_tools, provider_of, read_tool_use
@@ -222,8 +223,12 @@ class Host:
         return [
             ToolSpec(name, _described(shown), shown.input_schema)
             for name, entry in self._entries.items()
-            for shown in [self._pins.definition(self.group.client(entry.server).origin, entry.item).tool]
+            for shown in [self._pins.definition(self._key(entry), entry.item).tool]
         ]
+
+    def _key(self, entry: Entry[Tool]) -> str:
+        client = self.group.client(entry.server)
+        return tool_key(client.origin, client.directory, entry.item.name)
 
     async def _refresh(self) -> None:
         """Look what there is, if it may have changed. What was there keeps its place; what is new comes at the end."""
@@ -290,12 +295,13 @@ class Host:
         if entry is None:
             return ToolAnswer(use.id, use.name, self._unknown(use.name), is_error=True)
         client = self.group.client(entry.server)
-        definition = self._pins.definition(client.origin, entry.item)
-        approval = Approval(entry.server, entry.item, use.arguments, definition.change)
+        key = self._key(entry)
+        definition = self._pins.definition(key, entry.item)
+        approval = Approval(entry.server, entry.item, use.arguments, definition.change, key)
         refusal = await self._consent.refusal(approval)
         if refusal is not None:
             return ToolAnswer(use.id, use.name, refusal, is_error=True)
-        self._pins.pin(client.origin, entry.item)
+        self._pins.pin(key, entry.item)
         started()
         try:
             result = await client.call_tool(entry.item.name, use.arguments, on_progress=on_progress)

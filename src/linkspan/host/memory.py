@@ -36,11 +36,11 @@ class Memory:
         self._kept = self._read()
 
     def allows(self, what: str) -> bool:
-        """Tell whether the person allowed `server/tool` for good."""
+        """Tell whether the person allowed the tool with this key for good."""
         return what in self._kept.allowed
 
     def allow(self, what: str) -> None:
-        """Remember that the person allowed `server/tool` for good."""
+        """Remember that the person allowed the tool with this key for good."""
         self._kept.allowed.add(what)
         self._write()
 

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import difflib
 import json
-import zlib
 from collections.abc import Mapping
 
 import msgspec
 
-from linkspan.client.errors import Origin
 from linkspan.host.memory import Memory
 from linkspan.types.base import JSON, JSONObject
 from linkspan.types.tools import Tool
@@ -34,30 +32,24 @@ class Definition(msgspec.Struct, frozen=True):
 
 
 class Pins:
-    """The definitions that a person has used, by server and tool."""
+    """The definitions that a person has used, by the keys of tools: see `linkspan.host.identity`."""
 
     def __init__(self, memory: Memory) -> None:
         """Keep them in `memory`."""
         self._memory = memory
 
-    def definition(self, origin: Origin, tool: Tool) -> Definition:
+    def definition(self, key: str, tool: Tool) -> Definition:
         """Return how a tool may be shown."""
-        pinned = self._memory.pinned(_key(origin, tool.name))
+        pinned = self._memory.pinned(key)
         said = _said(tool)
         if pinned is None or pinned == said:
             return Definition(tool)
         shown = msgspec.convert({**pinned, "name": tool.name}, Tool)
         return Definition(shown, _difference(pinned, said))
 
-    def pin(self, origin: Origin, tool: Tool) -> None:
+    def pin(self, key: str, tool: Tool) -> None:
         """Pin a tool as its server defines it now."""
-        self._memory.pin(_key(origin, tool.name), _said(tool))
-
-
-def _key(origin: Origin, tool: str) -> str:
-    """Another command or URL under the same name is another server."""
-    where = zlib.crc32((origin.command or origin.url or "").encode())
-    return f"{origin.server} {where:08x}/{tool}"
+        self._memory.pin(key, _said(tool))
 
 
 def _said(tool: Tool) -> JSONObject:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 import time
@@ -131,6 +132,12 @@ class ClientFace:
     def name(self) -> str:
         """What errors call the server."""
         return self._state.origin.server
+
+    @property
+    def directory(self) -> str | None:
+        """Where the server's process is started; None for a server that is no process of ours."""
+        command = self._target.command
+        return (command.cwd or os.getcwd()) if command is not None else None
 
     @property
     def origin(self) -> Origin:
