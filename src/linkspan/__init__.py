@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from linkspan.client.results import ToolResult as ToolResult
     from linkspan.client.timeouts import Timeouts as Timeouts
     from linkspan.core.flow import Stopper as Stopper
+    from linkspan.core.http_policy import HttpPolicy as HttpPolicy
     from linkspan.errors import Declined as Declined
     from linkspan.errors import DuplicateNameError as DuplicateNameError
     from linkspan.errors import LinkspanError as LinkspanError
@@ -130,6 +131,7 @@ _HOMES = {
     "linkspan.client.results": ("ToolResult",),
     "linkspan.client.timeouts": ("Timeouts",),
     "linkspan.core.flow": ("Stopper",),
+    "linkspan.core.http_policy": ("HttpPolicy",),
     "linkspan.io.client": ("Client",),
     "linkspan.io.sync_client": ("SyncClient",),
     "linkspan.errors": (
@@ -202,6 +204,7 @@ __all__ = [
     "Header",
     "Host",
     "HttpError",
+    "HttpPolicy",
     "Icon",
     "ImageContent",
     "InputRequired",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from inspect import isawaitable
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, get_args
 
 import msgspec
 
@@ -22,6 +22,7 @@ __all__ = ["Approval", "Approver", "Consent", "Decision", "Policy", "Verdict", "
 
 Decision: TypeAlias = Literal["allow", "ask", "deny"]
 Verdict: TypeAlias = Literal["once", "session", "always", "no"]
+_VERDICTS: Final[Sequence[object]] = get_args(Verdict)
 
 
 class Approval(msgspec.Struct, frozen=True):
@@ -96,19 +97,15 @@ class Consent:
                 return None  # the answer to the question before was meant for this one too
             verdict = self._approve(approval)
             answer: Verdict = await verdict if isawaitable(verdict) else verdict
-        match answer:
-            case "once":
-                return None
-            case "session":
-                self._session.add(what)
-                return None
-            case "always":
-                self._memory.allow(what)
-                return None
-            case "no":
-                return "The user refused this call. Do not repeat it; ask the user what to do instead, or go on without it."
-            case _:  # nothing that is not clearly a yes lets anything run
-                raise TypeError(f'approve= must answer "once", "session", "always" or "no", not {answer!r}')
+        if answer not in _VERDICTS:  # nothing that is not clearly a yes lets anything run
+            raise TypeError(f'approve= must answer "once", "session", "always" or "no", not {answer!r}')
+        if answer == "session":
+            self._session.add(what)
+        elif answer == "always":
+            self._memory.allow(what)
+        elif answer == "no":
+            return "The user refused this call. Do not repeat it; ask the user what to do instead, or go on without it."
+        return None
 
     def _was_allowed(self, what: str) -> bool:
         return what in self._session or self._memory.allows(what)
@@ -134,9 +131,7 @@ def matches(pattern: str, server: str, tool: str) -> bool:
     slashes = [place for place, letter in enumerate(pattern) if letter == "/"]
     if not slashes or pattern == server:
         return _fits(pattern, server)
-    return any(
-        _fits(pattern[:place], server) and _fits(pattern[place + 1 :], tool) for place in slashes
-    )
+    return any(_fits(pattern[:place], server) and _fits(pattern[place + 1 :], tool) for place in slashes)
 
 
 def _fits(pattern: str, name: str) -> bool:
