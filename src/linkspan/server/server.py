@@ -121,7 +121,8 @@ class Server(metaclass=_ProposesRevision):
         - `page_size`: how many items a list result has at most; None for all.
         - `ttl_ms`, `cache_scope`: how long clients may keep lists and resources, and whether for one user ("private") or all
           ("public").
-        - `require_initialized`: refuse requests without a handshake or an envelope, instead of serving them as they come.
+        - `require_initialized`: refuse requests without a handshake or an envelope, instead of serving them as they come, on
+          connections that can shake hands.
         - `auto_notify`: tell clients of every change of the lists. Otherwise call `notify_*_list_changed`.
         - `request_state_keys`: secrets that seal `requestState`, the first one seals, all open. Several processes behind one
           address need the same ones; without any, each process makes its own.
