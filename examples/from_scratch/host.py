@@ -51,7 +51,7 @@ async def answer(client: Client, model: Model, query: str) -> str:
         for use in message.tool_uses:
             lines.append(f"[Calling tool {use.name} with args {json.dumps(use.arguments)}]")
             answers.append(await call(client, use))
-        messages += [message, ToolMessage(answers)]  # all results go back together
+        messages = [*messages, message, ToolMessage(answers)]  # all results go back together
     return "\n".join(line for line in lines if line)
 
 
