@@ -17,9 +17,9 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from over_http import serving
 
 from linkspan import ConnectError, Server, SyncClient
+from over_http import serving
 
 server = Server("far")
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from over_http import serving
 
 from linkspan import Client, ClientError, ConnectError, Context, Server, SyncClient, Timeouts
+from over_http import serving
 
 server = Server("mirror")
 
