@@ -80,7 +80,7 @@ def test_the_reporter_gets_the_exception_and_a_context() -> None:
     assert isinstance(context, Mapping)
 
 
-# H5 with C2 and C3 of the contradictions
+# H5 with C2 and C3
 def test_the_context_says_where_it_happened() -> None:
     reports: Reports = []
     server = breaking(reports)
@@ -128,7 +128,7 @@ def test_without_a_reporter_an_exception_goes_nowhere_but_to_the_log(
     assert capfd.readouterr().out == ""
 
 
-# H8
+# H8 and C18
 def test_the_callback_hears_of_each_request_whether_it_succeeds_or_fails() -> None:
     heard: list[Any] = []
     server = breaking(instrumentation_callback=heard.append)
@@ -138,7 +138,7 @@ def test_the_callback_hears_of_each_request_whether_it_succeeds_or_fails() -> No
     assert [data["method"] for data in heard] == ["ping", "tools/call", "unsupported_method"]
 
 
-# H9, H10, with C19 and C20 of the contradictions
+# H9, H10, with C19 and C20
 def test_the_callback_gets_a_name_only_for_what_exists_and_the_error_of_a_lookup() -> None:
     heard: list[dict[str, Any]] = []
     server = Server(
@@ -191,7 +191,7 @@ def proposed(server: Server) -> Any:
     return result(server, "initialize", **HELLO | {"protocolVersion": "1999-01-01"})["protocolVersion"]
 
 
-# H12 and C7 of the contradictions
+# H12 and C7
 def test_the_class_has_a_protocol_version_for_new_servers() -> None:
     before = Server()
     Server.protocol_version = "2024-11-05"
@@ -201,7 +201,7 @@ def test_the_class_has_a_protocol_version_for_new_servers() -> None:
     assert (proposed(Server()), proposed(pinned)) == ("2025-11-25", "2024-11-05")
 
 
-# H13 and C17 of the contradictions
+# H13 and C17
 def test_a_configuration_has_a_protocol_version_too_and_none_resets_it() -> None:
     config = Configuration(protocol_version="2024-11-05")
     assert proposed(Server(configuration=config)) == "2024-11-05"

@@ -42,7 +42,7 @@ def get(server: Server, name: str, **arguments: str) -> Any:
     return result(server, "prompts/get", name=name, arguments=arguments)
 
 
-# D1 and C5 of the contradictions
+# D1 and C5
 def test_a_class_is_a_prompt_named_after_itself_unless_it_says_otherwise() -> None:
     class OtherPrompt(MyPrompt):
         pass
@@ -77,7 +77,7 @@ def test_a_prompt_argument_is_not_required_unless_it_says_so() -> None:
     assert get(server, "p", message="x")["messages"][0]["content"]["text"] == "none"
 
 
-# D4 and C12 of the contradictions
+# D4 and C12
 def test_a_prompt_message_has_one_of_two_roles() -> None:
     prompt = Prompt.define(
         name="p", handler=lambda: [Prompt.Message(role=role, content="x") for role in ("user", "assistant")]
@@ -169,7 +169,7 @@ def test_a_resource_has_four_fields_and_leaves_out_what_is_not_set() -> None:
     ]
 
 
-# E1b and C6 of the contradictions
+# E1b and C6
 def test_a_resource_that_carries_its_text_is_read_without_a_handler() -> None:
     resource = Resource(uri="example.com/my_resource", mime_type="text/plain", text="Lorem ipsum dolor sit amet")
     server = Server(resources=[resource])
@@ -201,7 +201,7 @@ def test_a_read_handler_gets_the_params_and_returns_the_contents() -> None:
     }
 
 
-# E4 and C21 of the contradictions
+# E4 and C21
 def test_reading_is_a_no_op_without_resources_and_an_error_where_there_are_others() -> None:
     assert result(Server(), "resources/read", uri="x://y") == {"contents": []}
     assert error(Server(resources=[RESOURCE]), "resources/read", uri="x://y")["code"] == -32002

@@ -1,4 +1,4 @@
-"""Table C: tools. Each test names its row."""
+"""Table C: tools. Each test names its row: C-1 is a row, C1 a contradiction that had to be settled."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class MyTool(Tool):
         return ToolResponse([{"type": "text", "text": f"OK {message}"}])
 
 
-# C1
+# C-1
 def test_a_class_is_a_tool_and_its_call_gets_the_arguments_as_keywords() -> None:
     tool = MyTool
     server = Server(tools=[tool])
@@ -42,7 +42,7 @@ def test_a_class_is_a_tool_and_its_call_gets_the_arguments_as_keywords() -> None
     assert text_of(call(server, "my_tool", message="hi")) == "OK hi"
 
 
-# C2
+# C-2
 @pytest.mark.parametrize(
     ("written", "name"),
     [("MyTool", "my_tool"), ("HTTPServerTool2", "http_server_tool2"), ("ExampleTool", "example_tool")],
@@ -52,7 +52,7 @@ def test_a_tool_is_named_after_its_class(written: str, name: str) -> None:
     assert [tool["name"] for tool in result(Server(tools=[made]), "tools/list")["tools"]] == [name]
 
 
-# C2
+# C-2
 def test_a_tool_may_be_named_otherwise_but_not_badly_and_not_twice() -> None:
     class Other(MyTool):
         tool_name = "x"
@@ -67,7 +67,7 @@ def test_a_tool_may_be_named_otherwise_but_not_badly_and_not_twice() -> None:
         Server(tools=[MyTool, MyTool])
 
 
-# C3
+# C-3
 def test_an_input_schema_is_an_object_and_required_is_left_out_where_nothing_is() -> None:
     class Free(Tool):
         input_schema = {"properties": {"message": {"type": "string"}}}
@@ -84,7 +84,7 @@ def test_an_input_schema_is_an_object_and_required_is_left_out_where_nothing_is(
         type("Wrong", (Tool,), {"input_schema": {"properties": {"a": {"type": "nope"}}}})
 
 
-# C4
+# C-4
 def test_arguments_are_checked_before_the_call_unless_that_is_turned_off() -> None:
     server = Server(tools=[MyTool])
     missing, wrong = call(server, "my_tool"), call(server, "my_tool", message=5)
@@ -95,7 +95,7 @@ def test_arguments_are_checked_before_the_call_unless_that_is_turned_off() -> No
     assert text_of(call(trusting, "my_tool", message=5)) == "OK 5"
 
 
-# C5 and C4 of the contradictions
+# C-5 and C4
 @pytest.mark.parametrize(
     "handler",
     [
@@ -122,7 +122,7 @@ def test_a_tool_is_defined_with_a_function_of_any_style(handler: Any) -> None:
     assert text_of(call(server, "my_tool", message="hi")) == "hi 7"
 
 
-# C6 and C11 of the contradictions
+# C-6 and C11
 def test_a_tool_is_added_to_a_live_server_and_may_return_a_mapping() -> None:
     server = Server(tools=[MyTool])
     assert len(result(server, "tools/list")["tools"]) == 1
@@ -134,7 +134,7 @@ def test_a_tool_is_added_to_a_live_server_and_may_return_a_mapping() -> None:
     }
 
 
-# C7
+# C-7
 def test_a_response_is_a_list_of_content_and_may_be_an_error() -> None:
     server = Server()
     server.define_tool(name="good", handler=lambda: ToolResponse([{"type": "text", "text": "OK"}]))
@@ -145,7 +145,7 @@ def test_a_response_is_a_list_of_content_and_may_be_an_error() -> None:
     assert call(server, "bad") == {"content": [{"type": "text", "text": "No"}], "isError": True}
 
 
-# C8
+# C-8
 def test_annotations_have_five_fields_and_leave_out_what_is_not_set() -> None:
     (listed,) = result(Server(tools=[MyTool]), "tools/list")["tools"]
     assert listed["annotations"] == {
@@ -159,7 +159,7 @@ def test_annotations_have_five_fields_and_leave_out_what_is_not_set() -> None:
     assert result(Server(tools=[some]), "tools/list")["tools"][0]["annotations"] == {"openWorldHint": True}
 
 
-# C9
+# C-9
 def test_a_tool_gets_the_server_context_only_if_it_wants_it() -> None:
     class Wants(Tool):
         @staticmethod
@@ -178,7 +178,7 @@ def test_a_tool_gets_the_server_context_only_if_it_wants_it() -> None:
     assert all("server_context" not in schema.get("properties", {}) for schema in schemas)
 
 
-# C10 and C1 of the contradictions
+# C-10 and C1
 def test_a_tool_that_raises_is_reported_and_answered_without_its_text() -> None:
     reported: list[BaseException] = []
     server = Server(exception_reporter=lambda error, context: reported.append(error))
