@@ -11,7 +11,7 @@ server.run()
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
 from weakref import WeakSet
 
 from linkspan.core.connection import ServerConnection
@@ -196,10 +196,14 @@ class Server(metaclass=_ProposesRevision):
     def instructions(self, value: str | None) -> None:
         self._profile.instructions = value
 
-    @property
-    def protocol_version(self) -> str | None:
-        """The revision that is proposed in place of the newest, if one was chosen."""
-        return self._profile.pinned.date if self._profile.pinned is not None else None
+    if TYPE_CHECKING:
+        protocol_version: ClassVar[str | None]  # checkers see nothing of the metaclass's, and would refuse to set it
+    else:
+
+        @property
+        def protocol_version(self) -> str | None:
+            """The revision that is proposed in place of the newest, if one was chosen."""
+            return self._profile.pinned.date if self._profile.pinned is not None else None
 
     @property
     def server_context(self) -> ServerContext:
