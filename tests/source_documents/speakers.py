@@ -67,7 +67,7 @@ def post(
     url: str, method: str, number: int | None = None, params: Any = None, session: str | None = None
 ) -> tuple[int, dict[str, str], bytes]:
     """POST a message; return the status, the headers and the body."""
-    message = {"jsonrpc": "2.0", "method": method}
+    message: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
     message |= {"id": number} if number is not None else {}
     message |= {"params": params} if params is not None else {}
     with http_request(url, "POST", message, session) as response:

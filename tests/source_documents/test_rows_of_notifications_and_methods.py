@@ -21,7 +21,7 @@ def everything(**options: Any) -> Server:
 
 
 def line(method: str, number: int | None = None, params: Any = None) -> bytes:
-    message = {"jsonrpc": "2.0", "method": method}
+    message: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
     message |= {"id": number} if number is not None else {}
     message |= {"params": params} if params is not None else {}
     return json.dumps(message).encode() + b"\n"

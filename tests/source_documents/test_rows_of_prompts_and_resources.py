@@ -143,7 +143,12 @@ def test_a_template_gets_the_server_context() -> None:
 # D9
 def test_a_template_does_not_run_without_its_required_arguments() -> None:
     ran: list[Any] = []
-    server = Server(prompts=[Prompt.define(name="p", arguments=MESSAGE, handler=lambda args: ran.append(args) or "x")])
+
+    def template(args: Mapping[str, str]) -> str:
+        ran.append(args)
+        return "x"
+
+    server = Server(prompts=[Prompt.define(name="p", arguments=MESSAGE, handler=template)])
     problem = error(server, "prompts/get", name="p", arguments={})
     assert problem == {"code": -32602, "message": "Missing required arguments: message"}
     assert error(server, "prompts/get", name="p", arguments={"message": 5})["code"] == -32602
