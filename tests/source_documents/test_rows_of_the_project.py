@@ -27,6 +27,16 @@ def test_the_version_is_written_in_one_place_and_is_semantic() -> None:
 def test_the_changelog_has_a_place_for_what_is_not_released() -> None:
     headings = re.findall(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text(), re.M)
     assert headings[0] == "Unreleased"
+    released = [each.split()[0].strip("[]") for each in headings[1:]]
+    assert released[:1] in ([], [linkspan.__version__])
+
+
+# K1
+def test_a_merge_that_changes_the_version_publishes_it() -> None:
+    workflow = (ROOT / ".github" / "workflows" / "release.yml").read_text()
+    assert f"paths: [{PROJECT['tool']['hatch']['version']['path']}]" in workflow
+    assert "id-token: write" in workflow
+    assert "release.yml" in (ROOT / "RELEASING.md").read_text()
 
 
 # K2
