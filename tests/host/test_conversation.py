@@ -291,6 +291,27 @@ def test_a_turn_that_is_stopped_in_a_call_can_go_on(how: str) -> None:
     run(work)
 
 
+def test_a_turn_that_is_stopped_before_its_calls_can_go_on() -> None:
+    async def work() -> None:
+        async with Host({}) as host:
+            chat = Conversation(host, Says(["Wait.", use("wait"), use("wait")], "Yes."))
+            async with aclosing(chat.ask("Go on")) as events:
+                async for event in events:
+                    if isinstance(event, RoundEnded):
+                        break
+            assert sendable(chat.messages)
+            assert [type(each) for each in chat.messages] == [
+                UserMessage,
+                AssistantMessage,
+                ToolMessage,
+                AssistantMessage,
+            ]
+            assert await chat.answer("Still there?") == "Yes."
+            assert sendable(chat.messages)
+
+    run(work)
+
+
 def test_a_model_that_fails_leaves_the_conversation_as_it_was() -> None:
     model = Says("One.", ModelError("the provider is down", status=503), "Two.")
 
@@ -420,6 +441,19 @@ def test_a_conversation_can_be_saved_and_gone_on_with(tmp_path: Path) -> None:
             other.load(tmp_path / "chat.json")
             assert other.messages == chat.messages
             assert await other.answer("And now?") == "Again four."
+
+    run(work)
+
+
+def test_a_conversation_with_half_a_character_can_be_saved(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with Host({}) as host:
+            chat, other = Conversation(host, Says()), Conversation(host, Says())
+            chat.messages = [UserMessage([Text("caf\u00e9 \udcff")])]
+            chat.save(tmp_path / "chat.json")
+            assert "caf\u00e9 \\udcff" in (tmp_path / "chat.json").read_text("utf-8")
+            other.load(tmp_path / "chat.json")
+            assert other.messages == chat.messages
 
     run(work)
 

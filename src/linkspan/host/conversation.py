@@ -7,6 +7,7 @@ that are kept can be sent to any provider again: every call has its answer.
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
@@ -144,11 +145,12 @@ class Conversation:
 
     def save(self, path: str | Path) -> None:
         """Write the messages to a file, as JSON; `load` reads them."""
-        Path(path).write_bytes(msgspec.json.format(msgspec.json.encode(self.messages)) + b"\n")
+        text = json.dumps(msgspec.to_builtins(self.messages), indent=2, ensure_ascii=False)
+        Path(path).write_text(f"{text}\n", "utf-8", "backslashreplace")  # halves of characters become JSON's own escapes
 
     def load(self, path: str | Path) -> None:
         """Go on from a file that `save` wrote. Raises: OSError; ValueError for another kind of file."""
-        self.messages = msgspec.json.decode(Path(path).read_bytes(), type=list[Message])
+        self.messages = msgspec.convert(json.loads(Path(path).read_bytes()), list[Message])
 
     async def answer(self, said: str | UserMessage) -> str:
         """Take a turn and return the model's last words. Raises: ModelError."""
@@ -181,6 +183,9 @@ class Conversation:
 
     def _complete(self, before: int) -> None:
         """Leave nothing open: who spoke last is the model, or nobody has spoken."""
+        last = self.messages[-1]
+        if isinstance(last, AssistantMessage) and last.tool_uses:  # stopped between the message and its calls
+            self.messages.append(ToolMessage(_unanswered(last.tool_uses)))
         if len(self.messages) == before + 1:
             del self.messages[before:]
         elif not isinstance(self.messages[-1], AssistantMessage):
@@ -267,7 +272,7 @@ class _Turn:
 
     async def _call_all(self, uses: Sequence[ToolUse]) -> AsyncGenerator[ChatEvent, None]:
         """Make all calls of a message. Those that only read run side by side; the others wait for each other."""
-        answers: list[ToolAnswer] = [ToolAnswer(use.id, use.name, _STOPPED, is_error=True) for use in uses]
+        answers = _unanswered(uses)
         try:
             for batch in _batches(uses, self._chat.host.reads_only):
                 async with aclosing(self._side_by_side(batch, answers)) as events:
@@ -328,6 +333,10 @@ class _Turn:
             return
         seconds = chat.clock() - began if began is not None else None
         happening.put_nowait(CallEnded(use, server, answers[place], seconds))
+
+
+def _unanswered(uses: Sequence[ToolUse]) -> list[ToolAnswer]:
+    return [ToolAnswer(use.id, use.name, _STOPPED, is_error=True) for use in uses]
 
 
 def _add(parts: list[Text | ToolUse | Opaque], event: TextDelta | ThoughtDelta) -> None:
