@@ -104,7 +104,7 @@ def test_the_dice_question() -> None:
             assert [spec.name for spec in first.tools] == ["roll"]
             system = first.system or ""
             assert system.startswith("Be brief.")
-            assert "The server 'dice' says of itself: Roll dice. Never more than 100." in system
+            assert '<server_notes server="dice">\nRoll dice. Never more than 100.\n</server_notes>' in system
 
     run(work)
 

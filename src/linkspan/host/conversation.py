@@ -146,7 +146,9 @@ class Conversation:
     def save(self, path: str | Path) -> None:
         """Write the messages to a file, as JSON; `load` reads them."""
         text = json.dumps(msgspec.to_builtins(self.messages), indent=2, ensure_ascii=False)
-        Path(path).write_text(f"{text}\n", "utf-8", "backslashreplace")  # halves of characters become JSON's own escapes
+        Path(path).write_text(
+            f"{text}\n", "utf-8", "backslashreplace"
+        )  # halves of characters become JSON's own escapes
 
     def load(self, path: str | Path) -> None:
         """Go on from a file that `save` wrote. Raises: OSError; ValueError for another kind of file."""

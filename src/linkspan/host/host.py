@@ -29,7 +29,7 @@ from linkspan.host.messages import ToolAnswer, ToolSpec, ToolUse
 from linkspan.host.native import Tools, answer_block, native_tools, provider_of, read_tool_use
 from linkspan.host.pins import Pins
 from linkspan.host.shelf import READ, SEARCH, Problem, Shelf
-from linkspan.host.telling import failed, marked, pictures, words
+from linkspan.host.telling import advice, failed, pictures, words
 from linkspan.io.client import Client
 from linkspan.io.entries import AskInput
 from linkspan.io.targets import ServerTarget, UnusableTarget, read_config
@@ -39,7 +39,7 @@ from linkspan.types.elicitation import ElicitParams
 from linkspan.types.logging import ProgressParams
 from linkspan.types.sampling import CreateMessageParams
 from linkspan.types.tools import Tool
-from linkspan.wire.plain import neutral
+from linkspan.wire.plain import neutral, neutral_json
 
 __all__ = ["Host"]
 
@@ -180,7 +180,7 @@ class Host:
         lines: list[str] = []
         for server, client in self.group.clients.items():
             if client.connected and client.instructions:
-                lines.append(f"The server {server!r} says of itself: {neutral(client.instructions)[:_MAX_DESCRIPTION]}")
+                lines.append(advice(client.instructions[:_MAX_DESCRIPTION], server))
         missing = [each.server for each in self.status() if each.state == "failed"]
         if missing:
             lines.append(f"These servers cannot be reached now, so their tools are missing: {', '.join(missing)}.")
@@ -221,7 +221,7 @@ class Host:
 
     def _specs(self) -> list[ToolSpec]:
         return [
-            ToolSpec(name, _described(shown), shown.input_schema)
+            ToolSpec(name, _described(shown), neutral_json(shown.input_schema))
             for name, entry in self._entries.items()
             for shown in [self._pins.definition(self._key(entry), entry.item).tool]
         ]
@@ -307,9 +307,9 @@ class Host:
             result = await client.call_tool(entry.item.name, use.arguments, on_progress=on_progress)
         except ClientError as error:
             self.group.note(entry.server, error)
-            return ToolAnswer(use.id, use.name, failed(error), is_error=True)
+            return ToolAnswer(use.id, use.name, failed(error, entry.item.name), is_error=True)
         self.group.note(entry.server, None)
-        text = marked(self._shelf.fit(words(result)), entry.server, entry.item.name)
+        text = self._shelf.fit(words(result), entry.server, entry.item.name)
         return ToolAnswer(use.id, use.name, text, result.is_error, pictures(result))
 
     async def answer(self, use: object) -> JSONObject:

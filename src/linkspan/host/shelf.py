@@ -9,6 +9,7 @@ from collections import OrderedDict
 from typing import Final
 
 from linkspan.host.messages import ToolSpec
+from linkspan.host.telling import marked
 from linkspan.types.base import JSON, JSONObject
 
 __all__ = ["READ", "SEARCH", "Shelf"]
@@ -62,6 +63,7 @@ class Shelf:
         """Show at most about `budget` tokens of a result at once."""
         self._page = budget * _CHARACTERS_OF_A_TOKEN
         self._kept: OrderedDict[str, str] = OrderedDict()
+        self._sources: dict[str, tuple[str, str]] = {}
         self._size = 0
         self._count = 0
 
@@ -69,20 +71,26 @@ class Shelf:
         """Return the tools that read results: none before there is one."""
         return _SPECS if self._count else ()
 
-    def fit(self, text: str) -> str:
+    def fit(self, text: str, server: str, tool: str) -> str:
+        """Return what a tool of a server answered, marked as that; of a large text the head."""
+        return marked(self._fitted(text, (server, tool)), server, tool)
+
+    def _fitted(self, text: str, source: tuple[str, str]) -> str:
         """Return a text as it is, or its head with a note that says how to get at the rest."""
         if len(text) <= self._page:
             return text
         self._count += 1
         handle = f"r{self._count}"
-        self._kept[handle] = text
+        self._kept[handle], self._sources[handle] = text, source
         self._size += len(text)
         while self._size > _MAX_KEPT and len(self._kept) > 1:
-            self._size -= len(self._kept.popitem(last=False)[1])
+            oldest, dropped = self._kept.popitem(last=False)
+            self._size -= len(dropped)
+            del self._sources[oldest]
         return self._shown(handle, text, 0)
 
     def call(self, name: str, arguments: JSONObject) -> str:
-        """Serve one of the tools. Raises: Problem."""
+        """Serve one of the tools: what comes of it is still what that server answered. Raises: Problem."""
         handle: JSON = arguments.get("handle")
         if not isinstance(handle, str) or handle not in self._kept:
             known = ", ".join(self._kept) or "none"
@@ -90,7 +98,8 @@ class Shelf:
                 f"There is no result {handle!r}; those that are kept: {known}. Call the tool again if it is gone."
             )
         self._kept.move_to_end(handle)
-        return self._read(handle, arguments) if name == READ else self._search(handle, arguments)
+        text = self._read(handle, arguments) if name == READ else self._search(handle, arguments)
+        return marked(text, *self._sources[handle])
 
     def _read(self, handle: str, arguments: JSONObject) -> str:
         text = self._kept[handle]
