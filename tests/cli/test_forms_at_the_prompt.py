@@ -208,6 +208,13 @@ def test_what_a_server_writes_into_a_form_commands_nothing() -> None:
     assert not {"\x1b", "\u202e"} & set(person.shown)
 
 
+def test_no_default_can_look_like_a_question_of_ours() -> None:
+    fields = {"name": {"type": "string", "default": "Ada\nCall it? [y]es"}}
+    person = Person("", "y")
+    assert ask(person, ElicitParams("Who?", requested_schema={"properties": fields})) == {"name": "Ada\nCall it? [y]es"}
+    assert "\nCall it?" not in person.shown
+
+
 def test_a_form_that_asks_for_secrets_is_pointed_out() -> None:
     person = Person()
     ask(person, ElicitParams("Log in", requested_schema={"properties": {"api_key": {"type": "string"}}}))

@@ -117,7 +117,7 @@ def _show_change(terminal: Terminal, change: str) -> None:
 def _show(terminal: Terminal, text: str) -> bool:
     """Show a text, or its head; tell whether that was all of it."""
     text = neutral(text)
-    head = "\n".join(text[:_CHARACTERS].splitlines()[:_LINES])
+    head = "\n".join(text[:_CHARACTERS].rstrip("\n").split("\n")[:_LINES])
     terminal.say(_indented(head))
     if len(head) >= len(text.rstrip("\n")):
         return True
@@ -126,7 +126,7 @@ def _show(terminal: Terminal, text: str) -> bool:
 
 
 def _indented(text: str) -> str:
-    return "\n".join(f"    {line}" for line in text.splitlines())
+    return "\n".join(f"    {line}" for line in text.removesuffix("\n").split("\n"))
 
 
 def _sampling_text(params: CreateMessageParams) -> str:

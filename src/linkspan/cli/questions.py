@@ -130,7 +130,7 @@ def _introduce(terminal: Terminal, server: str, message: str, *, fields: bool) -
 def _ask_field(terminal: Terminal, field: Field, default: JSON) -> JSON:
     """Ask until there is a value, or an optional field is left out."""
     _describe(terminal, field)
-    bracket = f" [{neutral(field.shown(default))}]" if default is not None else ""
+    bracket = f" [{one_line(field.shown(default), 200)}]" if default is not None else ""
     while True:
         text = hear(terminal, f"  {one_line(field.name)}{bracket}: ")
         if not text and (default is not None or not field.required):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import binascii
 import json
 import re
 from collections.abc import Sequence
@@ -33,6 +34,10 @@ SYSTEM_NOTE = (
 """For the system prompt of a model that is told of tools."""
 
 _END = "</tool_output"
+_SEEN = ("image/png", "image/jpeg", "image/gif", "image/webp")
+_LARGEST_PICTURE = 5_000_000
+"""Characters of base64, which is what Anthropic takes."""
+_MOST_PICTURES = 10
 _MARK = re.compile(r"<(?=\s*/?\s*(?:tool_output|server_notes))", re.IGNORECASE)
 
 
@@ -45,8 +50,21 @@ def words(result: ToolResult) -> str:
 
 
 def pictures(result: ToolResult) -> Sequence[Image]:
-    """Return the pictures of a result."""
-    return [Image(each.data, each.mime_type) for each in result.content if isinstance(each, ImageContent)]
+    """Return the pictures of a result that every provider takes.
+
+    One that a provider refuses would stay in the conversation, and no request would pass any more.
+    """
+    found = [each for each in result.content if isinstance(each, ImageContent) and _can_be_shown(each)]
+    return [Image(each.data, each.mime_type) for each in found[:_MOST_PICTURES]]
+
+
+def _can_be_shown(image: ImageContent) -> bool:
+    if image.mime_type not in _SEEN or not 0 < len(image.data) <= _LARGEST_PICTURE:
+        return False
+    try:
+        return bool(binascii.a2b_base64(image.data, strict_mode=True))
+    except ValueError:
+        return False
 
 
 def marked(text: str, server: str, tool: str) -> str:
@@ -90,7 +108,7 @@ def _block(block: Wire) -> str:
         case TextContent():
             return block.text
         case ImageContent():
-            return f"[a picture, {block.mime_type}]"
+            return f"[a picture, {block.mime_type}{'' if _can_be_shown(block) else ', which cannot be shown'}]"
         case AudioContent():
             return f"[a sound, {block.mime_type}, which cannot be shown]"
         case ResourceLink():
