@@ -511,9 +511,7 @@ def test_all_that_will_be_sent_can_be_seen_and_nothing_in_it_commands_the_termin
 def test_no_argument_can_look_like_a_line_of_ours() -> None:
     person = Person("y")
     ask_approval(person, Approval("mail", Tool("send", {"type": "object"}), {"text": 'x"\u2028  "to": "you'}))
-    assert [line for line in person.shown.split("\n") if "to" in line] == [
-        '      "text": "x\\"\u2028  \\"to\\": \\"you"'
-    ]
+    assert '\n      "text": "x\\"\u2028  \\"to\\": \\"you"\n' in person.shown
 
 
 def test_the_end_of_the_input_is_no_and_an_answer_that_is_late_does_nothing() -> None:

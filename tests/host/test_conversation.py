@@ -343,16 +343,17 @@ def test_a_model_that_fails_after_a_call_leaves_what_was_done() -> None:
     run(work)
 
 
-def test_an_approver_that_raises_ends_its_turn() -> None:
+@pytest.mark.parametrize("kind", [RuntimeError, TimeoutError])
+def test_an_approver_that_raises_ends_its_turn(kind: type[Exception]) -> None:
     def confused(approval: Approval) -> Verdict:
-        raise RuntimeError("no terminal")
+        raise kind("no terminal")
 
     model = Says([use("roll", sides=6)], "Still here.")
 
     async def work() -> None:
         async with Host({"dice": dice()}, approve=confused) as host:
             chat = Conversation(host, model)
-            with pytest.raises(RuntimeError, match="no terminal"):
+            with pytest.raises(kind, match="no terminal"):
                 await chat.answer("Roll")
             assert sendable(chat.messages)
             assert await chat.answer("Hello?") == "Still here."

@@ -182,6 +182,24 @@ def test_a_definition_that_changed_is_shown_as_it_was_until_the_person_accepts_t
     run(work)
 
 
+def test_a_definition_that_somebody_spoiled_in_the_file_is_a_change(tmp_path: Path) -> None:
+    file = tmp_path / "host.json"
+
+    async def work() -> None:
+        async with Host({"shop": shop()}, policy=FREE, memory=Memory(file)) as host:
+            await host.call(use("buy"))
+        kept = json.loads(file.read_text())
+        for pin in kept["pins"].values():
+            pin["inputSchema"] = 5
+        file.write_text(json.dumps(kept))
+        person = Person("once")
+        async with Host({"shop": shop()}, policy=FREE, approve=person, memory=Memory(file)) as host:
+            assert await texts(host, "buy", "buy") == ["bought", "bought"]
+        assert "-inputSchema 5" in person.asked[0].change
+
+    run(work)
+
+
 def test_the_change_of_a_schema_is_a_line_for_what_changed() -> None:
     def server(**properties: Any) -> Server:
         made = Server("shop")

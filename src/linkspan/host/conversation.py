@@ -194,6 +194,10 @@ class Conversation:
             self.messages.append(AssistantMessage([Text(_CUT)]))
 
 
+class _TimeIsUp(Exception):
+    """The turn has taken as long as it may."""
+
+
 class _Turn:
     """One turn of a conversation, bounded in rounds, tokens and time."""
 
@@ -219,7 +223,7 @@ class _Turn:
                 async with aclosing(self._call_all(self._message.tool_uses)) as calls:
                     async for event in calls:
                         yield event
-            except TimeoutError:
+            except _TimeIsUp:
                 yield TurnEnded("seconds", text, self._usage)
                 return
             if self._usage.input_tokens + self._usage.output_tokens > chat.bounds.tokens:
@@ -228,11 +232,17 @@ class _Turn:
         yield TurnEnded("rounds", text, self._usage)
 
     async def _within(self, start: Callable[[], Awaitable[T]]) -> T:
-        """Wait, but not beyond the end of the turn. Raises: TimeoutError."""
+        """Wait, but not beyond the end of the turn. Raises: _TimeIsUp."""
         if self._left() <= 0:  # what comes without a pause would never be interrupted
-            raise TimeoutError
-        async with asyncio.timeout(max(_LEAST_WAIT, self._left())):
-            return await start()
+            raise _TimeIsUp
+        bound = asyncio.timeout(max(_LEAST_WAIT, self._left()))
+        try:
+            async with bound:
+                return await start()
+        except TimeoutError:
+            if bound.expired():
+                raise _TimeIsUp from None
+            raise  # somebody else's
 
     def _left(self) -> float:
         return self._ends - self._chat.clock() + self._chat.host.attention.seconds
@@ -302,11 +312,11 @@ class _Turn:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _next(self, happening: asyncio.Queue[T]) -> T:
-        """Wait for something to happen; as long as the person is asked, the end does not come nearer. Raises: TimeoutError."""
+        """Wait for something to happen; as long as the person is asked, the end does not come nearer. Raises: _TimeIsUp."""
         while True:
             try:
                 return await self._within(happening.get)
-            except TimeoutError:
+            except _TimeIsUp:
                 if self._left() <= 0:
                     raise
 

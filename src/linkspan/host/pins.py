@@ -44,7 +44,10 @@ class Pins:
         said = _said(tool)
         if pinned is None or pinned == said:
             return Definition(tool)
-        shown = msgspec.convert({**pinned, "name": tool.name}, Tool)
+        try:
+            shown = msgspec.convert({**pinned, "name": tool.name}, Tool)
+        except msgspec.ValidationError:  # somebody wrote into the file
+            shown = tool
         return Definition(shown, _difference(pinned, said))
 
     def pin(self, key: str, tool: Tool) -> None:
