@@ -112,6 +112,12 @@ def test_options_say_what_runs_without_a_question(chat: Scripts, options: list[s
     assert ("[1,1]" in done.out, done.err) == (runs, "")
 
 
+def test_a_pattern_that_fits_nothing_is_pointed_out(chat: Scripts) -> None:
+    patterns = ["--deny", "dise", "--allow", "dice/r*", "--deny", "no-such*/x"]
+    done = chat.run(DICE, "no-such-command-anywhere", "--model", chat.model("Hi."), *patterns, "-p", "Hi")
+    assert [line for line in done.err.splitlines() if "fits" in line] == ["--deny dise fits no tool that is there"]
+
+
 def test_json_is_one_document(chat: Scripts) -> None:
     model = chat.model(ROLL, "Twice one.\u001b[2J")
     done = chat.run(DICE, "--model", model, "--yes", "--json", "-p", "Roll")

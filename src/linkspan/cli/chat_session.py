@@ -23,7 +23,7 @@ from linkspan.cli.telling import Lines, called
 from linkspan.cli.terminal import dump
 from linkspan.client.events import ClientEvent
 from linkspan.client.timeouts import Timeouts
-from linkspan.host.consent import Approval, Policy, Verdict
+from linkspan.host.consent import Approval, Policy, Verdict, matches
 from linkspan.host.conversation import Bounds, Conversation, TurnEnded
 from linkspan.host.host import Host
 from linkspan.host.http_model import HttpModel
@@ -168,8 +168,20 @@ class ChatSession:
             self._threads.run(self._chat.host.connect)
             if not self._options.quiet:
                 self._commands.show_servers()
+            self._tell_idle_patterns()
         self._started = True
         self._tell_memory()
+
+    def _tell_idle_patterns(self) -> None:
+        """Tell which patterns mean nothing that is there: a word that is misspelt denies nothing."""
+        entries = self._threads.run(self._chat.host.catalogue)
+        missing = [each.server for each in self._chat.host.status() if each.state == "failed"]
+        policy = self._options.policy
+        for option, patterns in (("--allow", policy.allow), ("--deny", policy.deny)):
+            for pattern in patterns:
+                of_missing = any(matches(pattern.partition("/")[0], server, "") for server in missing)
+                if not of_missing and not any(matches(pattern, each.server, each.item.name) for each in entries):
+                    self._terminal.note(f"{option} {one_line(pattern, 100)} fits no tool that is there")
 
     def _take(self, line: str) -> None:
         said = line.strip()
