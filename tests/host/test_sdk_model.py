@@ -173,6 +173,13 @@ def test_a_stream_that_breaks_is_an_error(kind: Kind) -> None:
     assert broken.stream.closed
 
 
+@pytest.mark.parametrize("kind", ["anthropic", "gemini"])
+def test_a_stream_that_ends_in_the_middle_of_a_message_is_no_answer(kind: Kind) -> None:
+    cut = Client(kind, message(kind, ["Hello there"])[: 3 if kind == "anthropic" else 1])
+    with pytest.raises(ModelError, match=f"{kind}:m: the provider's answer broke off in the middle: ask again"):
+        reply(SdkModel(cut, "m"), asked())
+
+
 def test_clients_that_block_and_other_things_are_refused() -> None:
     class SyncAPIClient:
         pass

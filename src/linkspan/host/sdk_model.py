@@ -57,7 +57,7 @@ class SdkModel:
                     yield each
                 if decoder.complete:
                     break
-            for each in decoder.end(done=True):
+            for each in decoder.end(done=self.dialect.provider == "openai"):  # its SDK keeps the end to itself
                 yield each
         except ModelError as error:
             raise without_secrets(error, self.address, self._secrets()) from None
