@@ -12,6 +12,7 @@ from http_faces import Asgi, Face
 from http_talk import body, call, mirror, modern
 from http_world import World
 
+from linkspan.core.gate import Gate
 from linkspan.core.http_policy import LOOPBACK, HttpPolicy
 
 Serve = Callable[..., Face]
@@ -307,3 +308,29 @@ def test_a_path_that_is_not_the_endpoint_says_where_it_is(serve: Serve) -> None:
         assert (answer.status, answer.body) == (404, b"Nothing is here. The MCP endpoint is at /mcp")
     else:
         assert modern(face, "tools/list").whole().status == 200
+
+
+@pytest.mark.parametrize("setting", ["cors", "allowed_origins"])
+@pytest.mark.parametrize("named", ["*", "app.example.com", "https://app.example.com/app", "https://["])
+def test_an_origin_in_a_setting_that_is_none_is_an_error_and_lets_nobody_in(setting: str, named: str) -> None:
+    with pytest.raises(ValueError, match=f"{setting} must list origins such as https://app.example.com"):
+        World().server.asgi(**{setting: [named]})
+
+
+@pytest.mark.parametrize("setting", ["cors", "allowed_origins", "allowed_hosts"])
+def test_a_text_is_no_list(setting: str) -> None:
+    with pytest.raises(ValueError, match=f"{setting} must be a list"):
+        World().server.asgi(**{setting: "https://app.example.com"})
+
+
+def test_pages_without_an_origin_are_let_in_where_they_are_listed(serve: Serve) -> None:
+    face = serve(World().server, cors=["null"], allowed_hosts=LOOPBACK)
+    answer = face.ask("POST", mirror(PING) | {"origin": "null"}, PING)
+    assert (answer.status, answer.headers["access-control-allow-origin"]) == (200, "null")
+    for other in ("", "http://[", "https://evil.com"):
+        assert face.ask("POST", mirror(PING) | {"origin": other}, PING).status == 403
+
+
+@pytest.mark.parametrize(("length", "too_long"), [("9" * 5000, True), ("\xb2", False), ("", False), ("4194304", False)])
+def test_a_length_of_whatever_digits_is_understood(length: str, too_long: bool) -> None:
+    assert Gate(HttpPolicy()).is_too_long(length) is too_long

@@ -35,12 +35,13 @@ class Gate:
     """Lets requests in, as a policy says."""
 
     def __init__(self, policy: HttpPolicy) -> None:
-        """Check by `policy`."""
+        """Check by `policy`. Raises: ValueError for an origin that is none, which would let in what is not meant."""
         self._policy = policy
         self._hosts = None if policy.allowed_hosts is None else [each.lower() for each in policy.allowed_hosts]
         listed = [] if isinstance(policy.cors, bool) else list(policy.cors)
-        self._listed = {_origin(each) for each in listed}
-        self._origins = None if policy.allowed_origins is None else {_origin(each) for each in policy.allowed_origins}
+        self._listed = {_named_origin("cors", each) for each in listed}
+        named = policy.allowed_origins
+        self._origins = None if named is None else {_named_origin("allowed_origins", each) for each in named}
 
     def admit(self, method: str, headers: Mapping[str, str], now: float) -> ServerExchange | None:
         """Return the refusal, or None."""
@@ -68,10 +69,11 @@ class Gate:
         if not (accepts(accept, "application/json") or accepts(accept, "text/event-stream")):
             problem = "Not acceptable: accept application/json and text/event-stream"
             return exchange.refuse(406, refusal_body(INVALID_REQUEST, problem))
-        length = headers.get("content-length", "0")
-        if length.isdigit() and int(length) > self._policy.max_body_bytes:
-            return self.too_large(exchange)
-        return None
+        return self.too_large(exchange) if self.is_too_long(headers.get("content-length", "")) else None
+
+    def is_too_long(self, length: str) -> bool:
+        """Tell whether a Content-Length says more than we take, however many digits it has."""
+        return length.isascii() and length.isdigit() and (len(length) > 18 or int(length) > self._policy.max_body_bytes)
 
     def too_large(self, exchange: ServerExchange) -> ServerExchange:
         """Refuse a body that is too large."""
@@ -148,8 +150,21 @@ class Gate:
         ]
 
 
+def _named_origin(setting: str, text: str) -> tuple[str, str, int | None]:
+    """Return an origin of a setting. Raises: ValueError, since one that is none would be like any other that is none."""
+    found = _origin(text)
+    if found is None:
+        raise ValueError(f"{setting} must list origins such as https://app.example.com, without a path, got {text!r}")
+    return found
+
+
 def _origin(text: str) -> tuple[str, str, int | None] | None:
-    """Return scheme, host and port of an origin; None for one that is none, such as `null`."""
+    """Return scheme, host and port of an origin; None for one that is none.
+
+    `null` is that of a page without one, such as a file: it is let in where it is listed by that name.
+    """
+    if text == "null":
+        return text, "", None
     try:
         parts = urlsplit(text)
         port = parts.port

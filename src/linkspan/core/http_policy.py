@@ -13,7 +13,7 @@ LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
 
 
 class HttpPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """How an endpoint behaves. Raises: ValueError for a bound that is not above zero."""
+    """How an endpoint behaves. Raises: ValueError for a bound that is not above zero, and for a text instead of a list."""
 
     allowed_hosts: Sequence[str] | None = None
     """Values of the Host header, `name` (any port) or `name:port`. None: any, unless the server is bound to loopback."""
@@ -79,5 +79,7 @@ class HttpPolicy(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
             value = getattr(self, name)
+            if isinstance(value, str) and name != "http_sse":
+                raise ValueError(f"{name} must be a list, such as [{value!r}], got a text")
             if isinstance(value, int | float) and not isinstance(value, bool) and value <= 0:
                 raise ValueError(f"{name} must be above 0, got {value!r}")

@@ -84,9 +84,11 @@ class WsgiApp:
         bound = self.endpoint.policy.max_body_bytes
         stream: Any = environ["wsgi.input"]
         length = str(environ.get("CONTENT_LENGTH") or "")
-        if length.isdigit():
-            whole: bytes = stream.read(int(length)) if int(length) <= bound else b""
-            return whole if int(length) <= bound else None
+        if self.endpoint.gate.is_too_long(length):
+            return None
+        if length.isascii() and length.isdigit():
+            whole: bytes = stream.read(int(length))
+            return whole
         if not environ.get("wsgi.input_terminated"):
             return b""
         found: bytes = stream.read(bound + 1)
