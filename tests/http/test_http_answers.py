@@ -5,8 +5,10 @@ H5-3, H5-5, H5-6, H5-7, H5-10, SUB-1 to SUB-10, checklist appendix B.
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from http_talk import BOTH, PREFIX, body, call, mirror, modern, text_of
 from http_world import World
 
 from linkspan import Server
+from linkspan.core.exchange import HttpData, HttpEnd, ServerExchange
 from linkspan.errors import INVALID_PARAMS, METHOD_NOT_FOUND, MISSING_CLIENT_CAPABILITY
 
 Serve = Callable[..., Face]
@@ -22,6 +25,24 @@ WHICH = ["", "_async"]
 
 
 # JSON or a stream.
+
+
+def test_nothing_comes_after_an_answer_that_was_given_while_a_comment_was_due() -> None:
+    exchange = ServerExchange(now=0.0)
+
+    class Answered(AbstractContextManager[None]):
+        """A lock that another thread holds to answer, while we wait for it."""
+
+        def __enter__(self) -> None:
+            exchange.lock = nullcontext()
+            exchange.message(b"{}", final=True)
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    exchange.lock = Answered()
+    exchange.keep_alive(60.0, silence=15.0)
+    assert exchange.events()[1:] == [HttpData(b"{}"), HttpEnd()]
 
 
 @pytest.mark.parametrize("which", WHICH)
@@ -136,6 +157,20 @@ def test_who_goes_away_cancels_what_was_asked(tool: str, asgi: Callable[..., Asg
     world.wait_for("cancelled")
     assert call(face, "add", {"a": 1, "b": 2}).whole().status == 200
     assert face.endpoint.streams == 0
+
+
+def test_a_function_that_waited_for_something_cancelled_has_failed_and_is_answered(serve: Serve) -> None:
+    server = Server("waiting")
+
+    @server.tool
+    async def wait() -> str:
+        other = asyncio.get_running_loop().create_future()
+        other.cancel()
+        await other
+        return "never"
+
+    answer = call(serve(server), "wait").whole()
+    assert (answer.status, answer.json()["result"]["isError"]) == (200, True)
 
 
 def test_nobody_can_cancel_the_request_of_another(serve: Serve) -> None:

@@ -129,6 +129,8 @@ class ServerExchange:
         if now - self.quiet_since < silence or self.ended or not self.takes_events:
             return
         with self.lock:
+            if self.ended:
+                return  # it was answered while we waited for the lock
             self.quiet_since = now
             if not self.started:
                 self._start_events()

@@ -264,16 +264,20 @@ class _Request:
     async def _run_here(self, call: Call) -> None:
         connection = self._opened.connection
         assert connection is not None
-        self._main = asyncio.current_task()
+        main = self._main = asyncio.current_task()
+        assert main is not None
         try:
             value = await cast("Awaitable[object]", call.run())
-        except asyncio.CancelledError:
-            if not self._gone:
-                raise
         except GeneratorExit:
             raise
         except BaseException as error:
-            self._main = None
+            if isinstance(error, asyncio.CancelledError) and main.cancelling():
+                if not self._gone:
+                    raise
+                return
+            self._main = (
+                None  # a function may also have met the end of something that it waited for: that fails the call
+            )
             self._app.calls.fail(connection, call, error)
         else:
             self._main = None
