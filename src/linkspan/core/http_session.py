@@ -273,7 +273,7 @@ class Sessions:
             evicted = min((each for each in self if not each.busy), key=lambda each: each.used, default=None)
             if evicted is None:
                 raise OverflowError("all sessions are busy")
-            del self._sessions[evicted.id]
+            self.remove(evicted)  # which another thread may have done
         session.used = now
         self._sessions[session.id] = session
         return evicted
