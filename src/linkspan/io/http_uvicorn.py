@@ -25,7 +25,7 @@ from linkspan.io.http_server import make_endpoint
 if TYPE_CHECKING:
     from linkspan.server.server import Server
 
-__all__ = ["serve_with_uvicorn"]
+__all__ = ["QuietUvicorn", "serve_with_uvicorn"]
 
 _KEEP_ALIVE = 60
 """Seconds that an idle connection stays: clients that keep a pool lose a race whenever one is closed under them."""
@@ -50,21 +50,23 @@ def serve_with_uvicorn(
     app = AsgiApp(make_endpoint(server, policy), path=path, health=health)
     settings = {"log_level": "warning", "access_log": False, "timeout_keep_alive": _KEEP_ALIVE, **options}
     config = uvicorn.Config(app, lifespan="on", timeout_graceful_shutdown=drain, **settings)  # type: ignore[arg-type]
-    serving = _Uvicorn(config, app, head_timeout, first_line)
+    serving = QuietUvicorn(config, app, head_timeout=head_timeout, first_line=first_line)
     serving.run(sockets=[listener])
     return 130 if serving.ended_by == signal.SIGINT else 0
 
 
-class _Uvicorn(uvicorn.Server):
-    """uvicorn, with an end to streams, a quiet way out, and a bound on heads that do not come."""
+class QuietUvicorn(uvicorn.Server):
+    """uvicorn, with an end to streams, a quiet way out, and bounds on heads that do not come and answers nobody reads."""
 
-    def __init__(self, config: uvicorn.Config, app: AsgiApp, head_timeout: float, first_line: str) -> None:
+    def __init__(self, config: uvicorn.Config, app: AsgiApp, *, head_timeout: float, first_line: str = "") -> None:
+        """Serve `app`; say `first_line` once it can be reached."""
         super().__init__(config)
         self.ended_by = 0
         self._app = app
         self._head_timeout = head_timeout
         self._first_line = first_line
         self._silent_since: Mapping[Any, float] = {}
+        self._unread: Mapping[Any, tuple[int, float]] = {}
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Say where we are, as soon as signals have their handlers and clients an answer."""
@@ -95,10 +97,28 @@ class _Uvicorn(uvicorn.Server):
         self.handle_exit(number, frame)
 
     async def on_tick(self, counter: int) -> bool:
-        """Look for silent connections once a second."""
+        """Look for connections that hold something for nothing, once a second."""
         if counter % _TICKS_PER_SECOND == 0:
-            self._drop_silent(time.monotonic())
+            self.look_after(time.monotonic())
         return await super().on_tick(counter)
+
+    def look_after(self, now: float) -> None:
+        """Drop those that owe us a head, and those that do not take what was sent."""
+        self._drop_silent(now)
+        self._drop_unread(now)
+
+    def _drop_unread(self, now: float) -> None:
+        """An answer is handed over as a whole, and kept below us until it is read: not for ever (`send_timeout`)."""
+        unread: dict[Any, tuple[int, float]] = {}
+        for connection in list(self.server_state.connections):
+            size = connection.transport.get_write_buffer_size() if connection.transport is not None else 0
+            if size == 0:
+                continue
+            before, since = self._unread.get(connection, (0, now))
+            unread[connection] = (size, since if size == before else now)
+            if now - unread[connection][1] >= self._app.endpoint.policy.send_timeout:
+                connection.transport.abort()
+        self._unread = unread
 
     def _drop_silent(self, now: float) -> None:
         waiting = {
@@ -112,5 +132,7 @@ class _Uvicorn(uvicorn.Server):
 
 def _is_silent(connection: Any) -> bool:
     """Tell whether a connection owes us the head of a request; between two requests uvicorn has its own bound."""
+    if not hasattr(connection, "cycle"):
+        return False  # a WebSocket, which is being refused
     cycle = connection.cycle
     return connection.timeout_keep_alive_task is None and (cycle is None or cycle.response_complete)
