@@ -91,3 +91,27 @@ def test_a_url_that_never_answers_is_not_taken_for_a_stdio_server() -> None:
     assert caught.value.hint == (
         "something listens there but does not answer: is it an MCP endpoint? If it is only slow, raise timeouts.connect"
     )
+
+
+def test_a_token_that_changes_is_somebody_else_for_what_is_kept() -> None:  # CACHE-C2, SEC-19
+    desk = Server("desk", ttl_ms=60_000)
+    reads: list[str] = []
+
+    @desk.resource("desk://mine")
+    def mine(ctx: Context) -> str:
+        reads.append(ctx.headers["authorization"])
+        return reads[-1]
+
+    token = "alice"
+    with serving(desk.asgi(path="/mcp")) as found, SyncClient(found, auth=lambda: token, era="modern") as client:
+
+        def read() -> Any:
+            return client.read_resource("desk://mine").contents[0].text
+
+        told = [read(), read()]
+        token = "bob"
+        told += [read(), read()]
+        token = "alice"
+        told.append(read())
+    assert told == ["Bearer alice", "Bearer alice", "Bearer bob", "Bearer bob", "Bearer alice"]
+    assert reads == ["Bearer alice", "Bearer bob"]

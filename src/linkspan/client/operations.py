@@ -82,6 +82,20 @@ def _outgoing(
     )
 
 
+def _asked_by_one(state: ClientState, outgoing: Outgoing) -> tuple[Outgoing, bool]:
+    """Settle now who asks, so that what is kept is of the principal that it was sent for (CACHE-C2).
+
+    Return False where that cannot be said; the request will find out why.
+    """
+    if state.who_asks is None or any(name.lower() == "authorization" for name in outgoing.headers or ()):
+        return outgoing, True
+    try:
+        who = state.who_asks()
+    except Exception:
+        return outgoing, False
+    return msgspec.structs.replace(outgoing, headers={**(outgoing.headers or {}), **who}), True
+
+
 def _traced(context: Mapping[str, str]) -> Mapping[str, JSON]:
     """Return what of a trace context goes into `_meta`: these three names, without a prefix."""
     return {name: context[name] for name in ("traceparent", "tracestate", "baggage") if context.get(name)}
@@ -161,7 +175,8 @@ def list_page(
     """Return one page of a list. A server that has no such list at all has an empty one. Raises: ClientError."""
     params = encode({"cursor": cursor}) if cursor is not None else b"{}"
     outgoing = _outgoing(state, kind.method, params, options, timeout=state.options.timeouts.list, phase="list")
-    raw = state.cache.find(outgoing)
+    outgoing, known = _asked_by_one(state, outgoing)
+    raw = state.cache.find(outgoing) if known else None
     if raw is None:
         mark = state.cache.mark(outgoing)
         try:
@@ -252,7 +267,8 @@ def read_resource(state: ClientState, uri: str, options: CallOptions = DEFAULT_C
     """Read a resource. Raises: ClientError."""
     params = b'{"uri":%b}' % encode(uri)
     outgoing = _outgoing(state, "resources/read", params, options, timeout=state.options.timeouts.call)
-    raw = state.cache.find(outgoing)
+    outgoing, known = _asked_by_one(state, outgoing)
+    raw = state.cache.find(outgoing) if known else None
     if raw is None:
         mark = state.cache.mark(outgoing)
         raw = yield from request_with_rounds(state, outgoing, at_once=partial(_keep, state, outgoing, mark=mark))

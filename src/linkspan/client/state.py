@@ -58,6 +58,8 @@ class ClientState(msgspec.Struct):
     cache: ResponseCache
     clock: Callable[[], float]
     """Seconds that never go back: a request that is sent again has no more time than one that is sent once."""
+    who_asks: Callable[[], Mapping[str, str]] | None = None
+    """Returns the header that says who asks, where that may be somebody else at the next request."""
     agreement: Agreement | None = None
     """What was agreed last; it may be of a connection that is gone."""
     era: Era | None = None

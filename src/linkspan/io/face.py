@@ -8,6 +8,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -114,7 +115,9 @@ class ClientFace:
             trace_context=trace_context,
         )
         cache = ResponseCache(time.monotonic, max_bytes=max_cached_bytes)
-        self._state = ClientState(self._target.origin, options, random.random, cache, time.monotonic)
+        may_change = callable(auth) and not any(name.lower() == "authorization" for name in headers or ())
+        who_asks = partial(bearer, auth) if auth is not None and may_change else None
+        self._state = ClientState(self._target.origin, options, random.random, cache, time.monotonic, who_asks)
         self._engine = Engine(
             self._state,
             _opener(self._target, ssl, auth),
