@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from typing import Any, Final, TypeAlias, cast
+from weakref import WeakKeyDictionary
 
 from linkspan.core.call import Call
 from linkspan.core.endpoint import Endpoint, Opened
@@ -33,7 +34,7 @@ _WATCH_AFTER: Final = 0.05
 
 
 class AsgiApp:
-    """The callable. It belongs to no event loop: the one that calls it runs the async functions."""
+    """The callable. It belongs to no event loop: any may call it, and the one that did last runs the async functions."""
 
     def __init__(
         self,
@@ -53,10 +54,7 @@ class AsgiApp:
         self._health = health
         self._loop: asyncio.AbstractEventLoop | None = None
         self._calls = HttpCalls(self._running_loop)
-        self._ticking = False
-        self._bodies: dict[asyncio.Task[object], float] = {}
-        self._young: dict[_Request, float] = {}
-        self._looking = False
+        self._timers = WeakKeyDictionary[asyncio.AbstractEventLoop, _Timers]()
         self._complaints = Complaints()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -64,8 +62,7 @@ class AsgiApp:
         kind = scope["type"]
         if kind == "http":
             loop = asyncio.get_running_loop()
-            if loop is not self._loop:
-                self._begin_on(loop)
+            self._loop = loop
             await self._serve(scope, receive, send)
         elif self._otherwise is not None:
             try:
@@ -77,13 +74,6 @@ class AsgiApp:
             await _live(receive, send, self.close)
         else:
             await send({"type": "websocket.close", "code": 1000})
-
-    def _begin_on(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Belong to this loop from now on; the timers of another one may never come."""
-        self._loop = loop
-        self._ticking = self._looking = False
-        self._bodies.clear()
-        self._young.clear()
 
     def drain(self) -> None:
         """End the streams of those who only listen; calls go on. Call it on the loop, when no more requests are taken."""
@@ -134,10 +124,11 @@ class AsgiApp:
         """Return the body, or the refusal of one that is too large or too slow; None if the client goes."""
         gate, bound = self.endpoint.gate, self.endpoint.policy.max_body_bytes
         whole = bytearray()
-        task, loop = asyncio.current_task(), self._running_loop()
+        task, loop = asyncio.current_task(), asyncio.get_running_loop()
         assert task is not None
-        self._bodies[task] = loop.time() + self.endpoint.policy.body_timeout
-        self.tick_soon()
+        bodies = self._timers_of(loop).bodies
+        bodies[task] = loop.time() + self.endpoint.policy.body_timeout
+        self.tick_soon(loop)
         try:
             while True:
                 message = await receive()
@@ -150,12 +141,12 @@ class AsgiApp:
                     return bytes(whole) + part if whole else part
                 whole += part
         except asyncio.CancelledError:
-            if task in self._bodies:
+            if task in bodies:
                 raise
             task.uncancel()  # it was us, because the body takes too long
             return gate.too_slow(ServerExchange(now=0.0))
         finally:
-            self._bodies.pop(task, None)
+            bodies.pop(task, None)
 
     # What requests use.
 
@@ -169,48 +160,66 @@ class AsgiApp:
         """Who runs the calls."""
         return self._calls
 
-    def tick_soon(self) -> None:
-        """Look after streams and sessions once a second, as long as there are any."""
-        if not self._ticking and self._loop is not None:
-            self._ticking = True
-            self._loop.call_later(_TICK, self._tick)
+    def tick_soon(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Look after streams and sessions once a second, as long as there are any. On the loop."""
+        timers = self._timers_of(loop)
+        if not timers.ticking:
+            timers.ticking = True
+            loop.call_later(_TICK, self._tick, loop)
 
-    def _tick(self) -> None:
-        self._ticking = False
+    def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
+        timers = self._timers_of(loop)
+        timers.ticking = False
         for connection, events in self.endpoint.tick(time.monotonic()):
             self._calls.perform(connection, events)
-        now = self._running_loop().time()
-        for task in [task for task, deadline in self._bodies.items() if deadline <= now]:
-            del self._bodies[task]
+        now, bodies = loop.time(), timers.bodies
+        for task in [task for task, deadline in bodies.items() if deadline <= now]:
+            del bodies[task]
             task.cancel()
-        if self.endpoint.streams or len(self.endpoint.sessions) or self._bodies:
-            self.tick_soon()
+        if self.endpoint.streams or len(self.endpoint.sessions) or bodies:
+            self.tick_soon(loop)
 
-    def watch_later(self, request: _Request) -> None:
-        """Have a request watch its client if it is still there in a moment: one timer for all of them."""
-        loop = self._running_loop()
-        self._young[request] = loop.time() + _WATCH_AFTER
-        if not self._looking:
-            self._looking = True
-            loop.call_later(_WATCH_AFTER, self._look)
+    def watch_later(self, request: _Request, loop: asyncio.AbstractEventLoop) -> None:
+        """Have a request watch its client if it is still there in a moment: one timer for all of them. On the loop."""
+        timers = self._timers_of(loop)
+        timers.young[request] = loop.time() + _WATCH_AFTER
+        if not timers.looking:
+            timers.looking = True
+            loop.call_later(_WATCH_AFTER, self._look, loop)
 
-    def forget(self, request: _Request) -> None:
+    def forget(self, request: _Request, loop: asyncio.AbstractEventLoop) -> None:
         """A request has ended."""
-        self._young.pop(request, None)
+        self._timers_of(loop).young.pop(request, None)
 
-    def _look(self) -> None:
-        self._looking = False
-        now = self._running_loop().time()
-        for request in [request for request, due in self._young.items() if due <= now]:
-            del self._young[request]
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        timers = self._timers_of(loop)
+        timers.looking = False
+        now, young = loop.time(), timers.young
+        for request in [request for request, due in young.items() if due <= now]:
+            del young[request]
             request.watch()
-        if self._young:
-            self._looking = True
-            self._running_loop().call_later(_WATCH_AFTER, self._look)
+        if young:
+            timers.looking = True
+            loop.call_later(_WATCH_AFTER, self._look, loop)
+
+    def _timers_of(self, loop: asyncio.AbstractEventLoop) -> _Timers:
+        timers = self._timers.get(loop)
+        if timers is None:
+            timers = self._timers[loop] = _Timers()
+        return timers
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         assert self._loop is not None
         return self._loop
+
+
+class _Timers:
+    """What waits on one loop; another one that serves at the same time, or after it, has its own."""
+
+    def __init__(self) -> None:
+        self.bodies: dict[asyncio.Task[object], float] = {}
+        self.young: dict[_Request, float] = {}
+        self.ticking = self.looking = False
 
 
 class _Request:
@@ -238,7 +247,7 @@ class _Request:
             return
         exchange.on_output = self._on_output
         call = self._own_call()
-        self._app.watch_later(self)
+        self._app.watch_later(self, self._loop)
         try:
             if call is not None:
                 await self._run_here(call)
@@ -250,7 +259,7 @@ class _Request:
                 self._leave()
                 raise
         finally:
-            self._app.forget(self)
+            self._app.forget(self, self._loop)
             self._stop_watching()
             self._app.endpoint.finished(exchange)
 
@@ -327,7 +336,7 @@ class _Request:
                 self._leave()
                 return
             if not self._woken:
-                self._app.tick_soon()
+                self._app.tick_soon(self._loop)
                 self._waiter = self._loop.create_future()
                 await self._waiter
                 self._waiter = None
