@@ -111,8 +111,7 @@ class QuietUvicorn(uvicorn.Server):
         """An answer is handed over as a whole, and kept below us until it is read: not for ever (`send_timeout`)."""
         unread: dict[Any, tuple[int, float]] = {}
         for connection in list(self.server_state.connections):
-            size = connection.transport.get_write_buffer_size() if connection.transport is not None else 0
-            if size == 0:
+            if (size := _unsent(connection)) == 0:
                 continue
             before, since = self._unread.get(connection, (0, now))
             unread[connection] = (size, since if size == before else now)
@@ -128,6 +127,11 @@ class QuietUvicorn(uvicorn.Server):
             if now - since >= self._head_timeout:
                 connection.transport.close()
         self._silent_since = waiting
+
+
+def _unsent(connection: Any) -> int:
+    """Return how many bytes wait below a connection; there is no transport before it is made."""
+    return connection.transport.get_write_buffer_size() if connection.transport is not None else 0
 
 
 def _is_silent(connection: Any) -> bool:
