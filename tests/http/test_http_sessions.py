@@ -13,7 +13,7 @@ from http_world import World
 
 from linkspan import Limits
 from linkspan.errors import INVALID_REQUEST
-from linkspan.revisions import LEGACY
+from linkspan.revisions import LEGACY, MODERN
 
 Serve = Callable[..., Face]
 MARCH, JUNE, NEWEST = LEGACY[1:]
@@ -386,3 +386,12 @@ def test_modern_requests_and_sessions_do_not_see_each_other(serve: Serve) -> Non
     assert text_of(call(face, "add", {"a": 1, "b": 2}).json()) == "3"
     for live in (stream, listening):
         live.close()
+
+
+@pytest.mark.parametrize("method", ["GET", "DELETE"])
+@pytest.mark.parametrize("version", ["2099-01-01", LEGACY[0], MODERN[0]])
+def test_a_session_is_of_one_revision_whatever_the_method(method: str, version: str, serve: Serve) -> None:  # HL-15
+    session = Session(serve(World().server))
+    wrong = session.headers | {"accept": "text/event-stream", "mcp-protocol-version": version}
+    assert session.face.ask(method, wrong).status == 400
+    assert session.face.ask("DELETE", session.headers).status == 204  # it is still there

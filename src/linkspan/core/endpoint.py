@@ -46,6 +46,7 @@ __all__ = ["Endpoint", "Opened", "Serves"]
 
 VERSION_HEADER = "mcp-protocol-version"
 _MARKER = PROTOCOL_VERSION.encode()
+_DISAGREES: Final = f"{VERSION_HEADER} is not what this session agreed on"
 _BUSY: Final = "Too many requests are running in this session (max_running); try again when one has ended"
 
 
@@ -183,8 +184,8 @@ class Endpoint:
             session = self.sessions.find(session_id, facts.principal, self._clock())
             if session is None:
                 return Opened(exchange.refuse(404, _error("Session not found: initialize again without a session id")))
-            if version is not None and version != session.connection.session.revision.date:
-                return Opened(exchange.refuse(400, _error(f"{VERSION_HEADER} is not what this session agreed on")))
+            if _disagrees(version, session):
+                return Opened(exchange.refuse(400, _error(_DISAGREES)))
             return self._in_session(exchange, session, message, facts)
         if self.policy.sessions and self.policy.require_session:
             hint = "Missing mcp-session-id: initialize first, or send the envelope of the newest revision in _meta"
@@ -245,6 +246,8 @@ class Endpoint:
         session = self._session_of(headers, facts)
         if session is None:
             return self._no_session(exchange, headers)
+        if _disagrees(headers.get(VERSION_HEADER), session):
+            return Opened(exchange.refuse(400, _error(_DISAGREES)))
         if "text/event-stream" not in wanted:
             return Opened(exchange.refuse(406, _error("GET opens a stream: accept text/event-stream")))
         if self._is_full:
@@ -264,6 +267,8 @@ class Endpoint:
         session = self._session_of(headers, facts)
         if session is None:
             return self._no_session(exchange, headers)
+        if _disagrees(headers.get(VERSION_HEADER), session):
+            return Opened(exchange.refuse(400, _error(_DISAGREES)))
         self.sessions.remove(session)
         events = self._end_session(session)
         return Opened(exchange.refuse(204), session.connection, events)
@@ -397,6 +402,11 @@ class Endpoint:
     def _note(self, exchange: ServerExchange) -> None:
         if not exchange.ended:
             self._open.add(exchange)
+
+
+def _disagrees(version: str | None, session: HttpSession) -> bool:
+    """Tell whether a request claims another revision than that of its session (HL-15)."""
+    return version is not None and version != session.connection.session.revision.date
 
 
 def _is_browser(accept: str) -> bool:
