@@ -96,6 +96,7 @@ class Endpoint:
         self._lock = lock
         self._page = page
         self._open: set[ServerExchange] = set()
+        self._orphans: set[ServerConnection] = set()
 
     def admit(self, method: str, headers: Mapping[str, str]) -> ServerExchange | None:
         """Refuse what needs no look at the body; None means: read the body and `open` it."""
@@ -323,7 +324,15 @@ class Endpoint:
 
     @property
     def _is_full(self) -> bool:
-        return len(self._open) >= self.policy.max_streams
+        """Whether there is no room; calls that go on though their client has gone, and cannot come back, need room too."""
+        if len(self._open) + len(self._orphans) < self.policy.max_streams:
+            return False
+        self._forget_orphans()
+        return len(self._open) + len(self._orphans) >= self.policy.max_streams
+
+    def _forget_orphans(self) -> None:
+        """Forget the calls that have ended."""
+        self._orphans = {connection for connection in self._orphans if connection.running}
 
     def _no_room(self, exchange: ServerExchange) -> Opened:
         problem = "Too many responses are open (max_streams); try again later"
@@ -338,6 +347,8 @@ class Endpoint:
         with connection.lock:
             if opened.session is not None:
                 opened.session.leave(exchange)
+                if not opened.session.id and connection.running:
+                    self._orphans.add(connection)
                 return ()
             if exchange.ended:
                 return ()  # only its last words did not arrive
@@ -351,13 +362,14 @@ class Endpoint:
 
     @property
     def streams(self) -> int:
-        """Responses that are not complete."""
-        return len(self._open)
+        """Responses that are not complete, and calls whose client has gone."""
+        return len(self._open) + len(self._orphans)
 
     def tick(self, now: float) -> list[tuple[ServerConnection, Sequence[Event[Call]]]]:
         """Do what time brings: comments on quiet streams, questions nobody answered, sessions nobody uses."""
         for exchange in list(self._open):
             exchange.keep_alive(now, silence=self.policy.silence)
+        self._forget_orphans()
         for each in (*self.sessions, *self.pairs):
             with each.connection.lock:
                 due = each.connection.next_timeout()
@@ -389,6 +401,9 @@ class Endpoint:
                 with exchange.connection.lock:
                     ended.append((exchange.connection, exchange.connection.close()))
             exchange.end()
+        for connection in self._orphans:
+            with connection.lock:
+                ended.append((connection, connection.close()))
         return ended
 
     def _end_session(self, session: HttpSession | None) -> Sequence[Event[Call]]:

@@ -28,6 +28,8 @@ __all__ = ["EVENTS", "FirstTransport", "OwnStream", "Read", "is_event_stream", "
 
 EVENTS: Final = {"accept": "text/event-stream"}
 _PAUSE: Final = 1.0
+_LEAST_PAUSE: Final = 0.1
+"""Seconds: a server that asks us to come back at once, and ends the stream at once, is not asked without end."""
 _HELD: Final = 1.0
 """A stream that was open for so many seconds has not failed."""
 
@@ -75,7 +77,7 @@ class OwnStream:
                         self._opened()
                         read = await self._link.read_events(None, reply, read.last_id)
                         self._ended(read, time.monotonic() - began)
-                        pause = read.retry
+                        pause = None if read.retry is None else max(read.retry, _LEAST_PAUSE)
                     elif reply.status in BUSY:
                         pause = wait_asked_for(reply)
                         self._failed(http_error(self._link.state.origin, "the stream", reply.status, b""))
