@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 from faces import ERAS, FACES, outcome
-from over_http import serving
 
 from linkspan import (
     CallTimeout,
@@ -32,6 +31,7 @@ from linkspan import (
     Timeouts,
 )
 from linkspan.io.http_link import HttpLink
+from over_http import serving
 from raw_http import CUT, RawServer, event, http, message, sse
 
 pytestmark = pytest.mark.timeout(60)

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 from faces import ERAS, FACES, outcome
-from over_http import serving
 
 from linkspan import Client, Configuration, Server, SyncClient, ToolResponse
 from linkspan.client.errors import InputUnavailable, InvalidResponse, ServerError, ToolFailed
 from linkspan.types.completion import PromptReference, ResourceTemplateReference
 from linkspan.types.content import ImageContent, UnknownContent
 from linkspan.types.sampling import CreateMessageResult
+from over_http import serving
 
 EVERYTHING = Path(__file__).parents[2] / "examples" / "everything.py"
 
