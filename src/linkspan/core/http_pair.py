@@ -39,6 +39,7 @@ class Pairs:
         """Begin without any; `random(n)` gives n unguessable bytes."""
         self._random = random
         self._pairs: dict[str, Pair] = {}
+        self._of_exchange: dict[ServerExchange, Pair] = {}
 
     def __len__(self) -> int:
         return len(self._pairs)
@@ -55,7 +56,7 @@ class Pairs:
         connection.vet = _only_handshakes
         # Relative to the URL that the client asked for, which a proxy may have changed on its way to us.
         exchange.send_event(encode_event(f"?{SESSION_PARAMETER}={pair.id}".encode(), event="endpoint"))
-        self._pairs[pair.id] = pair
+        self._pairs[pair.id] = self._of_exchange[exchange] = pair
         return pair
 
     def find(self, pair_id: str, principal: str | None) -> Pair | None:
@@ -64,10 +65,10 @@ class Pairs:
         return pair if pair is not None and pair.principal == principal else None
 
     def leave(self, exchange: ServerExchange) -> None:
-        """Forget the client of a stream that has ended."""
-        for pair in self:
-            if pair.exchange is exchange:
-                del self._pairs[pair.id]
+        """Forget the client of a stream that has ended; any other response may end too, which happens with every request."""
+        pair = self._of_exchange.pop(exchange, None)
+        if pair is not None:
+            del self._pairs[pair.id]
 
 
 def _send(exchange: ServerExchange, message: bytes | None) -> None:

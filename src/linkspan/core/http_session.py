@@ -209,10 +209,6 @@ class HttpSession:
             if stream.exchange is not None:
                 stream.exchange.end()
 
-    def exchanges(self) -> Iterator[ServerExchange]:
-        """Return the exchanges that somebody waits at."""
-        return (each.exchange for each in list(self._streams.values()) if each.exchange is not None)
-
     def _route(self, message: bytes | None, about: RequestId | None, final: bool) -> None:
         """Send a message on the one stream that it belongs to."""
         stream = self._of_request.get(about) if about is not None else None
