@@ -86,13 +86,14 @@ class ResponseCache:
 
     def keep(self, outgoing: Outgoing, raw: Raw, mark: int) -> None:
         """Keep an answer as its server allows, unless what it tells of has changed since it was asked for."""
-        if self._max_bytes == 0 or _MARKER not in bytes(raw) or mark != self.mark(outgoing):
+        data = bytes(raw)
+        if _MARKER not in data or mark != self.mark(outgoing):
             return
         try:
             hints = _read_hints(raw)
         except (msgspec.DecodeError, RecursionError):
             return
-        size = len(bytes(raw))
+        size = len(data)
         if hints.ttl_ms <= 0 or hints.result_type != "complete" or size > self._max_bytes:
             return
         if self._bytes + size > self._max_bytes:  # a full cache begins anew
@@ -133,7 +134,7 @@ class ResponseCache:
 
     def _drop(self, key: Key) -> None:
         gone = self._kept.pop(key, None)
-        self._bytes -= len(bytes(gone.raw)) if gone is not None else 0
+        self._bytes -= len(memoryview(gone.raw)) if gone is not None else 0
 
 
 def _principal(outgoing: Outgoing) -> Principal:
