@@ -52,6 +52,9 @@ T = TypeVar("T")
 
 _STOPPED: Final = "The user stopped this before it ended; what it did so far is not known."
 _CUT: Final = "(stopped)"
+Ending: TypeAlias = Literal["answered", "rounds", "tokens", "seconds", "length", "refused"]
+_CUT_SHORT: Final[Mapping[str, Ending]] = {"length": "length", "refused": "refused"}
+"""Reasons of a message that is no answer, though it has no calls."""
 _LEAST_WAIT: Final = 0.05
 """Seconds; so that waiting for the person is no busy loop when a turn's time is nearly over."""
 
@@ -104,7 +107,7 @@ class RoundEnded(msgspec.Struct, frozen=True):
 class TurnEnded(msgspec.Struct, frozen=True):
     """The turn is over. `text` is the last thing that the model said; the other reasons than `answered` are bounds."""
 
-    reason: Literal["answered", "rounds", "tokens", "seconds", "length", "refused"]
+    reason: Ending
     text: str
     usage: Usage
 
@@ -217,8 +220,7 @@ class _Turn:
                         yield event
                 text = self._message.text or text
                 if not self._message.tool_uses:
-                    cut = self._reason in ("length", "refused")
-                    yield TurnEnded(self._reason if cut else "answered", text, self._usage)  # type: ignore[arg-type]
+                    yield TurnEnded(_CUT_SHORT.get(self._reason, "answered"), text, self._usage)
                     return
                 async with aclosing(self._call_all(self._message.tool_uses)) as calls:
                     async for event in calls:

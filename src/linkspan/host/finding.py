@@ -14,25 +14,24 @@ from typing import Final
 
 import msgspec
 
-from linkspan.host.messages import ToolSpec
+from linkspan.host.messages import CHARACTERS_OF_A_TOKEN, ToolSpec
 from linkspan.types.base import JSON, JSONObject, is_object
 
 __all__ = ["FIND", "Finder"]
 
 FIND: Final = "find_tools"
 _AT_ONCE: Final = 8
-_CHARACTERS_OF_A_TOKEN: Final = 4
 _WORD: Final = re.compile(r"[^\W_]+")
 _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _WEIGHT_OF_NAME: Final = 3
 
 
 class Finder:
-    """What a model has found. `budget` is in tokens, four characters each."""
+    """What a model has found. `budget` is in tokens."""
 
     def __init__(self, budget: int) -> None:
         """Show all tools as long as they cost no more than `budget`."""
-        self._budget = budget * _CHARACTERS_OF_A_TOKEN
+        self._budget = budget * CHARACTERS_OF_A_TOKEN
         self._found: dict[str, None] = {}
         self.searching = False
 

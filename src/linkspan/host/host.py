@@ -276,11 +276,11 @@ class Host:
         on_start: Callable[[], object] | None = None,
         on_progress: ProgressListener | None = None,
     ) -> ToolAnswer:
-        """Do what the model wants, if the person agrees, and return what to tell it. Raises nothing but cancellation.
+        """Do what the model wants, if the person agrees, and return what to tell it. What a server does raises nothing.
 
-        `use` may be a provider's own, as it came: JSON or an SDK's object, of a model that was shown `tools`. Raises:
-        ValueError if it is no tool use. `on_start` hears that the call is made now: it is not heard of a call that is
-        refused, or that nobody can make.
+        `use` may be a provider's own, as it came: JSON or an SDK's object, of a model that was shown `tools`. `on_start`
+        hears that the call is made now: it is not heard of a call that is refused, or that nobody can make.
+        Raises: ValueError for a `use` that is no tool use; whatever `approve` raises.
         """
         if not isinstance(use, ToolUse):
             use = read_tool_use(use, self._told)

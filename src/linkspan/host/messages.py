@@ -7,7 +7,7 @@ assistant message go back together, in one `ToolMessage`: providers refuse a cal
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
-from typing import Literal, Protocol, TypeAlias
+from typing import Final, Literal, Protocol, TypeAlias
 
 import msgspec
 
@@ -15,6 +15,7 @@ from linkspan.errors import LinkspanError
 from linkspan.types.base import JSON, JSONObject
 
 __all__ = [
+    "CHARACTERS_OF_A_TOKEN",
     "AssistantMessage",
     "Finished",
     "Image",
@@ -34,6 +35,10 @@ __all__ = [
     "Usage",
     "UserMessage",
 ]
+
+
+CHARACTERS_OF_A_TOKEN: Final = 4
+"""What budgets count with, where no provider does: about right for most texts and models."""
 
 
 class Text(msgspec.Struct, frozen=True, tag="text"):

@@ -1,6 +1,6 @@
 """Results that are too large for a model: kept whole, with the head and a handle in their place.
 
-Nothing is lost: the model can read on, or search. Everything here counts characters; a token is taken for four of them.
+Nothing is lost: the model can read on, or search. Everything here counts characters.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final
 
-from linkspan.host.messages import ToolSpec
+from linkspan.host.messages import CHARACTERS_OF_A_TOKEN, ToolSpec
 from linkspan.host.telling import marked
 from linkspan.types.base import JSON, JSONObject
 
@@ -16,7 +16,6 @@ __all__ = ["READ", "SEARCH", "Shelf"]
 
 READ: Final = "read_result"
 SEARCH: Final = "search_result"
-_CHARACTERS_OF_A_TOKEN: Final = 4
 _MAX_KEPT: Final = 32 * 1024 * 1024
 _MAX_FOUND: Final = 20
 _AROUND: Final = 150
@@ -61,7 +60,7 @@ class Shelf:
 
     def __init__(self, budget: int) -> None:
         """Show at most about `budget` tokens of a result at once."""
-        self._page = budget * _CHARACTERS_OF_A_TOKEN
+        self._page = budget * CHARACTERS_OF_A_TOKEN
         self._kept: OrderedDict[str, str] = OrderedDict()
         self._sources: dict[str, tuple[str, str]] = {}
         self._size = 0
