@@ -61,9 +61,11 @@ class AsgiApp:
         """Serve one connection of whatever kind the ASGI server has."""
         kind = scope["type"]
         if kind == "http":
-            loop = asyncio.get_running_loop()
-            self._loop = loop
-            await self._serve(scope, receive, send)
+            self._loop = loop = asyncio.get_running_loop()
+            timers = self._timers.get(loop)
+            if timers is None:
+                timers = self._timers[loop] = _Timers(self)
+            await self._serve(scope, receive, send, timers)
         elif self._otherwise is not None:
             try:
                 await self._otherwise(scope, receive, send)
@@ -84,7 +86,7 @@ class AsgiApp:
         for connection, events in self.endpoint.close():
             self._calls.perform(connection, events)
 
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _serve(self, scope: Scope, receive: Receive, send: Send, timers: _Timers) -> None:
         path: str = scope["path"]
         local = path.removeprefix(scope.get("root_path", "")).rstrip("/")
         if self._health is not None and local == self._health:
@@ -105,7 +107,7 @@ class AsgiApp:
             return
         refusal = self.endpoint.admit(method, headers)
         if refusal is None:
-            body = b"" if method == "GET" else await self._body(receive)
+            body = b"" if method == "GET" else await self._body(receive, timers)
             if body is None:
                 return  # the client has gone in the middle of it
             if isinstance(body, bytes):
@@ -113,22 +115,18 @@ class AsgiApp:
                 query: bytes = scope.get("query_string", b"")
                 facts = Facts(headers, _principal(scope))
                 opened = self.endpoint.open(method, url, headers, body, facts, query=query.decode("latin-1"))
-                await _Request(self, opened, receive, send).run()
+                await _Request(self, opened, receive, send, timers).run()
                 return
             refusal = body
         elif refusal.complaint is not None:
             self._complaints.tell(refusal.complaint)
         await _send_all(send, refusal.events())
 
-    async def _body(self, receive: Receive) -> bytes | ServerExchange | None:
+    async def _body(self, receive: Receive, timers: _Timers) -> bytes | ServerExchange | None:
         """Return the body, or the refusal of one that is too large or too slow; None if the client goes."""
         gate, bound = self.endpoint.gate, self.endpoint.policy.max_body_bytes
         whole = bytearray()
-        task, loop = asyncio.current_task(), asyncio.get_running_loop()
-        assert task is not None
-        bodies = self._timers_of(loop).bodies
-        bodies[task] = loop.time() + self.endpoint.policy.body_timeout
-        self.tick_soon(loop)
+        task = timers.expect_body(self.endpoint.policy.body_timeout)
         try:
             while True:
                 message = await receive()
@@ -141,12 +139,12 @@ class AsgiApp:
                     return bytes(whole) + part if whole else part
                 whole += part
         except asyncio.CancelledError:
-            if task in bodies:
+            if task in timers.bodies:
                 raise
             task.uncancel()  # it was us, because the body takes too long
             return gate.too_slow(ServerExchange(now=0.0))
         finally:
-            bodies.pop(task, None)
+            timers.bodies.pop(task, None)
 
     # What requests use.
 
@@ -160,53 +158,11 @@ class AsgiApp:
         """Who runs the calls."""
         return self._calls
 
-    def tick_soon(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Look after streams and sessions once a second, as long as there are any. On the loop."""
-        timers = self._timers_of(loop)
-        if not timers.ticking:
-            timers.ticking = True
-            loop.call_later(_TICK, self._tick, loop)
-
-    def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
-        timers = self._timers_of(loop)
-        timers.ticking = False
+    def tick(self) -> bool:
+        """Do what time brings; tell whether there is anything left that time will bring something for."""
         for connection, events in self.endpoint.tick(time.monotonic()):
             self._calls.perform(connection, events)
-        now, bodies = loop.time(), timers.bodies
-        for task in [task for task, deadline in bodies.items() if deadline <= now]:
-            del bodies[task]
-            task.cancel()
-        if self.endpoint.streams or len(self.endpoint.sessions) or bodies:
-            self.tick_soon(loop)
-
-    def watch_later(self, request: _Request, loop: asyncio.AbstractEventLoop) -> None:
-        """Have a request watch its client if it is still there in a moment: one timer for all of them. On the loop."""
-        timers = self._timers_of(loop)
-        timers.young[request] = loop.time() + _WATCH_AFTER
-        if not timers.looking:
-            timers.looking = True
-            loop.call_later(_WATCH_AFTER, self._look, loop)
-
-    def forget(self, request: _Request, loop: asyncio.AbstractEventLoop) -> None:
-        """A request has ended."""
-        self._timers_of(loop).young.pop(request, None)
-
-    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
-        timers = self._timers_of(loop)
-        timers.looking = False
-        now, young = loop.time(), timers.young
-        for request in [request for request, due in young.items() if due <= now]:
-            del young[request]
-            request.watch()
-        if young:
-            timers.looking = True
-            loop.call_later(_WATCH_AFTER, self._look, loop)
-
-    def _timers_of(self, loop: asyncio.AbstractEventLoop) -> _Timers:
-        timers = self._timers.get(loop)
-        if timers is None:
-            timers = self._timers[loop] = _Timers()
-        return timers
+        return bool(self.endpoint.streams or len(self.endpoint.sessions))
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         assert self._loop is not None
@@ -214,19 +170,71 @@ class AsgiApp:
 
 
 class _Timers:
-    """What waits on one loop; another one that serves at the same time, or after it, has its own."""
+    """What waits on one loop, with one timer for all of a kind: a timer of its own would cost each call more than its way
+    through the gate. Another loop that serves at the same time, or after this one, has its own. All is called on the loop.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, app: AsgiApp) -> None:
         self.bodies: dict[asyncio.Task[object], float] = {}
-        self.young: dict[_Request, float] = {}
-        self.ticking = self.looking = False
+        """When the body that a task reads must be there."""
+        self._young: dict[_Request, float] = {}
+        self._app = app
+        self._ticking = self._looking = False
+
+    def expect_body(self, seconds: float) -> asyncio.Task[object]:
+        """Give the task that calls so many seconds to read a body; return it. It is cancelled, and gone from `bodies`, then."""
+        task = asyncio.current_task()
+        assert task is not None
+        self.bodies[task] = asyncio.get_running_loop().time() + seconds
+        self.tick_soon()
+        return task
+
+    def tick_soon(self) -> None:
+        """Look after bodies, streams and sessions once a second, as long as there are any."""
+        if not self._ticking:
+            self._ticking = True
+            asyncio.get_running_loop().call_later(_TICK, self._tick)
+
+    def _tick(self) -> None:
+        self._ticking = False
+        more = self._app.tick()
+        now = asyncio.get_running_loop().time()
+        for task in [task for task, deadline in self.bodies.items() if deadline <= now]:
+            del self.bodies[task]
+            task.cancel()
+        if more or self.bodies:
+            self.tick_soon()
+
+    def watch_later(self, request: _Request) -> None:
+        """Have a request watch its client if it is still there in a moment."""
+        loop = asyncio.get_running_loop()
+        self._young[request] = loop.time() + _WATCH_AFTER
+        if not self._looking:
+            self._looking = True
+            loop.call_later(_WATCH_AFTER, self._look)
+
+    def forget(self, request: _Request) -> None:
+        """A request has ended."""
+        self._young.pop(request, None)
+
+    def _look(self) -> None:
+        self._looking = False
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        for request in [request for request, due in self._young.items() if due <= now]:
+            del self._young[request]
+            request.watch()
+        if self._young:
+            self._looking = True
+            loop.call_later(_WATCH_AFTER, self._look)
 
 
 class _Request:
     """One request on the loop: sends what its exchange says, and sees when the client goes."""
 
-    def __init__(self, app: AsgiApp, opened: Opened, receive: Receive, send: Send) -> None:
+    def __init__(self, app: AsgiApp, opened: Opened, receive: Receive, send: Send, timers: _Timers) -> None:
         self._app = app
+        self._timers = timers
         self._opened = opened
         self._exchange = opened.exchange
         self._receive = receive
@@ -247,7 +255,7 @@ class _Request:
             return
         exchange.on_output = self._on_output
         call = self._own_call()
-        self._app.watch_later(self, self._loop)
+        self._timers.watch_later(self)
         try:
             if call is not None:
                 await self._run_here(call)
@@ -259,7 +267,7 @@ class _Request:
                 self._leave()
                 raise
         finally:
-            self._app.forget(self, self._loop)
+            self._timers.forget(self)
             self._stop_watching()
             self._app.endpoint.finished(exchange)
 
@@ -336,7 +344,7 @@ class _Request:
                 self._leave()
                 return
             if not self._woken:
-                self._app.tick_soon(self._loop)
+                self._timers.tick_soon()
                 self._waiter = self._loop.create_future()
                 await self._waiter
                 self._waiter = None

@@ -35,7 +35,7 @@ class BackgroundLoop:
 
         Works in any thread, also while a loop runs in it (which then waits).
         """
-        if threading.get_ident() == self._thread.ident:
+        if self.is_here():
             return _run_beside(start)
         future = self.submit(start)
         try:
@@ -43,6 +43,10 @@ class BackgroundLoop:
         except BaseException:
             future.cancel()
             raise
+
+    def is_here(self) -> bool:
+        """Tell whether this thread is the loop's own, so that waiting for the loop would be for ever."""
+        return threading.get_ident() == self._thread.ident
 
     def submit(self, start: Callable[[], Awaitable[ResultT]]) -> Future[Returned[ResultT]]:
         """Begin to await what `start` returns; the future can be cancelled."""

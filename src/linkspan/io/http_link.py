@@ -7,7 +7,6 @@ request that met it, and no other. Spec: checklist 4.7, 5.2-5.4.
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
@@ -207,7 +206,7 @@ class HttpLink(Link):
         self.end(by_us=True)
         self._watching.call(lambda: self._watching.forget(self))
         closing = asyncio.run_coroutine_threadsafe(self._release(), self._loop)
-        if threading.current_thread().name != "linkspan-loop":
+        if not background_loop().is_here():
             with suppress(Exception):
                 closing.result(self.state.options.timeouts.close + 1.0)
 
