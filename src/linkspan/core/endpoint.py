@@ -331,8 +331,10 @@ class Endpoint:
         return len(self._open) + len(self._orphans) >= self.policy.max_streams
 
     def _forget_orphans(self) -> None:
-        """Forget the calls that have ended."""
-        self._orphans = {connection for connection in self._orphans if connection.running}
+        """Forget the calls that have ended. Other threads add to the set meanwhile, so it is changed in place."""
+        for connection in list(self._orphans):
+            if not connection.running:
+                self._orphans.discard(connection)
 
     def _no_room(self, exchange: ServerExchange) -> Opened:
         problem = "Too many responses are open (max_streams); try again later"
@@ -401,7 +403,7 @@ class Endpoint:
                 with exchange.connection.lock:
                     ended.append((exchange.connection, exchange.connection.close()))
             exchange.end()
-        for connection in self._orphans:
+        for connection in list(self._orphans):
             with connection.lock:
                 ended.append((connection, connection.close()))
         return ended

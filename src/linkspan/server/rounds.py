@@ -32,6 +32,7 @@ class Rounds:
         """Seal with the keys of `profile`."""
         self._profile = profile
         self._system = system
+        self._made: dict[str, RequestStateKeys] = {}
 
     def open(self, request: Request, target: str) -> Round:
         """Return what is known when a request begins; where nobody can be asked, a round that says so.
@@ -78,11 +79,13 @@ class Rounds:
 
     def keys(self) -> RequestStateKeys:
         """Return the author's keys, or keys that live as long as this process."""
+        given = self._profile.request_state_keys or self._made.get("keys")
+        if given is not None:
+            return given
         from linkspan.server.request_state import RequestStateKeys
 
-        if self._profile.request_state_keys is None:
-            self._profile.request_state_keys = RequestStateKeys.ephemeral(self._system.random)
-        return self._profile.request_state_keys
+        # One step, so that threads that come here at the same time get the same keys: what one seals, the other must open.
+        return self._made.setdefault("keys", RequestStateKeys.ephemeral(self._system.random))
 
     def _binding(self, request: Request, target: str) -> Binding:
         from linkspan.server.request_state import Binding, digest
