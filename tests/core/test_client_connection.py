@@ -15,14 +15,16 @@ from linkspan.core.client_connection import (
     Asked,
     ClientConnection,
     Expired,
+    Forbidden,
     Garbled,
     Notified,
     Progressed,
     Strayed,
     Withdrawn,
 )
-from linkspan.revisions import LATEST_LEGACY
-from linkspan.revisions.agreement import Agreement
+from linkspan.revisions import LATEST, LATEST_LEGACY
+from linkspan.revisions.agreement import Agreement, ClientProfile, before_agreement
+from linkspan.types.shared import Implementation
 from linkspan.wire.limits import Limits
 
 Machine = ClientConnection[str]
@@ -281,6 +283,51 @@ def test_a_ping_is_answered_at_once() -> None:
     connection = machine()
     assert connection.receive_data(line(id=5, method="ping")) == []
     assert sent(connection) == [{"jsonrpc": "2.0", "id": 5, "result": {}}]
+
+
+PROFILE = ClientProfile(Implementation("c", "1"))
+ASKABLE = ["ping", "sampling/createMessage", "elicitation/create", "roots/list", "x/y"]
+
+
+@pytest.mark.parametrize(
+    ("agreement", "answered"),
+    [
+        (Agreement(LATEST), []),
+        (before_agreement(LATEST, PROFILE), ["ping"]),
+        (before_agreement(LATEST_LEGACY, PROFILE), ASKABLE),
+        (Agreement(LATEST_LEGACY), ASKABLE),
+    ],
+)
+def test_a_modern_server_may_not_ask(agreement: Agreement, answered: list[str]) -> None:
+    """MSG-6, MSG-7."""
+    clock = Clock()
+    limits = Limits(max_running=9)
+    connection: Machine = ClientConnection(agreement, clock=clock, limits=limits, input_timeout=10)
+    send(connection, "a", timeout=5)
+    connection.data_to_send()
+    events = connection.receive_data(b"".join(line(id=f"q{each}", method=each, params={}) for each in ASKABLE))
+    assert [each.method for each in events if isinstance(each, Forbidden)] == [
+        each for each in ASKABLE if each not in answered
+    ]
+    assert [each.request.method for each in events if isinstance(each, Asked)] == [
+        each for each in answered if each != "ping"
+    ]
+    stopped = connection.handle_timeout(5.0) == []
+    assert stopped is (len(answered) > 1), "only a question that may be asked stops the clock of the calls"
+    for each in ASKABLE:
+        connection.answer(f"q{each}", b"{}")
+    assert {each["id"] for each in sent(connection) if "id" in each} == {f"q{each}" for each in answered}
+
+
+def test_who_may_ask_follows_from_what_was_proposed_last() -> None:
+    """A handshake server may ask as soon as it has got `initialize`; one that turns out to be modern may not."""
+    connection: Machine = ClientConnection(Agreement(LATEST), clock=Clock(), limits=LIMITS, input_timeout=10)
+    kinds = []
+    for number, revision in enumerate((LATEST_LEGACY, LATEST)):
+        send(connection, f"{revision.era}", agreement=before_agreement(revision, PROFILE))
+        (event,) = connection.receive_data(line(id=f"q{number}", method="roots/list"))
+        kinds.append(type(event))
+    assert kinds == [Asked, Forbidden]
 
 
 def test_an_error_without_id_is_meant_for_the_only_request_there_is() -> None:

@@ -44,6 +44,7 @@ __all__ = [
     "ClientConnection",
     "ClientStreamEvent",
     "Expired",
+    "Forbidden",
     "Garbled",
     "Notified",
     "Progressed",
@@ -90,6 +91,12 @@ class Asked(msgspec.Struct, frozen=True):
     request: RpcRequest
 
 
+class Forbidden(msgspec.Struct, frozen=True):
+    """A modern server sent a request, which only handshake servers may do: it was dropped and gets no answer (MSG-7)."""
+
+    method: str
+
+
 class Withdrawn(msgspec.Struct, frozen=True):
     """The server does not want an answer to its request any more."""
 
@@ -110,7 +117,15 @@ class Strayed(msgspec.Struct, frozen=True):
 
 
 ClientStreamEvent: TypeAlias = (
-    Answered[OwnerT] | Garbled[OwnerT] | Progressed[OwnerT] | Expired[OwnerT] | Asked | Withdrawn | Notified | Strayed
+    Answered[OwnerT]
+    | Garbled[OwnerT]
+    | Progressed[OwnerT]
+    | Expired[OwnerT]
+    | Asked
+    | Forbidden
+    | Withdrawn
+    | Notified
+    | Strayed
 )
 
 
@@ -140,7 +155,7 @@ class ClientConnection(Generic[OwnerT]):
     def __init__(
         self, agreement: Agreement, *, clock: Callable[[], float], limits: Limits, input_timeout: float
     ) -> None:
-        """Speak by `agreement`; the driver replaces it when more is known.
+        """Speak by `agreement`; a request may bring another one, and the driver replaces it when more is known.
 
         `clock` gives seconds that never go back. `input_timeout`: for so many seconds a question of the server stops the
         clock of the calls.
@@ -180,6 +195,8 @@ class ClientConnection(Generic[OwnerT]):
         infinite for a request that stays open, such as a subscription.
         """
         self._last_id = request_id = self._last_id + 1
+        if agreement is not None:
+            self.agreement = agreement
         now = self._clock()
         last = now + total
         deadline = min(now + timeout, last)
@@ -187,7 +204,7 @@ class ClientConnection(Generic[OwnerT]):
         if deadline < math.inf:
             self._expect(deadline, request_id)
         token = request_id if cancellable else None
-        self._out.append(encode_request(request_id, method, (agreement or self.agreement).params(params, token, meta)))
+        self._out.append(encode_request(request_id, method, self.agreement.params(params, token, meta)))
         return request_id
 
     def _expect(self, deadline: float, request_id: int) -> None:
@@ -397,6 +414,8 @@ class ClientConnection(Generic[OwnerT]):
         elif (echoed := self._pending.get(message.id)) is not None and echoed.method == message.method:
             del self._pending[message.id]
             events.append(Garbled(echoed.owner, "it sends back what it is sent; is it a server at all?"))
+        elif self._forbids(message.method):
+            events.append(Forbidden(message.method))
         elif message.method == "ping":
             self._out.append(encode_response(message.id, b"{}"))
         elif len(self._questions) >= self._limits.max_running:
@@ -405,6 +424,14 @@ class ClientConnection(Generic[OwnerT]):
         else:
             self._questions[message.id] = self._clock()
             events.append(Asked(message))
+
+    def _forbids(self, method: str) -> bool:
+        """Return whether the server must not send such a request: any in the modern era (MSG-6).
+
+        Before an agreement a handshake server may ping already.
+        """
+        agreement = self.agreement
+        return agreement.revision.era == "modern" and (agreement.settled or method != "ping")
 
     def _close_question(self, request_id: RequestId) -> bool:
         """Forget a question of the server; the time it took does not count against the calls that wait (CAN-9)."""

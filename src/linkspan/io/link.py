@@ -31,6 +31,7 @@ from linkspan.core.client_connection import (
     ClientConnection,
     ClientStreamEvent,
     Expired,
+    Forbidden,
     Garbled,
     Notified,
     Progressed,
@@ -124,6 +125,7 @@ class Link:
         self.recorder = owner.recorder
         self._owner = owner
         self._stray: list[str] = []
+        self._complained = False
         self.ended = threading.Event()
         """Set when everybody has been told that the connection is gone; `alive` is false before that."""
         self._closed = False
@@ -255,6 +257,8 @@ class Link:
                     self._remember_stray(event)
                 case Asked():
                     self._owner.link_asked(self, event.request)
+                case Forbidden():
+                    self._complain_of(event)
                 case Withdrawn():
                     self._owner.link_withdrew(self, event.request_id)
                 case Notified():
@@ -334,6 +338,20 @@ class Link:
             self.state.origin,
             phase=ticket.outgoing.phase,
             delivery="answered",
+        )
+
+    def _complain_of(self, event: Forbidden) -> None:
+        """Log a request that was dropped: the first of a connection as a warning, the others in detail only."""
+        import logging
+
+        level = logging.DEBUG if self._complained else logging.WARNING
+        self._complained = True
+        logging.getLogger("linkspan").log(
+            level,
+            "%s sent the request %r, which servers of protocol version %s must not send; it was dropped",
+            self.state.origin.server,
+            event.method[:80],
+            self.machine.agreement.revision.date,
         )
 
     def _remember_stray(self, event: Strayed) -> None:

@@ -55,6 +55,8 @@ class Agreement(msgspec.Struct, frozen=True):
     instructions: str | None = None
     envelope: bytes = b""
     """The members of `_meta` that every request carries, encoded; empty in the handshake era."""
+    settled: bool = True
+    """False for what a client only proposes so far."""
 
     def params(self, body: bytes, token: RequestId | None = None, meta: bytes = b"") -> bytes | None:
         """Return the params of one request: `body` (an encoded object), its progress token and members of its own.
@@ -82,7 +84,8 @@ class Agreement(msgspec.Struct, frozen=True):
 
 def before_agreement(revision: Revision, profile: ClientProfile) -> Agreement:
     """Return how to speak to a server of which nothing is known yet."""
-    return Agreement(revision, envelope=_envelope(revision, profile) if revision.era == "modern" else b"")
+    envelope = _envelope(revision, profile) if revision.era == "modern" else b""
+    return Agreement(revision, envelope=envelope, settled=False)
 
 
 def _envelope(revision: Revision, profile: ClientProfile, level: LoggingLevel | None = None) -> bytes:
