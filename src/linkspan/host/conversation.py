@@ -269,14 +269,14 @@ class _Turn:
                     else:
                         _add(parts, event)
                         yield event
-            if finished is None:
-                raise ModelError(f"{chat.model.name} ended in the middle of its message")
         finally:
             if finished is not None:
                 self._message = AssistantMessage(parts)
                 chat.messages.append(self._message)
             elif said := "".join(part.text for part in parts if isinstance(part, Text)):
                 chat.messages.append(AssistantMessage([Text(f"{said} {_CUT}")]))
+        if finished is None:
+            raise ModelError(f"{chat.model.name} ended in the middle of its message")
         self._reason = finished.reason
         self._usage = _sum(self._usage, finished.usage)
         chat.usage = _sum(chat.usage, finished.usage)
