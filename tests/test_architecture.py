@@ -17,6 +17,7 @@ LAYERS = {
     "types": 0,
     "events": 0,
     "errors": 0,
+    "options": 0,
     "wire": 1,
     "schema": 1,
     "revisions": 2,

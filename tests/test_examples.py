@@ -133,7 +133,7 @@ def test_a_schema_that_was_written_by_hand_needs_the_extra_and_says_so() -> None
     command = [sys.executable, "-c", WITHOUT_EXTRAS, str(SCRATCH / "server.py")]
     ended = subprocess.run(command, input="", capture_output=True, text=True, timeout=PATIENCE)
     assert ended.returncode == 1
-    assert "linkspan[schema]" in ended.stderr
+    assert "pip install '.[schema]'" in ended.stderr
 
 
 def test_an_example_serves_both_eras_on_one_connection() -> None:

@@ -31,6 +31,7 @@ __all__ = [
     "ToolError",
     "UnsupportedProtocolVersion",
     "clipped",
+    "install_hint",
 ]
 
 _LONGEST_ECHO = 200
@@ -45,6 +46,14 @@ URL_ELICITATION_REQUIRED = -32042
 HEADER_MISMATCH = -32020
 MISSING_CLIENT_CAPABILITY = -32021
 UNSUPPORTED_PROTOCOL_VERSION = -32022
+
+
+_INSTALL = "run pip install '.[{extra}]' in your clone of Linkspan"
+
+
+def install_hint(extra: str) -> str:
+    """Return the command that installs what an optional feature needs. The name is on no package index yet."""
+    return _INSTALL.format(extra=extra)
 
 
 def clipped(text: str) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, TypedDict
 
 import msgspec
 
-__all__ = ["LOOPBACK", "HttpPolicy"]
+__all__ = ["LOOPBACK", "HttpKeywords", "HttpPolicy"]
 
 LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
 
@@ -83,3 +83,28 @@ class HttpPolicy(msgspec.Struct, frozen=True, kw_only=True):
                 raise ValueError(f"{name} must be a list, such as [{value!r}], got a text")
             if isinstance(value, int | float) and not isinstance(value, bool) and value <= 0:
                 raise ValueError(f"{name} must be above 0, got {value!r}")
+
+
+class HttpKeywords(TypedDict, total=False):
+    """The fields of `HttpPolicy`, as `asgi`, `wsgi` and `run("http")` take them by name."""
+
+    allowed_hosts: Sequence[str] | None
+    allowed_origins: Sequence[str] | None
+    cors: bool | Sequence[str]
+    sessions: bool
+    require_session: bool
+    page: bool | None
+    http_sse: str | None
+    max_body_bytes: int
+    max_headers: int
+    max_header_bytes: int
+    max_sessions: int
+    session_idle: float
+    max_streams: int
+    max_stored_events: int
+    max_stored_bytes: int
+    max_unsent_bytes: int
+    body_timeout: float
+    send_timeout: float
+    silence: float
+    retry: int

@@ -13,6 +13,7 @@ from typing import Final, Self, TypeVar
 
 import msgspec
 
+from linkspan.errors import install_hint
 from linkspan.host.dialects import Dialect, StreamDecoder
 from linkspan.host.messages import ModelError, ModelEvent, ModelRequest
 from linkspan.host.refusals import Address, OutOfCredit, Unreachable, rejected, unreachable, without_secrets
@@ -214,7 +215,7 @@ class HttpModel:
         try:
             from linkspan.io.http_aiohttp import AiohttpPort
         except ImportError:
-            raise ModelError(f"{self.name}: this needs aiohttp: pip install 'linkspan[http]'") from None
+            raise ModelError(f"{self.name}: this needs aiohttp: {install_hint('http')}") from None
         return AiohttpPort(ssl=None, connect_timeout=self._timeouts.connect)
 
     def _passes(self, error: ModelError, failures: int) -> bool:

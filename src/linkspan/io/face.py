@@ -29,6 +29,7 @@ from linkspan.io.engine import Callbacks, Engine
 from linkspan.io.link import Link, Recorder
 from linkspan.io.listening import Filter, Kind
 from linkspan.io.targets import ServerTarget, Target, resolve
+from linkspan.options import closed
 from linkspan.revisions import REVISIONS, Revision, supported_versions
 from linkspan.revisions.agreement import ClientProfile
 from linkspan.types.base import JSON
@@ -46,6 +47,7 @@ __all__ = ["ClientFace", "call_options", "filter_of"]
 class ClientFace:
     """A client of one server. Nothing is started before the first call, or `connect`."""
 
+    @closed
     def __init__(
         self,
         target: ServerTarget,
@@ -93,7 +95,7 @@ class ClientFace:
         `on_event`, `on_notification` (method, params) and `on_stderr` (what a process prints, also by mistake on stdout) hear of
         things. All of these may be coroutine functions.
         `recorder` takes down all that is said, as `linkspan.testing.TranscriptWriter` does.
-        Raises: ValueError for a target or an option that is none.
+        Raises: ValueError for an invalid target or option, TypeError for a keyword that does not exist.
         """
         self._target = resolve(target, name=name, env=env, cwd=cwd, inherit_env=inherit_env)
         if headers:

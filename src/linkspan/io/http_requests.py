@@ -14,6 +14,7 @@ from linkspan.client.authorizing import Auth, bearer
 from linkspan.client.errors import InvalidResponse
 from linkspan.client.http_errors import http_error, secrets_in, shown_url
 from linkspan.client.state import ClientState
+from linkspan.errors import install_hint
 from linkspan.io.http_port import HttpFailure, HttpPort, HttpReply
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ class HttpRequests:
                 from linkspan.io.http_aiohttp import AiohttpPort
             except ImportError:
                 problem = "the library for HTTP is not installed"
-                raise HttpFailure(problem, sent=False, ours=True, hint="pip install 'linkspan[http]'") from None
+                raise HttpFailure(problem, sent=False, ours=True, hint=install_hint("http")) from None
 
             self._port = AiohttpPort(ssl=self._ssl, connect_timeout=self._state.options.timeouts.connect)
         return self._port

@@ -6,19 +6,20 @@ import os
 import socket
 import threading
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 import msgspec
 
 from linkspan.core.endpoint import Endpoint
-from linkspan.core.http_policy import LOOPBACK, HttpPolicy
-from linkspan.errors import LinkspanError
+from linkspan.core.http_policy import LOOPBACK, HttpKeywords, HttpPolicy
+from linkspan.errors import LinkspanError, install_hint
 from linkspan.io.system import SYSTEM
+from linkspan.options import unknown_keyword
 
 if TYPE_CHECKING:
     from linkspan.server.server import Server
 
-__all__ = ["DRAIN", "PORT", "listen", "make_endpoint", "serve_http"]
+__all__ = ["DRAIN", "PORT", "HttpRunKeywords", "UvicornKeywords", "listen", "make_endpoint", "serve_http"]
 
 PORT: Final = 8000
 DRAIN: Final = 2.0
@@ -27,6 +28,55 @@ DRAIN: Final = 2.0
 _LOOPBACK_HOSTS: Final = ("127.0.0.1", "localhost", "::1")
 _EVERY_HOST: Final = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
 _BACKLOG: Final = 2048
+
+
+class UvicornKeywords(TypedDict, total=False):
+    """Options that go to uvicorn as they are; see https://uvicorn.dev/settings/. It takes more, which no type names here."""
+
+    access_log: bool
+    date_header: bool
+    forwarded_allow_ips: list[str] | str | None
+    h11_max_incomplete_event_size: int | None
+    headers: list[tuple[str, str]] | None
+    http: object
+    limit_concurrency: int | None
+    limit_max_requests: int | None
+    log_config: object
+    log_level: str | int | None
+    loop: str
+    proxy_headers: bool
+    root_path: str
+    server_header: bool
+    ssl_ca_certs: str | None
+    ssl_cert_reqs: int
+    ssl_certfile: str | None
+    ssl_ciphers: str
+    ssl_keyfile: str | None
+    ssl_keyfile_password: str | None
+    ssl_version: int
+    timeout_keep_alive: int
+    timeout_notify: int
+    use_colors: bool | None
+
+
+class _MoreKeywords(HttpKeywords, UvicornKeywords, total=False):
+    """What `serve_http` takes beside its own keywords."""
+
+
+class _OwnKeywords(TypedDict, total=False):
+    host: str
+    port: int
+    path: str
+    workers: int
+    drain: float
+    policy: HttpPolicy | None
+    health: str
+    head_timeout: float
+    fd: int | None
+
+
+class HttpRunKeywords(_OwnKeywords, _MoreKeywords, total=False):
+    """What `run("http")` takes: all that `serve_http` takes."""
 
 
 def make_endpoint(server: Server, policy: HttpPolicy) -> Endpoint:
@@ -54,7 +104,7 @@ def serve_http(
     health: str = "/health",
     head_timeout: float = 30.0,
     fd: int | None = None,
-    **options: Any,
+    **more: Unpack[_MoreKeywords],
 ) -> int:
     """Serve over HTTP until the process is asked to stop; return the exit code: 0, or 130 after Ctrl-C.
 
@@ -63,20 +113,22 @@ def serve_http(
     - `workers`: processes that share the port. They share one key for `requestState`, so a newer client may reach another
       one with each request. Handshake clients are served without sessions then: the next request may reach another process.
     - `drain`: seconds that calls have to end in, once the process is asked to stop. Streams end at once.
-    - `policy`: who may talk to the endpoint, and how much.
+    - `policy`: who may talk to the endpoint, and how much; its fields may be given by name too, and come before it.
     - `head_timeout`: seconds in which the headers of a request must arrive.
     - `fd`: a socket that listens already, as a service manager passes one; instead of `host` and `port`.
-    - `options` go to uvicorn, for example `ssl_certfile=`, `timeout_keep_alive=`, `limit_concurrency=`.
+    - others go to uvicorn, for example `ssl_certfile=`, `timeout_keep_alive=`, `limit_concurrency=`.
 
-    Raises: LinkspanError with a sentence where uvicorn is missing, the port is taken, or there can be no workers.
+    Raises: LinkspanError with a sentence where uvicorn is missing, the port is taken, or there can be no workers; TypeError
+    for a keyword that neither we nor uvicorn have.
     """
     try:
         from linkspan.io.http_uvicorn import serve_with_uvicorn
     except ImportError:
-        raise LinkspanError("serving HTTP needs uvicorn: pip install 'linkspan[http]'") from None
+        raise LinkspanError(f"serving HTTP needs uvicorn: {install_hint('http')}") from None
+    policy, options = _sorted_out(policy or HttpPolicy(), dict(more))
     listener = listen(host, port) if fd is None else socket.socket(fileno=fd)
     host, port = (host if fd is None else listener.getsockname()[0]), listener.getsockname()[1]
-    policy = _settled(policy or HttpPolicy(), host, workers)
+    policy = _settled(policy, host, workers)
     scheme = "https" if "ssl_certfile" in options else "http"
     first_line = f"Serving MCP at {scheme}://{_address(host, port)}{path}{_more(host, workers)}\n"
     serve = partial(
@@ -96,6 +148,20 @@ def serve_http(
 
     server.share_request_state_key()
     return serve_in_workers(workers, serve, patience=drain + 3.0, first_line=first_line)
+
+
+def _sorted_out(policy: HttpPolicy, more: dict[str, Any]) -> tuple[HttpPolicy, dict[str, Any]]:
+    """Return the policy with the fields of it that were given by name, and what is left for uvicorn.
+
+    Raises: TypeError for what is neither.
+    """
+    from linkspan.io.http_uvicorn import SETTINGS
+
+    fields = {name: more.pop(name) for name in HttpPolicy.__struct_fields__ if name in more}
+    unknown = next((name for name in more if name not in SETTINGS), None)
+    if unknown is not None:
+        raise unknown_keyword("run", unknown, HttpRunKeywords.__annotations__)
+    return (msgspec.structs.replace(policy, **fields) if fields else policy), more
 
 
 def _settled(policy: HttpPolicy, host: str, workers: int) -> HttpPolicy:

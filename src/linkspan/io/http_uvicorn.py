@@ -6,6 +6,7 @@ lets a client take as long as it likes to send its first line.
 
 from __future__ import annotations
 
+import inspect
 import signal
 import socket
 import sys
@@ -25,10 +26,14 @@ from linkspan.io.http_server import make_endpoint
 if TYPE_CHECKING:
     from linkspan.server.server import Server
 
-__all__ = ["QuietUvicorn", "serve_with_uvicorn"]
+__all__ = ["SETTINGS", "QuietUvicorn", "serve_with_uvicorn"]
 
 _KEEP_ALIVE = 60
 """Seconds that an idle connection stays: clients that keep a pool lose a race whenever one is closed under them."""
+
+_OURS = {"app", "host", "port", "uds", "fd", "factory", "lifespan", "reload", "workers", "timeout_graceful_shutdown"}
+SETTINGS = frozenset(inspect.signature(uvicorn.Config).parameters) - _OURS
+"""What a caller may set: what this uvicorn has, and we do not decide."""
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _TICKS_PER_SECOND = 10

@@ -9,22 +9,47 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Collection
+from typing import Final, TypedDict
 
 from linkspan.io.descriptors import can_poll, pump
 from linkspan.io.driver import Connectable, Connection
 from linkspan.io.stdout import claim_stdout
 from linkspan.io.stream import StreamServer
 from linkspan.io.workers import MAX_WORKERS
+from linkspan.options import unknown_keyword
 
-__all__ = ["GRACE", "MAX_UNSENT", "StdioTransport", "serve_stdio"]
+__all__ = ["GRACE", "MAX_UNSENT", "StdioKeywords", "StdioTransport", "check_stdio_keywords", "serve_stdio"]
 
 GRACE: Final = 1.0
 """Seconds in which what was asked before the end of the input is still answered."""
 
 MAX_UNSENT: Final = 16 * 1024 * 1024
 """Bytes of output that wait for a slow client. Beyond, its requests wait too."""
+
+
+class StdioKeywords(TypedDict, total=False):
+    """What `run("stdio")` takes: the keywords of `StdioTransport`."""
+
+    input_fd: int | None
+    output_fd: int | None
+    watch_parent: bool
+    grace: float
+    max_workers: int
+    max_unsent: int
+
+
+def check_stdio_keywords(given: Collection[str]) -> None:
+    """Raise TypeError for an option that stdio does not have; for one that HTTP has, with the line that was meant."""
+    known = StdioKeywords.__annotations__
+    unknown = next((name for name in given if name not in known), None)
+    if unknown is None:
+        return
+    from linkspan.io.http_server import HttpRunKeywords
+
+    if unknown in HttpRunKeywords.__annotations__:
+        raise TypeError(f'run() serves stdio, which has no {unknown!r}: write run("http", {unknown}=...) to serve HTTP')
+    raise unknown_keyword("run", unknown, known)
 
 
 def serve_stdio(

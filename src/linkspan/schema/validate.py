@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 from msgspec import Raw
 
-from linkspan.errors import RegistrationError
+from linkspan.errors import RegistrationError, install_hint
 from linkspan.schema.compile import AskParameter, Decoded
 from linkspan.schema.document import DRAFT_7, check_document, dialect_of, input_schema
 from linkspan.schema.headers import header_paths
@@ -104,7 +104,7 @@ def _with_jsonschema(schema: Mapping[str, JSON], draft: str) -> Validator:
         referencing: Any = import_module("referencing")
     except ImportError:
         raise RegistrationError(
-            "a schema that is written by hand needs a library to check it: install linkspan[schema]"
+            f"a schema that is written by hand needs a library to check it: {install_hint('schema')}"
         ) from None
     chosen: Any = jsonschema.Draft7Validator if draft == DRAFT_7 else jsonschema.Draft202012Validator
     try:

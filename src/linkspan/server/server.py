@@ -11,11 +11,12 @@ server.run()
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, Unpack, overload
 from weakref import WeakSet
 
 from linkspan.core.connection import ServerConnection
 from linkspan.errors import LinkspanError, MethodAlreadyDefinedError, RegistrationError
+from linkspan.options import check_keywords, closed, described_by
 from linkspan.revisions import REVISIONS
 from linkspan.revisions.neutral import NO_FACTS, Facts
 from linkspan.server import observation
@@ -44,7 +45,7 @@ from linkspan.server.resources import (
     bind_template,
     from_function,
 )
-from linkspan.server.tools import Tool, ToolSource, bind_tool, check_pinned
+from linkspan.server.tools import PromptKeywords, Tool, ToolKeywords, ToolSource, bind_tool, check_pinned
 from linkspan.types.base import JSON, UNSET, JSONObject, Meta
 from linkspan.types.lifecycle import ServerCapabilities
 from linkspan.types.prompts import PromptArgument
@@ -54,7 +55,10 @@ from linkspan.wire.limits import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
     from linkspan.core.exchange import Page
+    from linkspan.core.http_policy import HttpKeywords
     from linkspan.io.asgi import AsgiApp
+    from linkspan.io.http_server import HttpRunKeywords
+    from linkspan.io.stdio import StdioKeywords
     from linkspan.io.wsgi import WsgiApp
     from linkspan.server.prompts import Prompt, PromptSource
     from linkspan.server.request_state import RequestStateKeys
@@ -86,6 +90,7 @@ class _ProposesRevision(type):
 class Server(metaclass=_ProposesRevision):
     """An MCP server: register on it, then serve it over as many transports as you like, in every revision at once."""
 
+    @closed
     def __init__(
         self,
         name: str = "model_context_protocol",
@@ -224,18 +229,8 @@ class Server(metaclass=_ProposesRevision):
     @overload
     def tool(self, function: F, /) -> F: ...
     @overload
-    def tool(
-        self,
-        *,
-        name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        annotations: ToolAnnotations | Mapping[str, JSON] | None = None,
-        icons: Sequence[Icon] | None = None,
-        meta: Meta | None = None,
-        output_schema: Mapping[str, JSON] | None = None,
-        inline: bool = False,
-    ) -> Callable[[F], F]: ...
+    def tool(self, **described: Unpack[ToolKeywords]) -> Callable[[F], F]: ...
+    @described_by(ToolKeywords)
     def tool(self, *function: Any, **described: Any) -> Any:
         """Offer a function as a tool: its name, its docstring and its hints say the rest.
 
@@ -249,6 +244,7 @@ class Server(metaclass=_ProposesRevision):
 
         return register(*function) if function else register
 
+    @closed
     def define_tool(
         self,
         name: str | None = None,
@@ -318,16 +314,8 @@ class Server(metaclass=_ProposesRevision):
     @overload
     def prompt(self, function: F, /) -> F: ...
     @overload
-    def prompt(
-        self,
-        *,
-        name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        icons: Sequence[Icon] | None = None,
-        meta: Meta | None = None,
-        inline: bool = False,
-    ) -> Callable[[F], F]: ...
+    def prompt(self, **described: Unpack[PromptKeywords]) -> Callable[[F], F]: ...
+    @described_by(PromptKeywords)
     def prompt(self, *function: Any, **described: Any) -> Any:
         """Offer a function as a prompt: it returns a text, messages, or a list of them. Raises: RegistrationError."""
 
@@ -337,6 +325,7 @@ class Server(metaclass=_ProposesRevision):
 
         return register(*function) if function else register
 
+    @closed
     def define_prompt(
         self,
         name: str | None = None,
@@ -388,6 +377,7 @@ class Server(metaclass=_ProposesRevision):
 
     # Resources.
 
+    @closed
     def resource(
         self,
         uri: str,
@@ -605,7 +595,7 @@ class Server(metaclass=_ProposesRevision):
         path: str | None = None,
         health: str | None = None,
         otherwise: Callable[[Any, Any, Any], Awaitable[None]] | None = None,
-        **policy: Any,
+        **policy: Unpack[HttpKeywords],
     ) -> AsgiApp:
         """Return a plain ASGI callable, to be mounted at any prefix or run by any ASGI server. It needs no lifespan.
 
@@ -617,6 +607,7 @@ class Server(metaclass=_ProposesRevision):
         from linkspan.io.asgi import AsgiApp
         from linkspan.io.http_server import make_endpoint
 
+        check_keywords("asgi", policy, (*_ASGI, *HttpPolicy.__struct_fields__))
         return AsgiApp(make_endpoint(self, HttpPolicy(**policy)), path=path, health=health, otherwise=otherwise)
 
     def wsgi(
@@ -624,7 +615,7 @@ class Server(metaclass=_ProposesRevision):
         *,
         path: str | None = None,
         otherwise: Callable[[Any, Any], Iterable[bytes]] | None = None,
-        **policy: Any,
+        **policy: Unpack[HttpKeywords],
     ) -> WsgiApp:
         """Return a plain WSGI callable, for Flask, Django, gunicorn and waitress; like `asgi` otherwise.
 
@@ -634,13 +625,21 @@ class Server(metaclass=_ProposesRevision):
         from linkspan.io.http_server import make_endpoint
         from linkspan.io.wsgi import WsgiApp
 
+        check_keywords("wsgi", policy, (*_WSGI, *HttpPolicy.__struct_fields__))
         return WsgiApp(make_endpoint(self, HttpPolicy(**policy)), path=path, otherwise=otherwise)
 
+    @overload
+    def run(self, transport: Literal["stdio"] = "stdio", **options: Unpack[StdioKeywords]) -> None: ...
+    @overload
+    def run(self, transport: Literal["http"], **options: Unpack[HttpRunKeywords]) -> None: ...
+    @overload
+    def run(self, transport: str) -> None: ...
     def run(self, transport: str = "stdio", **options: Any) -> None:
         """Serve until the client goes away or the process is asked to stop, then leave the process.
 
         `transport` is "stdio" (exit status 0, or 130 after Ctrl-C), or "http" with `host`, `port`, `path` and the options of
-        `serve_http`. Raises: LinkspanError for a transport that does not exist.
+        `serve_http`, among them the fields of `HttpPolicy`. Raises: LinkspanError for a transport that does not exist;
+        TypeError for an option that the transport does not have.
         """
         if transport == "http":
             from linkspan.io.http_server import serve_http
@@ -652,8 +651,9 @@ class Server(metaclass=_ProposesRevision):
             raise SystemExit(status)
         if transport != "stdio":
             raise LinkspanError(f"There is no transport {transport!r}: use 'stdio' or 'http'")
-        from linkspan.io.stdio import StdioTransport
+        from linkspan.io.stdio import StdioTransport, check_stdio_keywords
 
+        check_stdio_keywords(options)
         raise SystemExit(StdioTransport(self, **options).open())
 
     def share_request_state_key(self) -> None:
@@ -685,6 +685,8 @@ class Server(metaclass=_ProposesRevision):
         check_pinned(self._profile.pinned, self._profile.implementation)
 
 
+_ASGI = ("path", "health", "otherwise")
+_WSGI = ("path", "otherwise")
 _COMPLETER_SCHEMA: JSONObject = {"type": "object", "properties": {"value": {}, "arguments": {}}}
 
 

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypedDict, TypeGuard
 
 import msgspec
 from msgspec import Raw
 
 from linkspan.errors import RegistrationError
+from linkspan.options import closed
 from linkspan.revisions import REVISIONS
 from linkspan.revisions.neutral import InputRequired, Outcome
 from linkspan.revisions.record import Revision
@@ -32,7 +33,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BoundTool",
+    "PromptKeywords",
     "Tool",
+    "ToolKeywords",
     "ToolResponse",
     "ToolSource",
     "bind_tool",
@@ -44,6 +47,24 @@ __all__ = [
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _SCALARS = frozenset({int, float, bool, str, dict})
+
+
+class PromptKeywords(TypedDict, total=False):
+    """What `Server.prompt` takes beside the function: each is a keyword of `bind_prompt` too."""
+
+    name: str | None
+    title: str | None
+    description: str | None
+    icons: Sequence[Icon] | None
+    meta: Meta | None
+    inline: bool
+
+
+class ToolKeywords(PromptKeywords, total=False):
+    """What `Server.tool` takes beside the function: each is a keyword of `bind_tool` too."""
+
+    annotations: ToolAnnotations | Mapping[str, JSON] | None
+    output_schema: Mapping[str, JSON] | None
 
 
 class ToolResponse:
@@ -98,6 +119,7 @@ class Tool:
         _check_schemas(cls.name, own.get("input_schema"), own.get("output_schema"))
 
     @classmethod
+    @closed
     def define(
         cls,
         *,

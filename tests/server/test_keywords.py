@@ -1,0 +1,194 @@
+"""Keywords that a call does not have, at run time and in a type checker; and the help that lists those it has."""
+
+from __future__ import annotations
+
+import inspect
+import pydoc
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from linkspan import Client, Server, SyncClient
+from linkspan.core.http_policy import HttpKeywords, HttpPolicy
+from linkspan.errors import install_hint
+from linkspan.io.http_server import HttpRunKeywords, UvicornKeywords, serve_http
+from linkspan.io.stdio import StdioKeywords, StdioTransport
+from linkspan.server.prompts import bind_prompt
+from linkspan.server.tools import PromptKeywords, Tool, ToolKeywords, bind_tool
+
+ROOT = Path(__file__).parent.parent.parent
+CODE = [*(ROOT / "src").rglob("*.py")]
+
+
+def keywords_of(function: Callable[..., object]) -> dict[str, inspect.Parameter]:
+    """Return what may be passed by name, without what collects the rest."""
+    kinds = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    found = inspect.signature(function).parameters
+    return {name: each for name, each in found.items() if each.kind in kinds}
+
+
+CALLS: dict[str, tuple[Callable[..., object], str, str]] = {
+    "tool": (lambda **given: Server().tool(**given), "titel", "title"),
+    "prompt": (lambda **given: Server().prompt(**given), "descripton", "description"),
+    "resource": (lambda **given: Server().resource("a://b", **given), "mimetype", "mime_type"),
+    "define_tool": (lambda **given: Server().define_tool("a", **given), "inputschema", "input_schema"),
+    "define_prompt": (lambda **given: Server().define_prompt("a", **given), "argument", "arguments"),
+    "define": (lambda **given: Tool.define(**given), "output_shema", "output_schema"),
+    "Server": (lambda **given: Server("a", **given), "instruction", "instructions"),
+    "Client": (lambda **given: Client("a.py", **given), "timeout", "timeouts"),
+    "SyncClient": (lambda **given: SyncClient("a.py", **given), "header", "headers"),
+    "asgi": (lambda **given: Server().asgi(**given), "alowed_hosts", "allowed_hosts"),
+    "wsgi": (lambda **given: Server().wsgi(**given), "otherwize", "otherwise"),
+    "run": (lambda **given: Server().run("http", **given), "prot", "port"),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_an_unknown_keyword_names_the_nearest_and_what_there_is(call: str) -> None:
+    function, given, meant = CALLS[call]
+    with pytest.raises(
+        TypeError, match=rf"^{call}\(\) has no '{given}', did you mean '{meant}'\? It takes .*\b{meant}\b"
+    ):
+        function(**{given: None})
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_keyword_like_none_that_there_is_names_what_there_is(call: str) -> None:
+    function, _, there = CALLS[call]
+    with pytest.raises(TypeError, match=rf"^{call}\(\) has no 'qqqq'; it takes .*\b{there}\b"):
+        function(qqqq=True)
+
+
+def test_the_error_for_tool_lists_its_keywords() -> None:
+    with pytest.raises(TypeError) as caught:
+        Server().tool(enabled=False)  # type: ignore[call-overload]
+    known = "name, title, description, icons, meta, inline, annotations, output_schema"
+    assert str(caught.value) == f"tool() has no 'enabled'; it takes {known}"
+
+
+def test_a_subclass_is_named_as_it_is() -> None:
+    class Desk(Server): ...
+
+    with pytest.raises(TypeError, match=r"^Desk\(\) has no 'qqqq'"):
+        Desk(qqqq=1)
+
+
+def test_an_option_of_http_without_http_says_the_line_that_was_meant() -> None:
+    with pytest.raises(
+        TypeError, match=r"^run\(\) serves stdio, which has no 'port': write run\(\"http\", port=\.\.\.\)"
+    ):
+        Server().run(port=8000)  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match=r"^run\(\) has no 'grase', did you mean 'grace'\? It takes input_fd, "):
+        Server().run(grase=1)  # type: ignore[call-overload]
+
+
+def test_fields_of_the_policy_may_be_given_to_run_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[object] = []
+    monkeypatch.setattr(
+        "linkspan.io.http_uvicorn.serve_with_uvicorn", lambda *given, **more: seen.append((given, more)) or 0
+    )
+    policy = HttpPolicy(max_streams=5, max_sessions=7)
+    serve_http(Server(), port=0, policy=policy, max_streams=6, sessions=False, log_level="info", ws="none")  # type: ignore[call-arg]
+    [((_, found, listener), more)] = seen  # type: ignore[misc]
+    listener.close()
+    assert (found.max_streams, found.max_sessions, found.sessions) == (6, 7, False)
+    assert more["options"] == {"log_level": "info", "ws": "none"}, "uvicorn has options that no type here names"
+
+
+def test_what_we_decide_is_no_option_of_uvicorn() -> None:
+    for name in ("lifespan", "reload", "timeout_graceful_shutdown", "factory"):
+        with pytest.raises(TypeError, match=rf"^run\(\) has no '{name}'"):
+            serve_http(Server(), port=0, **{name: 1})  # type: ignore[arg-type]
+
+
+def test_typed_keywords_are_those_there_are() -> None:
+    assert list(HttpKeywords.__annotations__) == list(HttpPolicy.__struct_fields__)
+    assert HttpKeywords.__annotations__.keys() == HttpPolicy.__annotations__.keys()
+    for name, hint in HttpKeywords.__annotations__.items():
+        assert hint.__forward_arg__ == HttpPolicy.__annotations__[name], name
+    given = {"source", "portable", "check_arguments"}
+    assert ToolKeywords.__annotations__.keys() == keywords_of(bind_tool).keys() - given
+    assert PromptKeywords.__annotations__.keys() == keywords_of(bind_prompt).keys() - given
+    assert StdioKeywords.__annotations__.keys() == keywords_of(StdioTransport.__init__).keys() - {"self", "server"}
+    more = {**HttpKeywords.__annotations__, **UvicornKeywords.__annotations__}
+    own = keywords_of(serve_http).keys() - {"server"}
+    assert HttpRunKeywords.__annotations__.keys() == own | more.keys()
+    assert len(HttpRunKeywords.__annotations__) == len(own) + len(more), "a name means one thing"
+    from linkspan.io.http_uvicorn import SETTINGS
+
+    assert UvicornKeywords.__annotations__.keys() <= SETTINGS
+    assert not SETTINGS & HttpKeywords.__annotations__.keys()
+    for function, constant in ((Server.asgi, "_ASGI"), (Server.wsgi, "_WSGI")):
+        listed = getattr(sys.modules["linkspan.server.server"], constant)
+        assert set(listed) == keywords_of(function).keys() - {"self"}
+
+
+def test_help_shows_the_parameters() -> None:
+    shown = pydoc.plain(pydoc.render_doc(Server.tool))
+    for name in ToolKeywords.__annotations__:
+        assert re.search(rf"\b{name}: ", shown), name
+    assert "Offer a function as a tool" in shown
+    assert "timeouts: 'Timeouts'" in pydoc.plain(pydoc.render_doc(SyncClient.__init__))
+    assert "page_size: 'int | None' = None" in pydoc.plain(pydoc.render_doc(Server))
+
+
+WRONG = {
+    "server.asgi(alowed_hosts=[])": 'Unexpected keyword argument "alowed_hosts"',
+    "server.wsgi(max_stream=1)": 'Unexpected keyword argument "max_stream"',
+    "server.tool(enabled=False)": 'Unexpected keyword argument "enabled"',
+    "server.prompt(arguments=[])": 'Unexpected keyword argument "arguments"',
+    'server.run("http", prot=1)': 'No overload variant of "run"',
+    "server.run(port=1)": 'No overload variant of "run"',
+    'Server("a", titel="b")': 'Unexpected keyword argument "titel"',
+    'SyncClient("a", timeout=1)': 'Unexpected keyword argument "timeout"',
+    "server.asgi(max_streams='many')": "incompatible type",
+}
+RIGHT = """
+from linkspan import Server, SyncClient
+server = Server("a", title="b", page_size=3)
+@server.tool
+def one() -> int: return 1
+@server.tool(title="Two", inline=True, annotations={"readOnlyHint": True}, output_schema={"type": "object"})
+def two() -> int: return 2
+number: int = one() + two()
+server.asgi(path="/mcp", allowed_hosts=["a"], cors=True, max_streams=1)
+server.run()
+server.run(grace=2)
+server.run("http", port=0, allowed_hosts=["a"], ssl_certfile="a.pem")
+"""
+
+
+@pytest.mark.timeout(400)
+def test_a_type_checker_refuses_what_there_is_not(tmp_path: Path) -> None:
+    (tmp_path / "wrong.py").write_text(
+        "from linkspan import Server, SyncClient\nserver = Server()\n" + "\n".join(WRONG)
+    )
+    (tmp_path / "right.py").write_text(RIGHT)
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(ROOT / ".mypy_cache"), "--no-pretty"]
+    ended = subprocess.run(
+        [*command, str(tmp_path / "wrong.py"), str(tmp_path / "right.py")],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    told = {int(found[1]): found[2] for found in re.finditer(r"wrong\.py:(\d+): error: (.*)", ended.stdout)}
+    for number, (line, error) in enumerate(WRONG.items(), 3):
+        assert error in told.get(number, ""), f"{line}\n{ended.stdout}{ended.stderr}"
+    assert "right.py" not in ended.stdout
+
+
+def test_hints_say_what_works_from_a_clone() -> None:
+    assert install_hint("http") == "run pip install '.[http]' in your clone of Linkspan"
+    pattern = re.compile(r"pip install '?linkspan|install linkspan\[")
+    assert not [
+        path for path in (*CODE, *(ROOT / "docs").glob("*.md"), ROOT / "README.md") if pattern.search(path.read_text())
+    ]
+    extras = re.findall(r"install_hint\(['\"](\w+)['\"]\)", "\n".join(path.read_text() for path in CODE))
+    declared = (ROOT / "pyproject.toml").read_text()
+    assert extras
+    for extra in extras:
+        assert re.search(rf"^{extra} = \[", declared, re.MULTILINE), extra
