@@ -70,11 +70,23 @@ class HttpPolicy(msgspec.Struct, frozen=True, kw_only=True):
     send_timeout: float = 30.0
     """Seconds in which a client must take what its stream sends; then the stream ends. Under WSGI: see the server's options."""
 
+    max_workers: int = 64
+    """Plain functions that run at the same time. One whose call was given up runs on, and is not counted: there are at most twice
+    as many threads."""
+
+    max_workers_per_client: int | None = None
+    """Of these, for one client: a principal, or without one an address. Given-up calls are counted. None: three quarters."""
+
     silence: float = 15.0
     """Seconds without a message after which a stream gets a comment, so that nobody between us hangs up."""
 
     retry: int = 1000
     """Milliseconds after which a handshake client whose stream ended should come back."""
+
+    @property
+    def share(self) -> int:
+        """Plain functions of one client that run at the same time."""
+        return self.max_workers_per_client or max(1, self.max_workers * 3 // 4)
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:

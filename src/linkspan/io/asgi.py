@@ -53,7 +53,7 @@ class AsgiApp:
         self._path = path.rstrip("/") if path is not None else None
         self._health = health
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._calls = HttpCalls(self._running_loop)
+        self._calls = HttpCalls(self._running_loop, endpoint.policy)
         self._timers = WeakKeyDictionary[asyncio.AbstractEventLoop, _Timers]()
         self._complaints = Complaints()
 
@@ -113,7 +113,7 @@ class AsgiApp:
             if isinstance(body, bytes):
                 url = f"{scope.get('scheme', 'http')}://{headers.get('host', '')}{path}"
                 query: bytes = scope.get("query_string", b"")
-                facts = Facts(headers, _principal(scope))
+                facts = Facts(headers, _principal(scope), _address(scope))
                 opened = self.endpoint.open(method, url, headers, body, facts, query=query.decode("latin-1"))
                 await _Request(self, opened, receive, send, timers).run()
                 return
@@ -426,6 +426,12 @@ def _principal(scope: Mapping[str, Any]) -> str | None:
         if isinstance(found, str) and found:
             return found
     return None
+
+
+def _address(scope: Mapping[str, Any]) -> str | None:
+    """Return where the request came from; a Unix socket has no address."""
+    client: Sequence[object] | None = scope.get("client")
+    return str(client[0]) if client and client[0] else None
 
 
 async def _send_all(send: Send, events: Sequence[HttpEvent]) -> None:

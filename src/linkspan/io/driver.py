@@ -120,6 +120,7 @@ class Driver:
             call = event.call
             if type(event) is CallCancelled:
                 self._face.cancel(call)
+                self._workers.abandon(call)
             elif call.is_async:
                 self._face.start(call, None)
             elif call.inline:

@@ -6,13 +6,15 @@ Law: a connection's lock is held around its methods, never while an author's fun
 from __future__ import annotations
 
 import contextvars
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Hashable, Iterable
 from typing import TYPE_CHECKING, cast
 
 from linkspan.core.call import Call, Conclusion
 from linkspan.core.connection import ServerConnection
+from linkspan.core.http_policy import HttpPolicy
 from linkspan.events import CallCancelled, Event
-from linkspan.io.workers import MAX_WORKERS, Workers
+from linkspan.io.shares import Shares
+from linkspan.io.workers import Workers
 
 if TYPE_CHECKING:
     import asyncio
@@ -23,24 +25,33 @@ __all__ = ["HttpCalls"]
 class HttpCalls:
     """The calls of one endpoint."""
 
-    def __init__(self, loop: Callable[[], asyncio.AbstractEventLoop], *, max_workers: int = MAX_WORKERS) -> None:
-        """Run async functions on the loop that `loop()` returns at the time."""
+    def __init__(self, loop: Callable[[], asyncio.AbstractEventLoop], policy: HttpPolicy) -> None:
+        """Run async functions on the loop that `loop()` returns at the time, plain ones in threads as `policy` says."""
         self._loop = loop
-        self._workers: Workers[tuple[ServerConnection, Call, contextvars.Context]] = Workers(self._work, max_workers)
+        self._workers: Workers[Call] = Workers(self._work, policy.max_workers)
+        self._shares = Shares(self._workers.submit, policy.share)
+        self._jobs: dict[Call, tuple[ServerConnection, contextvars.Context, Hashable]] = {}
         self._tasks: dict[Call, asyncio.Task[None]] = {}
+
+    @property
+    def waiting(self) -> int:
+        """Plain calls that wait for a thread or have one."""
+        return len(self._jobs)
 
     def perform(self, connection: ServerConnection, events: Iterable[Event[Call]]) -> None:
         """Do what a connection asks for. Any thread."""
         for event in events:
             call = event.call
             if type(event) is CallCancelled:
-                self._on_loop(self._cancel, call)
+                self._cancel(call)
             elif call.is_async:
                 self._on_loop(self._start, connection, call, None)
             elif call.inline:
                 self._run(connection, call)
             else:
-                self._workers.submit((connection, call, contextvars.copy_context()))
+                client = _client_of(connection, call)
+                self._jobs[call] = (connection, contextvars.copy_context(), client)
+                self._shares.submit(call, client)
 
     def finish(self, connection: ServerConnection, call: Call, value: object) -> None:
         """Hand in the value of a call."""
@@ -56,10 +67,14 @@ class HttpCalls:
         if events:
             self.perform(connection, events)
 
-    def _work(self, item: tuple[ServerConnection, Call, contextvars.Context]) -> None:
-        connection, call, context = item
-        if not call.cancelled:
-            context.run(self._run, connection, call)
+    def _work(self, call: Call) -> None:
+        connection, context, client = self._jobs[call]
+        try:
+            if not call.cancelled:
+                context.run(self._run, connection, call)
+        finally:
+            del self._jobs[call]
+            self._shares.done(client)
 
     def _run(self, connection: ServerConnection, call: Call) -> None:
         try:
@@ -85,6 +100,15 @@ class HttpCalls:
             self._tasks[call] = self._loop().create_task(self._await(connection, call, awaitable))
 
     def _cancel(self, call: Call) -> None:
+        job = self._jobs.get(call)
+        if job is not None:
+            if self._shares.withdraw(call, job[2]):
+                del self._jobs[call]
+            else:
+                self._workers.abandon(call)
+        self._on_loop(self._cancel_task, call)
+
+    def _cancel_task(self, call: Call) -> None:
         task = self._tasks.get(call)
         if task is not None:
             task.cancel()
@@ -100,3 +124,11 @@ class HttpCalls:
             self.finish(connection, call, value)
         finally:
             del self._tasks[call]
+
+
+def _client_of(connection: ServerConnection, call: Call) -> Hashable:
+    """Return whose share of the threads a call uses: a principal's, an address's, or at least a session's."""
+    facts = call.request.facts
+    if facts.principal is not None:
+        return facts.principal
+    return connection if facts.address is None else (facts.address,)

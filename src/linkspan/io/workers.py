@@ -1,7 +1,8 @@
 """Worker threads for plain `def` functions: a backlog, and as many daemon threads as it needs, up to a bound.
 
 Law: while items wait, some thread is on its way to them unless `limit` are at work; so a function that blocks holds up
-nobody, and a burst of quick ones wakes few threads. Each woken thread wakes the next one if there is work left.
+nobody, and a burst of quick ones wakes few threads. Each woken thread wakes the next one if there is work left. A thread whose
+item was abandoned is not counted, so another takes its place: there are at most twice as many threads as `limit`.
 Threads are daemons: a function that never returns cannot keep the process alive. Those with nothing to do go away.
 """
 
@@ -28,11 +29,13 @@ class Workers(Generic[ItemT]):
     """Runs one function over submitted items, each in some thread."""
 
     def __init__(self, run: Callable[[ItemT], object], limit: int = MAX_WORKERS) -> None:
-        """What `run` raises is reported as an uncaught exception of a thread is; the thread goes on."""
+        """What `run` raises is reported as an uncaught exception of a thread is; the thread goes on. Items are hashable."""
         self._run = run
         self._limit = limit
         self._lock = threading.Lock()
         self._backlog: deque[ItemT] = deque()
+        self._busy: set[ItemT] = set()
+        self._abandoned: set[ItemT] = set()
         self._idle: list[threading.Lock] = []
         self._threads = 0
         self._waking = False
@@ -45,12 +48,24 @@ class Workers(Generic[ItemT]):
         if wake is not None:
             wake()
 
+    def abandon(self, item: ItemT) -> None:
+        """Stop counting the thread that runs `item`: nobody waits for it, and it cannot be stopped."""
+        with self._lock:
+            if item not in self._busy or len(self._abandoned) >= self._limit:
+                return
+            self._abandoned.add(item)
+            wake = self._choose() if self._backlog and not self._waking else None
+        if wake is not None:
+            wake()
+
     def _choose(self) -> Callable[[], object] | None:
         """Under the lock: return how to get one more thread to work, if there may be one; the last idle one is warmest."""
+        if len(self._busy) - len(self._abandoned) >= self._limit:
+            return None
         if self._idle:
             self._waking = True
             return self._idle.pop().release
-        if self._threads < self._limit:
+        if self._threads - len(self._abandoned) < self._limit:
             self._waking = True
             self._threads += 1
             return self._add_thread
@@ -70,17 +85,24 @@ class Workers(Generic[ItemT]):
         gate = threading.Lock()
         gate.acquire()
         lock, backlog, run = self._lock, self._backlog, self._run
+        busy, abandoned = self._busy, self._abandoned
+        item: ItemT | None = None
         woken = True
         while True:
             wake = None
             with lock:
                 if woken:
                     self._waking = woken = False
-                item = backlog.popleft() if backlog else None
+                if item is not None:
+                    busy.discard(item)
+                    abandoned.discard(item)
+                item = backlog.popleft() if backlog and len(busy) - len(abandoned) < self._limit else None
                 if item is None:
                     self._idle.append(gate)
-                elif backlog and not self._waking:
-                    wake = self._choose()
+                else:
+                    busy.add(item)
+                    if backlog and not self._waking:
+                        wake = self._choose()
             if wake is not None:
                 wake()
             if item is not None:

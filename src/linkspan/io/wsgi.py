@@ -39,7 +39,7 @@ class WsgiApp:
         self.endpoint = endpoint
         self._otherwise = otherwise
         self._path = path.rstrip("/") if path is not None else None
-        self._calls = HttpCalls(_background)
+        self._calls = HttpCalls(_background, endpoint.policy)
         self._ticked = 0.0
         self._complaints = Complaints()
 
@@ -71,7 +71,8 @@ class WsgiApp:
         path = f"{environ.get('SCRIPT_NAME', '')}{environ.get('PATH_INFO', '')}"
         url = f"{environ.get('wsgi.url_scheme', 'http')}://{headers.get('host', '')}{path}"
         user: object = environ.get("REMOTE_USER")
-        facts = Facts(headers, user if isinstance(user, str) and user else None)
+        address = str(environ.get("REMOTE_ADDR") or "") or None
+        facts = Facts(headers, user if isinstance(user, str) and user else None, address)
         query = str(environ.get("QUERY_STRING", ""))
         opened = self.endpoint.open(method, url, headers, body, facts, query=query)
         response = _Response(self.endpoint, opened, self._calls)

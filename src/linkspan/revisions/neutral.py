@@ -105,6 +105,8 @@ class Facts(msgspec.Struct, frozen=True):
 
     headers: Mapping[str, str] = msgspec.field(default_factory=_nothing)
     principal: str | None = None
+    address: str | None = None
+    """The IP address at the other end of the socket, which may be a proxy's."""
 
 
 NO_FACTS = Facts()
