@@ -582,14 +582,20 @@ def test_basic_elicitation(server: Server) -> None:
 def test_answers_that_nobody_asked_for_do_no_harm_and_do_not_count(server: Server) -> None:
     name = "test_input_required_result_elicitation"
     wrong = {"wrong_key": accepted({"data": "wrong"})}
-    assert list(asked_by(call(server, name, inputResponses=wrong))) == ["user_name"]
+    first = call(server, name, inputResponses=wrong)
+    assert list(asked_by(first)) == ["user_name"]
     extra = wrong | {"user_name": accepted({"name": "Alice"}), "another": accepted({})}
-    assert complete(call(server, name, inputResponses=extra))["content"][0]["text"] == "Hello, Alice!"
+    assert list(asked_by(call(server, name, inputResponses=extra))) == ["user_name"]  # nothing was asked yet
+    state = first["result"]["requestState"]
+    found = complete(call(server, name, inputResponses=extra, requestState=state))
+    assert found["content"][0]["text"] == "Hello, Alice!"
 
 
 @pytest.mark.parametrize("responses", [{"user_name": 12345}, None, {"user_name": accepted({"name": 12345})}])
 def test_answers_that_are_none_do_not_complete(server: Server, responses: Any) -> None:
-    answer = call(server, "test_input_required_result_elicitation", inputResponses=responses)
+    name = "test_input_required_result_elicitation"
+    state = call(server, name)["result"]["requestState"]
+    answer = call(server, name, inputResponses=responses, requestState=state)
     assert answer["id"] == 7
     assert answer.get("result", {}).get("resultType") != "complete"
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import time
+from _thread import RLock
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 
 import msgspec
 
@@ -17,6 +19,7 @@ class RealSystem(msgspec.Struct, frozen=True):
     clock: Callable[[], float] = time.monotonic
     wall_clock: Callable[[], float] = time.time
     random: Callable[[int], bytes] = os.urandom
+    lock: Callable[[], AbstractContextManager[object]] = RLock
 
     def later(self, awaitable: Awaitable[object]) -> None:
         """Await something on the background loop, while everybody goes on."""
@@ -24,5 +27,36 @@ class RealSystem(msgspec.Struct, frozen=True):
 
         background_loop().submit(lambda: awaitable)
 
+    def share(self, awaitable: Awaitable[object]) -> Callable[[], Awaitable[object]]:
+        """Run something in a task of its own; each call of the result gives its outcome, on any event loop.
+
+        Raises: RuntimeError where no event loop runs.
+        """
+        import asyncio
+        from concurrent.futures import Future
+
+        outcome: Future[object] = Future()
+        outcome.set_running_or_notify_cancel()  # so that whoever waits and is cancelled cannot cancel it
+
+        async def run() -> None:
+            try:
+                value = await awaitable
+            except BaseException as error:  # also what would end the loop: it ends the requests that wait
+                outcome.set_exception(error)
+            else:
+                outcome.set_result(value)
+
+        running = run()
+        try:
+            task = asyncio.get_running_loop().create_task(running)
+        except RuntimeError:
+            running.close()
+            raise
+        _shared.add(task)
+        task.add_done_callback(_shared.discard)
+        return lambda: asyncio.wrap_future(outcome)
+
 
 SYSTEM = RealSystem()
+_shared: set[object] = set()
+"""Tasks that run for `share`: a loop itself keeps them only weakly."""

@@ -6,7 +6,7 @@ A handler runs again from the top with the answers of earlier rounds filled in, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import msgspec
@@ -32,17 +32,20 @@ from linkspan.revisions.neutral import (
     missing_capability,
 )
 from linkspan.schema.problems import ArgumentsInvalid
+from linkspan.server.observation import warn
 from linkspan.types.base import JSON, UNSET, JSONObject, Wire
 from linkspan.types.content import TextContent
 from linkspan.types.elicitation import ElicitParams
 from linkspan.types.roots import ListRootsResult, Root
 from linkspan.types.sampling import CreateMessageParams, CreateMessageResult, SamplingMessage
 from linkspan.types.tools import CallToolResult
-from linkspan.wire.values import from_builtins
+from linkspan.wire.messages import encode
+from linkspan.wire.values import from_builtins, to_builtins
 
 if TYPE_CHECKING:
     from linkspan.schema.compile import AskParameter
     from linkspan.schema.forms import Form
+    from linkspan.server.once import Chain, Chains
 
 __all__ = [
     "NO_QUESTIONS",
@@ -57,6 +60,7 @@ __all__ = [
     "cannot_ask",
     "collect",
     "may_ask",
+    "question_digest",
     "read_responses",
     "refuse_incapable",
     "sampling_params",
@@ -73,21 +77,38 @@ class InputNeeded(BaseException):
 class Round:
     """What is known, and what is asked, in one run of a handler."""
 
-    __slots__ = ("_counters", "answers", "questions", "state")
+    __slots__ = ("_chain", "_chains", "_counters", "answers", "asked", "chain_id", "digests", "questions", "state")
 
-    def __init__(self, answers: Mapping[str, JSON] = NOTHING, state: str | None = None) -> None:
-        """Begin with the answers so far (key to the client's result) and the state that the author kept."""
+    def __init__(
+        self,
+        chains: Chains | None = None,
+        answers: Mapping[str, JSON] = NOTHING,
+        digests: Mapping[str, str] = NOTHING,
+        state: str | None = None,
+        chain_id: str | None = None,
+    ) -> None:
+        """Begin with the answers so far (key to the client's result) and the state that the author kept.
+
+        `digests` are those of the questions that were answered; `chain_id` names the chain of a request that has a state.
+        """
         self.answers = answers
+        self.digests = digests
         self.state = state
+        self.chain_id = chain_id
         self.questions: dict[str, InputRequest] = {}
+        self.asked: dict[str, InputRequest] = {}
+        self._chains = chains
+        self._chain: Chain | None = None
         self._counters: dict[str, int] = {}
 
     def form(self, key: str, form: Form, message: str) -> Any:
         """Return the user's answer, decoded. Raises: InputNeeded, or Declined."""
-        content = self._accepted(key, ask_form_with(form, message))
+        question = ask_form_with(form, message)
+        content = self._accepted(key, question)
         try:
             return form.decode(content)
         except ArgumentsInvalid as problem:
+            self.asked[key] = question  # what is shown now differs from it, and differs again after the next mistake
             self._need(key, ask_form_with(form, f"{message} ({problem})"))
 
     def url(self, key: str, url: str, message: str) -> None:
@@ -104,12 +125,30 @@ class Round:
         key = key or self._numbered("roots")
         return self._decoded(key, InputRequest(LIST_ROOTS), ListRootsResult).roots
 
+    def once(self, key: str, function: Callable[[], object]) -> object:
+        """Return what `function` returned in this chain of rounds; run it if it did not yet."""
+        return self.chain.once(key, function)
+
+    @property
+    def chain(self) -> Chain:
+        """What this chain of rounds has done already; made when it is first needed."""
+        if self._chain is None:
+            assert self._chains is not None, "this round belongs to a handler without a context"
+            with self._chains.lock:
+                self._chain = self._chain or self._chains.open(self.chain_id)
+        return self._chain
+
+    @property
+    def has_chain(self) -> bool:
+        """Whether `once` was called in this run."""
+        return self._chain is not None
+
     def _numbered(self, kind: str) -> str:
         self._counters[kind] = count = self._counters.get(kind, 0) + 1
         return f"{kind}-{count}"
 
     def _accepted(self, key: str, question: InputRequest) -> Mapping[str, JSON]:
-        answer: JSONObject = self.answers.get(key) or {}
+        answer: JSONObject = self._answer(key, question) or {}
         action = answer.get("action")
         if action in ("decline", "cancel"):
             raise Declined(key, action)
@@ -119,12 +158,24 @@ class Round:
         return content if isinstance(content, dict) else {}
 
     def _decoded(self, key: str, question: InputRequest, kind: type[WireT]) -> WireT:
-        if key not in self.answers:
+        answer = self._answer(key, question)
+        if answer is None:
             self._need(key, question)
         try:
-            return from_builtins(self.answers[key], kind)
+            return from_builtins(answer, kind)
         except msgspec.ValidationError:
             self._need(key, question)
+
+    def _answer(self, key: str, question: InputRequest) -> JSON:
+        """Return the client's answer to this very question, or None."""
+        answer = self.answers.get(key)
+        if answer is None or self.digests[key] == question_digest(question):
+            return answer
+        warn(
+            f"the question {key!r} is not the one that was answered, so it is asked again: ask the same in each run of the "
+            "handler, and take what differs between runs from ctx.once"
+        )
+        return None
 
     def _need(self, key: str, question: InputRequest) -> NoReturn:
         self.questions[key] = question
@@ -136,8 +187,8 @@ class Closed(Round):
 
     __slots__ = ("_method",)
 
-    def __init__(self, method: str) -> None:
-        super().__init__()
+    def __init__(self, chains: Chains, method: str) -> None:
+        super().__init__(chains)
         self._method = method
 
     def _need(self, key: str, question: InputRequest) -> NoReturn:
@@ -219,6 +270,13 @@ def collect(asks: Sequence[AskParameter], current: Round, *, can_ask: bool) -> J
     if current.questions:
         raise InputNeeded(*current.questions)
     return values
+
+
+def question_digest(question: InputRequest) -> str:
+    """Return what tells one question from another: its method, its text, its schema."""
+    from linkspan.server.request_state import digest
+
+    return digest(encode([question.method, to_builtins(question.params)]))[:32]
 
 
 def refuse_incapable(request: Request, outcome: InputRequired) -> Outcome | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from math import isfinite
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar, overload
@@ -203,9 +203,22 @@ class Context(Mapping[str, Any]):
         """Return the folders that the client says the server should work in."""
         return self._round.roots(key)
 
+    @overload
+    def once(self, key: str, function: Callable[[], Awaitable[T]]) -> Awaitable[T]: ...
+    @overload
+    def once(self, key: str, function: Callable[[], T]) -> T: ...
+    def once(self, key: str, function: Callable[[], object]) -> Any:
+        """Run `function` once for this request, however often its rounds run or a client replays one; return its value.
+
+        For what must not happen twice, such as a charge, and for what must not differ between runs, such as a generated id.
+        With an async function, await the result; a cancelled request does not stop it. What raises is not remembered.
+        The values are kept in this process only (`max_once` requests, each for `request_state_ttl`).
+        """
+        return self._round.once(key, function)
+
     @property
     def input_responses(self) -> Mapping[str, JSON]:
-        """The client's answers so far, by key, as they came: for handlers that return `InputRequired` themselves."""
+        """The client's answers to what was asked so far, by key: for handlers that return `InputRequired` themselves."""
         return self._round.answers
 
     @property

@@ -133,9 +133,9 @@ class Dispatcher:
         found = self.catalogue.tools.get(tool)
         return found.handler.parameters.headers if found is not None else {}
 
-    def make_request_state_key(self) -> None:
-        """Make the key that seals `requestState`, if the author gave none and nothing was sealed yet."""
-        self._rounds.keys()
+    def share_request_state_key(self) -> None:
+        """Make the key that seals `requestState`, if the author gave none, for several processes that serve as one."""
+        self._rounds.share()
 
     def begin(self, request: Request) -> Outcome | Call:
         """Serve a request, or say which function must run for it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import msgspec
@@ -39,8 +40,20 @@ class System(Protocol):
         """Unguessable bytes, as many as asked for."""
         ...
 
+    @property
+    def lock(self) -> Callable[[], AbstractContextManager[object]]:
+        """A new lock between threads, which its owner may take again."""
+        ...
+
     def later(self, awaitable: Awaitable[object]) -> None:
         """Await something that nobody waits for and that does not raise."""
+        ...
+
+    def share(self, awaitable: Awaitable[object]) -> Callable[[], Awaitable[object]]:
+        """Start something on the running event loop that no request's cancellation ends; each call gives its outcome.
+
+        Raises: RuntimeError where no event loop runs.
+        """
         ...
 
 

@@ -658,7 +658,7 @@ class Server(metaclass=_ProposesRevision):
 
     def share_request_state_key(self) -> None:
         """Make the key that seals `requestState` now, so that processes which are forked from this one have the same."""
-        self._dispatcher.make_request_state_key()
+        self._dispatcher.share_request_state_key()
 
     # Helpers.
 

@@ -40,6 +40,9 @@ class Limits(msgspec.Struct, frozen=True):
     max_request_state_bytes: int = 64 * 1024
     """A sealed `requestState`."""
 
+    max_once: int = 10_000
+    """Requests whose `ctx.once` values are remembered, each as long as its `requestState` is valid. The oldest go first."""
+
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
             if getattr(self, name) < 1:

@@ -1,0 +1,266 @@
+"""`ctx.once`: a replayed state repeats no side effect (MRTR-S5: single use where it is needed)."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from test_asking import Client, accept, text
+
+from linkspan import Context, Server
+from linkspan.io.system import RealSystem
+from linkspan.server.dispatch import Dispatcher
+from linkspan.wire.limits import Limits
+from talk import connected, say
+
+YES = {"sure": accept(True)}
+
+
+def shop(**options: Any) -> tuple[Server, list[int]]:
+    """A server that charges after a question, and what it charged."""
+    server = Server("shop", **options)
+    charged: list[int] = []
+
+    @server.tool
+    def buy(price: int, ctx: Context) -> str:
+        ctx.ask("sure", bool, f"Pay {price}?")
+        return f"receipt {ctx.once('charge', lambda: charged.append(price) or len(charged))}"
+
+    @server.tool
+    async def buy_async(price: int, ctx: Context) -> str:
+        ctx.ask("sure", bool, f"Pay {price}?")
+
+        async def charge() -> int:
+            await asyncio.sleep(0.05)
+            charged.append(price)
+            return len(charged)
+
+        return f"receipt {await ctx.once('charge', charge)}"
+
+    @server.tool
+    def early(ctx: Context) -> str:
+        order = ctx.once("order", lambda: charged.append(1) or len(charged))
+        ctx.ask("sure", bool, f"Order {order}?")
+        return f"order {ctx.once('order', lambda: charged.append(1) or len(charged))}"
+
+    return server, charged
+
+
+@pytest.mark.parametrize("tool", ["buy", "buy_async"])
+def test_a_replayed_state_gets_the_same_value_and_charges_nothing(tool: str) -> None:
+    server, charged = shop()
+    client = Client(server)
+    first = client.call(tool, {"price": 5})
+    for _ in range(3):
+        assert text(client.answer(first, YES, tool, {"price": 5})) == "receipt 1"
+    assert charged == [5]
+    assert text(client.answer(client.call(tool, {"price": 5}), YES, tool, {"price": 5})) == "receipt 2"  # a new request
+
+
+def test_what_ran_before_the_first_question_runs_once_too_and_the_question_stays_the_same() -> None:
+    server, charged = shop()
+    client = Client(server)
+    first = client.call("early")
+    assert text(client.answer(first, YES, "early")) == "order 1"
+    assert text(client.answer(first, YES, "early")) == "order 1"
+    assert charged == [1]
+    assert list(client.call("early")["inputRequests"]["sure"]["params"]["message"]) == list("Order 2?")
+
+
+def test_it_means_the_same_to_a_handshake_client() -> None:
+    server, charged = shop()
+    connection = connected(server)
+    (question,) = say(connection, "tools/call", 1, name="early", arguments={})
+    (answer,) = say(connection, None, question["id"], result=accept(True))
+    assert text(answer["result"]) == "order 1"
+    assert charged == [1]
+
+
+def together(server: Server, tool: str, count: int = 8) -> list[str]:
+    """Replay one state in several threads at the same time."""
+    client = Client(server)
+    first = client.call(tool, {"price": 5})
+    found: list[str] = []
+    threads = [
+        threading.Thread(target=lambda: found.append(text(client.answer(first, YES, tool, {"price": 5}))))
+        for _ in range(count)
+    ]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(10)
+    return found
+
+
+@pytest.mark.parametrize("tool", ["buy", "buy_async"])
+def test_concurrent_replays_share_one_run(tool: str) -> None:
+    server, charged = shop()
+    assert together(server, tool) == ["receipt 1"] * 8
+    assert charged == [5]
+
+
+def test_a_plain_function_is_waited_for_by_a_concurrent_replay() -> None:
+    server = Server("slow")
+    entered, go = threading.Event(), threading.Event()
+    runs: list[int] = []
+
+    @server.tool
+    def slow(price: int, ctx: Context) -> int:
+        ctx.ask("sure", bool, "Sure?")
+
+        def work() -> int:
+            runs.append(1)
+            entered.set()
+            assert go.wait(10)
+            return len(runs)
+
+        return ctx.once("work", work)
+
+    thread_found: list[str] = []
+    thread = threading.Thread(target=lambda: thread_found.extend(together(server, "slow", 3)))
+    thread.start()
+    assert entered.wait(10)
+    go.set()
+    thread.join(10)
+    assert (thread_found, runs) == (["1"] * 3, [1])
+
+
+def test_what_raises_is_not_remembered() -> None:
+    server = Server("flaky")
+    runs: list[int] = []
+
+    def work() -> str:
+        runs.append(1)
+        if len(runs) == 1:
+            raise OSError("the bank is closed")
+        return "paid"
+
+    async def work_async() -> str:
+        return work()
+
+    @server.tool
+    def pay(ctx: Context) -> str:
+        ctx.ask("sure", bool, "Sure?")
+        return ctx.once("pay", work)
+
+    @server.tool
+    async def pay_async(ctx: Context) -> str:
+        ctx.ask("sure", bool, "Sure?")
+        return await ctx.once("pay", work_async)
+
+    client = Client(server)
+    for tool in ("pay", "pay_async"):
+        runs.clear()
+        first = client.call(tool)
+        assert client.answer(first, YES, tool)["isError"]
+        assert [text(client.answer(first, YES, tool)) for _ in range(2)] == ["paid", "paid"]
+        assert len(runs) == 2
+
+
+def test_a_cancelled_caller_does_not_stop_what_runs_once() -> None:
+    asyncio.run(_cancelled())
+
+
+async def _cancelled() -> None:
+    chain = Server("s")._dispatcher._rounds._chains.open(None)
+    done: list[str] = []
+
+    async def charge() -> str:
+        await asyncio.sleep(0.05)
+        done.append("charged")
+        return "receipt"
+
+    async def call() -> object:
+        found: Any = chain.once("charge", charge)
+        return await found
+
+    first, second = asyncio.create_task(call()), asyncio.create_task(call())
+    await asyncio.sleep(0.01)
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    assert (await second, await call(), done) == ("receipt", "receipt", ["charged"])
+
+
+@pytest.mark.parametrize(
+    ("work", "told"),
+    [
+        (lambda ctx: ctx.once("a", lambda: ctx.once("a", int)), "use another key"),
+        (lambda ctx: ctx.once("a", lambda: asyncio.sleep(0)), "make the handler async"),
+    ],
+)
+def test_what_cannot_run_is_refused_with_what_to_write(work: Callable[[Context], object], told: str) -> None:
+    server = Server("wrong")
+
+    @server.tool
+    def wrong(ctx: Context) -> str:
+        with pytest.raises(Exception, match=told):
+            work(ctx)
+        return f"then {ctx.once('a', lambda: 1)}"
+
+    assert text(Client(server).call("wrong")) == "then 1"
+
+
+def test_keys_are_apart_and_none_is_a_value() -> None:
+    server = Server("keys")
+    runs: list[str] = []
+
+    @server.tool
+    def both(ctx: Context) -> str:
+        for key in ("a", "b", "a"):
+            assert ctx.once(key, lambda key=key: runs.append(key)) is None
+        return "".join(runs)
+
+    assert text(Client(server).call("both")) == "ab"
+
+
+class Clock:
+    """A system whose wall clock is turned by hand."""
+
+    def __init__(self, server: Server) -> None:
+        self.now = 1000.0
+        system = RealSystem(wall_clock=lambda: self.now)
+        server._made_dispatcher = Dispatcher(server._catalogue, server._profile, server._settings, system)
+        self.chains = server._made_dispatcher._rounds._chains
+
+
+def test_values_go_when_their_states_have_expired() -> None:
+    server, _ = shop(request_state_ttl=60)
+    clock, client = Clock(server), Client(server)
+    first = client.call("buy", {"price": 5})
+    assert len(clock.chains) == 0  # a chain without values needs no memory
+    client.answer(first, YES, "buy", {"price": 5})
+    assert len(clock.chains) == 1
+    clock.now += 59
+    assert text(client.answer(first, YES, "buy", {"price": 5})) == "receipt 1"
+    clock.now += 1
+    assert client.answer(first, YES, "buy", {"price": 5})["code"] == -32602
+    clock.now += 60
+    client.call("early")
+    assert len(clock.chains) == 1
+
+
+def test_the_number_of_remembered_requests_is_bounded_and_the_oldest_goes(caplog: pytest.LogCaptureFixture) -> None:
+    server, charged = shop(limits=Limits(max_once=2))
+    client = Client(server)
+    states = [client.call("buy", {"price": price}) for price in (1, 2, 3)]
+    for price, state in enumerate(states, 1):
+        client.answer(state, YES, "buy", {"price": price})
+    assert "max_once" in caplog.text
+    assert text(client.answer(states[2], YES, "buy", {"price": 3})) == "receipt 3"
+    assert charged == [1, 2, 3]
+    client.answer(states[0], YES, "buy", {"price": 1})
+    assert charged == [1, 2, 3, 1]
+
+
+def test_several_workers_are_warned_about_once(caplog: pytest.LogCaptureFixture) -> None:
+    server, _ = shop()
+    Client(server).call("early")
+    assert caplog.text == ""
+    server.share_request_state_key()  # what serving with several workers does first
+    for _ in range(2):
+        Client(server).call("early")
+    assert caplog.text.count("several workers serve here") == 1
