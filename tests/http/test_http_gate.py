@@ -287,7 +287,7 @@ def test_no_bound_can_be_switched_off_by_accident() -> None:
     bounds: list[str] = [
         name for name in HttpPolicy.__struct_fields__ if type(getattr(HttpPolicy(), name)) in (int, float)
     ]
-    assert len(bounds) == 14
+    assert len(bounds) == 16
     for name in [*bounds, "max_workers_per_client"]:
         for value in (0, -1):
             with pytest.raises(ValueError, match=f"{name} must be above 0"):

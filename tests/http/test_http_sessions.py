@@ -96,15 +96,55 @@ def test_max_sessions_lets_the_one_go_that_was_idle_longest(bare: Callable[..., 
     assert found == [200, 404, 200]
 
 
-def test_max_sessions_takes_none_from_who_is_listening(serve: Serve) -> None:
-    face = serve(World().server, max_sessions=1)
-    session = Session(face)
-    session.get().begin()
+def test_max_sessions_takes_those_who_only_listen_after_those_who_do_nothing(bare: Callable[..., Bare]) -> None:
+    face = bare(World().server, max_sessions=2)
+    listening = Session(face)
+    stream = listening.get()
+    face.tick(1)
+    idle = Session(face)
+    third = Session(face)
+    assert [each.send("tools/list", number=1).whole().status for each in (listening, idle, third)] == [200, 404, 200]
+    third.get()
+    face.tick(1)
+    third.send("tools/list", number=2)
+    Session(face)
+    assert stream.whole().ended  # its session had no request for longest
+    assert [each.send("tools/list", number=1).whole().status for each in (listening, third)] == [404, 200]
+
+
+def _refused(face: Face, principal: str | None = None) -> tuple[int, str, str]:
     hello = {"protocolVersion": NEWEST, "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
-    answer = face.ask("POST", {"accept": BOTH}, {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello})
-    assert (answer.status, answer.headers["retry-after"]) == (503, "5")
-    assert "max_sessions" in answer.json()["error"]["message"]
-    assert session.send("tools/list", number=1).whole().status == 200
+    request = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
+    answer = face.ask("POST", {"accept": BOTH}, request, principal=principal)
+    return answer.status, answer.headers["retry-after"], answer.json()["error"]["message"]
+
+
+def test_max_sessions_takes_none_in_which_a_call_runs(asgi: Callable[..., Asgi]) -> None:
+    world = World()
+    face = asgi(world.server, max_sessions=1)
+    session = Session(face)
+    call = session.call("hold")
+    world.wait_for("holding")
+    assert _refused(face) == (503, "5", "Too many sessions (max_sessions); try again later")
+    world.let_go.set()
+    assert text_of(call.json()) == "held"
+    assert session.send("tools/list", number=2).whole().status == 200
+
+
+def test_max_sessions_per_principal(asgi: Callable[..., Asgi]) -> None:
+    world = World()
+    face = asgi(world.server, max_sessions_per_principal=2)
+    first, second, other, nobody = (Session(face, principal=each) for each in ("eve", "eve", "bob", None))
+    nobodies = [Session(face) for _ in range(3)]  # who is not known is nobody in particular
+    third = Session(face, principal="eve")
+    everyone = (first, second, third, other, nobody, *nobodies)
+    assert [each.send("tools/list", number=1).whole().status for each in everyone] == [404, *[200] * 7]
+    for session in (second, third):
+        session.call("hold", number=2)
+        world.wait_for("holding")
+        world.seen.clear()
+    assert _refused(face, "eve") == (429, "5", "Too many sessions (max_sessions_per_principal); try again later")
+    world.let_go.set()
 
 
 # Requests.

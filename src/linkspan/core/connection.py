@@ -282,6 +282,12 @@ class ServerConnection:
         """Whether a request waits for its answer."""
         return request_id in self._in_flight
 
+    def serves(self, message: Message) -> bool:
+        """Whether a message asks for something to be run: a request, or a notification that the author serves."""
+        if isinstance(message, RpcRequest):
+            return True
+        return isinstance(message, Notification) and message.method in self._server.custom_methods()
+
     @property
     def accepting(self) -> bool:
         """Whether the driver should read on; not while as many calls run as the limits allow."""

@@ -88,7 +88,7 @@ class Endpoint:
         """
         self.policy = policy
         self.gate = Gate(policy)
-        self.sessions = Sessions(policy, random)
+        self.sessions = Sessions(policy, random, lock())
         self.pairs = Pairs(random)
         self._server = server
         self._limits = limits
@@ -159,15 +159,24 @@ class Endpoint:
         connection.facts = facts
         exchange.connection, exchange.modern, exchange.lock = connection, True, connection.lock
         if isinstance(message, Notification):
-            if message.method != "notifications/cancelled":  # whoever wants to cancel closes the stream (CAN-3)
-                return Opened(exchange.accept(), connection, connection.receive(message))
-            return Opened(exchange.accept())
+            if message.method == "notifications/cancelled":
+                return Opened(exchange.accept())  # whoever wants to cancel closes the stream (CAN-3)
+            return self._notified(exchange, connection, message)
         assert isinstance(message, RpcRequest)
         connection.vet = Mirror(headers, connection).vet
         connection.route = lambda data, _, final: exchange.message(data, final=final)
         events = connection.receive(message)
         self._note(exchange)
         return Opened(exchange, connection, events)
+
+    def _notified(self, exchange: ServerExchange, connection: ServerConnection, message: Message) -> Opened:
+        """Serve a notification that stands alone. Nobody waits for it, so it takes room until it ends (`max_streams`)."""
+        if connection.serves(message) and self._is_full:
+            return self._no_room(exchange)
+        events = connection.receive(message)
+        if connection.running:
+            self._orphans.add(connection)
+        return Opened(exchange.accept(), connection, events)
 
     # The handshake era.
 
@@ -202,9 +211,10 @@ class Endpoint:
             return opened  # sessions exist only after a handshake that succeeded
         try:
             evicted = self.sessions.keep(session, self._clock())
-        except OverflowError:
+        except OverflowError as bound:
             busy = ServerExchange(now=self._clock(), headers=[("retry-after", "5")])
-            return Opened(busy.refuse(503, _error("Too many sessions (max_sessions); try again later")))
+            status = 503 if str(bound) == "max_sessions" else 429
+            return Opened(busy.refuse(status, _error(f"Too many sessions ({bound}); try again later")))
         return Opened(exchange, connection, [*opened.events, *self._end_session(evicted)], session)
 
     def _in_session(
@@ -214,10 +224,11 @@ class Endpoint:
         exchange.connection = connection
         messages = message.messages if isinstance(message, Batch) else [message]
         requests: list[RequestId] = [each.id for each in messages if isinstance(each, RpcRequest)]
-        if requests and self._is_full:
-            return self._no_room(exchange)
-        if requests and not connection.accepting:
-            return Opened(exchange.refuse(429, _error(_BUSY), [("retry-after", "1")]))
+        if requests or any(connection.serves(each) for each in messages):
+            if not connection.accepting:
+                return Opened(exchange.refuse(429, _error(_BUSY), [("retry-after", "1")]))
+            if self._is_full:
+                return self._no_room(exchange)
         with connection.lock:
             exchange.lock = connection.lock
             connection.facts = facts
@@ -226,6 +237,8 @@ class Endpoint:
             events = connection.receive(message)
             session.received()
         self._note(exchange)
+        if not session.id and exchange.ended and connection.running:
+            self._orphans.add(connection)  # a notification, which nobody waits for
         return Opened(exchange, connection, events, session)
 
     def _alone(self, exchange: ServerExchange, version: str | None, message: Message | Batch, facts: Facts) -> Opened:
@@ -308,7 +321,8 @@ class Endpoint:
         if isinstance(message, Malformed):
             return Opened(exchange.refuse(400, encode_error(message.id, message.code, message.message)))
         connection = pair.connection
-        if not connection.accepting:
+        messages = message.messages if isinstance(message, Batch) else [message]
+        if not connection.accepting and any(connection.serves(each) for each in messages):
             return Opened(exchange.refuse(429, _error(_BUSY), [("retry-after", "1")]))
         with connection.lock:
             connection.facts = facts

@@ -85,6 +85,12 @@ class Gate:
         problem = f"The body did not arrive within {self._policy.body_timeout:g} seconds (body_timeout)"
         return exchange.refuse(408, refusal_body(INVALID_REQUEST, problem), [("connection", "close")])
 
+    def too_many_bodies(self, exchange: ServerExchange, bound: str) -> ServerExchange:
+        """Refuse a body because of all the others that are arriving; `bound` is the setting."""
+        problem = f"Too many bodies are arriving ({bound}); try again later"
+        headers: Sequence[Header] = [("retry-after", "5"), ("connection", "close")]
+        return exchange.refuse(503, refusal_body(INVALID_REQUEST, problem), headers)
+
     def _too_many(self, headers: Mapping[str, str]) -> str | None:
         policy = self._policy
         if len(headers) > policy.max_headers:

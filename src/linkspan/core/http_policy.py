@@ -40,6 +40,10 @@ class HttpPolicy(msgspec.Struct, frozen=True, kw_only=True):
     max_body_bytes: int = 4 * 1024 * 1024
     """The body of one request. A larger one is answered 413."""
 
+    max_incoming_bytes: int = 64 * 1024 * 1024
+    """Bodies that have not arrived completely, of all requests together (ASGI: of one event loop); never less than one body.
+    Beyond, the largest of them is answered 503; under WSGI the newest, and each counts as a whole from its beginning."""
+
     max_headers: int = 100
     """Headers of one request, by name. More are answered 431."""
 
@@ -47,13 +51,18 @@ class HttpPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Names and values of the headers of one request, together. More are answered 431."""
 
     max_sessions: int = 1000
-    """Sessions of handshake clients. At the bound the one that was idle longest goes; if all are busy, 503."""
+    """Sessions of handshake clients. At the bound the one without a request for longest goes: first of those without a stream,
+    then of those whose client only listens. If calls run in all of them, 503."""
+
+    max_sessions_per_principal: int = 100
+    """Of these, for one principal; at the bound one of its own goes in the same way, or 429."""
 
     session_idle: float = 1800.0
     """Seconds without a request or an open stream after which a session goes."""
 
     max_streams: int = 10_000
-    """Responses that are open at the same time: streams, and calls that have not ended. Beyond, 503."""
+    """Responses that are open at the same time: streams, and calls and notifications that have not ended. Beyond, 503. As many
+    more requests may be on their way here."""
 
     max_stored_events: int = 500
     """Messages of one session that are kept for a client that comes back (Last-Event-ID). The oldest go first."""
@@ -110,7 +119,9 @@ class HttpKeywords(TypedDict, total=False):
     max_body_bytes: int
     max_headers: int
     max_header_bytes: int
+    max_incoming_bytes: int
     max_sessions: int
+    max_sessions_per_principal: int
     session_idle: float
     max_streams: int
     max_stored_events: int
@@ -118,5 +129,7 @@ class HttpKeywords(TypedDict, total=False):
     max_unsent_bytes: int
     body_timeout: float
     send_timeout: float
+    max_workers: int
+    max_workers_per_client: int | None
     silence: float
     retry: int

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 
 import msgspec
 
@@ -119,9 +120,15 @@ class HttpSession:
         return bool(self.id) and agreed.negotiated and not agreed.revision.error_id_required
 
     @property
-    def busy(self) -> bool:
-        """Whether somebody waits for something of this session."""
-        return any(each.exchange is not None for each in self._streams.values()) or bool(self._of_request)
+    def listening(self) -> bool:
+        """Whether the client has a GET stream."""
+        return self._general.exchange is not None
+
+    @property
+    def working(self) -> bool:
+        """Whether a request has not ended, or its response is on its way. Other threads may work on it meanwhile."""
+        streams = list(self._streams.values())
+        return bool(self._of_request) or any(each.exchange for each in streams if each is not self._general)
 
     def begin(self, exchange: ServerExchange, requests: Sequence[RequestId]) -> None:
         """Receive a POST from now on, whose requests are answered on `exchange`."""
@@ -246,9 +253,12 @@ class HttpSession:
 class Sessions:
     """All sessions of an endpoint."""
 
-    def __init__(self, policy: HttpPolicy, random: Callable[[int], bytes]) -> None:
-        """Keep sessions as `policy` says; `random(n)` gives n unguessable bytes."""
+    def __init__(
+        self, policy: HttpPolicy, random: Callable[[int], bytes], lock: AbstractContextManager[object]
+    ) -> None:
+        """Keep sessions as `policy` says; `random(n)` gives n unguessable bytes, `lock` keeps threads apart."""
         self._policy = policy
+        self._lock = lock
         self._random = random
         self._sessions: dict[str, HttpSession] = {}
 
@@ -263,16 +273,26 @@ class Sessions:
         return HttpSession(self._random(16).hex(), principal, connection, self._policy)
 
     def keep(self, session: HttpSession, now: float) -> HttpSession | None:
-        """Keep a session; return the one that has to go for it. Raises: OverflowError if all are busy."""
-        evicted: HttpSession | None = None
-        if len(self._sessions) >= self._policy.max_sessions:
-            evicted = min((each for each in self if not each.busy), key=lambda each: each.used, default=None)
-            if evicted is None:
-                raise OverflowError("all sessions are busy")
-            self.remove(evicted)  # which another thread may have done
-        session.used = now
-        self._sessions[session.id] = session
+        """Keep a session; return the one that has to go for it. Raises: OverflowError with the bound, if calls run in all."""
+        policy = self._policy
+        with self._lock:
+            evicted: HttpSession | None = None
+            own = [each for each in self if each.principal == session.principal is not None]
+            if len(own) >= policy.max_sessions_per_principal:
+                evicted = self._evict(own, "max_sessions_per_principal")
+            elif len(self._sessions) >= policy.max_sessions:
+                evicted = self._evict(list(self), "max_sessions")
+            session.used = now
+            self._sessions[session.id] = session
         return evicted
+
+    def _evict(self, among: list[HttpSession], bound: str) -> HttpSession:
+        """Forget the session that will be missed least: one whose client listens may hear of something still."""
+        found = min((each for each in among if not each.working), key=_importance, default=None)
+        if found is None:
+            raise OverflowError(bound)
+        self.remove(found)
+        return found
 
     def find(self, session_id: str, principal: str | None, now: float) -> HttpSession | None:
         """Return a session of `principal`, and note that it was used. A stranger's does not exist (HL-8)."""
@@ -288,7 +308,15 @@ class Sessions:
 
     def idle(self, now: float) -> list[HttpSession]:
         """Return and forget the sessions that nobody has used for too long."""
-        late = [each for each in self if not each.busy and now - each.used >= self._policy.session_idle]
+        late = [
+            each
+            for each in self
+            if not (each.working or each.listening) and now - each.used >= self._policy.session_idle
+        ]
         for session in late:
             self.remove(session)
         return late
+
+
+def _importance(session: HttpSession) -> tuple[bool, float]:
+    return session.listening, session.used

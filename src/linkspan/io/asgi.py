@@ -123,8 +123,10 @@ class AsgiApp:
         await _send_all(send, refusal.events())
 
     async def _body(self, receive: Receive, timers: _Timers) -> bytes | ServerExchange | None:
-        """Return the body, or the refusal of one that is too large or too slow; None if the client goes."""
+        """Return the body, or why it is refused: too large, too slow, or one too many; None if the client goes."""
         gate, bound = self.endpoint.gate, self.endpoint.policy.max_body_bytes
+        if len(timers.bodies) >= self.endpoint.policy.max_streams:
+            return gate.too_many_bodies(ServerExchange(now=0.0), "max_streams")
         whole = bytearray()
         task = timers.expect_body(self.endpoint.policy.body_timeout)
         try:
@@ -138,13 +140,18 @@ class AsgiApp:
                 if not message.get("more_body", False):
                     return bytes(whole) + part if whole else part
                 whole += part
+                if not timers.keep_body(task, len(whole)):
+                    return gate.too_many_bodies(ServerExchange(now=0.0), "max_incoming_bytes")
         except asyncio.CancelledError:
-            if task in timers.bodies:
-                raise
-            task.uncancel()  # it was us, because the body takes too long
+            if task in timers.bodies or task.uncancel():
+                raise  # it was not us, or not only us
+            if task in timers.crowded_out:
+                return gate.too_many_bodies(ServerExchange(now=0.0), "max_incoming_bytes")
             return gate.too_slow(ServerExchange(now=0.0))
         finally:
             timers.bodies.pop(task, None)
+            if task in timers.kept:
+                timers.forget_body(task)
 
     # What requests use.
 
@@ -177,6 +184,11 @@ class _Timers:
     def __init__(self, app: AsgiApp) -> None:
         self.bodies: dict[asyncio.Task[object], float] = {}
         """When the body that a task reads must be there."""
+        self.kept: dict[asyncio.Task[object], int] = {}
+        """Bytes of the bodies that have arrived in part."""
+        self.crowded_out: set[asyncio.Task[object]] = set()
+        """Those of them that had to make room: their tasks are cancelled."""
+        self._total = 0
         self._young: dict[_Request, float] = {}
         self._app = app
         self._ticking = self._looking = False
@@ -188,6 +200,27 @@ class _Timers:
         self.bodies[task] = asyncio.get_running_loop().time() + seconds
         self.tick_soon()
         return task
+
+    def keep_body(self, task: asyncio.Task[object], size: int) -> bool:
+        """Note how much of an unfinished body there is. If all are too much, the largest goes; False if it is this one."""
+        self._total += size - self.kept.get(task, 0)
+        self.kept[task] = size
+        policy = self._app.endpoint.policy
+        if self._total <= max(policy.max_incoming_bytes, policy.max_body_bytes):
+            return True
+        left = {each: size for each, size in self.kept.items() if each not in self.crowded_out}
+        largest = max(left, key=lambda each: left[each])
+        if largest is task:
+            return False
+        del self.bodies[largest]
+        self.crowded_out.add(largest)
+        largest.cancel()
+        return True
+
+    def forget_body(self, task: asyncio.Task[object]) -> None:
+        """What was kept of a body is kept no longer."""
+        self._total -= self.kept.pop(task)
+        self.crowded_out.discard(task)
 
     def tick_soon(self) -> None:
         """Look after bodies, streams and sessions once a second, as long as there are any."""

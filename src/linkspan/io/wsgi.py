@@ -40,6 +40,7 @@ class WsgiApp:
         self._otherwise = otherwise
         self._path = path.rstrip("/") if path is not None else None
         self._calls = HttpCalls(_background, endpoint.policy)
+        self._incoming = _Incoming(max(endpoint.policy.max_incoming_bytes, endpoint.policy.max_body_bytes + 1))
         self._ticked = 0.0
         self._complaints = Complaints()
 
@@ -58,9 +59,9 @@ class WsgiApp:
         refusal = self.endpoint.admit(method, headers)
         if refusal is None:
             body = b"" if method == "GET" else self._body(environ)
-            if body is not None:
+            if isinstance(body, bytes):
                 return self._serve(method, environ, headers, body, start_response)
-            refusal = self.endpoint.gate.too_large(ServerExchange(now=0.0))
+            refusal = body
         elif refusal.complaint is not None:
             self._complaints.tell(refusal.complaint)
         return _Response(self.endpoint, Opened(refusal)).begin(start_response)
@@ -80,20 +81,24 @@ class WsgiApp:
             self._calls.perform(opened.connection, opened.events)
         return response.begin(start_response)
 
-    def _body(self, environ: Environ) -> bytes | None:
-        """Return the body; None if it is too large."""
-        bound = self.endpoint.policy.max_body_bytes
+    def _body(self, environ: Environ) -> bytes | ServerExchange:
+        """Return the body, or why it is refused."""
+        gate, bound = self.endpoint.gate, self.endpoint.policy.max_body_bytes
         stream: Any = environ["wsgi.input"]
         length = str(environ.get("CONTENT_LENGTH") or "")
-        if self.endpoint.gate.is_too_long(length):
-            return None
-        if length.isascii() and length.isdigit():
-            whole: bytes = stream.read(int(length))
-            return whole
-        if not environ.get("wsgi.input_terminated"):
+        if gate.is_too_long(length):
+            return gate.too_large(ServerExchange(now=0.0))
+        counted = length.isascii() and length.isdigit()
+        if not counted and not environ.get("wsgi.input_terminated"):
             return b""
-        found: bytes = stream.read(bound + 1)
-        return found if len(found) <= bound else None
+        size = int(length) if counted else bound + 1
+        if not self._incoming.take(size):
+            return gate.too_many_bodies(ServerExchange(now=0.0), "max_incoming_bytes")
+        try:
+            found: bytes = stream.read(size)
+        finally:
+            self._incoming.give_back(size)
+        return found if len(found) <= bound else gate.too_large(ServerExchange(now=0.0))
 
     def _tick(self) -> None:
         """There is nobody else to do it, so every request looks after what time brings, once a second."""
@@ -103,6 +108,27 @@ class WsgiApp:
         self._ticked = now
         for connection, events in self.endpoint.tick(now):
             self._calls.perform(connection, events)
+
+
+class _Incoming:
+    """Room for bodies that threads are reading. Each takes its whole size at once: a read cannot be ended from outside."""
+
+    def __init__(self, bound: int) -> None:
+        self._room = bound
+        self._lock = threading.Lock()
+
+    def take(self, size: int) -> bool:
+        """Take room, if there is as much."""
+        with self._lock:
+            if size > self._room:
+                return False
+            self._room -= size
+            return True
+
+    def give_back(self, size: int) -> None:
+        """The body is there."""
+        with self._lock:
+            self._room += size
 
 
 class _Response:
