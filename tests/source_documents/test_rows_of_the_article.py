@@ -331,7 +331,7 @@ def test_a_dice_has_the_sides_that_were_asked_for() -> None:
 
 # J17
 def test_what_the_article_names_as_missing_is_there() -> None:
-    server = Server("named")
+    server = Server("named", secret_headers=[])  # a handler sees the caller's token only where that is said
 
     @server.tool
     async def sleep() -> None:

@@ -81,7 +81,10 @@ class Context(Mapping[str, Any]):
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """The HTTP headers, names in lower case; empty on stdio and in memory."""
+        """The HTTP headers, names in lower case, without those that carry credentials; empty on stdio and in memory.
+
+        `headers["authorization"]` raises KeyError with what to set: `Server(secret_headers=[...])`.
+        """
         return self._request.facts.headers
 
     @property

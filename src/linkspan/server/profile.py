@@ -10,6 +10,7 @@ import msgspec
 
 from linkspan.revisions.neutral import NOTHING, Request
 from linkspan.revisions.record import Revision
+from linkspan.server.headers import SecretHeaders
 from linkspan.types.shared import Icon, Implementation
 from linkspan.wire.limits import DEFAULT_LIMITS, Limits
 
@@ -77,6 +78,8 @@ class Profile(msgspec.Struct):
     request_state_keys: RequestStateKeys | None = None
     request_state_ttl: float = 3600.0
     """Seconds that a user may take to answer."""
+    secret_headers: SecretHeaders = SecretHeaders()
+    """HTTP headers that the author's code does not see."""
     _shown: tuple[tuple[object, ...], Implementation] | None = None
 
     @property
@@ -97,7 +100,11 @@ class Profile(msgspec.Struct):
         return self._shown[1]
 
     def context_of(self, request: Request) -> Mapping[str, Any]:
-        """Return the server context for a request. Raises whatever the author's function raises."""
+        """Return the server context for a request, and hide secret headers: the author's code sees both from now on.
+
+        Raises whatever the author's function raises.
+        """
+        self.secret_headers.hide(request)
         source = self.server_context
         if source is None:
             return NOTHING

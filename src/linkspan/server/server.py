@@ -35,6 +35,7 @@ from linkspan.server.configuration import (
 from linkspan.server.content import check_shown
 from linkspan.server.dispatch import Dispatcher
 from linkspan.server.handlers import Function, Handler, compile_handler
+from linkspan.server.headers import SECRET_HEADERS, SecretHeaders
 from linkspan.server.profile import Profile, ServerContext
 from linkspan.server.resources import (
     Resource,
@@ -118,6 +119,7 @@ class Server(metaclass=_ProposesRevision):
         limits: Limits = DEFAULT_LIMITS,
         request_state_keys: Sequence[bytes | str] | None = None,
         request_state_ttl: float = 3600.0,
+        secret_headers: Sequence[str] = SECRET_HEADERS,
     ) -> None:
         """Make a server. It does nothing until it is served.
 
@@ -132,6 +134,8 @@ class Server(metaclass=_ProposesRevision):
         - `request_state_keys`: secrets that seal `requestState`, the first one seals, all open. Several processes behind one
           address need the same ones; without any, each process makes its own.
         - `request_state_ttl`: seconds that a user may take to answer a question.
+        - `secret_headers`: names of HTTP headers (or `beginning-*`) that handlers do not see. The default list holds what
+          carries the caller's credentials; `[]` shows all.
 
         Raises: RegistrationError, TypeError, UnsupportedProtocolVersion.
         """
@@ -159,6 +163,7 @@ class Server(metaclass=_ProposesRevision):
             limits=limits,
             request_state_keys=_keys(request_state_keys) if request_state_keys else None,
             request_state_ttl=request_state_ttl,
+            secret_headers=SecretHeaders(secret_headers),
         )
         self._catalogue = Catalogue()
         self._catalogue.declare(capabilities)
