@@ -45,7 +45,7 @@ class Stopper:
     def __init__(self) -> None:
         self.stopped = False
         self.reason: str | None = None
-        self._callbacks: list[Callable[[], object]] = []
+        self._callbacks: dict[Callable[[], object], None] = {}
 
     def stop(self, reason: str | None = None) -> None:
         """End the calls; `reason` goes to the server. A second time does nothing."""
@@ -58,14 +58,13 @@ class Stopper:
 
     def attach(self, callback: Callable[[], object]) -> None:
         """Call `callback` when this is stopped; at once if it is already."""
-        self._callbacks.append(callback)
+        self._callbacks[callback] = None
         if self.stopped:
             callback()
 
     def detach(self, callback: Callable[[], object]) -> None:
         """Forget `callback`."""
-        if callback in self._callbacks:
-            self._callbacks.remove(callback)
+        self._callbacks.pop(callback, None)
 
 
 class Outgoing(msgspec.Struct, frozen=True):

@@ -105,7 +105,7 @@ class Engine:
         self._lock = threading.RLock()
         self._link: Link | None = None
         self._opening: Link | None = None
-        self._waiting: list[tuple[Outgoing | None, Slot]] = []
+        self._waiting: dict[Slot, Outgoing | None] = {}
         self._connecting = False
         self._stop = threading.Event()
         self._lost: ClientError | None = None
@@ -149,7 +149,7 @@ class Engine:
                 if self.closed:
                     raise self._closed_error("not_sent")
                 if link is None or not link.alive:
-                    self._waiting.append((outgoing, slot))
+                    self._waiting[slot] = outgoing
                     self._connect_soon()
                     return None
         if outgoing is None:
@@ -161,9 +161,8 @@ class Engine:
     def withdraw(self, slot: Slot, reason: str | None = None, *, tell: bool = False) -> None:
         """Give up whatever `slot` waits for; with `tell` it gets a `CallStopped`."""
         with self._lock:
-            before = len(self._waiting)
-            self._waiting = [each for each in self._waiting if each[1] is not slot]
-            waited = len(self._waiting) < before
+            waited = slot in self._waiting
+            self._waiting.pop(slot, None)
         ticket: Ticket | None = slot.ticket
         if waited and tell:
             deliver([(slot, self._stopped_error(reason))])
@@ -213,8 +212,8 @@ class Engine:
         with self._lock:
             self._stop.set()
             links = [each for each in (self._link, self._opening) if each is not None]
-            waiting, self._waiting = self._waiting, []
-        deliver([(slot, self._closed_error("not_sent")) for _, slot in waiting])
+            waiting, self._waiting = self._waiting, {}
+        deliver([(slot, self._closed_error("not_sent")) for slot in waiting])
         self.listeners.end(self._closed_error("answered"))
         for link in links:
             link.close()
@@ -333,13 +332,13 @@ class Engine:
             self._connecting = False
             self._failures += 1
             self._failed_at = time.monotonic()
-            waiting, self._waiting = self._waiting, []
+            waiting, self._waiting = self._waiting, {}
             if not self.closed and self.listeners:
                 if self._failures < _GIVE_UP:
                     self._connect_soon()
                 else:
                     self.listeners.end(error)
-        deliver([(slot, error.again()) for _, slot in waiting])
+        deliver([(slot, error.again()) for slot in waiting])
 
     def _connect_succeeded(self, agreement: Agreement) -> None:
         state = self.state
@@ -371,8 +370,8 @@ class Engine:
     def _submit_waiting(self, link: Link) -> None:
         """Send what waits for a connection, with the lock, so that at any time it can be withdrawn here or there."""
         with self._lock:
-            waiting, self._waiting = self._waiting, []
-            for outgoing, slot in waiting:
+            waiting, self._waiting = self._waiting, {}
+            for slot, outgoing in waiting.items():
                 try:
                     if outgoing is None:
                         deliver([(slot, link)])

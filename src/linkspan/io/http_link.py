@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -62,6 +62,8 @@ _RESUMES: Final = 5
 _TRIES: Final = 3
 _PAUSE: Final = 1.0
 _SETTLE: Final = 1.0
+_AT_ONCE: Final = 32
+"""Requests that are started or ended in one turn of the loop, which all URLs of the process share."""
 
 
 class _Sent(msgspec.Struct, eq=False):
@@ -94,7 +96,11 @@ class HttpLink(Link):
         self._requests = HttpRequests(state, headers, ssl, auth)
         self._loop = background_loop().loop
         self._queue: deque[_Sent] = deque()
+        self._starting = False
+        """Whether `_start` is due on the loop."""
         self._tasks: dict[object, asyncio.Task[None]] = {}
+        self._given_up: deque[RequestId] = deque()
+        """Requests whose streams must be closed; `_close_some` is due on the loop while there are any."""
         self._session_id: str | None = None
         self._own_stream = OwnStream(self)
         self._first_transport = FirstTransport(self)
@@ -164,14 +170,15 @@ class HttpLink(Link):
         """Start what was submitted."""
         with self.lock:
             self._queue.extend(_Sent(each, self._plain_headers()) for each in self._messages())
-            if not self._queue:
+            if self._starting or not self._queue:
                 return
+            self._starting = True
         self._on_loop(self._start)
 
     def give_up(self, request_id: RequestId, reason: str | None, *, tell: bool = False) -> None:
         """Cancel a request: in the modern era by closing its stream."""
         super().give_up(request_id, reason, tell=tell)
-        self._on_loop(self._sweep)
+        self._close_streams([request_id])
 
     def fall_back(self, reason: Exception, timeout: float) -> None:
         """Use the transport of the first revision. Raises: `reason` where there is none; ConnectError for a bad endpoint."""
@@ -238,8 +245,7 @@ class HttpLink(Link):
 
     def handle_timeout(self, now: float) -> None:
         """Give up late requests."""
-        self.expire(now)
-        self._on_loop(self._sweep)
+        self._close_streams(self.expire(now))
 
     def handle_readable(self, fd: int) -> None:
         """There is nothing to read here."""
@@ -274,15 +280,40 @@ class HttpLink(Link):
             task.cancel()
 
     def _start(self) -> None:
-        while self._queue:
-            sent = self._queue.popleft()
-            self.start(sent.request_id if sent.request_id is not None else sent, self._run(sent))
+        """Start what is queued, a few at a time: others share the loop. What was given up meanwhile is not sent at all."""
+        for _ in range(_AT_ONCE):
+            with self.lock:
+                if not self._queue:
+                    self._starting = False
+                    return
+                sent = self._queue.popleft()
+            if sent.request_id is None:
+                self.start(sent, self._run(sent))
+            elif self.machine.is_pending(sent.request_id):
+                self.start(sent.request_id, self._run(sent))
+        self._loop.call_soon(self._start)
 
-    def _sweep(self) -> None:
-        """Close the streams of requests that nobody waits for any more."""
-        for key, task in list(self._tasks.items()):
-            if isinstance(key, int) and not self.machine.is_pending(key):
+    def _close_streams(self, request_ids: Iterable[RequestId]) -> None:
+        """Close the streams of requests that were given up. Any thread."""
+        with self.lock:
+            closing = bool(self._given_up)
+            self._given_up.extend(request_ids)
+            if closing or not self._given_up:
+                return
+        self._on_loop(self._close_some)
+
+    def _close_some(self) -> None:
+        """Close a few streams and let others have the loop: thousands may be given up at once."""
+        for _ in range(_AT_ONCE):
+            with self.lock:
+                request_id = self._given_up.popleft()
+                more = bool(self._given_up)
+            task = self._tasks.get(request_id)
+            if task is not None:
                 task.cancel()
+            if not more:
+                return
+        self._loop.call_soon(self._close_some)
 
     async def _run(self, sent: _Sent) -> None:
         try:

@@ -266,14 +266,15 @@ class Link:
         if deliveries:
             deliver(deliveries)
 
-    def expire(self, now: float) -> None:
-        """Give up what was not answered in time."""
+    def expire(self, now: float) -> list[RequestId]:
+        """Give up what was not answered in time; return which requests that were."""
         with self.lock:
             due = self.machine.next_timeout()
             events = self.machine.handle_timeout(now) if due is not None and due <= now else []
         if events:
             self.receive(events)
             self.flush()
+        return [each.owner.ticket.request_id for each in events if isinstance(each, Expired)]
 
     def end(self, *, by_us: bool = False, error: ClientError | None = None) -> None:
         """Take note that the connection is gone, for the reason that `error` has: whatever still waits hears of it."""
