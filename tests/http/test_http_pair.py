@@ -14,6 +14,7 @@ from http_faces import Asgi, Bare, Face, Live
 from http_talk import Session, body, call, mirror, text_of
 from http_world import World
 
+from linkspan import Limits
 from linkspan.core.http_policy import LOOPBACK
 from linkspan.errors import INVALID_REQUEST, PARSE_ERROR
 from linkspan.revisions import LEGACY
@@ -173,6 +174,22 @@ def test_max_streams_counts_here_too(pair: Serve) -> None:
     client = Old(face)
     assert face.ask("GET", {"accept": "text/event-stream"}, path="/sse").status == 503
     client.call("add", {"a": 1, "b": 2})
+    assert text_of(client.stream.message()) == "3"
+    client.stream.close()
+
+
+def test_max_running_refuses_requests_and_nothing_else(asgi: Callable[..., Asgi]) -> None:
+    world = World(limits=Limits(max_running=1))
+    client = Old(asgi(world.server, http_sse="/sse"))
+    client.call("hold", {}, 1)
+    world.wait_for("holding")
+    refused = client.send({"jsonrpc": "2.0", "id": 2, "method": "tools/list"})
+    assert (refused.status, refused.headers["retry-after"]) == (429, "1")
+    assert "max_running" in refused.json()["error"]["message"]
+    cancelled = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
+    assert client.send(cancelled).status == 202
+    world.wait_for("cancelled")
+    client.call("add", {"a": 1, "b": 2}, 3)
     assert text_of(client.stream.message()) == "3"
     client.stream.close()
 
