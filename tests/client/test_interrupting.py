@@ -70,6 +70,7 @@ def test_a_cancelled_task_ends_its_call_and_no_other(era: Any, said: Said) -> No
             for each in (*calls, bystander):
                 each.cancel()
             await asyncio.wait([*calls, bystander])
+            await on_a_thread(said, "cancelled", 3)  # closing would not wait for what the process prints
         assert said.text.count("cancelled") == 3
 
     asyncio.run(run())

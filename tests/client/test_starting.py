@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from faces import FACES, outcome
-from wild import wild
+from wild import gone, wild
 
 from linkspan import ConnectError, SyncClient, Timeouts
 from linkspan.io.targets import UnusableTarget
@@ -133,7 +133,10 @@ def test_a_server_that_never_answers(face: str) -> None:
 
 
 def test_a_server_that_neither_answers_nor_ends_is_ended() -> None:
-    failure("sync", wild(MUTE | {"start": [{"deaf": 1}], "end": [{"sleep": 60}]}), timeouts=IMPATIENT)
+    plan = MUTE | {"start": [{"deaf": 1}, {"stderr": "process $PID"}], "end": [{"sleep": 60}]}
+    error = failure("sync", wild(plan), timeouts=IMPATIENT)
+    pid = int(error.stderr.removeprefix("process "))
+    assert gone({pid})
 
 
 def test_the_bound_that_was_passed_is_the_one_that_was_given() -> None:

@@ -158,6 +158,13 @@ class Face:
     ) -> None:
         raise NotImplementedError
 
+    def until(self, true: Callable[[], bool]) -> None:
+        """Wait for something to become true."""
+        give_up = time.monotonic() + PATIENCE
+        while not true():
+            assert time.monotonic() < give_up
+            time.sleep(0.001)
+
     def stop(self) -> None:
         """Nothing is left."""
 
@@ -242,13 +249,6 @@ class Asgi(Face):
         """Messages of the body after which nothing more comes."""
         self.go_after: int | None = None
         """Messages of the body after which the client goes."""
-
-    def until(self, true: Callable[[], bool]) -> None:
-        """Wait for something to become true."""
-        give_up = time.monotonic() + PATIENCE
-        while not true():
-            assert time.monotonic() < give_up
-            time.sleep(0.001)
 
     def vanish(self, method: str, headers: Mapping[str, str], body: dict[str, Any]) -> BaseException | None:
         """Send what `go_after` allows, and go; return what the application raised. It must not say anything."""

@@ -154,7 +154,7 @@ def test_an_id_that_is_in_use_is_refused_and_disturbs_nothing(serve: Serve) -> N
     world = World()
     face = serve(world.server)
     if isinstance(face, Bare):
-        return
+        pytest.skip("the bare machine runs a call before it returns, so nothing can come in between")
     session = Session(face)
     first = session.call("hold", number=7)
     world.wait_for("holding")
@@ -168,14 +168,33 @@ def test_an_id_that_is_in_use_is_refused_and_disturbs_nothing(serve: Serve) -> N
 def test_who_goes_away_cancels_nothing(serve: Serve) -> None:
     """HL-3; only a notification does."""
     world = World()
+    face = serve(world.server, silence=0.2)  # under WSGI a client is missed when something is sent
+    if isinstance(face, Bare):
+        pytest.skip("the bare machine runs a call before it returns, so nothing can come in between")
+    session = Session(face)
+    live = session.call("tell_then_hold", number=1, progressToken="t")
+    prime = live.event()
+    world.wait_for("holding")
+    live.close()
+    face.until(lambda: not face.endpoint.streams)
+    world.let_go.set()
+    back = session.get(last=prime.id)
+    assert [each.get("method") for each in back.messages()] == ["notifications/progress", None]
+    assert "cancelled" not in world.seen
+
+
+def test_a_notification_cancels_a_request_of_its_session(serve: Serve) -> None:
+    """CAN-1."""
+    world = World()
     face = serve(world.server)
     if isinstance(face, Bare):
-        return
+        pytest.skip("the bare machine runs a call before it returns, so nothing can come in between")
     session = Session(face)
-    session.call("hold", number=1).close()
+    live = session.call("hold", number=1)
     world.wait_for("holding")
-    session.send("notifications/cancelled", {"requestId": 1}).whole()
+    assert session.send("notifications/cancelled", {"requestId": 1}).whole().status == 202
     world.wait_for("cancelled")
+    assert live.messages() == []
 
 
 def test_max_running_is_for_one_session(asgi: Callable[..., Asgi]) -> None:
@@ -314,7 +333,7 @@ def test_a_call_whose_client_went_is_answered_when_it_comes_back(serve: Serve) -
     world = World()
     face = serve(world.server)
     if isinstance(face, Bare):
-        return
+        pytest.skip("the bare machine runs a call before it returns, so nothing can come in between")
     session = Session(face)
     live = session.call("tell_then_hold", progressToken="t")
     prime = live.event()

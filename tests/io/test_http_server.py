@@ -178,7 +178,9 @@ class TestWorkers:
             assert server.process.stderr is not None
             line = server.process.stderr.readline()
             assert re.fullmatch(r"linkspan: worker \d+ has ended \(exit status 7\); starting another\n", line)
-            assert _pids(server.url) - before
+            give_up = time.monotonic() + 20
+            while not _pids(server.url) - before:  # it takes its time to start
+                assert time.monotonic() < give_up
             assert server.stop() == (0, "")
 
     def test_no_worker_outlives_its_parent_however_that_ends(self) -> None:
@@ -200,6 +202,35 @@ class TestWorkers:
             pids = _pids(server.url)
             assert server.stop(number) == (status, "")
             assert all(_ends(pid) for pid in pids)
+
+
+STUBBORN = """
+import os, signal, sys, time
+from linkspan.io.http_workers import serve_in_workers
+
+def serve():
+    signal.signal(signal.SIGTERM, lambda *_: os.write(1, b"asked\\n"))
+    os.write(1, b"%d\\n" % os.getpid())
+    while True:
+        time.sleep(1)
+
+sys.exit(serve_in_workers(2, serve, patience=1.0, first_line="ready\\n"))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="workers need a system that can fork")
+def test_workers_are_asked_to_end_and_killed_only_when_the_patience_is_over() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", STUBBORN], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as parent:
+        assert parent.stdout is not None
+        pids = [int(parent.stdout.readline()) for _ in range(2)]
+        asked = time.monotonic()
+        parent.terminate()
+        assert [parent.stdout.readline() for _ in pids] == [b"asked\n"] * 2
+        assert parent.wait(30) == 0
+        assert time.monotonic() - asked >= 1.0
+        assert all(_ends(pid) for pid in pids)
 
 
 def _pids(url: str) -> set[int]:
