@@ -183,14 +183,15 @@ def test_who_goes_away_cancels_nothing(serve: Serve) -> None:
     assert "cancelled" not in world.seen
 
 
-def test_a_notification_cancels_a_request_of_its_session(serve: Serve) -> None:
+@pytest.mark.parametrize("tool", ["hold", "hold_async"])
+def test_a_notification_cancels_a_request_of_its_session(tool: str, serve: Serve) -> None:
     """CAN-1."""
     world = World()
     face = serve(world.server)
     if isinstance(face, Bare):
         pytest.skip("the bare machine runs a call before it returns, so nothing can come in between")
     session = Session(face)
-    live = session.call("hold", number=1)
+    live = session.call(tool, number=1)
     world.wait_for("holding")
     assert session.send("notifications/cancelled", {"requestId": 1}).whole().status == 202
     world.wait_for("cancelled")
