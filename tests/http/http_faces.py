@@ -15,6 +15,7 @@ from typing import Any
 from linkspan import Server
 from linkspan.core.endpoint import Endpoint, Opened
 from linkspan.core.exchange import HttpData, HttpEnd, HttpStart
+from linkspan.core.gate import Arrival
 from linkspan.core.http_policy import HttpPolicy
 from linkspan.events import CallReady
 from linkspan.io.asgi import AsgiApp
@@ -121,6 +122,12 @@ class Face:
     endpoint: Endpoint
     app: Any = None
     query = ""
+    own: str | None = "127.0.0.1"
+    """The address that requests come to."""
+    peer: str | None = "127.0.0.1"
+    """The address that they come from."""
+    version = "1.1"
+    """That of HTTP."""
 
     def __init__(self, server: Server, **policy: Any) -> None:
         raise NotImplementedError
@@ -141,8 +148,9 @@ class Face:
         if isinstance(body, dict | list):
             body = json.dumps(body)
         data = body.encode() if isinstance(body, str) else body
-        if data:
+        if method == "POST":
             given.setdefault("content-type", "application/json")
+        if data:
             given.setdefault("content-length", str(len(data)))
         live = Live()
         self.query = query
@@ -187,10 +195,10 @@ class Bare(Face):
         self, live: Live, method: str, path: str, headers: dict[str, str], body: bytes, principal: str | None
     ) -> None:
         headers = {name: value.strip() for name, value in headers.items()}
-        exchange = self.endpoint.admit(method, headers)
+        exchange = self.endpoint.admit(method, headers, Arrival(self.own, self.peer, path, self.version))
         opened = Opened(exchange) if exchange is not None else None
         if opened is None:
-            url = f"http://{headers['host']}{path}"
+            url = f"http://{headers.get('host', '')}{path}"
             opened = self.endpoint.open(method, url, headers, body, Facts(headers, principal), query=self.query)
         taken = opened
 
@@ -263,7 +271,7 @@ class Asgi(Face):
     ) -> None:
         scope = {
             "type": "http",
-            "http_version": "1.1",
+            "http_version": self.version,
             "asgi": {"version": "3.0"},
             "method": method,
             "scheme": "http",
@@ -272,8 +280,8 @@ class Asgi(Face):
             "root_path": self.root_path,
             "query_string": self.query.encode(),
             "headers": [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()],
-            "client": ("127.0.0.1", 5),
-            "server": ("127.0.0.1", 8000),
+            "client": (self.peer, 5) if self.peer is not None else None,
+            "server": (self.own, 8000) if self.own is not None else None,
         }
         if self.doubled in headers:
             scope["headers"].append((self.doubled.encode(), b"again"))  # type: ignore[attr-defined]
@@ -345,9 +353,10 @@ class Wsgi(Face):
             "SCRIPT_NAME": "",
             "PATH_INFO": path,
             "QUERY_STRING": self.query,
-            "SERVER_NAME": "127.0.0.1",
+            "SERVER_NAME": self.own or "",
             "SERVER_PORT": "8000",
-            "SERVER_PROTOCOL": "HTTP/1.1",
+            "SERVER_PROTOCOL": f"HTTP/{self.version}",
+            "REMOTE_ADDR": self.peer or "",
             "wsgi.version": (1, 0),
             "wsgi.url_scheme": "http",
             "wsgi.input": io.BytesIO(body),

@@ -6,11 +6,13 @@ import msgspec
 
 from linkspan import Server
 from linkspan.core.exchange import HttpData, HttpStart, ServerExchange
+from linkspan.core.gate import Arrival
 from linkspan.core.http_policy import HttpPolicy
 from linkspan.io.http_server import make_endpoint
 from linkspan.revisions.neutral import NO_FACTS
 
 WITH_PAGE = HttpPolicy(page=True)
+HERE = Arrival("127.0.0.1", "127.0.0.1", "/mcp")
 
 
 class Got(msgspec.Struct):
@@ -33,5 +35,5 @@ def get(server: Server, accept: str | None, policy: HttpPolicy = WITH_PAGE, **he
     """Ask a server for what is at its endpoint."""
     sent = {"host": "127.0.0.1:8000"} | ({"accept": accept} if accept is not None else {}) | headers
     endpoint = make_endpoint(server, policy)
-    exchange = endpoint.admit("GET", sent)
+    exchange = endpoint.admit("GET", sent, HERE)
     return Got.of(exchange or endpoint.open("GET", "http://127.0.0.1:8000/mcp", sent, b"", NO_FACTS).exchange)

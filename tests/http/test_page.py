@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from http_page import Got, get
+from http_page import HERE, Got, get
 from page_server import NASTY, server
 
 from linkspan import Server
@@ -77,7 +77,7 @@ def test_a_get_within_a_session_is_never_a_page() -> None:
 
 def test_head_is_refused_as_everything_that_is_not_for_clients() -> None:
     endpoint = make_endpoint(server, HttpPolicy(page=True))
-    refusal = endpoint.admit("HEAD", {"accept": BROWSER, "host": "127.0.0.1"})
+    refusal = endpoint.admit("HEAD", {"accept": BROWSER, "host": "127.0.0.1"}, HERE)
     assert refusal is not None
     assert Got.of(refusal).status == 405
 
@@ -99,8 +99,8 @@ def test_a_page_is_for_hosts_that_are_served_only() -> None:
 def test_the_forms_of_a_page_may_talk_to_their_own_server(hosts: list[str], origin: str) -> None:
     endpoint = make_endpoint(server, HttpPolicy(page=True, allowed_hosts=hosts))
     headers = {"host": origin.partition("://")[2], "origin": origin, "content-type": "application/json"}
-    assert endpoint.admit("POST", headers) is None
-    refusal = endpoint.admit("POST", headers | {"origin": "https://evil.example:8443"})
+    assert endpoint.admit("POST", headers, HERE) is None
+    refusal = endpoint.admit("POST", headers | {"origin": "https://evil.example:8443"}, HERE)
     assert refusal is not None
     assert Got.of(refusal).status == 403
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Final, Protocol
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 import msgspec
 
 from linkspan.core.call import Call
 from linkspan.core.connection import ServerConnection
 from linkspan.core.exchange import Page, ServerExchange
-from linkspan.core.gate import Gate, refusal_body
+from linkspan.core.gate import Arrival, Gate, refusal_body
 from linkspan.core.http_pair import SESSION_PARAMETER, Pairs
 from linkspan.core.http_policy import HttpPolicy
 from linkspan.core.http_session import SESSION_HEADER, HttpSession, Sessions
@@ -98,9 +98,9 @@ class Endpoint:
         self._open: set[ServerExchange] = set()
         self._orphans: set[ServerConnection] = set()
 
-    def admit(self, method: str, headers: Mapping[str, str]) -> ServerExchange | None:
+    def admit(self, method: str, headers: Mapping[str, str], arrival: Arrival) -> ServerExchange | None:
         """Refuse what needs no look at the body; None means: read the body and `open` it."""
-        return self.gate.admit(method, headers, self._clock())
+        return self.gate.admit(method, headers, arrival)
 
     def open(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes, facts: Facts, *, query: str = ""
@@ -302,7 +302,7 @@ class Endpoint:
 
     def _is_pair(self, url: str) -> bool:
         path = self.policy.http_sse
-        return path is not None and urlsplit(url).path.rstrip("/").endswith(path.rstrip("/"))
+        return path is not None and url.rstrip("/").endswith(path.rstrip("/"))
 
     def _open_pair(self, exchange: ServerExchange, facts: Facts) -> Opened:
         if self._is_full:

@@ -7,23 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Final
-from urllib.parse import urlsplit
+
+import msgspec
 
 from linkspan.core.exchange import Header, ServerExchange
 from linkspan.core.http_policy import HttpPolicy
 from linkspan.errors import INVALID_REQUEST
+from linkspan.wire.authority import Authority, Origin, is_loopback, parse_authority, parse_origin
 from linkspan.wire.headers import accepts, media_type
 from linkspan.wire.messages import encode_error
 
-__all__ = ["Gate", "refusal_body"]
+__all__ = ["Arrival", "Gate", "refusal_body"]
 
 _METHODS: Final = ("POST", "GET", "DELETE", "OPTIONS")
-_PORTS: Final = {"http": 80, "https": 443}
+_WITHOUT_HOST: Final = ("1.0", "0.9")
+"""Versions of HTTP in which a request need not name a host."""
 _REQUEST_HEADERS: Final = (
     "content-type, accept, authorization, dpop, mcp-protocol-version, mcp-session-id, mcp-method, mcp-name, "
     "last-event-id"
 )
 _EXPOSED: Final = "www-authenticate, dpop-nonce, mcp-session-id"
+_CLOSE: Final[Sequence[Header]] = (("connection", "close"),)
 
 
 def refusal_body(code: int, message: str) -> bytes:
@@ -31,65 +35,82 @@ def refusal_body(code: int, message: str) -> bytes:
     return encode_error(None, code, message)
 
 
+class Arrival(msgspec.Struct, frozen=True):
+    """Where a request came in, as the transport knows it.
+
+    `own` and `peer` are the two addresses of the socket, without ports: `own` may be the path of a Unix socket, or a name;
+    None where they are unknown. `path` is that of the URL; `version` that of HTTP.
+    """
+
+    own: str | None = None
+    peer: str | None = None
+    path: str = "/"
+    version: str = "1.1"
+
+    @property
+    def over_loopback(self) -> bool:
+        """Whether it came over loopback: by our own address, or by the peer's where ours is a name, unspecified or unknown."""
+        if self.own is not None:
+            if self.own.startswith(("/", "\0")):
+                return False  # a Unix socket
+            if (known := is_loopback(self.own)) is not None:
+                return known
+        return self.peer is not None and is_loopback(self.peer) is True
+
+
 class Gate:
     """Lets requests in, as a policy says."""
 
     def __init__(self, policy: HttpPolicy) -> None:
-        """Check by `policy`. Raises: ValueError for an origin that is none, which would let in what is not meant."""
+        """Check by `policy`. Raises: ValueError for an invalid host or origin in it, which would match nothing."""
         self._policy = policy
-        self._hosts = None if policy.allowed_hosts is None else [each.lower() for each in policy.allowed_hosts]
+        hosts = policy.allowed_hosts
+        self._hosts = None if hosts is None else {_named_host(each) for each in hosts}
         listed = [] if isinstance(policy.cors, bool) else list(policy.cors)
-        self._listed = {_named_origin("cors", each) for each in listed}
-        named = policy.allowed_origins
-        self._origins = None if named is None else {_named_origin("allowed_origins", each) for each in named}
+        self._readers = {_named_origin("cors", each) for each in listed}
+        allowed = policy.allowed_origins
+        self._lists_origins = allowed is not None
+        self._origins = self._readers | {_named_origin("allowed_origins", each) for each in allowed or ()}
 
-    def admit(self, method: str, headers: Mapping[str, str], now: float) -> ServerExchange | None:
+    def admit(self, method: str, headers: Mapping[str, str], arrival: Arrival) -> ServerExchange | None:
         """Return the refusal, or None."""
-        exchange = ServerExchange(now=now)
-        if (problem := self._wrong_host(headers)) is not None:
-            return exchange.complain(421, problem)
-        if (problem := self._wrong_origin(headers)) is not None:
-            return exchange.complain(403, problem)
+        host = headers.get("host")
+        named = parse_authority(host) if host is not None else None
+        local = arrival.over_loopback
+        if (refusal := self._wrong_host(host, named, local, arrival.version)) is not None:
+            return refusal
+        origin = headers.get("origin")
+        if origin is None:
+            refusal = self._wrong_site(method, headers, arrival.path)
+        elif self._policy.cors is not True:
+            refusal = self._wrong_origin(origin, named, local)
+        if refusal is not None:
+            return refusal
         if (problem := self._too_many(headers)) is not None:
-            return exchange.refuse(431, refusal_body(INVALID_REQUEST, problem), [("connection", "close")])
-        exchange.headers += self.cors_headers(headers)
+            return self.refuse(431, problem, headers, _CLOSE)
+        if method == "POST":
+            return self._wrong_post(headers)
         if method == "OPTIONS":
-            return exchange.refuse(204, b"", self._preflight(headers))
+            return ServerExchange(now=0.0, headers=self.cors_headers(headers)).refuse(
+                204, b"", self._preflight(headers)
+            )
         if method not in _METHODS:
-            allowed: Sequence[Header] = [("allow", "POST, GET, DELETE")]
-            return exchange.refuse(405, refusal_body(INVALID_REQUEST, f"{method[:20]} is not possible here"), allowed)
-        return self._wrong_post(exchange, headers) if method == "POST" else None
+            return self.refuse(405, f"{method[:20]} is not possible here", headers, [("allow", "POST, GET, DELETE")])
+        return None
 
-    def _wrong_post(self, exchange: ServerExchange, headers: Mapping[str, str]) -> ServerExchange | None:
+    def _wrong_post(self, headers: Mapping[str, str]) -> ServerExchange | None:
         kind = headers.get("content-type")
         if kind is not None and media_type(kind) != "application/json":
             problem = f"Unsupported media type {media_type(kind)[:60]!r}: send application/json"
-            return exchange.refuse(415, refusal_body(INVALID_REQUEST, problem))
+            return self.refuse(415, problem, headers)
         accept = headers.get("accept")
         if not (accepts(accept, "application/json") or accepts(accept, "text/event-stream")):
-            problem = "Not acceptable: accept application/json and text/event-stream"
-            return exchange.refuse(406, refusal_body(INVALID_REQUEST, problem))
-        return self.too_large(exchange) if self.is_too_long(headers.get("content-length", "")) else None
+            return self.refuse(406, "Not acceptable: accept application/json and text/event-stream", headers)
+        return self.too_large(headers) if self.is_too_long(headers.get("content-length", "")) else None
 
     def is_too_long(self, length: str) -> bool:
-        """Tell whether a Content-Length says more than we take, however many digits it has."""
+        """Return whether a Content-Length is more than we take, however many digits it has."""
         return length.isascii() and length.isdigit() and (len(length) > 18 or int(length) > self._policy.max_body_bytes)
-
-    def too_large(self, exchange: ServerExchange) -> ServerExchange:
-        """Refuse a body that is too large."""
-        problem = f"Larger than {self._policy.max_body_bytes} bytes (max_body_bytes)"
-        return exchange.refuse(413, refusal_body(INVALID_REQUEST, problem), [("connection", "close")])
-
-    def too_slow(self, exchange: ServerExchange) -> ServerExchange:
-        """Refuse a body that does not come."""
-        problem = f"The body did not arrive within {self._policy.body_timeout:g} seconds (body_timeout)"
-        return exchange.refuse(408, refusal_body(INVALID_REQUEST, problem), [("connection", "close")])
-
-    def too_many_bodies(self, exchange: ServerExchange, bound: str) -> ServerExchange:
-        """Refuse a body because of all the others that are arriving; `bound` is the setting."""
-        problem = f"Too many bodies are arriving ({bound}); try again later"
-        headers: Sequence[Header] = [("retry-after", "5"), ("connection", "close")]
-        return exchange.refuse(503, refusal_body(INVALID_REQUEST, problem), headers)
 
     def _too_many(self, headers: Mapping[str, str]) -> str | None:
         policy = self._policy
@@ -99,35 +120,86 @@ class Gate:
             return f"Headers of more than {policy.max_header_bytes} bytes (max_header_bytes)"
         return None
 
-    # Host and Origin are compared as wholes, never by a prefix or a suffix.
+    # Refusals. All but those of a foreign host or origin can be read by the pages that may read answers.
 
-    def _wrong_host(self, headers: Mapping[str, str]) -> str | None:
-        if self._hosts is None:
-            return None
-        host = headers.get("host", "").lower()
-        name = host if host.endswith("]") else host.rpartition(":")[0] or host
-        if "," not in host and (host in self._hosts or name in self._hosts):
-            return None
-        shown = host[:100] or "nothing"
-        return f"Host {shown!r} is not served here: add it to allowed_hosts if it is yours"
+    def refuse(
+        self,
+        status: int,
+        problem: str,
+        headers: Mapping[str, str],
+        extra: Sequence[Header] = (),
+        *,
+        code: int = INVALID_REQUEST,
+    ) -> ServerExchange:
+        """Return a refusal of the request with these headers."""
+        exchange = ServerExchange(now=0.0, headers=self.cors_headers(headers))
+        return exchange.refuse(status, refusal_body(code, problem), extra)
 
-    def _wrong_origin(self, headers: Mapping[str, str]) -> str | None:
-        origin = headers.get("origin")
-        if origin is None or self._policy.cors is True:
-            return None
-        found = _origin(origin)
-        if found in self._listed or (self._origins is not None and found in self._origins):
-            return None
-        if self._origins is None and (self._hosts is None or self._is_own(found)):
-            return None
-        return f"Origin {origin[:100]!r} is not allowed: add it to allowed_origins (or cors, if its pages read answers)"
+    def too_large(self, headers: Mapping[str, str]) -> ServerExchange:
+        """Refuse a body that is too large."""
+        return self.refuse(413, f"Larger than {self._policy.max_body_bytes} bytes (max_body_bytes)", headers, _CLOSE)
 
-    def _is_own(self, origin: tuple[str, str, int | None] | None) -> bool:
-        """Tell whether a page of this very server asks, or of another one that is bound to loopback as we are."""
-        if origin is None or self._hosts is None:
-            return False
-        name = f"[{origin[1]}]" if ":" in origin[1] else origin[1]
-        return name in self._hosts or f"{name}:{origin[2]}" in self._hosts
+    def too_slow(self, headers: Mapping[str, str]) -> ServerExchange:
+        """Refuse a body that does not arrive in time."""
+        problem = f"The body did not arrive within {self._policy.body_timeout:g} seconds (body_timeout)"
+        return self.refuse(408, problem, headers, _CLOSE)
+
+    def too_many_bodies(self, headers: Mapping[str, str], bound: str) -> ServerExchange:
+        """Refuse a body because of all the others that are arriving; `bound` is the setting."""
+        problem = f"Too many bodies are arriving ({bound}); try again later"
+        return self.refuse(503, problem, headers, [("retry-after", "5"), *_CLOSE])
+
+    # Host and Origin.
+
+    def _wrong_host(
+        self, host: str | None, named: Authority | None, local: bool, version: str
+    ) -> ServerExchange | None:
+        """Return the refusal of a Host that is missing, not listed or, over loopback, not this machine's."""
+        if host is None and version not in _WITHOUT_HOST:
+            return _refusal(400, "Host is missing")
+        if named is None and host is not None and not local and self._hosts is None:
+            return _refusal(400, "Host is not a valid name[:port]")
+        if named is not None and (self._lists(named) or (local and named.loopback)):
+            return None
+        if not local and self._hosts is None:
+            return None
+        name = named.name[:100] if named is not None else "mcp.example.com"
+        problem = (
+            f"Host {(host or 'nothing')[:100]!r} is not served here: add it to allowed_hosts if it is yours; "
+            f"behind a reverse proxy write allowed_hosts={[name]!r} (linkspan run: --allow-host {name})"
+        )
+        return ServerExchange(now=0.0).complain(421, problem)
+
+    def _lists(self, host: Authority) -> bool:
+        return self._hosts is not None and ((host.name, None) in self._hosts or (host.name, host.port) in self._hosts)
+
+    def _wrong_origin(self, origin: str, host: Authority | None, local: bool) -> ServerExchange | None:
+        """Return the refusal of a page that is neither listed, nor our own, nor one of this machine on loopback."""
+        found = parse_origin(origin)
+        if found in self._origins:
+            return None
+        if found is not None and host is not None and found.default_port is not None:
+            if not self._lists_origins and local and host.loopback and found.loopback:
+                return None
+            # Without a check of the host, any site can take its name (DNS rebinding): no page is our own by the name alone
+            # where somebody has listed those that are allowed.
+            trusted = local or self._hosts is not None or not self._lists_origins
+            if trusted and _same_server(found, host):
+                return None
+        problem = (
+            f"Origin {origin[:100]!r} is not allowed: add it to allowed_origins (or cors, if its pages read answers)"
+        )
+        return ServerExchange(now=0.0).complain(403, problem)
+
+    def _wrong_site(self, method: str, headers: Mapping[str, str], path: str) -> ServerExchange | None:
+        """Return the refusal of what a page of another site makes a browser load, as an image for example: it has no Origin."""
+        if headers.get("sec-fetch-site") != "cross-site":
+            return None
+        if method == "GET" and self._policy.page and headers.get("sec-fetch-mode") == "navigate":
+            return None
+        if method in ("GET", "HEAD") and path.startswith("/.well-known/"):
+            return None
+        return _refusal(403, "A page of another site sent this request without an Origin: such requests are refused")
 
     # CORS.
 
@@ -136,7 +208,7 @@ class Gate:
         origin = headers.get("origin")
         if origin is None or self._policy.cors is False:
             return []
-        if self._policy.cors is not True and _origin(origin) not in self._listed:
+        if self._policy.cors is not True and parse_origin(origin) not in self._readers:
             return []
         return [
             ("access-control-allow-origin", origin),
@@ -156,26 +228,29 @@ class Gate:
         ]
 
 
-def _named_origin(setting: str, text: str) -> tuple[str, str, int | None]:
-    """Return an origin of a setting. Raises: ValueError, since one that is none would be like any other that is none."""
-    found = _origin(text)
+def _refusal(status: int, problem: str) -> ServerExchange:
+    return ServerExchange(now=0.0).refuse(status, refusal_body(INVALID_REQUEST, problem))
+
+
+def _same_server(origin: Origin, host: Authority) -> bool:
+    """Return whether a page came from this very server. Schemes are not compared: TLS may end in front of us."""
+    port = host.port if host.port is not None else origin.default_port
+    return origin.name == host.name and origin.port == port
+
+
+def _named_host(text: str) -> tuple[str, int | None]:
+    """Return a host of a setting. Raises: ValueError, since an invalid one would match nothing."""
+    found = parse_authority(text)
+    if found is None or "*" in text:
+        raise ValueError(
+            f"allowed_hosts must list hosts such as mcp.example.com, mcp.example.com:8443 or [::1], got {text!r}"
+        )
+    return found.name, found.port
+
+
+def _named_origin(setting: str, text: str) -> Origin:
+    """Return an origin of a setting. Raises: ValueError, since an invalid one would be equal to any other invalid one."""
+    found = parse_origin(text)
     if found is None:
         raise ValueError(f"{setting} must list origins such as https://app.example.com, without a path, got {text!r}")
     return found
-
-
-def _origin(text: str) -> tuple[str, str, int | None] | None:
-    """Return scheme, host and port of an origin; None for one that is none.
-
-    `null` is that of a page without one, such as a file: it is let in where it is listed by that name.
-    """
-    if text == "null":
-        return text, "", None
-    try:
-        parts = urlsplit(text)
-        port = parts.port
-    except ValueError:
-        return None
-    if not parts.scheme or not parts.hostname or parts.path not in ("", "/") or parts.query or parts.username:
-        return None
-    return parts.scheme, parts.hostname, port if port is not None else _PORTS.get(parts.scheme)

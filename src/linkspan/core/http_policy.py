@@ -16,10 +16,11 @@ class HttpPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """How an endpoint behaves. Raises: ValueError for a bound that is not above zero, and for a text instead of a list."""
 
     allowed_hosts: Sequence[str] | None = None
-    """Values of the Host header, `name` (any port) or `name:port`. None: any, unless the server is bound to loopback."""
+    """Values of the Host header, `name` (any port) or `name:port`. None: any. Over loopback only these and the names of
+    loopback are served, whether this is set or not."""
 
     allowed_origins: Sequence[str] | None = None
-    """Origins of browsers, `https://name[:port]`. None: only the server's own, where hosts are checked."""
+    """Origins of browsers, `https://name[:port]`, besides that of the Host. None: on loopback, those of any loopback port too."""
 
     cors: bool | Sequence[str] = False
     """Origins that may read answers in a browser: True for all, or a list. They are allowed origins too."""

@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 from linkspan.core.call import Call
 from linkspan.core.endpoint import Endpoint, Opened
 from linkspan.core.exchange import HttpData, HttpEnd, HttpEvent, HttpStart, ServerExchange
+from linkspan.core.gate import Arrival
 from linkspan.events import CallReady
 from linkspan.io.complaints import Complaints
 from linkspan.io.http_calls import HttpCalls
@@ -105,9 +106,9 @@ class AsgiApp:
         if headers is None:
             await _respond(send, 400, b"Host or Origin is there twice", "text/plain")
             return
-        refusal = self.endpoint.admit(method, headers)
+        refusal = self.endpoint.admit(method, headers, _arrival(scope))
         if refusal is None:
-            body = b"" if method == "GET" else await self._body(receive, timers)
+            body = b"" if method == "GET" else await self._body(receive, headers, timers)
             if body is None:
                 return  # the client has gone in the middle of it
             if isinstance(body, bytes):
@@ -122,11 +123,13 @@ class AsgiApp:
             self._complaints.tell(refusal.complaint)
         await _send_all(send, refusal.events())
 
-    async def _body(self, receive: Receive, timers: _Timers) -> bytes | ServerExchange | None:
+    async def _body(
+        self, receive: Receive, headers: Mapping[str, str], timers: _Timers
+    ) -> bytes | ServerExchange | None:
         """Return the body, or why it is refused: too large, too slow, or one too many; None if the client goes."""
         gate, bound = self.endpoint.gate, self.endpoint.policy.max_body_bytes
         if len(timers.bodies) >= self.endpoint.policy.max_streams:
-            return gate.too_many_bodies(ServerExchange(now=0.0), "max_streams")
+            return gate.too_many_bodies(headers, "max_streams")
         whole = bytearray()
         task = timers.expect_body(self.endpoint.policy.body_timeout)
         try:
@@ -136,18 +139,18 @@ class AsgiApp:
                     return None
                 part: bytes = message.get("body", b"")
                 if len(whole) + len(part) > bound:
-                    return gate.too_large(ServerExchange(now=0.0))
+                    return gate.too_large(headers)
                 if not message.get("more_body", False):
                     return bytes(whole) + part if whole else part
                 whole += part
                 if not timers.keep_body(task, len(whole)):
-                    return gate.too_many_bodies(ServerExchange(now=0.0), "max_incoming_bytes")
+                    return gate.too_many_bodies(headers, "max_incoming_bytes")
         except asyncio.CancelledError:
             if task in timers.bodies or task.uncancel():
                 raise  # it was not us, or not only us
             if task in timers.crowded_out:
-                return gate.too_many_bodies(ServerExchange(now=0.0), "max_incoming_bytes")
-            return gate.too_slow(ServerExchange(now=0.0))
+                return gate.too_many_bodies(headers, "max_incoming_bytes")
+            return gate.too_slow(headers)
         finally:
             timers.bodies.pop(task, None)
             if task in timers.kept:
@@ -428,6 +431,14 @@ class _Request:
     def _stop_watching(self) -> None:
         if self._watcher is not None:
             self._watcher.cancel()
+
+
+def _arrival(scope: Mapping[str, Any]) -> Arrival:
+    """Return where a request came in. Servers name the path of a Unix socket in place of an address."""
+    own, peer = scope.get("server"), scope.get("client")
+    return Arrival(
+        own[0] if own else None, peer[0] if peer else None, scope["path"], scope.get("http_version") or "1.1"
+    )
 
 
 def _headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str] | None:

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 import msgspec
 
 from linkspan.core.endpoint import Endpoint
-from linkspan.core.http_policy import LOOPBACK, HttpKeywords, HttpPolicy
+from linkspan.core.http_policy import HttpKeywords, HttpPolicy
 from linkspan.errors import LinkspanError, install_hint
 from linkspan.io.system import SYSTEM
 from linkspan.options import unknown_keyword
+from linkspan.wire.authority import is_loopback
 
 if TYPE_CHECKING:
     from linkspan.server.server import Server
@@ -25,7 +26,6 @@ PORT: Final = 8000
 DRAIN: Final = 2.0
 """Seconds that calls have to end in, by default, once the process is asked to stop."""
 
-_LOOPBACK_HOSTS: Final = ("127.0.0.1", "localhost", "::1")
 _EVERY_HOST: Final = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
 _BACKLOG: Final = 2048
 
@@ -167,13 +167,10 @@ def _sorted_out(policy: HttpPolicy, more: dict[str, Any]) -> tuple[HttpPolicy, d
 def _settled(policy: HttpPolicy, host: str, workers: int) -> HttpPolicy:
     """Return the policy with what follows from where it is served.
 
-    A server on loopback may not be reached through a browser's DNS (SEC-1), and has a page for people; several workers have
-    no sessions.
+    A server on loopback has a page for people; several workers have no sessions.
     """
-    if host in _LOOPBACK_HOSTS:
-        hosts = policy.allowed_hosts if policy.allowed_hosts is not None else LOOPBACK
-        page = True if policy.page is None else policy.page
-        policy = msgspec.structs.replace(policy, allowed_hosts=hosts, page=page)
+    if policy.page is None and (host == "localhost" or is_loopback(host)):
+        policy = msgspec.structs.replace(policy, page=True)
     return policy if workers == 1 else msgspec.structs.replace(policy, sessions=False)
 
 

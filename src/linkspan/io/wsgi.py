@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from linkspan.core.endpoint import Endpoint, Opened
 from linkspan.core.exchange import HttpData, HttpEvent, HttpStart, ServerExchange
+from linkspan.core.gate import Arrival
 from linkspan.io.complaints import Complaints
 from linkspan.io.http_calls import HttpCalls
 from linkspan.revisions.neutral import Facts
@@ -56,9 +57,9 @@ class WsgiApp:
             return [text]
         method = str(environ["REQUEST_METHOD"])
         headers = _headers(environ)
-        refusal = self.endpoint.admit(method, headers)
+        refusal = self.endpoint.admit(method, headers, _arrival(environ))
         if refusal is None:
-            body = b"" if method == "GET" else self._body(environ)
+            body = b"" if method == "GET" else self._body(environ, headers)
             if isinstance(body, bytes):
                 return self._serve(method, environ, headers, body, start_response)
             refusal = body
@@ -81,24 +82,24 @@ class WsgiApp:
             self._calls.perform(opened.connection, opened.events)
         return response.begin(start_response)
 
-    def _body(self, environ: Environ) -> bytes | ServerExchange:
+    def _body(self, environ: Environ, headers: Mapping[str, str]) -> bytes | ServerExchange:
         """Return the body, or why it is refused."""
         gate, bound = self.endpoint.gate, self.endpoint.policy.max_body_bytes
         stream: Any = environ["wsgi.input"]
         length = str(environ.get("CONTENT_LENGTH") or "")
         if gate.is_too_long(length):
-            return gate.too_large(ServerExchange(now=0.0))
+            return gate.too_large(headers)
         counted = length.isascii() and length.isdigit()
         if not counted and not environ.get("wsgi.input_terminated"):
             return b""
         size = int(length) if counted else bound + 1
         if not self._incoming.take(size):
-            return gate.too_many_bodies(ServerExchange(now=0.0), "max_incoming_bytes")
+            return gate.too_many_bodies(headers, "max_incoming_bytes")
         try:
             found: bytes = stream.read(size)
         finally:
             self._incoming.give_back(size)
-        return found if len(found) <= bound else gate.too_large(ServerExchange(now=0.0))
+        return found if len(found) <= bound else gate.too_large(headers)
 
     def _tick(self) -> None:
         """There is nobody else to do it, so every request looks after what time brings, once a second."""
@@ -189,6 +190,25 @@ class _Response:
         with self._more:
             self._outputs += 1
             self._more.notify_all()
+
+
+def _arrival(environ: Environ) -> Arrival:
+    """Return where a request came in.
+
+    PEP 3333 has no address of ours: `SERVER_NAME` may be the address that the server is bound to, a name of its configuration,
+    or what Host says, so the socket itself counts more (gunicorn), and so does `SERVER_ADDR` (CGI, mod_wsgi).
+    """
+    connection: Any = environ.get("gunicorn.socket")
+    if connection is not None:
+        address: Any = connection.getsockname()
+        own = (
+            "/" if isinstance(address, str | bytes) else str(address[0])
+        )  # the path of a Unix socket, or host and port
+    else:
+        own = str(environ.get("SERVER_ADDR") or environ.get("SERVER_NAME") or "")
+    path = f"{environ.get('SCRIPT_NAME', '')}{environ.get('PATH_INFO', '')}"
+    version = str(environ.get("SERVER_PROTOCOL") or "HTTP/1.1").rpartition("/")[2]
+    return Arrival(own or None, str(environ.get("REMOTE_ADDR") or "") or None, path, version)
 
 
 def _headers(environ: Environ) -> dict[str, str]:
