@@ -439,6 +439,9 @@ REFUSED: dict[str, tuple[str, dict[str, str | None], int]] = {
     "PUT": ("PUT", {}, 405),
     "HEAD": ("HEAD", {}, 405),
     "text": ("POST", {"content-type": "text/plain"}, 415),
+    "no type": ("POST", {"content-type": None}, 415),
+    "an empty type": ("POST", {"content-type": ""}, 415),
+    "two types": ("POST", {"content-type": "application/json, text/plain"}, 415),
     "a form": ("POST", {"content-type": "application/x-www-form-urlencoded"}, 415),
     "only html": ("POST", {"accept": "text/html"}, 406),
 }

@@ -100,7 +100,9 @@ class Gate:
 
     def _wrong_post(self, headers: Mapping[str, str]) -> ServerExchange | None:
         kind = headers.get("content-type")
-        if kind is not None and media_type(kind) != "application/json":
+        if kind is None:  # which a page of any origin can send without asking first, as it can a form
+            return self.refuse(415, "Content-Type is missing: send application/json", headers)
+        if media_type(kind) != "application/json":
             problem = f"Unsupported media type {media_type(kind)[:60]!r}: send application/json"
             return self.refuse(415, problem, headers)
         accept = headers.get("accept")
