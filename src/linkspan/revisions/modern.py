@@ -56,10 +56,24 @@ class Envelope(msgspec.Struct, frozen=True):
 
 NO_ENVELOPE: Final = Envelope()
 _CACHEABLE = 2048
+_TOKEN = b'"progressToken"'
+
+
+class _Members(msgspec.Struct):
+    """The `_meta` of a request that wants progress: the token, which differs each time, and the rest, which does not."""
+
+    token: RequestId | None = msgspec.field(default=None, name="progressToken")
+    version: Raw = msgspec.field(default=ABSENT, name=PROTOCOL_VERSION)
+    capabilities: Raw = msgspec.field(default=ABSENT, name=CAPABILITIES)
+    info: Raw = msgspec.field(default=ABSENT, name=CLIENT_INFO)
+    level: Raw = msgspec.field(default=ABSENT, name=LOG_LEVEL)
+
+
+_members = msgspec.json.Decoder(_Members)
 
 
 def read_envelope(meta: Raw) -> Envelope:
-    """Read the `_meta` of a request. Clients repeat theirs to the byte, so the last ones are remembered.
+    """Read the `_meta` of a request. Clients repeat theirs but for the progress token, so the last ones are remembered.
 
     Raises: RemoteProtocolError for an envelope that is claimed and incomplete, mistyped (-32602, META-3, META-7) or of a
     version that is not served (-32022, MSG-46).
@@ -67,7 +81,26 @@ def read_envelope(meta: Raw) -> Envelope:
     if meta is ABSENT:
         return NO_ENVELOPE
     text = bytes(meta)
-    return _read_remembered(text) if len(text) <= _CACHEABLE else _read(text)
+    if len(text) > _CACHEABLE:
+        return _read(text)
+    if _TOKEN not in text:
+        return _read_remembered(text)
+    try:
+        members = _members.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return _read(text)  # which says what is wrong
+    if members.version is ABSENT or members.capabilities is ABSENT:
+        return _read(text)
+    version, capabilities = bytes(members.version), bytes(members.capabilities)
+    peer, level = _facts(version, capabilities, bytes(members.info), bytes(members.level))
+    return Envelope(peer, members.token, level)
+
+
+@lru_cache(maxsize=256)
+def _facts(version: bytes, capabilities: bytes, info: bytes, level: bytes) -> tuple[Peer, LoggingLevel | None]:
+    given = {PROTOCOL_VERSION: version, CAPABILITIES: capabilities, CLIENT_INFO: info, LOG_LEVEL: level}
+    members: dict[str, JSON] = {name: msgspec.json.decode(text) for name, text in given.items() if text}
+    return _peer(members), _log_level(members)
 
 
 def _read(text: bytes) -> Envelope:
