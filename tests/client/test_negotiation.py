@@ -197,6 +197,7 @@ def test_what_follows_each_answer(answers: list[Any], expected: Any) -> None:
             [SILENCE],
             ([PROBE], "call: no answer to any way of beginning within 30 seconds (timeouts.connect)"),
         ),
+        ({"origin": WEB}, [None, greeted()], LEGACY_AFTER_PROBE),  # the handshake beside the probe was answered first
         ({"origin": WEB}, [http(405), http(405), greeted()], ([PROBE, SHAKE, "FallBack", SHAKE, INITIALIZED], OLD)),
     ],
 )
@@ -211,6 +212,19 @@ def test_only_a_server_that_may_be_legacy_is_probed_in_haste(options: Any, secon
     effect = next(negotiate(state(**options)))
     assert isinstance(effect, Send)
     assert effect.outgoing.timeout == seconds
+    assert effect.beside is None
+
+
+@pytest.mark.parametrize(
+    ("options", "beside"), [({}, "initialize"), ({"known": "modern"}, None), ({"era": "modern"}, None)]
+)
+def test_a_url_that_may_be_slow_is_greeted_beside_the_probe(options: Any, beside: str | None) -> None:
+    """ERA-7: what was modern, or must be, gets no handshake beside it."""
+    effect = next(negotiate(state(origin=WEB, **options)))
+    assert isinstance(effect, Send)
+    assert effect.outgoing.timeout == 30.0
+    assert (effect.beside.method if effect.beside else None) == beside
+    assert beside is None or effect.after == 5.0
 
 
 def test_the_handshake_is_never_cancelled_and_carries_nothing_modern() -> None:

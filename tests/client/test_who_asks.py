@@ -12,7 +12,7 @@ import pytest
 from linkspan import Client, ClientError, ConnectError, Context, Server, SyncClient, Timeouts
 from over_http import serving
 
-server = Server("mirror")
+server = Server("mirror", secret_headers=[])
 
 
 @server.tool
@@ -94,7 +94,7 @@ def test_a_url_that_never_answers_is_not_taken_for_a_stdio_server() -> None:
 
 
 def test_a_token_that_changes_is_somebody_else_for_what_is_kept() -> None:  # CACHE-C2, SEC-19
-    desk = Server("desk", ttl_ms=60_000)
+    desk = Server("desk", ttl_ms=60_000, secret_headers=[])
     reads: list[str] = []
 
     @desk.resource("desk://mine")

@@ -68,16 +68,20 @@ def _as_remembered(state: ClientState) -> Flow[Agreement]:
 def _probe(state: ClientState, revision: Revision, *, only_modern: bool, repeated: bool = False) -> Flow[Agreement]:
     """Ask for `server/discover` in `revision`, and read from the answer which era this is."""
     certain = only_modern or state.era == "modern"
+    patient = certain or state.origin.url is not None
+    timeouts = state.options.timeouts
+    question = Outgoing(
+        "server/discover",
+        phase="negotiate",
+        timeout=timeouts.connect if patient else timeouts.probe,
+        agreement=before_agreement(revision, state.options.profile),
+        cancellable=certain,
+    )
     try:
-        answer = yield Send(
-            Outgoing(
-                "server/discover",
-                phase="negotiate",
-                timeout=state.options.timeouts.connect if certain else state.options.timeouts.probe,
-                agreement=before_agreement(revision, state.options.profile),
-                cancellable=certain,
-            )
-        )
+        if certain or not patient:
+            answer = yield Send(question)
+        else:  # a slow URL may be of either era: ask in both ways, and believe what answers first
+            answer = yield Send(question, beside=_greeting(state, LATEST_LEGACY), after=timeouts.probe)
     except HttpError as error:
         if only_modern or error.status not in _NOT_MODERN:
             raise  # 401, 403 and 5xx say nothing about the era
@@ -88,12 +92,14 @@ def _probe(state: ClientState, revision: Revision, *, only_modern: bool, repeate
         yield Reopen()
         return (yield from _shake_hands(state, LATEST_LEGACY))
     except CallTimeout:
-        if certain or state.origin.url is not None:
+        if patient:
             raise
         return (yield from _shake_hands(state, LATEST_LEGACY))
     except InvalidResponse:
         if certain:
             raise
+        return (yield from _shake_hands(state, LATEST_LEGACY))
+    if answer is None:
         return (yield from _shake_hands(state, LATEST_LEGACY))
     offered: list[str] | None
     if isinstance(answer, Response):
@@ -136,16 +142,7 @@ def _after_refusal(
 
 def _shake_hands(state: ClientState, revision: Revision, *, repeated: bool = False) -> Flow[Agreement]:
     """Send `initialize` and read what the server proposes (INI-1)."""
-    handshake = Send(
-        Outgoing(
-            "initialize",
-            handshake_params(state.options.profile, revision),
-            phase="negotiate",
-            timeout=state.options.timeouts.connect,
-            agreement=before_agreement(LATEST_LEGACY, state.options.profile),
-            cancellable=False,
-        )
-    )
+    handshake = Send(_greeting(state, revision))
     try:
         answer = yield handshake
     except HttpError as error:
@@ -172,6 +169,18 @@ def _shake_hands(state: ClientState, revision: Revision, *, repeated: bool = Fal
         raise _disagreed(state, agreement.revision.date)
     yield Tell("notifications/initialized", agreement=agreement)
     return agreement
+
+
+def _greeting(state: ClientState, revision: Revision) -> Outgoing:
+    """Return the request that begins a handshake."""
+    return Outgoing(
+        "initialize",
+        handshake_params(state.options.profile, revision),
+        phase="negotiate",
+        timeout=state.options.timeouts.connect,
+        agreement=before_agreement(LATEST_LEGACY, state.options.profile),
+        cancellable=False,
+    )
 
 
 def _listed(error: ErrorResponse) -> list[str]:

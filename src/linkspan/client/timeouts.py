@@ -16,7 +16,7 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
     """From starting the server to the end of the negotiation."""
 
     probe: float = 5.0
-    """For the first question in the modern era, before the handshake is tried."""
+    """For the first question in the modern era, before the handshake is tried; over HTTP beside it, while that stays open."""
 
     list: float = 30.0
     """For one page of a list, a completion, a ping, and other short requests."""

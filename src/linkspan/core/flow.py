@@ -91,9 +91,15 @@ class Outgoing(msgspec.Struct, frozen=True):
 
 
 class Send(msgspec.Struct, frozen=True):
-    """Send a request and wait for its answer: a `Response` or an `ErrorResponse`. Raises: ClientError."""
+    """Send a request and wait for its answer: a `Response` or an `ErrorResponse`. Raises: ClientError.
+
+    After `after` seconds of silence `beside` is sent too, if there is one. If that gets a `Response` first, the outcome is
+    None; sending `beside` again then returns that response instead of asking twice.
+    """
 
     outgoing: Outgoing
+    beside: Outgoing | None = None
+    after: float = 0.0
 
 
 class Tell(msgspec.Struct, frozen=True):

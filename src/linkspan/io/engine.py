@@ -24,6 +24,7 @@ from linkspan.client.requesting import backoff
 from linkspan.client.state import ClientState
 from linkspan.core.flow import Effect, FallBack, Outgoing, Reopen, Send, Sleep, Tell
 from linkspan.errors import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
+from linkspan.io.asking import Asking
 from linkspan.io.courier import Courier
 from linkspan.io.link import Link, Recorder, Ticket
 from linkspan.io.listening import Filter, Listener, Listeners
@@ -277,31 +278,33 @@ class Engine:
 
     def _agree(self, link: Link) -> Agreement:
         """Run the negotiation, whose effects need no caller."""
-        give_up = time.monotonic() + self.state.options.timeouts.connect
+        asking = Asking(time.monotonic() + self.state.options.timeouts.connect)
         flow = negotiate(self.state)
         try:
             effect = next(flow)
             while True:
                 try:
-                    outcome = self._perform(effect, give_up)
+                    outcome = self._perform(effect, asking)
                 except ClientError as error:
                     effect = flow.throw(error)
                 else:
                     effect = flow.send(outcome)
         except StopIteration as stop:
             agreement: Agreement = stop.value
+            assert self._opening is not None
+            asking.end(self._opening)
             return agreement
         except BaseException:
             if self._opening is not None:
                 self._opening.close()
             raise
 
-    def _perform(self, effect: Effect, give_up: float) -> Response | ErrorResponse | None:
+    def _perform(self, effect: Effect, asking: Asking) -> Response | ErrorResponse | None:
         link = self._opening
         assert link is not None
         match effect:
             case Send():
-                return self._ask_server(link, effect.outgoing, give_up)
+                return asking.ask(link, effect)
             case Tell():
                 link.machine.agreement = effect.agreement or link.machine.agreement
                 link.notify(effect.method, effect.params)
@@ -309,22 +312,12 @@ class Engine:
                 link.close()
                 self._opened()
             case FallBack():
-                link.fall_back(effect.reason, max(0.1, give_up - time.monotonic()))
+                link.fall_back(effect.reason, asking.left)
             case Sleep():
                 self._stop.wait(effect.seconds)
             case _:
                 raise AssertionError(f"the negotiation has no use for {effect}")
         return None
-
-    def _ask_server(self, link: Link, outgoing: Outgoing, give_up: float) -> Response | ErrorResponse:
-        left = max(0.1, give_up - time.monotonic())
-        slot = ThreadSlot()
-        link.submit(msgspec.structs.replace(outgoing, timeout=min(outgoing.timeout or left, left)), slot)
-        link.flush()
-        answer: Response | ErrorResponse | ClientError = slot.get()
-        if isinstance(answer, ClientError):
-            raise answer
-        return answer
 
     def _connect_failed(self, error: ClientError) -> None:
         with self._lock:

@@ -102,6 +102,8 @@ class HttpLink(Link):
         self._given_up: deque[RequestId] = deque()
         """Requests whose streams must be closed; `_close_some` is due on the loop while there are any."""
         self._session_id: str | None = None
+        self._discarded: RequestId | None = None
+        """The handshake that another answer overtook."""
         self._own_stream = OwnStream(self)
         self._first_transport = FirstTransport(self)
         self._watching = reactor()
@@ -180,6 +182,21 @@ class HttpLink(Link):
         super().give_up(request_id, reason, tell=tell)
         self._close_streams([request_id])
 
+    def discard(self, request_id: RequestId) -> None:
+        """Let go of a handshake that is not needed: it is not cut, so that its session can be ended when it is known."""
+        with self.lock:
+            self.machine.forget(request_id)
+        self._on_loop(lambda: self._discard(request_id))
+
+    def _discard(self, request_id: RequestId) -> None:
+        self._discarded = request_id
+        session_id, self._session_id = self._session_id, None
+        task = self._tasks.get(request_id)
+        if task is not None:
+            self._loop.call_later(self.state.options.timeouts.connect, task.cancel)
+        if session_id is not None:
+            self.start("farewell", self._end_session({_SESSION: session_id}))
+
     def fall_back(self, reason: Exception, timeout: float) -> None:
         """Use the transport of the first revision. Raises: `reason` where there is none; ConnectError for a bad endpoint."""
         opened = asyncio.run_coroutine_threadsafe(self._first_transport.open(self._url), self._loop)
@@ -225,16 +242,18 @@ class HttpLink(Link):
                 task.cancel()
         try:
             if self._session_id is not None:
-                headers = self._requests.headers({}, self._plain_headers())
-                async with (
-                    asyncio.timeout(self.state.options.timeouts.close),
-                    self._requests.send("DELETE", self._url, headers),
-                ):
-                    pass
-        except (HttpFailure, ClientError, TimeoutError):
-            pass  # whoever is gone has forgotten us already
+                await self._end_session(self._plain_headers())
         finally:
             await self._requests.close()
+
+    async def _end_session(self, headers: Mapping[str, str]) -> None:
+        """Tell the server that the session which `headers` name is over. A server that is gone has forgotten it already."""
+        with suppress(HttpFailure, ClientError, TimeoutError):
+            async with (
+                asyncio.timeout(self.state.options.timeouts.close),
+                self._requests.send("DELETE", self._url, self._requests.headers({}, headers)),
+            ):
+                pass
 
     # The reactor.
 
@@ -355,7 +374,12 @@ class HttpLink(Link):
 
     async def _read(self, sent: _Sent, reply: HttpReply) -> None:
         if sent.method == "initialize" and reply.status == 200:
-            self._session_id = reply.headers.get(_SESSION)
+            session_id = reply.headers.get(_SESSION)
+            if sent.request_id == self._discarded:
+                if session_id is not None:
+                    await self._end_session({_SESSION: session_id})
+                return
+            self._session_id = session_id
         kind = media_type(reply.headers.get("content-type", ""))
         if reply.status >= 400:
             await self._read_refusal(sent, reply)

@@ -169,6 +169,10 @@ class Link:
             )
             deliver([(slot, error)])
 
+    def discard(self, request_id: RequestId) -> None:
+        """Let go of a request of which nothing is wanted any more, whatever it may begin at the server."""
+        self.give_up(request_id, None)
+
     def notify(self, method: str, params: bytes | None = None) -> None:
         """Tell the server something."""
         with self.lock:
