@@ -20,11 +20,12 @@ import pytest
 from shell import DICE, ODD, TRAVEL, AtTerminal, Done, at_terminal, command
 
 from linkspan.cli.chat_history import History
-from linkspan.cli.chat_questions import ask_approval
+from linkspan.cli.chat_questions import ask_approval, ask_review
 from linkspan.cli.chat_terminal import ChatTerminal
 from linkspan.cli.terminal import Console, Style
 from linkspan.host.consent import Approval
 from linkspan.types.tools import Tool, ToolAnnotations
+from linkspan.wire.plain import neutral
 
 PROMPT = "> "
 READY = "/help shows what else can be typed"
@@ -517,7 +518,29 @@ def test_all_that_will_be_sent_can_be_seen_and_nothing_in_it_commands_the_termin
 def test_no_argument_can_look_like_a_line_of_ours() -> None:
     person = Person("y")
     ask_approval(person, Approval("mail", Tool("send", {"type": "object"}), {"text": 'x"\u2028  "to": "you'}))
-    assert '\n      "text": "x\\"\u2028  \\"to\\": \\"you"\n' in person.shown
+    assert '\n      "text": "x\\"\\u2028  \\"to\\": \\"you"\n' in person.shown
+
+
+def test_what_an_eye_does_not_see_is_seen_in_an_approval() -> None:
+    person = Person("y", "y")
+    hidden = "all\u200b \u2764\ufe0f \u06cc\u200c\u062e \u2060\U000e0101"
+    tool = Tool("send\u200b", {"type": "object"}, description=hidden)
+    ask_approval(person, Approval("ma\u2060il", tool, {"to": hidden}, change=f"+description: {hidden}"))
+    ask_approval(person, Approval("mail", tool, {hidden: 1}))
+    ask_review(person, "mail", hidden)
+    escaped = "all\\u200b \u2764\\ufe0f \u06cc\\u200c\u062e \\u2060"
+    assert person.shown.count(f"{escaped}\\U000e0101") == 3, "a change, a description, and a text for a server"
+    assert person.shown.count(f'"{escaped}\\udb40\\udd01"') == 2, "arguments are JSON"
+    assert "send\\u200b of the server ma\\u2060il" in person.shown
+    assert not re.search("[\u200b\u200c\u2060\ufe0f\U000e0101]", person.shown)
+
+
+def test_an_answer_in_pieces_is_shown_as_in_one(capsys: pytest.CaptureFixture[str]) -> None:
+    whole = "\u2764\ufe0f\u200d\U0001f525 1\ufe0f\u20e3 \u06cc\u200c\u062e \u2764\ufe0f\ufe0f.\n"
+    terminal = ChatTerminal(Console(color=False))
+    for piece in whole:
+        terminal.words(piece)
+    assert capsys.readouterr().out == neutral(whole) == whole.replace("\ufe0f.", "\\ufe0f.")
 
 
 def test_the_end_of_the_input_is_no_and_an_answer_that_is_late_does_nothing() -> None:

@@ -1,6 +1,6 @@
 """What a person is asked in a chat: may this tool be called, may the model answer a server?
 
-Law: the person sees exactly what will be sent, and whose it is, before anything is.
+Law: the person sees exactly what will be sent, and whose it is, before anything is: what an eye would not see is escaped.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from linkspan.host.consent import Approval, Verdict, hints_of
 from linkspan.types.base import is_array
 from linkspan.types.content import ImageContent, TextContent
 from linkspan.types.sampling import CreateMessageParams
-from linkspan.wire.plain import neutral, one_line
+from linkspan.wire.plain import revealed, revealed_line
 
 __all__ = ["ask_approval", "ask_review", "ask_sampling"]
 
@@ -41,16 +41,16 @@ def ask_approval(terminal: Terminal, approval: Approval, is_over: Callable[[], b
     style = terminal.err
     tool = approval.tool
     terminal.say(
-        f"\n{style.bold('The model wants to call')} {style.cyan(one_line(tool.name, 100))} "
-        f"{style.bold(f'of the server {one_line(approval.server, 60)}.')}"
+        f"\n{style.bold('The model wants to call')} {style.cyan(revealed_line(tool.name, 100))} "
+        f"{style.bold(f'of the server {revealed_line(approval.server, 60)}.')}"
     )
     if approval.change:
         _show_change(terminal, approval.change)
     elif tool.description:
-        terminal.say(f"  {one_line(tool.description, 300)}")
+        terminal.say(f"  {revealed_line(tool.description, 300)}")
     if hints := hints_of(tool):
         terminal.say(style.dim(f"  its server says: {', '.join(hints)}"))
-    text = dump(approval.arguments)
+    text = dump(approval.arguments, reveal=True)
     terminal.say("  it will be sent:")
     shown_all = _show(terminal, text)
     choices = "[y]es, for this [s]ession, [a]lways, [n]o" + ("" if shown_all else ", [m]ore")
@@ -67,8 +67,8 @@ def ask_sampling(
     """Ask whether the model may write something for a server; `once` wants to see it before it is sent."""
     style = terminal.err
     terminal.say(
-        f"\n{style.bold(f'The server {one_line(server, 60)} wants a text from the model')} "
-        f"{style.dim(f'({one_line(model, 80)}, at most {params.max_tokens} tokens)')}"
+        f"\n{style.bold(f'The server {revealed_line(server, 60)} wants a text from the model')} "
+        f"{style.dim(f'({revealed_line(model, 80)}, at most {params.max_tokens} tokens)')}"
     )
     text = _sampling_text(params)
     shown_all = _show(terminal, text)
@@ -84,7 +84,7 @@ def ask_review(terminal: Terminal, server: str, text: str, is_over: Callable[[],
     style = terminal.err
     terminal.say(f"\n{style.bold('The model wrote:')}")
     shown_all = _show(terminal, text)
-    prompt = f"{style.bold(f'Send it to {one_line(server, 60)}?')} [y]es, [n]o" + ("" if shown_all else ", [m]ore")
+    prompt = f"{style.bold(f'Send it to {revealed_line(server, 60)}?')} [y]es, [n]o" + ("" if shown_all else ", [m]ore")
     return _hear(terminal, f"{prompt}: ", _YES_OR_NO, False, text, is_over)
 
 
@@ -103,20 +103,20 @@ def _hear(
         if said in words:
             return words[said]
         if said in ("m", "more"):
-            terminal.say(_indented(neutral(text)))
+            terminal.say(_indented(revealed(text)))
 
 
 def _show_change(terminal: Terminal, change: str) -> None:
     style = terminal.err
     terminal.say(style.yellow('  Its definition has changed since you used it; "no" keeps the old one:'))
     paint = {"-": style.red, "+": style.cyan}
-    for line in neutral(change).splitlines():
+    for line in revealed(change).splitlines():
         terminal.say(f"    {paint.get(line[:1], style.dim)(line)}")
 
 
 def _show(terminal: Terminal, text: str) -> bool:
     """Show a text, or its head; tell whether that was all of it."""
-    text = neutral(text)
+    text = revealed(text)
     head = "\n".join(text[:_CHARACTERS].rstrip("\n").split("\n")[:_LINES])
     terminal.say(_indented(head))
     if len(head) >= len(text.rstrip("\n")):

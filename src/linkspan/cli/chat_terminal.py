@@ -17,7 +17,9 @@ from linkspan.wire.plain import neutral
 
 __all__ = ["ChatTerminal", "Cut"]
 
-_ODD_END: Final = re.compile(r"\r\Z")
+_UNDECIDED: Final = re.compile("[\r\u200c\u200d\ufe0e\ufe0f]\\Z")
+"""What comes next says how the last character is shown."""
+_CONTEXT: Final = 2
 """Half of an end of line, perhaps: the other half may come with the next piece."""
 
 
@@ -40,6 +42,8 @@ class ChatTerminal:
         """Whether Ctrl-C is for what is being typed."""
         self._open: Literal["", "words", "thoughts"] = ""
         self._held = ""
+        self._before = ""
+        """The end of what is written, as it came."""
         self._readline: Any = _load_readline() if self._editable() else None
 
     # Writing.
@@ -57,7 +61,7 @@ class ChatTerminal:
         """End what is being written, if anything is."""
         if not self._open:
             return
-        rest, self._held = neutral(self._held), ""
+        rest, self._held, self._before = neutral(self._held, self._before), "", ""
         write = self.console.stream if self._open == "words" else self.console.mutter
         self._open = ""
         write(f"{rest}\n")
@@ -87,8 +91,10 @@ class ChatTerminal:
         if self._open != kind:
             self.end_line()
         text = self._held + text
-        self._held = "\r" if _ODD_END.search(text) else ""
-        text = neutral(text.removesuffix(self._held) if self._held else text)
+        self._held = text[-1] if _UNDECIDED.search(text) else ""
+        whole = text.removesuffix(self._held) if self._held else text
+        text = neutral(whole, self._before)
+        self._before = (self._before + whole)[-_CONTEXT:]
         if not text and not self._held:
             return
         write(text)

@@ -12,7 +12,7 @@ from urllib.parse import SplitResult, urlsplit
 from linkspan.cli.questions import Dismissed, Terminal, hear
 from linkspan.client.answers import Refused
 from linkspan.types.elicitation import ElicitParams
-from linkspan.wire.plain import neutral, one_line
+from linkspan.wire.plain import neutral, one_line, revealed, revealed_line
 
 __all__ = ["ask_to_open", "doubts_about"]
 
@@ -23,13 +23,13 @@ def ask_to_open(terminal: Terminal, server: str, params: ElicitParams) -> bool:
     """Ask for consent, and open the page. Raises: Refused if nobody can be asked, Dismissed, EOFError."""
     url = params.url or ""
     if not terminal.interactive:
-        raise Refused(f"{one_line(params.message, 200)!r}: somebody must open {one_line(url)}")
+        raise Refused(f"{one_line(params.message, 200)!r}: somebody must open {revealed_line(url)}")
     style = terminal.err
     parts = _split(url)
     terminal.say(f"\n{style.bold(f'{server} asks you to open a page:')}")
     terminal.say("\n".join(f"  {line}" for line in neutral(params.message).split("\n")))
-    terminal.say(f"\n  {neutral(url)}")
-    terminal.say(f"  host: {style.bold(neutral(parts.hostname or '') if parts is not None else 'none')}")
+    terminal.say(f"\n  {revealed(url)}")
+    terminal.say(f"  host: {style.bold(revealed(parts.hostname or '') if parts is not None else 'none')}")
     for doubt in doubts_about(url):
         terminal.say(style.yellow(f"  warning: {doubt}"))
     if parts is None:

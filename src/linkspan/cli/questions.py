@@ -14,7 +14,7 @@ from linkspan.cli.terminal import Style
 from linkspan.client.answers import Refused, form_choices
 from linkspan.types.base import JSON, JSONObject
 from linkspan.types.elicitation import ElicitParams
-from linkspan.wire.plain import neutral, one_line
+from linkspan.wire.plain import neutral, one_line, revealed_line
 
 __all__ = ["Dismissed", "Terminal", "ask_user", "hear"]
 
@@ -130,9 +130,9 @@ def _introduce(terminal: Terminal, server: str, message: str, *, fields: bool) -
 def _ask_field(terminal: Terminal, field: Field, default: JSON) -> JSON:
     """Ask until there is a value, or an optional field is left out."""
     _describe(terminal, field)
-    bracket = f" [{one_line(field.shown(default), 200)}]" if default is not None else ""
+    bracket = f" [{revealed_line(field.shown(default), 200)}]" if default is not None else ""
     while True:
-        text = hear(terminal, f"  {one_line(field.name)}{bracket}: ")
+        text = hear(terminal, f"  {revealed_line(field.name)}{bracket}: ")
         if not text and (default is not None or not field.required):
             return default
         try:
@@ -140,7 +140,7 @@ def _ask_field(terminal: Terminal, field: Field, default: JSON) -> JSON:
                 raise Unreadable('needs a value ("decline" refuses, "cancel" gives up)')
             return read_value(field, _unquoted(text))
         except Unreadable as problem:
-            terminal.say(terminal.err.yellow(f"  {one_line(field.name)} {one_line(str(problem))}"))
+            terminal.say(terminal.err.yellow(f"  {revealed_line(field.name)} {one_line(str(problem))}"))
 
 
 def _describe(terminal: Terminal, field: Field) -> None:
@@ -152,7 +152,7 @@ def _describe(terminal: Terminal, field: Field) -> None:
     if field.secret:
         terminal.say(style.yellow("  No form may ask for passwords and the like: think before you answer."))
     for number, title in enumerate(form_choices(field.schema).values(), 1):
-        terminal.say(f"    {number}) {one_line(title)}")
+        terminal.say(f"    {number}) {revealed_line(title)}")
 
 
 def _unquoted(text: str) -> str:
@@ -166,11 +166,11 @@ def _unquoted(text: str) -> str:
 def _review(terminal: Terminal, server: str, fields: Sequence[Field], values: Mapping[str, JSON]) -> bool:
     """Show what would be sent; True sends it, False asks again. Raises: Dismissed, EOFError."""
     style = terminal.err
-    width = max((len(one_line(each.name)) for each in fields), default=0)
+    width = max((len(revealed_line(each.name)) for each in fields), default=0)
     terminal.say("")
     for field in fields:
-        value = style.dim("(left out)") if field.name not in values else one_line(field.shown(values[field.name]))
-        terminal.say(f"  {one_line(field.name):<{width}}  {value}")
+        value = style.dim("(left out)") if field.name not in values else revealed_line(field.shown(values[field.name]))
+        terminal.say(f"  {revealed_line(field.name):<{width}}  {value}")
     edit = "e to edit, " if fields else ""
     while True:
         text = hear(terminal, style.bold(f"Send this to {server}?") + f" [Y, {edit}decline, cancel]: ").casefold()

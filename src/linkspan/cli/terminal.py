@@ -7,27 +7,28 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 from contextlib import suppress
 from typing import Any, TextIO
 
 from linkspan.types.base import JSON
-from linkspan.wire.plain import COMMANDS
+from linkspan.wire.plain import HIDDEN, belongs
 
 __all__ = ["Console", "Style", "dump"]
 
 
-def dump(value: JSON, indent: int | None = 2) -> str:
-    """Return JSON to read: the very value, and nothing for a terminal to obey."""
+def dump(value: JSON, indent: int | None = 2, *, reveal: bool = False) -> str:
+    """Return JSON to read: the very value, and nothing for a terminal to obey. `reveal` leaves nothing unseen: see `revealed`."""
     text = json.dumps(value, indent=indent, ensure_ascii=False)
-    return COMMANDS.sub(_json_escape, text)
+    return HIDDEN.sub(
+        lambda found: found[0] if not reveal and belongs(text, found.start()) else _json_escape(found[0]), text
+    )
 
 
-def _json_escape(found: re.Match[str]) -> str:
+def _json_escape(letter: str) -> str:
     """JSON itself leaves DEL and C1 as they are; what is beyond 16 bits takes two escapes."""
-    number = ord(found[0])
-    return f"\\u{number:04x}" if number <= 0xFFFF else json.dumps(found[0])[1:-1]
+    number = ord(letter)
+    return f"\\u{number:04x}" if number <= 0xFFFF else json.dumps(letter)[1:-1]
 
 
 class Style:

@@ -14,7 +14,7 @@ import msgspec
 from linkspan.host.memory import Memory
 from linkspan.types.base import JSON, JSONObject
 from linkspan.types.tools import Tool
-from linkspan.wire.plain import neutral
+from linkspan.wire.plain import revealed
 from linkspan.wire.values import to_builtins
 
 __all__ = ["Definition", "Pins"]
@@ -71,7 +71,7 @@ def _lines(definition: JSONObject) -> list[str]:
     for key in _SAID:
         value: JSON = definition.get(key)
         if isinstance(value, str):
-            found += [f"{key}: {line}" for line in neutral(value).splitlines()]
+            found += [f"{key}: {line}" for line in revealed(value).splitlines()]
         elif value is not None:
             found += [f"{key} {line}" for line in json.dumps(value, indent=1, sort_keys=True).splitlines()]
     return found
