@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
 
 from linkspan.host.messages import CHARACTERS_OF_A_TOKEN, ToolSpec
+from linkspan.host.telling import advice, named
 from linkspan.types.base import JSON, JSONObject, is_object
 
 __all__ = ["FIND", "Finder"]
@@ -43,8 +44,8 @@ class Finder:
         by_name = {spec.name: spec for spec in specs}
         return [_find_spec(len(specs)), *(by_name[name] for name in self._found if name in by_name)]
 
-    def search(self, arguments: JSONObject, specs: Sequence[ToolSpec]) -> str:
-        """Serve the tool that searches: what fits best can be called from now on."""
+    def search(self, arguments: JSONObject, specs: Sequence[ToolSpec], server_of: Callable[[str], str]) -> str:
+        """Serve the tool that searches: what fits best can be called from now on. What a server says of it is marked as that."""
         wanted: JSON = arguments.get("query")
         words = _words(wanted) if isinstance(wanted, str) else []
         if not words:
@@ -53,7 +54,8 @@ class Finder:
         if not chosen:
             return f"No tool has to do with {' '.join(words)!r}. Try other words for it."
         self._found.update(dict.fromkeys(spec.name for spec in chosen))
-        return "\n".join(["These tools can be called now:", *(f"{spec.name}: {_summary(spec)}" for spec in chosen)])
+        lines = [f"{named(spec.name)}: {advice(_summary(spec), server_of(spec.name))}" for spec in chosen]
+        return "\n".join(["These tools can be called now:", *lines])
 
 
 def _find_spec(count: int) -> ToolSpec:

@@ -29,7 +29,7 @@ from linkspan.host.messages import ToolAnswer, ToolSpec, ToolUse
 from linkspan.host.native import Tools, answer_block, native_tools, provider_of, read_tool_use
 from linkspan.host.pins import Pins
 from linkspan.host.shelf import READ, SEARCH, Problem, Shelf
-from linkspan.host.telling import advice, failed, pictures, words
+from linkspan.host.telling import advice, failed, named, pictures, words
 from linkspan.io.client import Client
 from linkspan.io.entries import AskInput
 from linkspan.io.targets import ServerTarget, UnusableTarget, read_config
@@ -228,7 +228,7 @@ class Host:
 
     def _key(self, entry: Entry[Tool]) -> str:
         client = self.group.client(entry.server)
-        return tool_key(client.origin, client.directory, entry.item.name)
+        return tool_key(client.origin, client.directory, client.environment, entry.item.name)
 
     async def _refresh(self) -> None:
         """Look what there is, if it may have changed. What was there keeps its place; what is new comes at the end."""
@@ -322,7 +322,8 @@ class Host:
 
     def _call_own(self, use: ToolUse) -> ToolAnswer:
         if use.name == FIND:
-            return ToolAnswer(use.id, use.name, self._finder.search(use.arguments, self._specs()))
+            found = self._finder.search(use.arguments, self._specs(), lambda name: self._entries[name].server)
+            return ToolAnswer(use.id, use.name, found)
         try:
             return ToolAnswer(use.id, use.name, self._shelf.call(use.name, use.arguments))
         except Problem as problem:
@@ -334,7 +335,7 @@ class Host:
         except UnknownName as problem:
             missing = [each.server for each in self.status() if each.state == "failed"]
             away = f" (these servers cannot be reached now: {', '.join(missing)})" if missing else ""
-            return f"There is no such tool: {problem}{away}"
+            return f"There is no such tool: {named(str(problem), 500)}{away}"
         return f"The tool {name!r} is gone: its server does not offer it now."
 
     async def _elicit(self, ask: Elicitor, server: str, params: ElicitParams) -> ElicitationAnswer:

@@ -6,9 +6,11 @@ One JSON file, readable by its owner only, written whole and then put in place. 
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -25,70 +27,134 @@ class _Kept(msgspec.Struct):
     pins: dict[str, JSONObject] = msgspec.field(default_factory=dict[str, JSONObject])
 
 
+_Change: TypeAlias = Callable[[_Kept], object]
+
+
 class Memory:
-    """What is remembered: in a file, or without a path as long as this object lives."""
+    """What is remembered: in a file, or without a path as long as this object lives.
+
+    Several hosts may share the file: each adds to what is there, under a lock, and sees what the others have added.
+    """
 
     def __init__(self, path: str | Path | None = None) -> None:
         """Read the file, if it is there. That it cannot be read or written raises nothing: `problem` says so."""
         self.path = Path(path) if path is not None else None
         self.problem = ""
         """Why the file does not have what is remembered; then it is remembered as long as this object lives."""
-        self._kept = self._read()
+        self._kept = _Kept()
+        self._state: object = None
+        self._unsaved: list[_Change] = []
+        self._look()
 
     def allows(self, what: str) -> bool:
         """Tell whether the person allowed the tool with this key for good."""
+        self._look()
         return what in self._kept.allowed
 
     def allow(self, what: str) -> None:
         """Remember that the person allowed the tool with this key for good."""
-        self._kept.allowed.add(what)
-        self._write()
+        self._change(lambda kept: kept.allowed.add(what))
 
     def pinned(self, what: str) -> JSONObject | None:
         """Return the definition under which a tool was used first, or accepted last."""
+        self._look()
         return self._kept.pins.get(what)
 
     def pin(self, what: str, definition: JSONObject) -> None:
         """Remember a tool's definition."""
         if self._kept.pins.get(what) != definition:
-            self._kept.pins[what] = definition
-            self._write()
+            self._change(lambda kept: kept.pins.update({what: definition}))
 
     def forget(self) -> None:
         """Forget everything."""
-        self._kept = _Kept()
-        self._write()
 
-    def _read(self) -> _Kept:
-        if self.path is None:
-            return _Kept()
-        try:
-            return msgspec.json.decode(self.path.read_bytes(), type=_Kept)
-        except FileNotFoundError:
-            return _Kept()
-        except OSError as error:
-            self._complain(error)
-            return _Kept()
-        except msgspec.DecodeError:
-            with suppress(OSError):
-                self.path.replace(self.path.with_suffix(".damaged"))
-            return _Kept()
+        def empty(kept: _Kept) -> None:
+            kept.allowed.clear()
+            kept.pins.clear()
 
-    def _write(self) -> None:
-        if self.path is None:
+        self._change(empty)
+
+    def _look(self) -> None:
+        """Read the file if somebody has put another in its place; what could not be written still holds."""
+        if self.path is None or (state := _state_of(self.path)) == self._state:
             return
         try:
-            self._put(self.path)
+            kept = _read(self.path)
         except OSError as error:
+            self._complain(error)
+            return
+        for change in self._unsaved:
+            change(kept)
+        self._kept, self._state = kept, state
+
+    def _change(self, change: _Change) -> None:
+        """Change what is in the file, not what was in it when this object was made."""
+        self._unsaved.append(change)
+        if self.path is None:
+            change(self._kept)
+            self._unsaved.clear()
+            return
+        try:
+            self.path.parent.mkdir(mode=_DIRECTORY, parents=True, exist_ok=True)
+            with _locked(self.path.with_name(f"{self.path.name}.lock")):
+                kept = _read(self.path)
+                for each in self._unsaved:
+                    each(kept)
+                _put(self.path, kept)
+                self._kept, self._state = kept, _state_of(self.path)
+            self._unsaved.clear()
+            self.problem = ""
+        except OSError as error:
+            change(self._kept)
             self._complain(error)
 
     def _complain(self, error: OSError) -> None:
         self.problem = f"{self.path} cannot be used: {error.strerror or error}"
 
-    def _put(self, path: Path) -> None:
-        path.parent.mkdir(mode=_DIRECTORY, parents=True, exist_ok=True)
-        draft = path.with_name(f"{path.name}.{os.getpid()}")
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _OWNER_ONLY)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(msgspec.json.format(msgspec.json.encode(self._kept, order="sorted")))
-        draft.replace(path)
+
+def _state_of(path: Path) -> object:
+    """Return what changes whenever another file is put there."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def _read(path: Path) -> _Kept:
+    """Read what is kept; a damaged file is put aside. Raises: OSError."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=_Kept)
+    except FileNotFoundError:
+        return _Kept()
+    except msgspec.DecodeError:
+        with suppress(OSError):
+            path.replace(path.with_suffix(".damaged"))
+        return _Kept()
+
+
+def _put(path: Path, kept: _Kept) -> None:
+    """Write a new file and rename it: who reads meanwhile, or dies, has one or the other. Raises: OSError."""
+    draft = path.with_name(f"{path.name}.{os.getpid()}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _OWNER_ONLY)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(msgspec.json.format(msgspec.json.encode(kept, order="sorted")))
+    draft.replace(path)
+
+
+@contextmanager
+def _locked(path: Path) -> Generator[None]:
+    """Hold the lock, which is a file of its own, since that which it protects is replaced. Raises: OSError."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, _OWNER_ONLY)
+    try:
+        if sys.platform == "win32":
+            import msvcrt
+
+            msvcrt.locking(descriptor, msvcrt.LK_LOCK, 1)
+        else:
+            import fcntl
+
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

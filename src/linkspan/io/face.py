@@ -145,6 +145,11 @@ class ClientFace:
         return (command.cwd or os.getcwd()) if command is not None else None
 
     @property
+    def environment(self) -> Mapping[str, str]:
+        """What `env=` or the configuration adds to the environment of the server's process; it may hold secrets."""
+        return self._target.environment
+
+    @property
     def origin(self) -> Origin:
         """The server's name, and its command or URL, redacted."""
         return self._state.origin

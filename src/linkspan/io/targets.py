@@ -47,6 +47,8 @@ class Target(msgspec.Struct, frozen=True):
     command: Command | None = None
     url: str | None = None
     headers: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
+    environment: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
+    """What the caller or the configuration adds to the environment of a command."""
     timeouts: Mapping[str, float] = msgspec.field(default_factory=dict[str, float])
     """Deadlines that its configuration gives, by the names of `Timeouts`."""
 
@@ -114,7 +116,8 @@ def _file(
         argv = [sys.executable, path]
     own = {key: os.environ[key] for key in _FOR_OUR_PYTHON if key in os.environ}
     target = _command(argv, name or found.stem, {**own, **(env or {})}, cwd, inherit_env=inherit_env)
-    return msgspec.structs.replace(target, origin=Origin(name or found.stem, " ".join(map(shlex.quote, argv))))
+    origin = Origin(name or found.stem, " ".join(map(shlex.quote, argv)))
+    return msgspec.structs.replace(target, origin=origin, environment=dict(env or {}))  # without those of our Python
 
 
 def _from_config(
@@ -167,7 +170,8 @@ def _command(
     secrets = tuple(value for value in given.values() if len(value) >= _SHORTEST_SECRET and value not in os.defpath)
     shown = redact(" ".join(map(shlex.quote, argv)), secrets)
     whole = {**(os.environ if inherit_env else _minimal_environment()), **given}
-    return Target(Origin(name or _name_of(argv), shown), command=Command(tuple(argv), whole, cwd, secrets))
+    command = Command(tuple(argv), whole, cwd, secrets)
+    return Target(Origin(name or _name_of(argv), shown), command=command, environment=given)
 
 
 def _minimal_environment() -> dict[str, str]:
