@@ -108,7 +108,7 @@ class HttpPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HttpKeywords(TypedDict, total=False):
-    """The fields of `HttpPolicy`, as `asgi`, `wsgi` and `run("http")` take them by name."""
+    """The fields of `HttpPolicy` once more, in its order, as `asgi`, `wsgi` and `run("http")` take them by name."""
 
     allowed_hosts: Sequence[str] | None
     allowed_origins: Sequence[str] | None
@@ -118,9 +118,9 @@ class HttpKeywords(TypedDict, total=False):
     page: bool | None
     http_sse: str | None
     max_body_bytes: int
+    max_incoming_bytes: int
     max_headers: int
     max_header_bytes: int
-    max_incoming_bytes: int
     max_sessions: int
     max_sessions_per_principal: int
     session_idle: float
