@@ -37,6 +37,7 @@ FAILURES = [
     (1, ["call", "refuse", "--", *ODD], "tools/call was refused: not today"),
     (1, ["call", DICE, "roll", "sides=0"], "the tool 'roll' answered with an error"),
     (1, ["call", DICE, "rol", "--unchecked"], "Unknown tool: rol; did you mean 'roll'?"),
+    (1, ["call", DICE, "roll", "sides=many", "--unchecked"], "the tool 'roll' answered with an error"),
     (1, ["prompt", "any", "--", *ODD], "prompts/get was refused: Method not found"),
     # There is no server.
     (3, ["ping", "no-such-command"], "hint: 'no-such-command' is not on the PATH that the server gets"),

@@ -61,13 +61,16 @@ def texts(typed: Typed) -> dict[str, str]:
     return {key: text for key, (text, _) in typed.single.items()}
 
 
-def values(typed: Typed, schema: JSON) -> JSONObject:
-    """Return the arguments of a tool; `schema` is its input schema, None if that is not known. Raises: WrongUse."""
+def values(typed: Typed, schema: JSON, *, checked: bool = True) -> JSONObject:
+    """Return the arguments of a tool; `schema` is its input schema, None if that is not known.
+
+    A text where the schema wants something else goes as it is if not `checked`. Raises: WrongUse.
+    """
     if typed.whole is not None:
         return typed.whole
     known = properties_of(schema)
     return {
-        key: _json(text, f"{key}:=") if forced else _value(key, text, known.get(key), schema)
+        key: _json(text, f"{key}:=") if forced else _value(key, text, known.get(key), schema, checked=checked)
         for key, (text, forced) in typed.single.items()
     }
 
@@ -105,7 +108,7 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join(shown) + (f" and {len(names) - _MANY} more" if len(names) > _MANY else "")
 
 
-def _value(key: str, text: str, schema: JSON, root: JSON) -> JSON:
+def _value(key: str, text: str, schema: JSON, root: JSON, *, checked: bool) -> JSON:
     """Read a text as what the schema wants: a text where that may be one, JSON where it must be something else."""
     allowed = types_of(schema, root)
     if allowed == frozenset({"string"}):
@@ -113,7 +116,7 @@ def _value(key: str, text: str, schema: JSON, root: JSON) -> JSON:
     try:
         found: JSON = json.loads(text)
     except ValueError:
-        if "string" in allowed:
+        if "string" in allowed or not checked:
             return text
         words = one_line(type_words(schema, root), 120)
         raise WrongUse(f"{key} must be JSON for: {words}; got {one_line(text, 60)!r}{_example(key, allowed)}") from None

@@ -44,7 +44,7 @@ def main(arguments: Sequence[str]) -> int:
     line.add("tool", metavar="TOOL", help="the tool's name; `linkspan list TARGET tools` has them all")
     line.add("arguments", metavar="ARGUMENT", nargs="*", help="key=value, key=@file, key:=json, one JSON object, or -")
     line.add("--save", metavar="DIR", help="write images, sounds and blobs to files in this directory")
-    line.add("--unchecked", action="store_true", help="send it even if the server lists no such tool or argument")
+    line.add("--unchecked", action="store_true", help="check nothing: no names, no types, no output")
     options = line.parse()
     session = Session(options)
     try:
@@ -60,7 +60,7 @@ def _call(session: Session, typed: Typed) -> Outcome:
     client = session.connect()
     tool = _find(client, name, checked=not own.unchecked)
     schema = tool.input_schema if tool is not None else None
-    given = values(typed, schema)
+    given = values(typed, schema, checked=not own.unchecked)
     if not own.unchecked:
         check_names(f"the tool {name!r}", given, schema)
     result = session.timed(
@@ -69,7 +69,7 @@ def _call(session: Session, typed: Typed) -> Outcome:
     )
     if result.is_error:
         session.note(f"{client.name}: the tool {name!r} answered with an error")
-    for problem in _misfits(tool, result) if session.console.verbose else ():
+    for problem in _misfits(tool, result) if session.console.verbose and not own.unchecked else ():
         session.note(f"{client.name}: the structured content does not fit the tool's schema: {one_line(problem, 200)}")
     document: JSON = json.loads(bytes(result.raw))
     return Outcome(document, partial(show_result, save=saver(own.save, name)), 1 if result.is_error else 0)
@@ -95,10 +95,10 @@ def _misfits(tool: Tool | None, result: ToolResult) -> list[str]:
     if not result.has_structured:
         return ["there is none"]
     from linkspan.errors import RegistrationError
-    from linkspan.schema.validate import compile_validator
+    from linkspan.schema.validate import compile_foreign
 
     try:
-        return [str(each) for each in compile_validator(tool.output_schema).check(result.structured)]
+        return [str(each) for each in compile_foreign(tool.output_schema).check(result.structured)]
     except RegistrationError as problem:
         return [f"it cannot be checked: {problem}"]
 
