@@ -121,19 +121,12 @@ def test_an_example_lists_and_calls_its_tools_in_every_revision(file: str, revis
         assert client.ask("tools/call", {"name": "nonsense"})["error"]["code"] == -32602
 
 
-@pytest.mark.parametrize("file", ["dice.py", "everything.py"])
+@pytest.mark.parametrize("file", ["dice.py", "everything.py", "from_scratch/server.py"])
 def test_an_example_runs_with_nothing_but_linkspan(file: str) -> None:
     name, arguments, text = CALLS[file]
     with running("-c", WITHOUT_EXTRAS, str(EXAMPLES / file)) as process:
         result = Conversation(process, NEWEST).call(name, arguments)
         assert result["content"][0]["text"] == text
-
-
-def test_a_schema_that_was_written_by_hand_needs_the_extra_and_says_so() -> None:
-    command = [sys.executable, "-c", WITHOUT_EXTRAS, str(SCRATCH / "server.py")]
-    ended = subprocess.run(command, input="", capture_output=True, text=True, timeout=PATIENCE)
-    assert ended.returncode == 1
-    assert "pip install '.[schema]'" in ended.stderr
 
 
 def test_an_example_serves_both_eras_on_one_connection() -> None:

@@ -1,6 +1,6 @@
 """A dice server as one writes it from scratch: the name, the schema and the handler are given by hand, nothing comes from hints.
 
-A validator checks a schema that is written by hand: `pip install '.[schema]'`. The short way is in ../dice.py.
+Arguments are checked against the schema all the same. The short way is in ../dice.py.
 """
 
 import random

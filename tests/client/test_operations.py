@@ -319,6 +319,33 @@ def test_structured_output_is_checked_as_strictly_as_the_caller_wants(
         outcome("sync", server, lambda c: c.call_tool("broken"), check_output="strict")
 
 
+@pytest.mark.parametrize(
+    ("schema", "note"),
+    [
+        ({"properties": {"n": {"type": "string", "pattern": "(a|aa)$"}}}, '"pattern" in the tool\'s output schema'),
+        ({"properties": {"n": {}}, "not": {"required": ["m"]}}, '"not" in the tool\'s output schema'),
+    ],
+)
+def test_what_is_not_checked_of_an_output_schema_is_said(
+    schema: dict[str, Any], note: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Patterns of others go to a linear engine or to none."""
+    server = Server("promises", configuration=Configuration(validate_tool_call_results=False))
+    server.define_tool("t", output_schema=schema, handler=lambda: ToolResponse("x", structured_content={"n": "a"}))
+
+    def step(client: SyncClient) -> Any:
+        client.list_tools()
+        return client.call_tool("t")
+
+    assert not outcome("sync", server, step).problems
+    monkeypatch.setitem(sys.modules, "jsonschema_rs", None)
+    (problem,) = outcome("sync", server, step).problems
+    assert problem.startswith("not checked: ")
+    assert note in problem
+    with pytest.raises(InvalidResponse, match="not checked"):
+        outcome("sync", server, step, check_output="strict")
+
+
 def test_unknown_members_and_blocks_survive() -> None:
     from linkspan.client.errors import Origin
     from linkspan.client.results import ToolResult, read_head

@@ -1,4 +1,4 @@
-"""Structured output against the schema that its tool promised. Validators come from the extra `schema`; each is made once."""
+"""Structured output against the schema that its tool promised. Each schema is compiled once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from linkspan.client.errors import InvalidResponse
 from linkspan.client.results import Head
 from linkspan.client.state import ClientState, OutputCheck
 from linkspan.errors import RegistrationError
-from linkspan.types.base import UNSET
+from linkspan.types.base import UNSET, JSONObject
 from linkspan.types.tools import Tool
 
 __all__ = ["check_output"]
@@ -17,7 +17,7 @@ __all__ = ["check_output"]
 def check_output(state: ClientState, tool: Tool, head: Head) -> Sequence[str]:
     """Return what is wrong with a result's structured content; nothing if it fits, is an error, or is not to be checked.
 
-    Raises: InvalidResponse if the client is strict and something is wrong, or nothing can be checked here.
+    What could not be checked here is listed too. Raises: InvalidResponse if the client is strict and anything is listed.
     """
     wanted = state.options.check_output
     if wanted == "off" or head.is_error or tool.output_schema is None:
@@ -25,12 +25,8 @@ def check_output(state: ClientState, tool: Tool, head: Head) -> Sequence[str]:
     if head.structured_content is UNSET:
         problems: Sequence[str] = ("the tool has an output schema, but sent no structured content",)
     else:
-        try:
-            check = state.output_checks.get(tool.name) or _compiled(state, tool)
-        except RegistrationError as problem:  # no library for schemas, or a schema that cannot be used
-            problems = (f"its output cannot be checked: {problem}",) if wanted == "strict" else ()
-        else:
-            problems = [str(each) for each in check(head.structured_content)]
+        check = state.output_checks.get(tool.name) or _compiled(state, tool)
+        problems = [str(each) for each in check(head.structured_content)]
     if problems and wanted == "strict":
         raise InvalidResponse(
             f"the structured output of tool {tool.name!r} does not fit its schema: {'; '.join(problems)}",
@@ -42,10 +38,24 @@ def check_output(state: ClientState, tool: Tool, head: Head) -> Sequence[str]:
 
 
 def _compiled(state: ClientState, tool: Tool) -> OutputCheck:
-    from linkspan.schema.validate import compile_validator
-
     assert tool.output_schema is not None
-    check = compile_validator(tool.output_schema).check
+    check = _check(tool.output_schema)
     if state.tools.get(tool.name) is tool:
         state.output_checks[tool.name] = check
     return check
+
+
+def _check(schema: JSONObject) -> OutputCheck:
+    """Return what checks a value, and names the parts of the schema that it does not check."""
+    from linkspan.schema.validate import compile_foreign
+
+    try:
+        validator = compile_foreign(schema)
+    except RegistrationError as problem:
+        unusable = f"not checked: {problem}"
+        return lambda _: (unusable,)
+    if not validator.left_out:
+        return validator.check
+    names = ", ".join(f'"{each}"' for each in validator.left_out)
+    note = f"not checked: {names} in the tool's output schema{validator.advice}"
+    return lambda value: (*validator.check(value), note)

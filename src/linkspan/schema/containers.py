@@ -208,7 +208,7 @@ class UnionShape:
                 break
             refusals = []
             for member in self.members:
-                inner = Walk(repair=mended, exact=exact, lenient=walk.lenient)
+                inner = walk.inside(value, repair=mended, exact=exact)
                 found = member.convert(value, path, inner)
                 if not inner.problems:
                     walk.absorb(inner)

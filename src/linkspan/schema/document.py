@@ -17,7 +17,7 @@ from linkspan.schema.patterns import why_not_linear
 from linkspan.schema.repair import local_target
 from linkspan.types.base import JSON, JSONObject
 
-__all__ = ["DRAFT_7", "DRAFT_2020_12", "check_document", "dialect_of", "input_schema"]
+__all__ = ["DRAFT_7", "DRAFT_2020_12", "Targets", "check_document", "dialect_of", "input_schema"]
 
 DRAFT_2020_12 = "https://json-schema.org/draft/2020-12/schema"
 DRAFT_7 = "http://json-schema.org/draft-07/schema"
@@ -141,11 +141,33 @@ def _check_reference(reference: str, where: str, root: Mapping[str, JSON], ids: 
     raise RegistrationError(f"the $ref {reference!r} at {where} leads nowhere; define it under $defs")
 
 
+class Targets:
+    """What the references of one document point at: a place in it (`#/$defs/a`, `#`), or an anchor (`#a`)."""
+
+    def __init__(self, root: Mapping[str, JSON]) -> None:
+        self._root = root
+        self._anchors: dict[str, JSON] | None = None
+
+    def find(self, reference: JSON) -> JSON:
+        """Return the schema that a reference points at; None if it is none of these."""
+        if not isinstance(reference, str):
+            return None
+        base, _, fragment = reference.partition("#")
+        if base not in ("", self._root.get("$id")):
+            return None
+        if fragment[:1] in ("", "/"):
+            return local_target(f"#{fragment}", self._root)
+        if self._anchors is None:
+            every = (each for _, each, _ in subschemas(self._root))
+            self._anchors = {each["$anchor"]: each for each in every if isinstance(each.get("$anchor"), str)}
+        return self._anchors.get(fragment)
+
+
 class _Cost:
     """How many schemas one value may be held against at once: small schemas can multiply through references."""
 
     def __init__(self, root: Mapping[str, JSON]) -> None:
-        self._root = root
+        self._targets = Targets(root)
         self._known: dict[int, int] = {}
         for _, each, _ in subschemas(root):
             self.of(each, ())
@@ -171,6 +193,6 @@ class _Cost:
         for key in _IN_PLACE_ONE:
             if key in schema:
                 yield schema[key]
-        target = local_target(schema.get("$ref"), self._root)
+        target = self._targets.find(schema.get("$ref"))
         if target is not None:
             yield target

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import decimal
 import operator
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
@@ -200,9 +201,15 @@ def _plain(bound: Any) -> Any:
 
 
 def _divides(value: Any, limit: Any) -> bool:
-    if isinstance(value, float) or isinstance(limit, float):
-        return float(value) % float(limit) == 0
-    return bool(value % limit == 0)
+    """Divide what is written: 0.3 is a multiple of 0.1, though no float is a tenth."""
+    over, under = _ratio(value)
+    limit_over, limit_under = _ratio(limit)
+    return (over * limit_under) % (under * limit_over) == 0
+
+
+def _ratio(value: Any) -> tuple[int, int]:
+    found: tuple[int, int] = (decimal.Decimal(repr(value)) if isinstance(value, float) else value).as_integer_ratio()
+    return found
 
 
 def _check(name: str, limit: JSON, inner: Shape) -> _Check:

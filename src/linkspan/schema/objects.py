@@ -124,6 +124,8 @@ class ObjectShape(msgspec.Struct, eq=False):
             if key not in self.by_key:
                 none = " (none are taken)" if self.root and not self.by_key else ""
                 walk.refuse(path, unknown_words(str(key), self.by_key, root=self.root) + none)
+                if walk.is_full:
+                    break  # each near miss takes time to find
         if len(walk.problems) > before:
             return INVALID
         return self._made(taken, path, walk)

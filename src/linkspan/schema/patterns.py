@@ -1,14 +1,37 @@
-"""Regular expressions in schemas: only those that can be matched in linear time by any engine that we may be given."""
+"""Regular expressions of others: refused if no linear engine could match them, and matched by such an engine only.
+
+Python's own engine tries alternatives one after the other, holds the interpreter meanwhile, and may take for ever.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, TypeAlias
 
-__all__ = ["why_not_linear"]
+__all__ = ["Matcher", "linear_matcher", "why_not_linear"]
+
+Matcher: TypeAlias = Callable[[str], bool]
+"""Tells whether a text fits."""
 
 _LOOKAROUND = re.compile(r"\(\?<?[=!]")
 _QUANTIFIER = re.compile(r"[*+]|\{(\d*)(,?)(\d*)\}")
 _FEW = 16
+
+
+def linear_matcher(pattern: str) -> Matcher | None:
+    """Return what finds a pattern anywhere in a text, in linear time; None if there is no such engine for it here."""
+    try:
+        library: Any = import_module("jsonschema_rs")
+    except ImportError:
+        return None
+    try:
+        compiled = library.Draft202012Validator({"pattern": pattern}, pattern_options=library.RegexOptions())
+    except (library.ValidationError, ValueError):
+        return None
+    matches: Matcher = compiled.is_valid
+    return matches
 
 
 def why_not_linear(pattern: str) -> str | None:

@@ -97,11 +97,11 @@ def item_schema(schema: Mapping[str, JSON], index: int) -> JSON:
 
 def local_target(reference: JSON, root: JSON) -> JSON:
     """Return what a reference inside the document (`#/$defs/Node`) points at, or None."""
-    if not isinstance(reference, str) or not reference.startswith("#"):
+    if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
         return None
     found = root
     for step in reference[1:].split("/")[1:]:
-        name = step.replace("~1", "/").replace("~0", "~")
+        name = _unescaped(step)
         if is_object(found):
             members: Mapping[str, JSON] = found
             found = members.get(name)
@@ -111,6 +111,15 @@ def local_target(reference: JSON, root: JSON) -> JSON:
         else:
             return None
     return found
+
+
+def _unescaped(step: str) -> str:
+    """Return a name as it was before it went into a pointer, and that into a URI (RFC 6901, section 6)."""
+    if "%" in step:
+        from urllib.parse import unquote
+
+        step = unquote(step)
+    return step.replace("~1", "/").replace("~0", "~")
 
 
 def types_of(schema: JSON, root: JSON, depth: int = 0) -> frozenset[str]:

@@ -11,12 +11,18 @@ from typing import Any
 
 import msgspec
 
+from linkspan.schema.canonical import canonical
 from linkspan.schema.encode import by_value
 from linkspan.schema.problems import join_choices, nearest, quote
 from linkspan.schema.shape import INVALID, Rendering, Walk, marker
 from linkspan.types.base import JSON, JSONObject
 
 __all__ = ["FORMATTED", "AnyShape", "Choice", "Formatted", "NoneShape", "Number", "Plain", "choices_of", "path_shape"]
+
+
+_LONGEST_SPELLED = 64
+_HUGE = 2**60
+"""From here on different numbers may be chosen to have one hash."""
 
 
 class AnyShape:
@@ -237,6 +243,8 @@ def _bare(value: Any) -> JSON:
 def _key(value: JSON, *, lax: bool = True) -> tuple[str, JSON]:
     if lax and isinstance(value, float) and value.is_integer():
         value = int(value)
+    if isinstance(value, list | dict) or (type(value) is int and abs(value) >= _HUGE):
+        return _type_of(value), canonical(value)
     return _type_of(value), value
 
 
@@ -265,4 +273,5 @@ def _enumeration(kind: str, values: list[JSON], out: Rendering) -> JSONObject:
 
 
 def _spell(wire: JSON) -> str:
-    return quote(wire) if isinstance(wire, str) else msgspec.json.encode(wire).decode()
+    text = quote(wire) if isinstance(wire, str) else msgspec.json.encode(wire).decode()
+    return text if len(text) <= _LONGEST_SPELLED else text[: _LONGEST_SPELLED - 1] + "…"

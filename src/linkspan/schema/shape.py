@@ -11,15 +11,29 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
+from linkspan.schema.kinds import is_array, is_object
 from linkspan.schema.problems import Problem, describe_value
 from linkspan.types.base import JSON, JSONObject
 
-__all__ = ["INVALID", "Rendering", "Shape", "Walk", "from_marker", "is_marker", "marker", "usable"]
+__all__ = [
+    "INVALID",
+    "Rendering",
+    "Shape",
+    "Steps",
+    "TooManySteps",
+    "Walk",
+    "from_marker",
+    "is_marker",
+    "marker",
+    "usable",
+]
 
 INVALID: Final[Any] = object()
 """What `convert` returns after it has written down a problem."""
 
 _MOST_PROBLEMS = 100
+_FEWEST_STEPS = 100_000
+_STEPS_PER_VALUE = 20
 
 
 class Rendering(msgspec.Struct):
@@ -33,21 +47,90 @@ class Rendering(msgspec.Struct):
     names: dict[int, str] = msgspec.field(default_factory=dict[int, str])
 
 
+class TooManySteps(RecursionError):
+    """A value branches so often, in a schema whose unions contain themselves, that checking it would take for ever."""
+
+
+class Steps:
+    """What one check may cost: a fixed amount, and more for a large value.
+
+    Unions that contain themselves are tried again on each level: without a bound the work doubles with the depth of a value.
+    """
+
+    __slots__ = ("_is_extended", "_left", "_value")
+
+    def __init__(self, value: JSON) -> None:
+        self._value = value
+        self._left = _FEWEST_STEPS
+        self._is_extended = False
+
+    def take(self, count: int) -> None:
+        """Account for some steps. Raises: TooManySteps."""
+        self._left -= count
+        if self._left >= 0:
+            return
+        if not self._is_extended:
+            self._is_extended = True
+            self._left += _STEPS_PER_VALUE * _size(self._value)
+        if self._left < 0:
+            raise TooManySteps
+
+
+def _size(value: JSON) -> int:
+    found = 0
+    waiting: list[JSON] = [value]
+    while waiting:
+        each = waiting.pop()
+        found += 1
+        if is_object(each):
+            waiting.extend(each.values())
+        elif is_array(each):
+            waiting.extend(each)
+    return found
+
+
 class Walk:
     """One reading of one value: the problems found, the repairs made, and how strict it is.
 
     `repair` decodes a JSON text where an array or object is wanted; `exact` keeps 1.0 from being an int (for unions);
-    `lenient` passes over members that nobody knows, as a reader of another's answers must.
+    `lenient` passes over members that nobody knows, as a reader of another's answers must. `is_arguments`: the value as a
+    whole is the arguments of a call, and its members are called so. `steps` bound the work; None where nothing multiplies.
     """
 
-    __slots__ = ("exact", "lenient", "problems", "repair", "repairs")
+    __slots__ = ("exact", "is_arguments", "lenient", "problems", "repair", "repairs", "steps")
 
-    def __init__(self, *, repair: bool = False, exact: bool = False, lenient: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        repair: bool = False,
+        exact: bool = False,
+        lenient: bool = False,
+        is_arguments: bool = False,
+        steps: Steps | None = None,
+    ) -> None:
         self.repair = repair
         self.exact = exact
         self.lenient = lenient
+        self.is_arguments = is_arguments
+        self.steps = steps
         self.problems: list[Problem] = []
         self.repairs: list[str] = []
+
+    @property
+    def is_full(self) -> bool:
+        """Whether enough problems were found; looking for more would only take time."""
+        return len(self.problems) >= _MOST_PROBLEMS
+
+    def step(self, count: int) -> None:
+        """Account for work on this value. Raises: TooManySteps."""
+        if self.steps is not None:
+            self.steps.take(count)
+
+    def inside(self, value: JSON, *, repair: bool = False, exact: bool = False) -> Walk:
+        """Return a walk for one arm of a union at this place, which counts its steps together with the other arms."""
+        steps = Steps(value) if self.steps is None else self.steps
+        steps.take(1)
+        return Walk(repair=repair, exact=exact, lenient=self.lenient, is_arguments=self.is_arguments, steps=steps)
 
     def refuse(self, path: str, message: str) -> Any:
         """Write down a problem; returns INVALID."""

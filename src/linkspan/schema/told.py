@@ -25,7 +25,14 @@ _TYPE_WORDS = {
 
 
 def told(
-    keyword: str, schema: Mapping[str, JSON], root: Mapping[str, JSON], value: JSON, path: str, message: str
+    keyword: str,
+    schema: Mapping[str, JSON],
+    root: Mapping[str, JSON],
+    value: JSON,
+    path: str,
+    message: str,
+    *,
+    is_arguments: bool = True,
 ) -> Iterator[Problem]:
     """Yield problems for one error: the keyword that failed, the schema that holds it, and the value at `path`."""
     limit: JSON = schema.get(keyword)
@@ -36,16 +43,16 @@ def told(
         properties: Mapping[str, JSON] = schema.get("properties") or {}
         members: Mapping[str, JSON] = value
         strays = [key for key in members if key not in properties and _is_spelled_in(key, message)]
-        yield from (Problem(path, unknown_words(key, properties, root=not path)) for key in strays)
+        yield from (Problem(path, unknown_words(key, properties, root=is_arguments and not path)) for key in strays)
     elif keyword in _WORDS and limit is not None:
-        yield _problem(path, f"must {_WORDS[keyword](limit)}, got {_got(keyword, value)}")
+        yield Problem(path, f"must {_WORDS[keyword](limit)}, got {_got(keyword, value)}")
     elif keyword in ("anyOf", "oneOf") and is_array(limit):
-        yield _problem(path, _refused_by_all(keyword, limit, value, root))
+        yield Problem(path, _refused_by_all(keyword, limit, value, root))
     elif keyword == "dependentRequired" and is_object(limit) and is_object(value):
         wanted = [(name, key) for key, names in limit.items() if key in value for name in names if name not in value]
         yield from (Problem(at(path, name), f"is missing (it goes with {key})") for name, key in wanted)
     else:
-        yield _problem(path, f"{_OTHERS.get(keyword, 'does not fit the schema')}, got {describe_value(value)}")
+        yield Problem(path, f"{_OTHERS.get(keyword, 'does not fit the schema')}, got {describe_value(value)}")
 
 
 def _refused_by_all(keyword: str, arms: Sequence[JSON], value: JSON, root: Mapping[str, JSON]) -> str:
@@ -64,13 +71,6 @@ def _has_type(value: JSON, types: frozenset[str]) -> bool:
     if value is None or isinstance(value, bool):
         return ("null" if value is None else "boolean") in types
     return bool(types & ({"string"} if isinstance(value, str) else {"integer", "number"}))
-
-
-def _problem(path: str, message: str) -> Problem:
-    if path:
-        return Problem(path, message)
-    verb, _, rest = message.partition(" ")
-    return Problem("", f"the arguments {_PLURALS.get(verb, verb)} {rest}")
 
 
 def holder(root: Mapping[str, JSON], place: Sequence[str | int]) -> Mapping[str, JSON]:
@@ -112,7 +112,6 @@ def _spell(value: JSON) -> str:
     return quote(value) if isinstance(value, str) else msgspec.json.encode(value).decode()[:60]
 
 
-_PLURALS = {"is": "are", "has": "have", "does": "do"}
 _OTHERS: Mapping[str, str] = {
     "falseSchema": "is not allowed",
     "not": "is a value that the schema rules out",
@@ -151,7 +150,11 @@ _WORDS: Mapping[str, Callable[[JSON], str]] = {
 def _got(keyword: str, value: JSON) -> str:
     if keyword.startswith(("min", "max")) and (isinstance(value, str) or is_array(value) or is_object(value)):
         return str(len(value))
-    return describe_value(value)
+    found = describe_value(value)
+    return found.removeprefix("the number ") if keyword in _OF_NUMBERS else found
+
+
+_OF_NUMBERS = ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum", "multipleOf")
 
 
 def _arms(arms: Sequence[JSON], root: Mapping[str, JSON]) -> str:

@@ -1,34 +1,39 @@
-"""Schemas that did not come from hints: a validator for them, and arguments that are checked by one.
+"""Schemas that did not come from hints: what checks them, and arguments that are checked by it.
 
-jsonschema-rs if it is installed, else jsonschema; neither ever fetches a `$ref`. Checklist 1.11.
+The keywords that nearly every schema uses are compiled to shapes, as hints are. The rest needs jsonschema-rs, whose regular
+expressions are linear. Nothing ever fetches a `$ref`. Checklist 1.11.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import islice
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 from msgspec import Raw
 
 from linkspan.errors import RegistrationError, install_hint
 from linkspan.schema.compile import AskParameter, Decoded
-from linkspan.schema.document import DRAFT_7, check_document, dialect_of, input_schema
+from linkspan.schema.document import DRAFT_7, check_document, dialect_of, input_schema, subschemas
 from linkspan.schema.headers import header_paths
 from linkspan.schema.kinds import is_object
-from linkspan.schema.problems import ArgumentsInvalid, Problem, at
+from linkspan.schema.problems import ArgumentsInvalid, Problem, at, describe_value
 from linkspan.schema.repair import repair_value
+from linkspan.schema.shape import Shape, Steps, TooManySteps, Walk
 from linkspan.schema.told import holder, told
+from linkspan.schema.written import compile_written
 from linkspan.types.base import JSON, JSONObject
 
 __all__ = [
     "Checked",
     "RawParameters",
+    "Reading",
     "Validator",
     "check_schema",
+    "compile_foreign",
     "compile_raw_parameters",
     "compile_validator",
     "input_schema",
@@ -38,93 +43,160 @@ Checked: TypeAlias = Literal["now", "later", "never"]
 """When a schema is compiled to check arguments: at once, when a call first wants it checked, or not at all."""
 
 _MOST_PROBLEMS = 100
+_TOO_DEEP = "the schema is nested too deeply, or its references are a long chain; flatten it"
 
 
-class Validator:
-    """A compiled schema."""
+class Reading(NamedTuple):
+    """A value as a schema takes it: with its repairs made, and what is wrong with it all the same."""
 
-    __slots__ = ("_errors", "_is_valid")
+    value: JSON
+    problems: tuple[Problem, ...] = ()
+    repairs: tuple[str, ...] = ()
 
-    def __init__(self, is_valid: Callable[[JSON], bool], errors: Callable[[JSON], Iterable[Problem]]) -> None:
-        self._is_valid = is_valid
-        self._errors = errors
+
+class Validator(Protocol):
+    """A compiled schema. `left_out` names the keywords that it does not check, `advice` what would check them."""
+
+    @property
+    def left_out(self) -> tuple[str, ...]: ...
+    @property
+    def advice(self) -> str: ...
 
     def check(self, value: JSON) -> tuple[Problem, ...]:
         """Return what is wrong with a JSON value; nothing if it fits."""
+        ...
+
+    def read(self, value: JSON, *, repair: bool) -> Reading:
+        """Return a JSON value as the schema takes it."""
+        ...
+
+
+class _Walked:
+    """A schema that is a shape."""
+
+    __slots__ = ("_is_arguments", "_shape", "advice", "left_out")
+
+    def __init__(self, shape: Shape, left_out: tuple[str, ...], *, is_arguments: bool) -> None:
+        self.advice = "" if find_spec("jsonschema_rs") else f"; to check more, {install_hint('schema')}"
+        self._shape = shape
+        self.left_out = left_out
+        self._is_arguments = is_arguments
+
+    def check(self, value: JSON) -> tuple[Problem, ...]:
+        return self.read(value, repair=False).problems
+
+    def read(self, value: JSON, *, repair: bool) -> Reading:
+        walk = Walk(repair=repair, is_arguments=self._is_arguments, steps=Steps(value))
         try:
-            if self._is_valid(value):
+            found = self._shape.convert(value, "", walk)
+        except TooManySteps:
+            return Reading(value, (Problem("", "cannot be checked: the schema leaves too many ways to read it"),))
+        except RecursionError:
+            return Reading(value, (Problem("", "is nested too deeply"),))
+        if walk.problems:
+            return Reading(value, tuple(dict.fromkeys(walk.problems[:_MOST_PROBLEMS])))
+        if not walk.repairs:
+            return Reading(found)
+        return Reading(found, self.check(found), tuple(walk.repairs))
+
+
+class _Listed:
+    """A schema that jsonschema-rs checks, and tells what is wrong."""
+
+    __slots__ = ("_compiled", "_is_arguments", "_schema")
+    left_out: tuple[str, ...] = ()
+    advice = ""
+
+    def __init__(self, compiled: Any, schema: Mapping[str, JSON], *, is_arguments: bool) -> None:
+        self._compiled = compiled
+        self._schema = schema
+        self._is_arguments = is_arguments
+
+    def check(self, value: JSON) -> tuple[Problem, ...]:
+        try:
+            if self._compiled.is_valid(value):
                 return ()
+            return tuple(dict.fromkeys(islice(self._told(value), _MOST_PROBLEMS)))
+        except RecursionError:
+            return (Problem("", "is nested too deeply"),)
         except (ValueError, OverflowError, TypeError):
             return (Problem("", "has a number or a text that cannot be checked"),)
-        return tuple(dict.fromkeys(islice(self._errors(value), _MOST_PROBLEMS)))
 
+    def read(self, value: JSON, *, repair: bool) -> Reading:
+        problems = self.check(value)
+        if not problems or not repair:
+            return Reading(value, problems)
+        repairs: list[str] = []
+        mended = repair_value(value, self._schema, self._schema, "", repairs)
+        return Reading(mended, self.check(mended), tuple(repairs))
 
-def compile_validator(schema: Mapping[str, JSON]) -> Validator:
-    """Compile a schema of 2020-12 (the default) or draft-07.
-
-    Raises: RegistrationError for a schema that is not valid, is too large, has a pattern that may take for ever, or refers
-    outside itself; and where no library for schemas is installed.
-    """
-    draft = dialect_of(schema)
-    try:
-        check_document(schema)
-    except RecursionError:
-        raise RegistrationError(
-            "the schema is nested too deeply, or its references are a long chain; flatten it"
-        ) from None
-    try:
-        library: Any = import_module("jsonschema_rs")
-    except ImportError:
-        return _with_jsonschema(schema, draft)
-    return _with_jsonschema_rs(library, schema, draft)
-
-
-def _with_jsonschema_rs(library: Any, schema: Mapping[str, JSON], draft: str) -> Validator:
-    chosen = library.Draft7Validator if draft == DRAFT_7 else library.Draft202012Validator
-    try:
-        compiled = chosen(dict(schema), retriever=_refuse, pattern_options=library.RegexOptions())
-    except (library.ValidationError, library.ReferencingError, ValueError, TypeError) as problem:
-        raise RegistrationError(f"the schema is not valid: {_first_line(problem)}") from None
-
-    def errors(value: JSON) -> Iterable[Problem]:
-        for each in compiled.iter_errors(value):
+    def _told(self, value: JSON) -> Iterable[Problem]:
+        for each in self._compiled.iter_errors(value):
             place: list[str | int] = list(each.schema_path)
             keyword: str = each.kind.name
             if place[-1:] == ["dependentRequired"]:
                 keyword = "dependentRequired"
-            held = holder(schema, place)
-            yield from told(keyword, held, schema, each.instance, _path(each.instance_path), each.message)
-
-    return Validator(compiled.is_valid, errors)
-
-
-def _with_jsonschema(schema: Mapping[str, JSON], draft: str) -> Validator:
-    try:
-        jsonschema: Any = import_module("jsonschema")
-        referencing: Any = import_module("referencing")
-    except ImportError:
-        raise RegistrationError(
-            f"a schema that is written by hand needs a library to check it: {install_hint('schema')}"
-        ) from None
-    chosen: Any = jsonschema.Draft7Validator if draft == DRAFT_7 else jsonschema.Draft202012Validator
-    try:
-        chosen.check_schema(dict(schema))
-    except jsonschema.SchemaError as problem:
-        raise RegistrationError(f"the schema is not valid: {_first_line(problem)}") from None
-    compiled = chosen(dict(schema), registry=referencing.Registry())
-
-    def errors(value: JSON) -> Iterable[Problem]:
-        for each in compiled.iter_errors(value):
-            path = _path(each.absolute_path)
+            held = holder(self._schema, place)
+            path = _path(each.instance_path)
             yield from told(
-                each.validator or "falseSchema", _members(each.schema), schema, each.instance, path, each.message
+                keyword, held, self._schema, each.instance, path, each.message, is_arguments=self._is_arguments
             )
 
-    return Validator(compiled.is_valid, errors)
+
+def compile_validator(schema: Mapping[str, JSON], *, is_arguments: bool = False) -> Validator:
+    """Compile an author's schema of 2020-12 (the default) or draft-07. `is_arguments` says what to call its members.
+
+    Raises: RegistrationError for a schema that is not valid, is too large, has a pattern that may take for ever, or refers
+    outside itself; and for keywords that only the extra `schema` can check, where that is not installed.
+    """
+    walked = _walked(schema, is_arguments)
+    if not walked.left_out:
+        return walked
+    listed = _listed(schema, is_arguments)
+    if listed is None:
+        raise RegistrationError(
+            f"to check {_named(walked.left_out)} in a schema that is written by hand, {install_hint('schema')}; "
+            "or write the schema without"
+        )
+    return listed
 
 
-def _members(schema: JSON) -> Mapping[str, JSON]:
-    return schema if is_object(schema) else {}
+def compile_foreign(schema: Mapping[str, JSON]) -> Validator:
+    """Compile a schema of somebody else's, as far as it can be checked without giving its writer power over our time.
+
+    What is left out is named by the result. Raises: RegistrationError for a schema that is not valid, or cannot be used at all.
+    """
+    walked = _walked(schema, False)
+    if not walked.left_out or any("$ref" in each for _, each, _ in subschemas(schema)):
+        return walked  # jsonschema-rs counts no steps, and what refers to itself may need any number of them
+    return _listed(schema, False) or walked
+
+
+def _named(keywords: Iterable[str]) -> str:
+    return ", ".join(f'"{each}"' for each in keywords)
+
+
+def _walked(schema: Mapping[str, JSON], is_arguments: bool) -> _Walked:
+    draft = dialect_of(schema)
+    try:
+        check_document(schema)
+        written = compile_written(schema, draft_7=draft == DRAFT_7)
+    except RecursionError:
+        raise RegistrationError(_TOO_DEEP) from None
+    return _Walked(written.shape, written.left_out, is_arguments=is_arguments)
+
+
+def _listed(schema: Mapping[str, JSON], is_arguments: bool) -> _Listed | None:
+    try:
+        library: Any = import_module("jsonschema_rs")
+    except ImportError:
+        return None
+    chosen = library.Draft7Validator if dialect_of(schema) == DRAFT_7 else library.Draft202012Validator
+    try:
+        compiled = chosen(dict(schema), retriever=_refuse, pattern_options=library.RegexOptions())
+    except (library.ValidationError, library.ReferencingError, ValueError, TypeError) as problem:
+        raise RegistrationError(f"the schema is not valid: {_first_line(problem)}") from None
+    return _Listed(compiled, schema, is_arguments=is_arguments)
 
 
 def _refuse(uri: str) -> JSON:
@@ -154,7 +226,7 @@ class RawParameters:
         self.context_parameter: str | None = None
         self.description: str | None = None
         self._is_checked = checked != "never"
-        self._validator = compile_validator(schema) if checked == "now" else None
+        self._validator = compile_validator(schema, is_arguments=True) if checked == "now" else None
 
     def decode(self, raw: bytes | Raw | None, *, repair: bool = True, check: bool = True) -> Decoded:
         """Turn the arguments of a call, a JSON object in bytes, into a dictionary.
@@ -171,38 +243,29 @@ class RawParameters:
 
     def decode_values(self, values: Mapping[str, JSON], *, repair: bool = True, check: bool = True) -> Decoded:
         """Check arguments that are decoded JSON already. Raises: ArgumentsInvalid."""
-        given: JSON = values
-        repairs: list[str] = []
         validator = self._compiled() if check and self._is_checked else None
-        problems = _problems(validator, given)
-        if problems and repair:
-            mended = repair_value(given, self.json_schema, self.json_schema, "", repairs)
-            problems = _problems(validator, mended)
-            given = mended
-        if problems:
-            raise ArgumentsInvalid(problems)
-        members: dict[str, JSON] = given
-        return Decoded(dict(members), tuple(repairs))
+        found = Reading(values) if validator is None else validator.read(values, repair=repair)
+        if found.problems:
+            raise ArgumentsInvalid(map(_of_arguments, found.problems))
+        if not is_object(found.value):
+            raise ArgumentsInvalid([Problem("", f"the arguments must be an object, got {describe_value(found.value)}")])
+        return Decoded(dict(found.value), found.repairs)
 
     def _compiled(self) -> Validator:
         if self._validator is None:
-            self._validator = compile_validator(self.json_schema)
+            self._validator = compile_validator(self.json_schema, is_arguments=True)
         return self._validator
 
 
-def _problems(validator: Validator | None, given: JSON) -> tuple[Problem, ...]:
-    if validator is not None:
-        try:
-            found = validator.check(given)
-        except RecursionError:
-            return (Problem("", "the arguments are nested too deeply"),)
-        if found:
-            return found
-    if not is_object(given):
-        from linkspan.schema.problems import describe_value
+def _of_arguments(problem: Problem) -> Problem:
+    """Give a problem of the whole value its subject."""
+    verb, _, rest = problem.message.partition(" ")
+    if problem.path or verb == "unknown":
+        return problem
+    return Problem("", f"the arguments {_PLURALS.get(verb, verb)} {rest}")
 
-        return (Problem("", f"the arguments must be an object, got {describe_value(given)}"),)
-    return ()
+
+_PLURALS = {"is": "are", "has": "have", "does": "do"}
 
 
 def compile_raw_parameters(schema: Mapping[str, JSON] | str, *, checked: Checked = "now") -> RawParameters:
@@ -214,6 +277,6 @@ def compile_raw_parameters(schema: Mapping[str, JSON] | str, *, checked: Checked
 
 
 def check_schema(schema: Mapping[str, JSON]) -> None:
-    """Refuse a schema that is not valid, if a library is installed that can tell. Raises: RegistrationError."""
-    if any(find_spec(library) is not None for library in ("jsonschema_rs", "jsonschema")):
-        compile_validator(schema)
+    """Refuse a schema that is not valid, as far as that is known here. Raises: RegistrationError."""
+    if _walked(schema, False).left_out:
+        _listed(schema, False)

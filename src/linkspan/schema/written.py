@@ -1,0 +1,591 @@
+"""Schemas written by hand, compiled to shapes: the walk that reads what hints say reads them too, explains and repairs.
+
+Knows the keywords that nearly every schema uses. The others are left out, and listed for the caller to judge.
+Spec: https://json-schema.org/draft/2020-12; checklist JS-1 ... JS-4.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date
+from math import isfinite
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from linkspan.errors import RegistrationError
+from linkspan.schema.canonical import canonical
+from linkspan.schema.containers import UnionShape
+from linkspan.schema.document import Targets
+from linkspan.schema.kinds import is_array, is_items, is_object
+from linkspan.schema.notes import Bounded
+from linkspan.schema.objects import RecursiveShape
+from linkspan.schema.patterns import Matcher, linear_matcher
+from linkspan.schema.problems import at, describe_value, join_words, quote, unknown_words
+from linkspan.schema.repair import types_of
+from linkspan.schema.scalars import FORMATTED, AnyShape, Choice, NoneShape, Number, Plain
+from linkspan.schema.shape import INVALID, Rendering, Shape, Walk, marker
+from linkspan.types.base import JSON, JSONObject
+
+__all__ = ["Written", "compile_written"]
+
+_KINDS: Final[Mapping[str, tuple[type, ...]]] = {
+    "string": (str,),
+    "integer": (int, float),
+    "number": (int, float),
+    "boolean": (bool,),
+    "null": (type(None),),
+    "array": (list,),
+    "object": (dict,),
+}
+_DECODED: Final[tuple[type, ...]] = (str, dict, list, int, float, bool, type(None))
+_LONGEST_WORDS = 200
+_ANY = AnyShape()
+
+
+class Written(NamedTuple):
+    """A compiled schema. `left_out` names the keywords that are not checked."""
+
+    shape: Shape
+    left_out: tuple[str, ...]
+
+
+def compile_written(schema: Mapping[str, JSON], *, draft_7: bool = False) -> Written:
+    """Compile a schema whose size, depth and references are within bounds (`check_document`).
+
+    Without the keywords that are left out it takes more than it says, never less. Raises: RegistrationError for a schema
+    that is not valid.
+    """
+    strict = _Compiler(schema, draft_7)
+    shape = strict.shape(schema, "#")
+    if not strict.left_out:
+        return Written(shape, ())
+    wide = _Compiler(schema, draft_7, wide=True)
+    return Written(wide.shape(schema, "#"), tuple(wide.left_out))
+
+
+# Shapes that hints have no need of.
+
+
+class _Never:
+    """Nothing at all: the schema `false`."""
+
+    kinds = frozenset[str]()
+    words = "nothing"
+
+    def __init__(self) -> None:
+        self.native: Any = marker(self)
+
+    def schema(self, out: Rendering) -> JSONObject:
+        """Return the schema that takes nothing."""
+        return {"not": {}}
+
+    def convert(self, value: JSON, path: str, walk: Walk) -> Any:
+        """Refuse the value."""
+        return walk.refuse(path, f"is not allowed, got {describe_value(value)}")
+
+
+_NEVER = _Never()
+
+
+class _Source:
+    """What the shapes below share: the schema that they were made from, and no type that msgspec could decode."""
+
+    __slots__ = ("kinds", "native", "source", "words")
+
+    def __init__(self, source: Mapping[str, JSON], kinds: frozenset[str], words: str) -> None:
+        self.source = source
+        self.kinds = kinds
+        self.words = words
+        self.native: Any = _NEVER.native
+
+    def schema(self, out: Rendering) -> JSONObject:
+        """Return the schema as it was written."""
+        return dict(self.source)
+
+
+class _AnyNumber(_Source):
+    """A number, left as it is: 5 stays an int where a hint would make it a float."""
+
+    __slots__ = ()
+
+    def convert(self, value: JSON, path: str, walk: Walk) -> Any:
+        """Return the number."""
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return walk.refuse_value(path, self.words, value)
+        return value
+
+
+_NUMBER = _AnyNumber({"type": "number"}, frozenset({"integer", "number"}), "a number")
+
+
+class _Text(_Source):
+    """A text that has a format, or matches a pattern."""
+
+    __slots__ = ("_fits", "_refusal")
+
+    def __init__(self, source: Mapping[str, JSON], words: str, fits: Matcher, refusal: str) -> None:
+        super().__init__(source, frozenset({"string"}), words)
+        self._fits = fits
+        self._refusal = refusal
+
+    def convert(self, value: JSON, path: str, walk: Walk) -> Any:
+        """Return the text."""
+        if not isinstance(value, str):
+            return walk.refuse_value(path, "a string", value)
+        return value if self._fits(value) else walk.refuse(path, f"{self._refusal}, got {describe_value(value)}")
+
+
+class _Items(_Source):
+    """An array: the first items one by one, and the rest."""
+
+    __slots__ = ("_first", "_rest", "_unique")
+
+    def __init__(self, source: Mapping[str, JSON], first: Sequence[Shape], rest: Shape, *, unique: bool) -> None:
+        super().__init__(source, frozenset({"array"}), "an array")
+        self._first = first
+        self._rest = rest
+        self._unique = unique
+
+    def convert(self, value: JSON, path: str, walk: Walk) -> Any:
+        """Return the array with its repairs."""
+        value = walk.repaired(value, list, path)
+        if not is_items(value):
+            return walk.refuse_value(path, self.words, value)
+        walk.step(len(value))
+        before = len(walk.problems)
+        found: Sequence[JSON] = value
+        if self._first or self._rest is not _ANY:
+            found = []
+            for index, each in enumerate(value):
+                shape = self._first[index] if index < len(self._first) else self._rest
+                found.append(shape.convert(each, at(path, index), walk))
+                if walk.is_full:
+                    return INVALID
+        if self._unique and len(set(map(canonical, value))) < len(value):
+            return walk.refuse(path, f"must have no item twice, got {describe_value(value)}")
+        return INVALID if len(walk.problems) > before else found
+
+
+class _Members(_Source):
+    """An object: its named members, those that must be there, and what the others have to be."""
+
+    __slots__ = ("_named", "_others", "_required")
+
+    def __init__(
+        self, source: Mapping[str, JSON], named: Mapping[str, Shape], required: Sequence[str], others: Shape
+    ) -> None:
+        super().__init__(source, frozenset({"object"}), "an object")
+        self._named = named
+        self._required = required
+        self._others = others
+
+    def convert(self, value: JSON, path: str, walk: Walk) -> Any:
+        """Return the object with its repairs."""
+        value = walk.repaired(value, dict, path)
+        if not is_object(value):
+            return walk.refuse_value(path, self.words, value)
+        walk.step(len(value))
+        before = len(walk.problems)
+        for name in self._required:
+            if name not in value:
+                walk.refuse(at(path, name), "is missing")
+        found: JSONObject = {}
+        for name, each in value.items():
+            shape = self._named.get(name, self._others)
+            if shape is _NEVER and name not in self._named:
+                walk.refuse(path, unknown_words(name, self._named, root=walk.is_arguments and not path))
+            else:
+                found[name] = each if shape is _ANY else shape.convert(each, at(path, name), walk)
+            if walk.is_full:
+                return INVALID
+        return INVALID if len(walk.problems) > before else found
+
+
+class _ByKind(_Source):
+    """A value of several JSON types, each read by its own shape."""
+
+    __slots__ = ("_shapes",)
+
+    def __init__(self, source: Mapping[str, JSON], shapes: Mapping[str, Shape]) -> None:
+        words = [_word_of(kind) for kind in shapes if kind != "integer" or "number" not in shapes]
+        super().__init__(source, frozenset(shapes), "any value" if len(words) == 6 else join_words(words))
+        self._shapes: dict[type, Shape] = {}
+        for kind, shape in shapes.items():
+            for python in _KINDS[kind]:
+                self._shapes[python] = shape
+
+    def convert(self, value: JSON, path: str, walk: Walk) -> Any:
+        """Read the value by the shape of its type."""
+        if str not in self._shapes:
+            for kind in (list, dict):
+                value = walk.repaired(value, kind, path) if kind in self._shapes else value
+        shape = self._shapes.get(_python_type(value))
+        return walk.refuse_value(path, self.words, value) if shape is None else shape.convert(value, path, walk)
+
+
+class _All(_Source):
+    """A value that several shapes have to take, one after the other."""
+
+    __slots__ = ("_parts",)
+
+    def __init__(self, source: Mapping[str, JSON], parts: Sequence[Shape]) -> None:
+        narrowest = min(parts, key=lambda each: len(each.kinds))
+        kinds = narrowest.kinds
+        for each in parts:
+            kinds &= each.kinds
+        super().__init__(source, kinds, narrowest.words)
+        self._parts = parts
+
+    def convert(self, value: JSON, path: str, walk: Walk) -> Any:
+        """Return the value with the repairs of all parts."""
+        before = len(walk.problems)
+        for each in self._parts:
+            found = each.convert(value, path, walk)
+            value = value if found is INVALID else found
+        return INVALID if len(walk.problems) > before else value
+
+
+class _OneOf(UnionShape):
+    """Exactly one of several shapes."""
+
+    __slots__ = ()
+
+    def convert(self, value: JSON, path: str, walk: Walk) -> Any:
+        """Return what the only fitting member makes of the value."""
+        fitting: list[Shape] = []
+        for member in self.members:
+            inner = walk.inside(value)
+            member.convert(value, path, inner)
+            if not inner.problems:
+                fitting.append(member)
+        if not fitting:
+            return super().convert(value, path, walk)  # says why, or mends it
+        if len(fitting) == 1:
+            return fitting[0].convert(value, path, walk)
+        return walk.refuse(
+            path, f"must fit exactly one of the kinds in the schema ({self.words}), got {describe_value(value)}"
+        )
+
+
+def _word_of(kind: str) -> str:
+    return _WORDS[kind]
+
+
+_WORDS: Mapping[str, str] = {
+    "string": "a string",
+    "integer": "an integer",
+    "number": "a number",
+    "boolean": "true or false",
+    "null": "null",
+    "array": "an array",
+    "object": "an object",
+}
+
+
+def _python_type(value: Any) -> type:
+    """Return the type that JSON is decoded to, also for what a caller in this process may give: mappings, tuples."""
+    for kind in _DECODED:
+        if type(value) is kind:
+            return kind
+    if is_object(value):
+        return dict
+    if is_items(value):
+        return list
+    return next((each for each in (bool, int, float, str) if isinstance(value, each)), object)
+
+
+# From a document to shapes.
+
+_Rule: TypeAlias = tuple[Callable[[JSON], bool], str]
+
+
+def _is_number(value: JSON) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and (type(value) is int or isfinite(value))
+
+
+def _is_count(value: JSON) -> bool:
+    return _is_number(value) and value >= 0 and value == int(value)
+
+
+def _are_names(value: JSON) -> bool:
+    return is_array(value) and all(isinstance(each, str) for each in value) and len(set(value)) == len(value)
+
+
+def _are_types(value: JSON) -> bool:
+    listed: list[JSON] = value if is_array(value) else [value]
+    known = all(isinstance(each, str) and each in _KINDS for each in listed)
+    return known and bool(listed) and len(set(listed)) == len(listed)
+
+
+_A_NUMBER: _Rule = (_is_number, "a number")
+_A_COUNT: _Rule = (_is_count, "a whole number, 0 or more")
+_SCHEMAS: _Rule = (lambda value: is_array(value) and bool(value), "a list of schemas")
+_BY_NAME: _Rule = (is_object, "an object with a schema for each name")
+_RULES: Mapping[str, _Rule] = {
+    "type": (_are_types, f"one or several of {', '.join(_KINDS)}"),
+    "enum": (is_array, "a list of values"),
+    "required": (_are_names, "a list of names, each once"),
+    "multipleOf": (lambda value: _is_number(value) and value > 0, "a number above 0"),
+    "minimum": _A_NUMBER,
+    "maximum": _A_NUMBER,
+    "exclusiveMinimum": _A_NUMBER,
+    "exclusiveMaximum": _A_NUMBER,
+    "minLength": _A_COUNT,
+    "maxLength": _A_COUNT,
+    "minItems": _A_COUNT,
+    "maxItems": _A_COUNT,
+    "minProperties": _A_COUNT,
+    "maxProperties": _A_COUNT,
+    "uniqueItems": (lambda value: isinstance(value, bool), "true or false"),
+    "pattern": (lambda value: isinstance(value, str), "a regular expression"),
+    "format": (lambda value: isinstance(value, str), "the name of a format"),
+    "anyOf": _SCHEMAS,
+    "oneOf": _SCHEMAS,
+    "allOf": _SCHEMAS,
+    "prefixItems": _SCHEMAS,
+    "properties": _BY_NAME,
+    "$defs": _BY_NAME,
+    "definitions": _BY_NAME,
+    "$ref": (lambda value: isinstance(value, str), "a reference such as #/$defs/name"),
+}
+"""What the value of a keyword has to be."""
+
+_LEFT_OUT = (
+    "patternProperties", "additionalItems", "contains", "not", "if", "then", "else", "dependentRequired",
+    "dependentSchemas", "dependencies", "propertyNames", "unevaluatedItems", "unevaluatedProperties", "$dynamicRef",
+    "$recursiveRef",
+)  # fmt: skip
+_BOUNDS: Mapping[str, Mapping[str, str]] = {
+    "number": {
+        "minimum": "ge",
+        "maximum": "le",
+        "exclusiveMinimum": "gt",
+        "exclusiveMaximum": "lt",
+        "multipleOf": "multiple_of",
+    },
+    "string": {"minLength": "min_length", "maxLength": "max_length"},
+    "array": {"minItems": "min_length", "maxItems": "max_length"},
+    "object": {"minProperties": "min_length", "maxProperties": "max_length"},
+}
+_OF_KIND: Mapping[str, tuple[str, ...]] = {
+    "string": (*_BOUNDS["string"], "format", "pattern"),
+    "integer": tuple(_BOUNDS["number"]),
+    "number": tuple(_BOUNDS["number"]),
+    "boolean": (),
+    "null": (),
+    "array": (*_BOUNDS["array"], "items", "prefixItems", "uniqueItems"),
+    "object": (*_BOUNDS["object"], "properties", "required", "additionalProperties"),
+}
+"""The keywords that speak of values of one JSON type; values of other types pass them."""
+
+
+class _Compiler:
+    """One document on its way to a shape. If `wide`, what stands beside keywords that are left out is not held too tight."""
+
+    def __init__(self, root: Mapping[str, JSON], draft_7: bool, *, wide: bool = False) -> None:
+        self._root = root
+        self._draft_7 = draft_7
+        self._wide = wide
+        self._done: dict[int, Shape] = {}
+        self._open: dict[int, RecursiveShape | None] = {}
+        self._targets = Targets(root)
+        self.left_out: dict[str, None] = {}
+
+    def shape(self, schema: JSON, where: str) -> Shape:
+        """Return the shape of a schema; one that is met again within itself is recursive."""
+        if isinstance(schema, bool):
+            return _ANY if schema else _NEVER
+        if not is_object(schema):
+            raise RegistrationError(
+                f"the schema is not valid: {where[:80]} must be a schema, an object or true or false"
+            )
+        key = id(schema)
+        if key in self._done:
+            return self._done[key]
+        if key in self._open:
+            return self._again(key, schema)
+        self._open[key] = None
+        found = self._node(schema, where)
+        self._done[key] = found
+        recursive = self._open.pop(key)
+        if recursive is not None:
+            recursive.target = found
+        return found
+
+    def _again(self, key: int, schema: Mapping[str, JSON]) -> Shape:
+        recursive = self._open[key]
+        if recursive is None:
+            kinds = types_of(schema, self._root)
+            words = join_words([_WORDS[each] for each in _KINDS if each in kinds]) if len(kinds) < 4 else "any value"
+            recursive = self._open[key] = RecursiveShape("", None, words, kinds)
+        return recursive
+
+    def _node(self, schema: Mapping[str, JSON], where: str) -> Shape:
+        self._check(schema, where)
+        parts: list[Shape] = []
+        if "$id" in schema and schema is not self._root:
+            self.left_out["$id"] = None
+            return _ANY  # its references have another root
+        if "$ref" in schema:
+            parts.append(self.shape(self._target(schema["$ref"]), where))
+            if self._draft_7:
+                return parts[0]
+        parts += [self._by_type(schema, where), *self._choices(schema)]
+        for each in self._listed(schema, "allOf", where):
+            parts.append(each)
+        for keyword in ("anyOf", "oneOf"):
+            members = self._listed(schema, keyword, where)
+            if members:
+                union = UnionShape(members) if keyword == "anyOf" or self._wide else _OneOf(members)
+                union.words = union.words if len(union.words) <= _LONGEST_WORDS else "one of the kinds in the schema"
+                parts.append(union)
+        for keyword in _LEFT_OUT:
+            if keyword in schema:
+                self.left_out[keyword] = None
+        parts = [each for each in parts if each is not _ANY]
+        return _All(schema, parts) if len(parts) > 1 else parts[0] if parts else _ANY
+
+    def _check(self, schema: Mapping[str, JSON], where: str) -> None:
+        for keyword, value in schema.items():
+            rule = _RULES.get(keyword)
+            if rule is not None and not rule[0](value):
+                raise RegistrationError(f"the schema is not valid: {keyword} at {where[:80]} must be {rule[1]}")
+
+    def _target(self, reference: str) -> JSON:
+        found = self._targets.find(reference)
+        if found is None:
+            self.left_out["$ref"] = None
+        return True if found is None else found
+
+    def _listed(self, schema: Mapping[str, JSON], keyword: str, where: str) -> list[Shape]:
+        listed: Sequence[JSON] = schema.get(keyword, ())
+        return [self.shape(each, f"{where}/{keyword}/{index}") for index, each in enumerate(listed)]
+
+    def _choices(self, schema: Mapping[str, JSON]) -> list[Shape]:
+        found: list[Shape] = []
+        if "enum" in schema:
+            found.append(_choice(schema["enum"]))
+        if "const" in schema:
+            found.append(_choice([schema["const"]]))
+        return found
+
+    def _by_type(self, schema: Mapping[str, JSON], where: str) -> Shape:
+        declared: JSON = schema.get("type", list(_KINDS))
+        kinds: list[str] = declared if is_array(declared) else [declared]
+        spoken_of = [kind for kind in kinds if any(keyword in schema for keyword in _OF_KIND[kind])]
+        if "type" not in schema and not spoken_of:
+            return _ANY
+        if "number" in kinds:
+            kinds = [kind for kind in kinds if kind != "integer"]
+        if kinds in (["string"], ["integer"], ["number"]) and ("enum" in schema or "const" in schema) and not spoken_of:
+            values: list[JSON] = schema.get("enum", [schema.get("const")])
+            if all(not self._refuses(kinds[0], each) for each in values):
+                return _ANY  # the choice says it already
+        made = {kind: self._of_kind(kind, schema, where) for kind in kinds}
+        return made[kinds[0]] if len(kinds) == 1 else _ByKind(schema, made)
+
+    def _refuses(self, kind: str, value: JSON) -> bool:
+        walk = Walk()
+        self._of_kind(kind, {}, "").convert(value, "", walk)
+        return bool(walk.problems)
+
+    def _of_kind(self, kind: str, schema: Mapping[str, JSON], where: str) -> Shape:
+        match kind:
+            case "string":
+                return self._text(schema)
+            case "integer":
+                found: Shape = Number(int)
+            case "number":
+                found = _NUMBER
+            case "boolean":
+                return Plain(bool)
+            case "null":
+                return NoneShape()
+            case "array":
+                found = self._items(schema, where)
+            case _:
+                found = self._members(schema, where)
+        return _bounded(found, schema, "number" if kind == "integer" else kind)
+
+    def _text(self, schema: Mapping[str, JSON]) -> Shape:
+        found: Shape = Plain(str)
+        known = _FORMATS.get(schema.get("format", ""))
+        if known is not None:
+            found = _Text(schema, known[1], known[0], f"must be {known[1]}")
+        found = _bounded(found, schema, "string")
+        pattern: str | None = schema.get("pattern")
+        if pattern is None:
+            return found
+        matches = linear_matcher(pattern)
+        if matches is None:
+            self.left_out["pattern"] = None
+            return found
+        return _All(schema, [found, _Text(schema, found.words, matches, f"must match the pattern {quote(pattern)}")])
+
+    def _items(self, schema: Mapping[str, JSON], where: str) -> Shape:
+        items: JSON = schema.get("items", True)
+        first = self._listed(schema, "prefixItems", where)
+        if is_array(items) and self._draft_7:
+            self.left_out["items"] = None
+            items = True
+        rest = self.shape(items, f"{where}/items")
+        return _Items(schema, first, rest, unique=bool(schema.get("uniqueItems")))
+
+    def _members(self, schema: Mapping[str, JSON], where: str) -> Shape:
+        properties: Mapping[str, JSON] = schema.get("properties", {})
+        named = {name: self.shape(each, f"{where}/properties/{name}") for name, each in properties.items()}
+        others = self.shape(schema.get("additionalProperties", True), f"{where}/additionalProperties")
+        if "patternProperties" in schema:
+            others = _ANY  # those that match are not additional
+        return _Members(schema, named, schema.get("required", ()), others)
+
+
+def _choice(values: Sequence[JSON]) -> Shape:
+    return Choice([(each, each) for each in values], None) if values else _NEVER
+
+
+def _bounded(shape: Shape, schema: Mapping[str, JSON], kind: str) -> Shape:
+    bounds = {ours: _whole(schema[keyword]) for keyword, ours in _BOUNDS[kind].items() if keyword in schema}
+    return Bounded(shape, bounds) if bounds else shape
+
+
+def _whole(limit: JSON) -> JSON:
+    return int(limit) if isinstance(limit, float) and limit.is_integer() else limit
+
+
+# Formats: those that hints have, as lenient as hints are (a time may lack its offset), and months in durations.
+
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_TIME = re.compile(r"([01][0-9]|2[0-3]):[0-5][0-9](:([0-5][0-9]|60)([.,][0-9]+)?)?(Z|[+-][0-9]{2}:?[0-9]{2})?", re.I)
+_DURATION = re.compile(
+    r"[+-]?P(?=[0-9T])([0-9]+W|([0-9]+Y)?([0-9]+M)?([0-9]+D)?(T(?=[0-9])([0-9]+H)?([0-9]+M)?([0-9]+([.][0-9]+)?S)?)?)",
+    re.I,
+)
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.I)
+
+
+def _is_date(text: str) -> bool:
+    try:
+        return _DATE.fullmatch(text) is not None and bool(date.fromisoformat(text))
+    except ValueError:
+        return False
+
+
+def _is_time(text: str) -> bool:
+    return _TIME.fullmatch(text) is not None
+
+
+def _is_date_time(text: str) -> bool:
+    return _is_date(text[:10]) and text[10:11] in ("T", "t", " ") and _is_time(text[11:])
+
+
+_CHECKS: Mapping[str, Matcher] = {
+    "date-time": _is_date_time,
+    "date": _is_date,
+    "time": _is_time,
+    "duration": lambda text: _DURATION.fullmatch(text) is not None,
+    "uuid": lambda text: _UUID.fullmatch(text) is not None,
+}
+_FORMATS: Mapping[str, tuple[Matcher, str]] = {
+    each.format: (_CHECKS[each.format], each.words) for each in FORMATTED.values() if each.format is not None
+}
