@@ -14,6 +14,7 @@ from typing import Final, TypeAlias
 import msgspec
 from msgspec import Raw
 
+from linkspan.client.authorizing import Principal, principal_of
 from linkspan.core.flow import Outgoing
 from linkspan.wire.messages import encode
 
@@ -35,7 +36,6 @@ _CHANGED_BY: Final = {
 _UPDATED: Final = "notifications/resources/updated"
 _MARKER: Final = b'"ttlMs"'
 
-Principal: TypeAlias = tuple[tuple[str, str], ...]
 Key: TypeAlias = tuple[str, bytes, Principal | None]
 """Method, params, and whose it is; None: anybody's."""
 
@@ -74,7 +74,7 @@ class ResponseCache:
         """Return the answer to a request, if it is here and fresh."""
         if not self._kept:
             return None
-        for whose in (None, _principal(outgoing)):
+        for whose in (None, principal_of(outgoing.headers)):
             kept = self._kept.get((outgoing.method, outgoing.params, whose))
             if kept is not None and self._clock() < kept.until:
                 return kept.raw
@@ -98,7 +98,7 @@ class ResponseCache:
             return
         if self._bytes + size > self._max_bytes:  # a full cache begins anew
             self.clear()
-        whose = None if hints.cache_scope == "public" else _principal(outgoing)
+        whose = None if hints.cache_scope == "public" else principal_of(outgoing.headers)
         key = (outgoing.method, outgoing.params, whose)
         self._drop(key)
         self._kept[key] = _Kept(raw, self._clock() + hints.ttl_ms / 1000)
@@ -135,7 +135,3 @@ class ResponseCache:
     def _drop(self, key: Key) -> None:
         gone = self._kept.pop(key, None)
         self._bytes -= len(memoryview(gone.raw)) if gone is not None else 0
-
-
-def _principal(outgoing: Outgoing) -> Principal:
-    return tuple(sorted((outgoing.headers or {}).items()))

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 import msgspec
 from msgspec import Raw
 
-from linkspan.client.state import ClientState
 from linkspan.revisions.agreement import Agreement
 from linkspan.schema.headers import header_paths
 from linkspan.types.base import ABSENT, JSON
@@ -30,8 +29,10 @@ _named = msgspec.json.Decoder(_Named)
 _NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 
 
-def mirrored(state: ClientState, agreement: Agreement, method: str, params: bytes) -> dict[str, str]:
-    """Return the headers of one request, as they follow from its body (HDR-1, HDR-2)."""
+def mirrored(
+    agreement: Agreement, method: str, params: bytes, plan: Mapping[tuple[str, ...], str] | None = None
+) -> dict[str, str]:
+    """Return the headers of one request, as they follow from its body (HDR-1, HDR-2); `plan` is its tool's."""
     headers = {"mcp-protocol-version": agreement.revision.date, "mcp-method": method}
     member = _NAMED.get(method)
     if member is None:
@@ -39,7 +40,6 @@ def mirrored(state: ClientState, agreement: Agreement, method: str, params: byte
     named = _named.decode(params)
     name: str = getattr(named, member) or ""
     headers["mcp-name"] = encode_value(name)
-    plan = state.header_plans.get(name) if method == "tools/call" else None
     if plan:
         arguments: JSON = msgspec.json.decode(named.arguments) if named.arguments is not ABSENT else {}
         for path, part in plan.items():

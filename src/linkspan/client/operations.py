@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Raw
 
+from linkspan.client.authorizing import principal_of
 from linkspan.client.errors import ClientError, InvalidResponse, ServerError
 from linkspan.client.output import check_output
 from linkspan.client.requesting import Repeatable, member, request, request_with_rounds
 from linkspan.client.results import ToolResult, read_head
-from linkspan.client.state import ClientState
+from linkspan.client.state import Catalogue, ClientState
 from linkspan.core.flow import Flow, Outgoing, ProgressCallback, Stopper
 from linkspan.errors import HEADER_MISMATCH, INVALID_PARAMS, METHOD_NOT_FOUND, RegistrationError
 from linkspan.types.base import JSON, Wire
@@ -79,6 +81,7 @@ def _outgoing(
         options.stopper,
         encode(meta)[1:-1] if meta else b"",
         options.headers,
+        principal=principal_of(options.headers),
     )
 
 
@@ -96,6 +99,15 @@ def _asked_by_one(state: ClientState, outgoing: Outgoing) -> tuple[Outgoing, boo
     return msgspec.structs.replace(outgoing, headers={**(outgoing.headers or {}), **who}), True
 
 
+def _catalogue(state: ClientState, options: CallOptions) -> Catalogue:
+    """Return what the principal of a call was shown."""
+    headers = dict(options.headers or {})
+    if state.who_asks is not None and not any(name.lower() == "authorization" for name in headers):
+        with suppress(Exception):  # the request will find out why
+            headers.update(state.who_asks())
+    return state.catalogue(principal_of(headers))
+
+
 def _traced(context: Mapping[str, str]) -> Mapping[str, JSON]:
     """Return what of a trace context goes into `_meta`: these three names, without a prefix."""
     return {name: context[name] for name in ("traceparent", "tracestate", "baggage") if context.get(name)}
@@ -107,16 +119,19 @@ def _traced(context: Mapping[str, str]) -> Mapping[str, JSON]:
 class _MarkedSafe(Repeatable):
     """A tool may be called twice if it says that it only reads, or that twice is like once."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, options: CallOptions) -> None:
         self._name = name
+        self._options = options
 
     def decide(self, state: ClientState) -> Flow[bool]:
-        if self._name not in state.tools and not state.tools_are_complete:
+        catalogue = _catalogue(state, self._options)
+        if self._name not in catalogue.tools and not catalogue.tools_are_complete:
             try:
-                yield from list_all(state, TOOLS)
+                yield from list_all(state, TOOLS, self._options)
             except ClientError:
                 return False
-        tool = state.tools.get(self._name)
+            catalogue = _catalogue(state, self._options)
+        tool = catalogue.tools.get(self._name)
         hints = tool.annotations if tool is not None else None
         return hints is not None and bool(hints.read_only_hint or hints.idempotent_hint)
 
@@ -127,26 +142,36 @@ def call_tool(
     """Call a tool. Raises: ClientError; a tool's own failure is a result with `is_error`."""
     params = b'{"name":%b,"arguments":%b}' % (encode(name), encode(dict(arguments)) if arguments else b"{}")
     outgoing = _outgoing(state, "tools/call", params, options, timeout=state.options.timeouts.call)
-    if state.options.check_output == "strict" and name not in state.tools and not state.tools_are_complete:
-        yield from list_all(state, TOOLS)
-    known = state.tools.get(name)
+    who = DEFAULT_CALL if options.headers is None else CallOptions(headers=options.headers)
+    mine = state.own if who is DEFAULT_CALL and state.who_asks is None else _catalogue(state, who)
+    if state.options.check_output == "strict" and name not in mine.tools and not mine.tools_are_complete:
+        yield from list_all(state, TOOLS, who)
+        mine = _catalogue(state, who)
+    known = mine.tools.get(name)
+    safe = _MarkedSafe(name, who)
     try:
-        raw = yield from request_with_rounds(state, outgoing, _MarkedSafe(name))
+        raw = yield from request_with_rounds(state, _planned(outgoing, mine, name), safe)
     except ServerError as error:
-        if error.code != HEADER_MISMATCH or name in state.tools:
+        if error.code != HEADER_MISMATCH or name in mine.tools:
             raise
-        yield from list_all(state, TOOLS)  # its schema says which headers it wants (HDR-6)
-        raw = yield from request_with_rounds(state, outgoing, _MarkedSafe(name))
+        yield from list_all(state, TOOLS, who)  # its schema says which headers it wants (HDR-6)
+        mine = _catalogue(state, who)
+        raw = yield from request_with_rounds(state, _planned(outgoing, mine, name), safe)
     try:
         head = read_head(raw)
     except (msgspec.DecodeError, RecursionError) as problem:
         raise _not_a_result(state, outgoing, problem) from None
     if head.result_type != "complete":
         raise _unknown_type(state, outgoing, head.result_type)
-    tool = state.tools.get(name, known)  # the list may have been forgotten meanwhile
+    tool = mine.tools.get(name, known)  # the list may have been forgotten meanwhile
     if tool is None or tool.output_schema is None:
         return ToolResult(head, raw, state.origin, name)
-    return ToolResult(head, raw, state.origin, name, check_output(state, tool, head))
+    return ToolResult(head, raw, state.origin, name, check_output(state, mine, tool, head))
+
+
+def _planned(outgoing: Outgoing, catalogue: Catalogue, name: str) -> Outgoing:
+    plan = catalogue.header_plans.get(name)
+    return msgspec.structs.replace(outgoing, header_plan=plan) if plan else outgoing
 
 
 # Lists.
@@ -173,9 +198,19 @@ def list_page(
     state: ClientState, kind: ListKind[PageT], cursor: str | None = None, options: CallOptions = DEFAULT_CALL
 ) -> Flow[PageT]:
     """Return one page of a list. A server that has no such list at all has an empty one. Raises: ClientError."""
+    return (yield from _page(state, kind, cursor, options))[0]
+
+
+def _page(
+    state: ClientState, kind: ListKind[PageT], cursor: str | None, options: CallOptions, *, anew: bool = False
+) -> Flow[tuple[PageT, Catalogue]]:
+    """Return one page, and what its principal was shown; `anew` forgets what that was before."""
     params = encode({"cursor": cursor}) if cursor is not None else b"{}"
     outgoing = _outgoing(state, kind.method, params, options, timeout=state.options.timeouts.list, phase="list")
     outgoing, known = _asked_by_one(state, outgoing)
+    mine = state.catalogue(principal_of(outgoing.headers))
+    if anew:
+        mine.forget()
     raw = state.cache.find(outgoing) if known else None
     if raw is None:
         mark = state.cache.mark(outgoing)
@@ -183,19 +218,19 @@ def list_page(
             raw = (yield from request(state, outgoing)).result
         except ServerError as error:
             if error.code == METHOD_NOT_FOUND and cursor is None:
-                return kind.shape([])
+                return kind.shape([]), mine
             raise
         _keep(state, outgoing, raw, mark)
     page = _read(state, outgoing, raw, kind.shape)
     if isinstance(page, ListToolsResult):
         if state.origin.url is not None:
-            _plan_headers(state, page)
+            _plan_headers(state, mine, page)
         for tool in page.tools:
-            state.tools.setdefault(tool.name, tool)  # of duplicates the first one counts (CLI-9)
-    return page
+            mine.tools.setdefault(tool.name, tool)  # of duplicates the first one counts (CLI-9)
+    return page, mine
 
 
-def _plan_headers(state: ClientState, page: ListToolsResult) -> None:
+def _plan_headers(state: ClientState, mine: Catalogue, page: ListToolsResult) -> None:
     """Drop the tools whose arguments cannot go into headers as they say, and plan the others (HDR-5)."""
     if state.agreement is None or state.agreement.revision.era == "legacy":
         return
@@ -203,10 +238,10 @@ def _plan_headers(state: ClientState, page: ListToolsResult) -> None:
 
     for tool in list(page.tools):
         try:
-            state.header_plans[tool.name] = header_plan(tool)
+            mine.header_plans[tool.name] = header_plan(tool)
         except RegistrationError as problem:
             page.tools.remove(tool)
-            state.dropped_tools[tool.name] = str(problem)
+            mine.dropped_tools[tool.name] = str(problem)
 
 
 class Pages:
@@ -230,14 +265,13 @@ class Pages:
                 phase="list",
                 delivery="answered",
             )
-        if kind is TOOLS and self.cursor is None:
-            state.forget_tools()
-        page = yield from list_page(state, kind, self.cursor, options)
+        anew = kind is TOOLS and self.cursor is None
+        page, mine = yield from _page(state, kind, self.cursor, options, anew=anew)
         self._pages += 1
         self.cursor = page.next_cursor
         if self.cursor is None or self.cursor in self._seen:
             self.done = True
-            state.tools_are_complete = state.tools_are_complete or kind is TOOLS
+            mine.tools_are_complete = mine.tools_are_complete or kind is TOOLS
         else:
             self._seen.add(self.cursor)
         items: Sequence[Any] = getattr(page, kind.items)
@@ -333,6 +367,8 @@ def call_method(
     """Call a method by its name, for what has no method here; return the result as it came. Raises: ClientError."""
     body = encode(dict(params)) if params else b"{}"
     outgoing = _outgoing(state, method, body, options, timeout=state.options.timeouts.call)
+    if method == "tools/call":
+        outgoing = _planned(outgoing, _catalogue(state, options), str((params or {}).get("name", "")))
     response = yield from request(state, outgoing, _NEVER)
     return msgspec.json.decode(response.result)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from linkspan.client.errors import InvalidResponse
 from linkspan.client.results import Head
-from linkspan.client.state import ClientState, OutputCheck
+from linkspan.client.state import Catalogue, ClientState, OutputCheck
 from linkspan.errors import RegistrationError
 from linkspan.types.base import UNSET, JSONObject
 from linkspan.types.tools import Tool
@@ -14,7 +14,7 @@ from linkspan.types.tools import Tool
 __all__ = ["check_output"]
 
 
-def check_output(state: ClientState, tool: Tool, head: Head) -> Sequence[str]:
+def check_output(state: ClientState, catalogue: Catalogue, tool: Tool, head: Head) -> Sequence[str]:
     """Return what is wrong with a result's structured content; nothing if it fits, is an error, or is not to be checked.
 
     What could not be checked here is listed too. Raises: InvalidResponse if the client is strict and anything is listed.
@@ -25,7 +25,7 @@ def check_output(state: ClientState, tool: Tool, head: Head) -> Sequence[str]:
     if head.structured_content is UNSET:
         problems: Sequence[str] = ("the tool has an output schema, but sent no structured content",)
     else:
-        check = state.output_checks.get(tool.name) or _compiled(state, tool)
+        check = catalogue.output_checks.get(tool.name) or _compiled(catalogue, tool)
         problems = [str(each) for each in check(head.structured_content)]
     if problems and wanted == "strict":
         raise InvalidResponse(
@@ -37,11 +37,11 @@ def check_output(state: ClientState, tool: Tool, head: Head) -> Sequence[str]:
     return problems
 
 
-def _compiled(state: ClientState, tool: Tool) -> OutputCheck:
+def _compiled(catalogue: Catalogue, tool: Tool) -> OutputCheck:
     assert tool.output_schema is not None
     check = _check(tool.output_schema)
-    if state.tools.get(tool.name) is tool:
-        state.output_checks[tool.name] = check
+    if catalogue.tools.get(tool.name) is tool:
+        catalogue.output_checks[tool.name] = check
     return check
 
 

@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from linkspan.client.authorizing import Principal
 from linkspan.client.caching import ResponseCache
 from linkspan.client.errors import Origin
 from linkspan.client.timeouts import CLIENT_LIMITS, DEFAULT_TIMEOUTS, Timeouts
@@ -16,7 +17,7 @@ from linkspan.types.base import JSON
 from linkspan.types.tools import Tool
 from linkspan.wire.limits import Limits
 
-__all__ = ["ClientOptions", "ClientState", "OutputCheck", "OutputPolicy", "Retry"]
+__all__ = ["Catalogue", "ClientOptions", "ClientState", "OutputCheck", "OutputPolicy", "Retry"]
 
 Retry: TypeAlias = Literal["never", "safe", "always"]
 """When a call is repeated by itself after its server was lost: never; where it cannot do harm (it was not sent, it only
@@ -48,6 +49,27 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Returns what goes into each request's `_meta` to join our trace with the server's."""
 
 
+class Catalogue(msgspec.Struct, eq=False):
+    """The tools that one principal was shown: a server may show others to the next one."""
+
+    tools: dict[str, Tool] = msgspec.field(default_factory=dict[str, Tool])
+    """The tools that were listed, by name, until the server says that they changed."""
+    tools_are_complete: bool = False
+    header_plans: dict[str, Mapping[tuple[str, ...], str]] = msgspec.field(
+        default_factory=dict[str, Mapping[tuple[str, ...], str]]
+    )
+    """Over HTTP, which arguments of each listed tool go into which headers. Survives `forget` (HDR-7)."""
+    dropped_tools: dict[str, str] = msgspec.field(default_factory=dict[str, str])
+    """Tools that were left out of a list because they break the rules for headers, and why (HDR-5)."""
+    output_checks: dict[str, OutputCheck] = msgspec.field(default_factory=dict[str, OutputCheck])
+
+    def forget(self) -> None:
+        """Drop what was listed."""
+        self.tools = {}
+        self.output_checks = {}
+        self.tools_are_complete = False
+
+
 class ClientState(msgspec.Struct):
     """One client's memory; it outlives the connections."""
 
@@ -64,19 +86,25 @@ class ClientState(msgspec.Struct):
     """What was agreed last; it may be of a connection that is gone."""
     era: Era | None = None
     """The server's era, remembered for the next connection (ERA-2)."""
-    tools: dict[str, Tool] = msgspec.field(default_factory=dict[str, Tool])
-    """The tools that were listed, by name, until the server says that they changed."""
-    tools_are_complete: bool = False
-    header_plans: dict[str, Mapping[tuple[str, ...], str]] = msgspec.field(
-        default_factory=dict[str, Mapping[tuple[str, ...], str]]
-    )
-    """Over HTTP, which arguments of each listed tool go into which headers. Survives `forget_tools` (HDR-7)."""
-    dropped_tools: dict[str, str] = msgspec.field(default_factory=dict[str, str])
-    """Tools that were left out of a list because they break the rules for headers, and why (HDR-5)."""
-    output_checks: dict[str, OutputCheck] = msgspec.field(default_factory=dict[str, OutputCheck])
+    principal: Principal = ()
+    """Whose connection this is, if a call has named another principal than the client itself."""
+    own: Catalogue = msgspec.field(default_factory=Catalogue)
+    """What the client itself was shown."""
+    others: dict[Principal, Catalogue] = msgspec.field(default_factory=dict[Principal, Catalogue])
+    """What was shown to others in whose name it has called; `limits.max_principals` of them, the oldest go first."""
+
+    def catalogue(self, principal: Principal) -> Catalogue:
+        """Return what a principal was shown."""
+        if not principal or self.origin.url is None:
+            return self.own
+        found = self.others.get(principal)
+        if found is None:
+            for oldest in list(self.others)[: len(self.others) - self.options.limits.max_principals + 1]:
+                self.others.pop(oldest, None)
+            found = self.others.setdefault(principal, Catalogue())
+        return found
 
     def forget_tools(self) -> None:
-        """Drop what was listed."""
-        self.tools = {}
-        self.output_checks = {}
-        self.tools_are_complete = False
+        """Drop what was listed on this connection: of its principal, or of all."""
+        for each in [self.catalogue(self.principal)] if self.principal else [self.own, *list(self.others.values())]:
+            each.forget()

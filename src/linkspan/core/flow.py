@@ -88,6 +88,10 @@ class Outgoing(msgspec.Struct, frozen=True):
     agreement: Agreement | None = None
     """How to speak, if not by what was agreed: only before there is an agreement."""
     cancellable: bool = True
+    principal: tuple[tuple[str, str], ...] = ()
+    """Who asks, where this request names another principal than its client."""
+    header_plan: Mapping[tuple[str, ...], str] | None = None
+    """Over HTTP, which arguments go into which headers."""
 
 
 class Send(msgspec.Struct, frozen=True):

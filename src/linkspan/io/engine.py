@@ -37,6 +37,8 @@ from linkspan.wire.messages import ErrorResponse, Notification, RequestId, Respo
 if TYPE_CHECKING:
     import asyncio
 
+    from linkspan.io.sessions import Sessions
+
 __all__ = ["Callbacks", "Engine", "Question"]
 
 _STABLE: Final = 2.0
@@ -107,6 +109,7 @@ class Engine:
         self._link: Link | None = None
         self._opening: Link | None = None
         self._waiting: dict[Slot, Outgoing | None] = {}
+        self._sessions: Sessions | None = None
         self._connecting = False
         self._stop = threading.Event()
         self._lost: ClientError | None = None
@@ -156,8 +159,26 @@ class Engine:
         if outgoing is None:
             slot.put(link)
             return None
+        if outgoing.principal and (other := self._session_of(outgoing, link)) is not None:
+            return other.submit(outgoing, slot)
         link.submit(outgoing, slot)
         return link
+
+    def _session_of(self, outgoing: Outgoing, link: Link) -> Engine | None:
+        """Return who has the session of a request's principal; None if this connection is for everybody, or for that one."""
+        mine = self.state.principal
+        if (
+            self.state.origin.url is None
+            or outgoing.principal == mine
+            or link.machine.agreement.revision.era == "modern"
+        ):
+            return None
+        with self._lock:
+            if self._sessions is None:
+                from linkspan.io.sessions import Sessions
+
+                self._sessions = Sessions(self)
+        return self._sessions.of(outgoing.principal)
 
     def withdraw(self, slot: Slot, reason: str | None = None, *, tell: bool = False) -> None:
         """Give up whatever `slot` waits for; with `tell` it gets a `CallStopped`."""
@@ -169,6 +190,9 @@ class Engine:
             deliver([(slot, self._stopped_error(reason))])
         elif ticket is not None:
             ticket.link.give_up(ticket.request_id, reason, tell=tell)
+        elif self._sessions is not None:
+            for each in self._sessions.all():
+                each.withdraw(slot, reason, tell=tell)
 
     def set_level(self, level: LoggingLevel) -> None:
         """Remember which log messages are wanted, for this connection and the ones to come."""
@@ -176,6 +200,8 @@ class Engine:
         link = self._link
         if link is not None:
             link.agree(link.machine.agreement.at_level(level, self.state.options.profile))
+        if self._sessions is not None:
+            self._sessions.set_level(level)
 
     def roots_changed(self) -> None:
         """Tell a handshake server that the folders are others now; modern ones ask when they want to know (ROOT-2)."""
@@ -186,6 +212,20 @@ class Engine:
             and "notifications/roots/list_changed" in (link.machine.agreement.revision.client_notifications)
         ):
             link.notify("notifications/roots/list_changed")
+        if self._sessions is not None:
+            for each in self._sessions.all():
+                each.roots_changed()
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody waits for anything."""
+        link = self._link
+        return not self._waiting and not self._connecting and (link is None or link.machine.pending == 0)
+
+    @property
+    def opener(self) -> Callable[[Engine], Link]:
+        """Opens the transport."""
+        return self._open
 
     def listen(self, wanted: Filter, hear: Callable[[object], object]) -> Listener:
         """Hear of changes from now on."""
@@ -216,6 +256,8 @@ class Engine:
             waiting, self._waiting = self._waiting, {}
         deliver([(slot, self._closed_error("not_sent")) for slot in waiting])
         self.listeners.end(self._closed_error("answered"))
+        if self._sessions is not None:
+            self._sessions.close()
         for link in links:
             link.close()
         self.courier.settle(1.0)
@@ -224,7 +266,7 @@ class Engine:
         """Take back a `close`."""
         with self._lock:
             if self.closed:
-                self._link = self._opening = None
+                self._link = self._opening = self._sessions = None
                 self._lost = None
                 self._stop = threading.Event()
 
@@ -368,6 +410,9 @@ class Engine:
                 try:
                     if outgoing is None:
                         deliver([(slot, link)])
+                    elif outgoing.principal and (other := self._session_of(outgoing, link)) is not None:
+                        if (theirs := other.submit(outgoing, slot)) is not None:
+                            theirs.flush()
                     else:
                         link.submit(outgoing, slot)
                 except ClientError as error:

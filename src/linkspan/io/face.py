@@ -227,7 +227,8 @@ def _opener(target: Target, ssl: SSLContext | None, auth: Auth | None) -> Callab
         from linkspan.io.http_link import HttpLink
 
         assert target.url is not None
-        return HttpLink(engine, engine.state, target.url, target.headers, ssl, auth)
+        headers = {name.lower(): value for name, value in target.headers.items()} | dict(engine.state.principal)
+        return HttpLink(engine, engine.state, target.url, headers, ssl, auth)
 
     return open_link
 

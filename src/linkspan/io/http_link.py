@@ -126,7 +126,7 @@ class HttpLink(Link):
     def _request_headers(self, outgoing: Outgoing) -> dict[str, str]:
         agreement = outgoing.agreement or self.machine.agreement
         if agreement.revision.era == "modern":
-            headers = mirrored(self.state, agreement, outgoing.method, outgoing.params)
+            headers = mirrored(agreement, outgoing.method, outgoing.params, outgoing.header_plan)
         elif outgoing.method == "initialize":
             headers = {}  # nothing modern may leak into a handshake, and there is no session yet
         else:

@@ -43,6 +43,11 @@ class Limits(msgspec.Struct, frozen=True):
     max_once: int = 10_000
     """Requests whose `ctx.once` values are remembered, each as long as its `requestState` is valid. The oldest go first."""
 
+    max_principals: int = 64
+    """For a client: principals that calls name by `auth=` or `headers=` whose lists, and handshake sessions, are kept.
+
+    The oldest go first."""
+
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
             if getattr(self, name) < 1:

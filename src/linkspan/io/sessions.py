@@ -1,0 +1,116 @@
+"""Handshake sessions of those in whose name one client calls: a session belongs to one principal, and dies without the others.
+
+In the modern era there are no sessions, and all share one connection. Spec: checklist 5.3 (HL-7), SEC-19.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from linkspan.client.authorizing import Principal
+from linkspan.client.caching import ResponseCache
+from linkspan.client.errors import ClientError
+from linkspan.client.events import ClientEvent, StateLost
+from linkspan.client.state import ClientState
+from linkspan.core.flow import Outgoing
+from linkspan.io.engine import Callbacks, Engine
+from linkspan.io.slots import ThreadSlot
+from linkspan.types.logging import LoggingLevel
+from linkspan.wire.messages import encode
+
+__all__ = ["Sessions"]
+
+
+class _Session(Engine):
+    """One principal's connection. What the application is told and asked goes the ways of its client."""
+
+    def __init__(self, client: Engine, principal: Principal) -> None:
+        state = client.state
+        super().__init__(
+            ClientState(
+                state.origin,
+                state.options,
+                state.random,
+                ResponseCache(state.clock, max_bytes=0),
+                state.clock,
+                era="legacy",
+                principal=principal,
+                own=state.own,
+                others=state.others,
+            ),
+            client.opener,
+            client.handlers,
+            Callbacks(
+                on_log=client.callbacks.on_log,
+                on_event=self._pass_on if client.callbacks.on_event is not None else None,
+                on_notification=client.callbacks.on_notification,
+                recorder=client.callbacks.recorder,
+            ),
+        )
+        self.courier = client.courier
+        self.answer_question = lambda question: client.answer_question(question)
+        self._client = client
+
+    def _pass_on(self, event: ClientEvent) -> object:
+        """Tell the application what it can act on: connecting and losing are the client's own."""
+        on_event = self._client.callbacks.on_event
+        return on_event(event) if on_event is not None and isinstance(event, StateLost) else None
+
+
+class Sessions:
+    """The sessions of one client, by principal; `limits.max_principals` of them, those used least recently end first."""
+
+    def __init__(self, client: Engine) -> None:
+        """Prepare; the first call in somebody's name opens a session."""
+        self._client = client
+        self._lock = threading.Lock()
+        self._by_principal: dict[Principal, Engine] = {}
+        self._level: LoggingLevel | None = None
+
+    def of(self, principal: Principal) -> Engine:
+        """Return who connects for a principal."""
+        with self._lock:
+            found = self._by_principal.pop(principal, None)
+            if found is None:
+                found = _Session(self._client, principal)
+                if self._level is not None:
+                    found.set_level(self._level)
+            ended = self._overdue()
+            self._by_principal[principal] = found
+        for each in ended:
+            threading.Thread(target=each.close, name="linkspan-close", daemon=True).start()
+        return found
+
+    def all(self) -> list[Engine]:
+        """Return all that there are."""
+        with self._lock:
+            return list(self._by_principal.values())
+
+    def set_level(self, level: LoggingLevel) -> None:
+        """Ask every session for log messages from a level on, and those to come."""
+        self._level = level
+        for each in self.all():
+            each.set_level(level)
+            wanted = Outgoing(
+                "logging/setLevel", encode({"level": level}), phase="list", principal=each.state.principal
+            )
+            try:
+                link = each.submit(wanted, ThreadSlot())
+            except ClientError:
+                continue
+            if link is not None:
+                link.flush()
+
+    def close(self) -> None:
+        """End all sessions."""
+        ending = [threading.Thread(target=each.close, name="linkspan-close", daemon=True) for each in self.all()]
+        for each in ending:
+            each.start()
+        for each in ending:
+            each.join()
+
+    def _overdue(self) -> list[Engine]:
+        """Take out the sessions that are too many and have nothing to do, to make room for one."""
+        too_many = len(self._by_principal) + 1 - self._client.state.options.limits.max_principals
+        idle = [each for each, session in self._by_principal.items() if session.idle] if too_many > 0 else []
+        return [self._by_principal.pop(each) for each in idle[:too_many]]
