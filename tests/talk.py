@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from linkspan import Server
+from linkspan.core.call import Call
 from linkspan.core.connection import ServerConnection
+from linkspan.events import CallReady, Event
 from linkspan.revisions import LATEST_LEGACY
 from test_transcripts import feed
 
@@ -49,3 +51,10 @@ def say(
         message["result"] = result
     feed(connection, json.dumps(message).encode() + b"\n", None)
     return [json.loads(each) for each in connection.messages_to_send()]
+
+
+def run(connection: ServerConnection, events: Iterable[Event[Call]]) -> None:
+    """Run the calls that a connection hands out, hooks too."""
+    for event in events:
+        if isinstance(event, CallReady):
+            run(connection, connection.finish(event.call, event.call.run()))

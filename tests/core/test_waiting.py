@@ -8,7 +8,7 @@ import pytest
 
 from linkspan import Context, Limits, Server
 from linkspan.core.connection import ServerConnection
-from talk import connected, say
+from talk import connected, run, say
 
 
 def asking(**options: Any) -> Server:
@@ -119,7 +119,7 @@ def test_a_call_that_asks_is_heard_of_once() -> None:
 
 
 def answered_late(connection: ServerConnection) -> None:
-    connection.handle_timeout(1000.0)
+    run(connection, connection.handle_timeout(1000.0))
 
 
 def cancelled(connection: ServerConnection) -> None:
@@ -127,7 +127,7 @@ def cancelled(connection: ServerConnection) -> None:
 
 
 def closed(connection: ServerConnection) -> None:
-    connection.close()
+    run(connection, connection.close())
 
 
 def asked_too_often(connection: ServerConnection) -> None:
@@ -158,5 +158,8 @@ def test_a_call_that_asks_after_it_was_cancelled_is_heard_of_once() -> None:
     say(connection, "notifications/cancelled", requestId=1)
     with pytest.raises(BaseException) as asked:
         event.call.run()
-    assert connection.fail(event.call, asked.value) == []
+    (hook,) = connection.fail(event.call, asked.value)  # which must not run under the connection's lock
+    assert heard == []
+    run(connection, [hook])
+    assert not connection.running
     assert [each["error"] for each in heard] == ["cancelled"]

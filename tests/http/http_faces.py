@@ -224,14 +224,18 @@ class Bare(Face):
             run(connection, events)
 
 
+async def _awaited(value: Any) -> Any:
+    return await value
+
+
 def run(connection: Any, events: Any) -> None:
     """Run calls where they are."""
     for event in events:
         if isinstance(event, CallReady):
             try:
                 value = event.call.run()
-                if event.call.is_async:
-                    value = asyncio.run(value)
+                if hasattr(type(value), "__await__"):
+                    value = asyncio.run(_awaited(value))
             except BaseException as error:
                 run(connection, connection.fail(event.call, error))
             else:

@@ -34,6 +34,7 @@ class Server:
 class Call:
     def __init__(self, request_id, run, is_async, inline):
         self.id, self.run, self.is_async, self.inline, self.cancelled = request_id, run, is_async, inline, False
+        self.hooked = False
 
 
 class Connection:

@@ -583,14 +583,9 @@ def test_hooks_cannot_change_an_answer() -> None:
     def broken(*_: Any) -> None:
         raise RuntimeError("hook")
 
-    @contextmanager
-    def swallow(data: Any) -> Iterator[None]:
-        raise RuntimeError("around")
-        yield
-
     server = Server(
         tools=[MyTool],
-        configuration=Configuration(exception_reporter=broken, instrumentation_callback=broken, around_request=swallow),
+        configuration=Configuration(exception_reporter=broken, instrumentation_callback=broken),
     )
     server.define_tool(name="boom", handler=_raiser(ValueError("x")))
     assert texts(call(server, "my_tool", message="x")) == ["OK x"]

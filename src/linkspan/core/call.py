@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
+
+from msgspec import Raw
 
 from linkspan.errors import LocalProtocolError
 from linkspan.revisions.neutral import InputRequired, Outcome, Request
 
-__all__ = ["Call", "Conclusion", "Dispatch", "Ending"]
+__all__ = ["Call", "Conclusion", "Dispatch", "Ending", "Hook"]
+
+NO_OUTCOME: Final = Raw(b"{}")
 
 Conclusion: TypeAlias = bytes | InputRequired
 """What comes of a call: the whole response, encoded, or questions to a handshake client."""
@@ -30,10 +34,11 @@ class Call:
     """A function, bound to the arguments of one request. A driver runs it; the connection gets what came of it.
 
     `run()` runs the function: it returns a value, or an awaitable of one, and raises whatever the author raises. `is_async`
-    says that it wants an event loop, `inline` that a thread would cost more than the call itself.
+    says that it wants an event loop, `inline` that a thread would cost more than the call itself, `hooked` that the author's
+    hooks run when it ends, which must not happen on an event loop.
     """
 
-    __slots__ = ("_ending", "inline", "is_async", "request", "run")
+    __slots__ = ("_ending", "hooked", "inline", "is_async", "request", "run")
 
     def __init__(
         self,
@@ -42,6 +47,7 @@ class Call:
         ending: Ending,
         is_async: bool = False,
         inline: bool = False,
+        hooked: bool = False,
     ) -> None:
         """Bind everything; nothing runs yet."""
         self.request = request
@@ -49,6 +55,7 @@ class Call:
         self._ending: Ending | None = ending
         self.is_async = is_async
         self.inline = inline
+        self.hooked = hooked
 
     @property
     def cancelled(self) -> bool:
@@ -69,6 +76,18 @@ class Call:
         if ending is None:
             raise LocalProtocolError(f"the call for request {self.request.id!r} has ended already")
         return ending
+
+
+class Hook:
+    """Ends a call that runs an author's hook, for which nobody waits."""
+
+    def finish(self, call: Call, value: object) -> Outcome:
+        """Conclude nothing."""
+        return NO_OUTCOME
+
+    def fail(self, call: Call, error: BaseException) -> Outcome:
+        """Conclude nothing: hooks see to their own exceptions."""
+        return NO_OUTCOME
 
 
 class Dispatch(Protocol):

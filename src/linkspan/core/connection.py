@@ -2,7 +2,7 @@
 
 Both eras share the stream: an envelope in a request's `_meta` means modern, none means the handshake session. Every request
 is answered exactly once or cancelled. Not thread-safe: the driver holds `lock` around each call but `conclude` and
-`conclude_failure`, and so do handlers that emit.
+`conclude_failure`, and so do handlers that emit. Code of the author runs in none of the others: it is handed out as a call.
 Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/transports.
 """
 
@@ -16,7 +16,7 @@ from typing import Protocol, TypeAlias
 from msgspec import Raw
 
 from linkspan.core.batches import Batches
-from linkspan.core.call import Call, Conclusion, Dispatch
+from linkspan.core.call import Call, Conclusion, Dispatch, Hook
 from linkspan.core.params import AnyParams, HasMeta, read_meta, read_params
 from linkspan.core.subscriptions import Subscriptions
 from linkspan.errors import (
@@ -30,7 +30,7 @@ from linkspan.errors import (
     clipped,
 )
 from linkspan.events import CallCancelled, CallReady, Event
-from linkspan.revisions import supported_versions
+from linkspan.revisions import DEFAULT_NEGOTIATED, supported_versions
 from linkspan.revisions.legacy import OWN_METHODS, LegacySession, encode_params
 from linkspan.revisions.legacy import encode_result as encode_legacy
 from linkspan.revisions.modern import Envelope, encode_result, read_envelope
@@ -67,6 +67,8 @@ from linkspan.wire.messages import (
 __all__ = ["ConnectionServer", "ServerConnection", "Vet"]
 
 _CLOSING = "the server is closing"
+_HOOK_ID = "hook"
+_HOOK_PEER = Peer(DEFAULT_NEGOTIATED)
 _CANCELLED = RemoteProtocolError(INTERNAL_ERROR, "cancelled")
 
 
@@ -100,8 +102,8 @@ class ConnectionServer(Dispatch, ServerFacts, Protocol):
         """Report that an outcome could not be encoded, and say what the client is told instead."""
         ...
 
-    def observe(self, method: str, error: RemoteProtocolError | None, duration: float) -> None:
-        """Take note of a request that a connection answered by itself."""
+    def observe(self, method: str, error: RemoteProtocolError | None, duration: float) -> Callable[[], object] | None:
+        """Return what tells the author of a request that a connection answered by itself, if there is anything to tell."""
         ...
 
 
@@ -213,14 +215,14 @@ class ServerConnection:
     def settle(self, call: Call, conclusion: Conclusion) -> list[Event[Call]]:
         """Do the second half of `finish` and `fail`: send what was concluded, or ask the client."""
         request = call.request
+        events: list[Event[Call]] = []
         if request.is_notification or request.cancelled:
             self._unanswered.discard(call)
-            _tell(request, _CANCELLED)
-            return []
+            self._tell(request, _CANCELLED, events)
+            return events
         if self._calls.get(request.id) is not call:
             raise LocalProtocolError(f"the call for request {request.id!r} has ended already")
         del self._calls[request.id]
-        events: list[Event[Call]] = []
         self._take(request, conclusion, events)
         return events
 
@@ -244,10 +246,11 @@ class ServerConnection:
 
     def handle_timeout(self, now: float) -> list[Event[Call]]:
         """End what has waited too long for the client."""
+        events: list[Event[Call]] = []
         for request, outcome, messages in self.session.expire(now):
             self._send_all(messages, request.id)
-            self._reply(request, outcome)
-        return []
+            self._reply(request, outcome, events)
+        return events
 
     @property
     def limits(self) -> Limits:
@@ -295,16 +298,16 @@ class ServerConnection:
 
     def close(self) -> list[Event[Call]]:
         """Say goodbye: end the subscriptions, withdraw questions, cancel what still runs."""
+        events: list[Event[Call]] = []
         for request in list(self._subscriptions.requests()):
             self._subscriptions.remove(request.id)
-            self._reply(request, self._subscriptions.goodbye(request))
-        events: list[Event[Call]] = []
+            self._reply(request, self._subscriptions.goodbye(request), events)
         for request_id in list(self._in_flight):
             self._cancel(request_id, _CLOSING, events)
-        for call in self._unanswered:
+        for call in [each for each in self._unanswered if each.request.id != _HOOK_ID]:
             call.request.cancelled, call.request.cancel_reason = True, _CLOSING
             events.append(CallCancelled(call))
-        self._unanswered.clear()
+            self._unanswered.discard(call)
         return events
 
     # What the server behind it calls.
@@ -350,8 +353,7 @@ class ServerConnection:
                     self._receive_request(message, events)
                 except Exception as error:  # a mistake of ours or the author's must not end the connection
                     lost = Request(message.id, message.method, message.params, self.session.peer)
-                    self._in_flight.pop(message.id, None)
-                    self._push_error(message.id, self._server.unsendable(lost, error))
+                    self._fail_later(lost, error, events)
             case Notification():
                 self._receive_notification(message, events)
             case Response():
@@ -384,20 +386,20 @@ class ServerConnection:
             params = read_params(rpc.method, rpc.params)
             envelope = read_envelope(params.meta)
         except RemoteProtocolError as error:
-            self._refuse(rpc, error)
+            self._refuse(rpc, error, events)
             return
         if (refusal := self.vet(rpc, params, envelope.peer, None)) is not None:
             self._push_error(rpc.id, refusal)
-            self._server.observe(rpc.method, refusal, 0.0)
+            self._hand_out(self._server.observe(rpc.method, refusal, 0.0), rpc.method, events)
             return
         if envelope.peer is None:
             self._begin_legacy(rpc, params, envelope, events)
         elif self._batches.receiving:
-            self._refuse(rpc, _not_in_a_batch(envelope.peer))
+            self._refuse(rpc, _not_in_a_batch(envelope.peer), events)
         else:
             self._begin_modern(rpc, params, envelope, envelope.peer, events)
 
-    def _refuse(self, rpc: RpcRequest, error: RemoteProtocolError) -> None:
+    def _refuse(self, rpc: RpcRequest, error: RemoteProtocolError, events: list[Event[Call]]) -> None:
         """Answer a request that is wrong; what is wrong with its envelope comes first."""
         peer: Peer | None = None
         try:
@@ -408,7 +410,7 @@ class ServerConnection:
             error = _method_not_found(rpc.method)
         error = self.vet(rpc, None, peer, error) or error
         self._push_error(rpc.id, error)
-        self._server.observe(rpc.method, error, 0.0)
+        self._hand_out(self._server.observe(rpc.method, error, 0.0), rpc.method, events)
 
     def _begin_modern(
         self, rpc: RpcRequest, params: HasMeta, envelope: Envelope, peer: Peer, events: list[Event[Call]]
@@ -417,13 +419,13 @@ class ServerConnection:
         request = self._lift(rpc, params, peer, envelope)
         request.log_level = envelope.log_level
         if method == "server/discover":
-            self._answer(request, self._server.discover)
+            self._answer(request, self._server.discover, events)
         elif method == "subscriptions/listen" and self._one_shot:
-            self._answer(request, _nothing_to_listen_on)
+            self._answer(request, _nothing_to_listen_on, events)
         elif method == "subscriptions/listen":
-            self._answer(request, lambda: self._listen(request, params))
+            self._answer(request, lambda: self._listen(request, params), events)
         elif not self._has_method(method, peer):
-            self._answer(request, lambda: _method_not_found(method))
+            self._answer(request, lambda: _method_not_found(method), events)
         else:
             self._begin(request, events)
 
@@ -431,11 +433,11 @@ class ServerConnection:
         session, method = self.session, rpc.method
         request = self._lift(rpc, params, session.peer, envelope)
         if self._before_handshake and method not in ("initialize", "ping"):
-            self._answer(request, _not_initialized)
+            self._answer(request, _not_initialized, events)
         elif not self._has_method(method, session.peer):
-            self._answer(request, lambda: _method_not_found(method))
+            self._answer(request, lambda: _method_not_found(method), events)
         elif method in OWN_METHODS:
-            self._answer(request, lambda: self._answer_session(request, params))
+            self._answer(request, lambda: self._answer_session(request, params), events)
         else:
             request.log_level = session.log_level
             self._begin(request, events)
@@ -468,14 +470,27 @@ class ServerConnection:
         request.facts = self.facts
         return request
 
-    def _answer(self, request: Request, answer: Callable[[], Outcome | None]) -> None:
+    def _answer(self, request: Request, answer: Callable[[], Outcome | None], events: list[Event[Call]]) -> None:
         """Answer a request without the author's code. None means that the answer comes later."""
         started = self._clock()
         outcome = answer()
         if outcome is not None:
-            self._reply(request, outcome)
+            self._reply(request, outcome, events)
         error = outcome if isinstance(outcome, RemoteProtocolError) else None
-        self._server.observe(request.method, error, self._clock() - started)
+        self._hand_out(self._server.observe(request.method, error, self._clock() - started), request.method, events)
+
+    def _hand_out(self, hook: Callable[[], object] | None, method: str, events: list[Event[Call]]) -> None:
+        """Have the driver run a hook of the author's, which must not run under the lock. It counts as a call."""
+        if hook is not None:
+            call = Call(Request(_HOOK_ID, method, None, _HOOK_PEER, is_notification=True), hook, Hook())
+            self._unanswered.add(call)
+            events.append(CallReady(call))
+
+    def _fail_later(self, request: Request, error: Exception, events: list[Event[Call]]) -> None:
+        """Have the driver report an exception, and answer with what the client is told."""
+        call = Call(request, partial(_raise, error), _Failed(self._server))
+        self._in_flight[request.id], self._calls[request.id] = request, call
+        events.append(CallReady(call))
 
     def _begin(self, request: Request, events: list[Event[Call]]) -> None:
         self.dispatched = True
@@ -536,7 +551,7 @@ class ServerConnection:
             return
         request.cancelled = True
         request.cancel_reason = reason
-        _tell(request, _CANCELLED)
+        self._tell(request, _CANCELLED, events)
         self._subscriptions.remove(request_id)
         self._withdraw_questions(request_id, reason or "cancelled")
         self._send(self._batches.drop(request_id), request_id, final=True)
@@ -549,7 +564,7 @@ class ServerConnection:
         if isinstance(refused, tuple):
             request, outcome, messages = refused
             self._send_all(messages, request.id)
-            self._reply(request, outcome)
+            self._reply(request, outcome, events)
         else:
             self._reissue(refused, events)
 
@@ -577,24 +592,30 @@ class ServerConnection:
     def _ask(self, request: Request, outcome: InputRequired, events: list[Event[Call]]) -> None:
         if not self._back_channel:
             problem = RemoteProtocolError(INTERNAL_ERROR, "The client cannot be asked here: there is no way back to it")
-            self._reply(request, problem)
+            self._reply(request, problem, events)
             return
         try:
             messages = self.session.ask(request, outcome, self._clock())
         except Exception as error:  # the author asked something that is no JSON
             self._withdraw_questions(request.id, "not askable")
-            self._reply(request, self._server.unsendable(request, error))
+            self._fail_later(request, error, events)
             return
         if isinstance(messages, list):
             self._in_flight[request.id] = request
             self._send_all(messages, request.id)
             self._reissue(request.id, events)
         else:
-            self._reply(request, messages)
+            self._reply(request, messages, events)
 
-    def _reply(self, request: Request, outcome: Outcome) -> None:
-        _tell(request, outcome)
+    def _reply(self, request: Request, outcome: Outcome, events: list[Event[Call]]) -> None:
+        self._tell(request, outcome, events)
         self._end(request, self._response(request, outcome))
+
+    def _tell(self, request: Request, outcome: Outcome, events: list[Event[Call]]) -> None:
+        """Have whoever wants to know told that a request has ended where it might have waited for the client."""
+        observer, request.observer = request.observer, None
+        if observer is not None:
+            self._hand_out(partial(observer.end, request, outcome), request.method, events)
 
     def _end(self, request: Request, response: bytes) -> None:
         self._in_flight.pop(request.id, None)
@@ -676,11 +697,23 @@ def _content(_: RpcRequest, __: HasMeta | None, ___: Peer | None, ____: RemotePr
     """Object to nothing: a byte stream has no headers that a request must agree with."""
 
 
-def _tell(request: Request, outcome: Outcome) -> None:
-    """Tell whoever wants to know that a request has ended where it might have waited for the client."""
-    observer, request.observer = request.observer, None
-    if observer is not None:
-        observer.end(request, outcome)
+class _Failed:
+    """Ends the call of a request that failed in the machine itself."""
+
+    def __init__(self, server: ConnectionServer) -> None:
+        self._server = server
+
+    def finish(self, call: Call, value: object) -> Outcome:
+        """There is no value."""
+        return RemoteProtocolError(INTERNAL_ERROR, "Internal error")
+
+    def fail(self, call: Call, error: BaseException) -> Outcome:
+        """Report the exception."""
+        return self._server.unsendable(call.request, error if isinstance(error, Exception) else Exception(error))
+
+
+def _raise(error: Exception) -> None:
+    raise error
 
 
 def _method_not_found(method: str) -> RemoteProtocolError:

@@ -167,6 +167,8 @@ class Endpoint:
         connection.route = lambda data, _, final: exchange.message(data, final=final)
         events = connection.receive(message)
         self._note(exchange)
+        if exchange.ended and connection.running:
+            self._orphans.add(connection)  # a hook of the author's, which nobody waits for
         return Opened(exchange, connection, events)
 
     def _notified(self, exchange: ServerExchange, connection: ServerConnection, message: Message) -> Opened:
@@ -386,15 +388,18 @@ class Endpoint:
         for exchange in list(self._open):
             exchange.keep_alive(now, silence=self.policy.silence)
         self._forget_orphans()
+        found: list[tuple[ServerConnection, Sequence[Event[Call]]]] = []
         for each in (*self.sessions, *self.pairs):
             with each.connection.lock:
                 due = each.connection.next_timeout()
                 if due is not None and due <= now:
-                    each.connection.handle_timeout(now)
-        return [(session.connection, self._end_session(session)) for session in self.sessions.idle(now)]
+                    found.append((each.connection, each.connection.handle_timeout(now)))
+        found += [(session.connection, self._end_session(session)) for session in self.sessions.idle(now)]
+        return found
 
-    def drain(self) -> None:
+    def drain(self) -> list[tuple[ServerConnection, Sequence[Event[Call]]]]:
         """Say goodbye to those who only listen. What was called goes on, until `close`."""
+        ended: list[tuple[ServerConnection, Sequence[Event[Call]]]] = []
         for session in self.sessions:
             with session.connection.lock:
                 session.hush()
@@ -403,8 +408,9 @@ class Endpoint:
             alone = exchange.modern or exchange.event_name is not None
             if alone and connection is not None and not connection.running:
                 with connection.lock:
-                    connection.close()
+                    ended.append((connection, connection.close()))
                 exchange.end()
+        return ended
 
     def close(self) -> list[tuple[ServerConnection, Sequence[Event[Call]]]]:
         """Say goodbye on every stream, and end the sessions."""

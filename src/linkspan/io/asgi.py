@@ -80,7 +80,8 @@ class AsgiApp:
 
     def drain(self) -> None:
         """End the streams of those who only listen; calls go on. Call it on the loop, when no more requests are taken."""
-        self.endpoint.drain()
+        for connection, events in self.endpoint.drain():
+            self._calls.perform(connection, events)
 
     def close(self) -> None:
         """End all streams and sessions in good order. Call it on the loop, before the process ends."""

@@ -1,7 +1,7 @@
 """Runs the calls that a connection hands out. What differs between the transports comes in through a `Face`.
 
-Law: one lock per connection, held around each of its methods and never while an author's function runs, or a hook hears
-what came of it.
+Law: one lock per connection, held around each of its methods and never while code of the author runs: functions, validators,
+the server context, hooks. All of it runs as a call does, or ends one.
 """
 
 from __future__ import annotations
@@ -78,6 +78,7 @@ class Driver:
         self._face = face
         self._context = contextvars.copy_context()
         self._workers: Workers[Call] = Workers(self._work, max_workers)
+        self._endings: Workers[Callable[[], object]] = Workers(self._end, max(1, max_workers))
         self._submit: Callable[[Call], object] = self._workers.submit
         if max_workers < 1:
             self._submit = self.run_inline
@@ -144,6 +145,14 @@ class Driver:
     def fail(self, call: Call, error: BaseException) -> None:
         """Hand in the exception of a call."""
         self._settle(call, self.connection.conclude_failure(call, error))
+
+    def end_in_thread(self, end: Callable[[], object]) -> None:
+        """Run `finish` or `fail` of a call whose end runs hooks of the author's, which an event loop must not wait for."""
+        self._endings.submit(end)
+
+    def _end(self, end: Callable[[], object]) -> None:
+        end()
+        self._face.flush()
 
     def _settle(self, call: Call, conclusion: Conclusion) -> None:
         with self.lock:

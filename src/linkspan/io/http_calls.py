@@ -1,12 +1,14 @@
 """Runs the calls of HTTP requests: plain functions in shared worker threads, async ones as tasks of a loop.
 
-Law: a connection's lock is held around its methods, never while an author's function or a hook runs.
+Law: a connection's lock is held around its methods, never while code of the author runs. On the event loop only its
+coroutines run.
 """
 
 from __future__ import annotations
 
 import contextvars
 from collections.abc import Awaitable, Callable, Hashable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from linkspan.core.call import Call, Conclusion
@@ -30,6 +32,7 @@ class HttpCalls:
         self._loop = loop
         self._workers: Workers[Call] = Workers(self._work, policy.max_workers)
         self._shares = Shares(self._workers.submit, policy.share)
+        self._endings: Workers[Callable[[], object]] = Workers(lambda end: end(), policy.max_workers)
         self._jobs: dict[Call, tuple[ServerConnection, contextvars.Context, Hashable]] = {}
         self._tasks: dict[Call, asyncio.Task[None]] = {}
 
@@ -116,14 +119,16 @@ class HttpCalls:
     async def _await(self, connection: ServerConnection, call: Call, awaitable: Awaitable[object] | None) -> None:
         try:
             value = await (cast("Awaitable[object]", call.run()) if awaitable is None else awaitable)
-        except GeneratorExit:
-            raise
         except BaseException as error:
-            self.fail(connection, call, error)
+            end = partial(self.fail, connection, call, error)
         else:
-            self.finish(connection, call, value)
+            end = partial(self.finish, connection, call, value)
         finally:
             del self._tasks[call]
+        if call.hooked:
+            self._endings.submit(end)
+        else:
+            end()
 
 
 def _client_of(connection: ServerConnection, call: Call) -> Hashable:

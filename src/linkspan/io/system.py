@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from _thread import RLock
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
+from functools import cache
+from typing import TYPE_CHECKING
 
 import msgspec
+
+if TYPE_CHECKING:
+    from linkspan.io.workers import Workers
 
 __all__ = ["SYSTEM", "RealSystem"]
 
@@ -20,6 +26,14 @@ class RealSystem(msgspec.Struct, frozen=True):
     wall_clock: Callable[[], float] = time.time
     random: Callable[[int], bytes] = os.urandom
     lock: Callable[[], AbstractContextManager[object]] = RLock
+
+    def off_the_loop(self, run: Callable[[], object]) -> None:
+        """Run an author's hook that does not raise: here, or in a thread of its own where an event loop would wait for it."""
+        loops = sys.modules.get("asyncio.events")
+        if loops is None or loops._get_running_loop() is None:
+            run()
+        else:
+            _hooks().submit(run)
 
     def later(self, awaitable: Awaitable[object]) -> None:
         """Await something on the background loop, while everybody goes on."""
@@ -55,6 +69,13 @@ class RealSystem(msgspec.Struct, frozen=True):
         _shared.add(task)
         task.add_done_callback(_shared.discard)
         return lambda: asyncio.wrap_future(outcome)
+
+
+@cache
+def _hooks() -> Workers[Callable[[], object]]:
+    from linkspan.io.workers import Workers
+
+    return Workers(lambda run: run())
 
 
 SYSTEM = RealSystem()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from linkspan.io.driver import Driver
@@ -46,12 +47,14 @@ class Tasks:
     async def _run(self, call: Call, awaitable: Awaitable[object] | None) -> None:
         try:
             value = await (cast("Awaitable[object]", call.run()) if awaitable is None else awaitable)
-        except GeneratorExit:
-            raise
         except BaseException as error:
-            self._driver.fail(call, error)
+            end = partial(self._driver.fail, call, error)
         else:
-            self._driver.finish(call, value)
+            end = partial(self._driver.finish, call, value)
         finally:
             del self._tasks[call]
+        if call.hooked:
+            self._driver.end_in_thread(end)
+            return
+        end()
         self._on_done()

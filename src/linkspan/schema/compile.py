@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Raw
 
 from linkspan.errors import RegistrationError
+from linkspan.schema.author_code import runs_author_code
 from linkspan.schema.build import build, rendered
 from linkspan.schema.containers import is_nullable
 from linkspan.schema.docstrings import parse_docstring
@@ -69,10 +70,11 @@ class Parameters:
     """What a function takes.
 
     `json_schema` is the input schema, without the context and without what is asked of the user; `headers` are the paths
-    that go into HTTP headers; `description` is the docstring's, without its sections.
+    that go into HTTP headers; `description` is the docstring's, without its sections. `runs_code` says that decoding runs the
+    author's code, such as validators.
     """
 
-    __slots__ = ("_decode", "_shape", "asks", "context_parameter", "description", "headers", "json_schema")
+    __slots__ = ("_decode", "_shape", "asks", "context_parameter", "description", "headers", "json_schema", "runs_code")
 
     def __init__(
         self,
@@ -82,8 +84,10 @@ class Parameters:
         asks: Sequence[AskParameter] = (),
         context_parameter: str | None = None,
         description: str | None = None,
+        runs_code: bool = False,
     ) -> None:
         self._shape = shape
+        self.runs_code = runs_code
         self.asks = tuple(asks)
         self.context_parameter = context_parameter
         self.description = description
@@ -177,9 +181,11 @@ class _Compiler(msgspec.Struct, frozen=True):
         fields: list[Field] = []
         asks: list[AskParameter] = []
         context: str | None = None
+        runs_code = False
         for parameter in self._signature():
             self._check_kind(parameter)
             hint = self._hint(parameter)
+            runs_code = runs_code or runs_author_code(hint)
             if self._is_context(parameter, hint):
                 if context is not None:
                     raise RegistrationError(
@@ -192,7 +198,12 @@ class _Compiler(msgspec.Struct, frozen=True):
                 fields.append(self._field(parameter, hint, doc.parameters.get(parameter.name)))
         shape = ObjectShape(self.name, fields, self._make(fields), root=True)
         return Parameters(
-            shape, portable=self.portable, asks=asks, context_parameter=context, description=doc.description
+            shape,
+            portable=self.portable,
+            asks=asks,
+            context_parameter=context,
+            description=doc.description,
+            runs_code=runs_code,
         )
 
     def _signature(self) -> list[Parameter]:

@@ -219,6 +219,8 @@ class RawParameters:
 
     __slots__ = ("_is_checked", "_validator", "asks", "context_parameter", "description", "headers", "json_schema")
 
+    runs_code = False
+
     def __init__(self, schema: JSONObject, checked: Checked) -> None:
         self.json_schema = schema
         self.headers: Mapping[tuple[str, ...], str] = header_paths(schema)

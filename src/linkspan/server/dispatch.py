@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Raw
 
 from linkspan.core.call import Call
 from linkspan.errors import (
+    INTERNAL_ERROR,
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
     LocalProtocolError,
@@ -32,12 +33,12 @@ from linkspan.server.configuration import Settings, SettingsSource
 from linkspan.server.context import Context
 from linkspan.server.failures import Failures, tool_error
 from linkspan.server.handlers import Handler
-from linkspan.server.observation import Observation
+from linkspan.server.observation import Around, Observation
 from linkspan.server.profile import Profile, System
 from linkspan.server.registry import Registry, nearest
 from linkspan.server.resources import BoundResource, read_outcome
 from linkspan.server.rounds import Rounds
-from linkspan.server.running import Run
+from linkspan.server.running import Later, Run
 from linkspan.types.base import JSONObject, Wire
 from linkspan.types.completion import PromptReference
 from linkspan.types.lifecycle import DiscoverResult, ServerCapabilities
@@ -46,6 +47,11 @@ from linkspan.types.resources import ReadResourceResult
 from linkspan.types.shared import Implementation
 from linkspan.wire.limits import Limits
 from linkspan.wire.values import to_builtins
+
+if TYPE_CHECKING:
+    from linkspan.server.prompts import BoundPrompt
+    from linkspan.server.resources import BoundTemplate
+    from linkspan.server.tools import BoundTool
 
 __all__ = ["Dispatcher"]
 
@@ -140,6 +146,54 @@ class Dispatcher:
     def begin(self, request: Request) -> Outcome | Call:
         """Serve a request, or say which function must run for it."""
         settings = self.settings.current()
+        if (
+            settings.observed
+            or request.observer is not None
+            or (
+                (
+                    request.method != "tools/call"
+                    or self.catalogue.tools.runs_code
+                    or self.profile.server_context is not None
+                )
+                and self._runs_code_before(request)
+            )
+        ):
+            hooked = settings.observed or request.observer is not None
+            return _later(request, partial(self._begin, request, settings, self.system.clock()), hooked=hooked)
+        return self._begin(request, settings, None)
+
+    def _runs_code_before(self, request: Request) -> bool:
+        """Whether the author's code has to run before the handler of a request does: validators, or the server context."""
+        handler = self._handler_of(request)
+        if handler is None:
+            return False
+        return handler.parameters.runs_code or (
+            handler.context_parameter is not None and callable(self.profile.server_context)
+        )
+
+    def _handler_of(self, request: Request) -> Handler | None:
+        """Return the function that will serve a request, if there is one."""
+        catalogue, params = self.catalogue, request.params
+        item: BoundTool | BoundPrompt | BoundResource | BoundTemplate | None = None
+        match params:
+            case CallToolParams():
+                item = catalogue.tools.get(params.name)
+            case GetPromptParams():
+                item = catalogue.prompts.get(params.name)
+            case ReadResourceParams():
+                if catalogue.read_handler is not None:
+                    return catalogue.read_handler
+                item, _ = catalogue.find_resource(params.uri) or (None, None)
+            case CompleteParams():
+                ref = params.ref
+                name = ref.name if isinstance(ref, PromptReference) else ref.uri
+                return catalogue.completion_handler or catalogue.completers.get((name, params.argument.name))
+            case _:
+                return catalogue.custom_methods.get(request.method)
+        return item.handler if item is not None else None
+
+    def _begin(self, request: Request, settings: Settings, started: float | None) -> Outcome | Call:
+        """Do the same where the author's code may run; `started` says that this is so, and since when."""
         observation: Observation | None = None
         method = self._methods.get(request.method, self._call_custom)
         if self.catalogue.declared is not None:
@@ -148,12 +202,18 @@ class Dispatcher:
             if self._is_hidden(request.method):
                 method = _not_there
         try:
-            if settings.observed or request.observer is not None:
-                observation = observing.observe(request, settings, self.profile, self.system.clock)
+            if started is not None and (settings.observed or request.observer is not None):
+                observation = observing.observe(request, settings, self.profile, self.system.clock, started)
             step = method(request, settings, observation)
         except KeyboardInterrupt:
-            raise
+            if started is None:
+                raise
+            return RemoteProtocolError(INTERNAL_ERROR, "Internal error")
+        except RemoteProtocolError as error:
+            step = self._failures.outcome(request, observation, error)
         except BaseException as error:  # a server context that exits, too, ends only its request
+            if started is None:  # the author's reporter may not hear of it here
+                return _later(request, partial(self._failures.outcome, request, None, error), hooked=False)
             step = self._failures.outcome(request, observation, error)
         if observation is not None and not isinstance(step, Call):
             observation.end(request, step)
@@ -367,21 +427,23 @@ class Dispatcher:
             run = handler.bind(arguments, None)
         else:
             run = handler.bind(arguments, Context(request, current, self.profile.context_of(request)))
+        around: Around | None = None
         if settings.around_request is not None and observation is not None:
-            run = observing.around(run, settings.around_request, observation)
-        ending = Run(self._rounds, self._failures, current, conclude, target, observation)
+            run = around = Around(run, settings.around_request, observation.data)
+        ending = Run(self._rounds, self._failures, current, conclude, target, observation, around)
         return Call(request, run, ending, handler.is_async, handler.inline)
 
     def unsendable(self, request: Request, error: Exception) -> RemoteProtocolError:
         """Report that an outcome could not be encoded, and say what the client is told instead."""
         return self._failures.unsendable(request, error)
 
-    def observe(self, method: str, error: RemoteProtocolError | None, duration: float) -> None:
-        """Take note of a request that a connection answered by itself."""
+    def observe(self, method: str, error: RemoteProtocolError | None, duration: float) -> Callable[[], object] | None:
+        """Return what tells the author of a request that a connection answered by itself; None if nobody is to be told."""
         callback = self.settings.current().instrumentation_callback
-        if callback is not None:
-            known = method in METHODS or method in self.catalogue.custom_methods
-            observing.tell(callback, method if known else None, error, duration)
+        if callback is None:
+            return None
+        known = method in METHODS or method in self.catalogue.custom_methods
+        return partial(observing.tell, callback, method if known else None, error, duration)
 
     # Lists.
 
@@ -397,6 +459,11 @@ class Dispatcher:
             ttl_ms=self.profile.ttl_ms,
             cache_scope=self.profile.cache_scope,
         )
+
+
+def _later(request: Request, begin: Callable[[], Outcome | Call], *, hooked: bool) -> Call:
+    later = Later(begin)
+    return Call(request, later.run, later, hooked=hooked)
 
 
 _GATES = {"tools/call": "tools", "prompts/get": "prompts", "resources/read": "resources"}

@@ -89,7 +89,7 @@ class Failures:
         if not is_tool:
             reported = RequestHandlerError(request.method)
             reported.__cause__ = error
-        observing.report(self._settings.current(), reported, lambda: self._context(request), self._system.later)
+        observing.report(self._settings.current(), reported, lambda: self._context(request), self._system)
 
     def _context(self, request: Request) -> dict[str, Any]:
         """Say where it happened: the keys of the source documents, and the author's own context (C2, C3)."""

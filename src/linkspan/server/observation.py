@@ -1,12 +1,14 @@
-"""What the application hears of its server's requests: instrumentation, exceptions, logs. It can never change an answer.
+"""What the application hears of its server's requests: instrumentation, exceptions, logs. It can never change an answer, but
+`around_request`, which is a part of the function that it is around.
 
 A hook may raise whatever it likes, SystemExit too: that would end a worker thread, or the loop, instead of the hook.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import AbstractContextManager
+from contextvars import Context, copy_context
 from typing import Any, cast
 
 from linkspan.errors import (
@@ -20,9 +22,9 @@ from linkspan.errors import (
 )
 from linkspan.revisions.neutral import InputRequired, Outcome, Request
 from linkspan.server.configuration import InstrumentationData, Settings
-from linkspan.server.profile import Profile
+from linkspan.server.profile import Profile, System
 
-__all__ = ["Observation", "around", "log_failure", "observe", "report", "tell", "warn"]
+__all__ = ["Around", "Observation", "log_failure", "observe", "report", "tell", "warn"]
 
 
 class Observation:
@@ -31,11 +33,15 @@ class Observation:
     __slots__ = ("_callback", "_clock", "_started", "data")
 
     def __init__(
-        self, method: str, callback: Callable[[InstrumentationData], object] | None, clock: Callable[[], float]
+        self,
+        method: str,
+        callback: Callable[[InstrumentationData], object] | None,
+        clock: Callable[[], float],
+        started: float,
     ):
         self._callback = callback
         self._clock = clock
-        self._started = clock()
+        self._started = started
         self.data: InstrumentationData = {"method": method}
 
     def note_error(self, error: str) -> None:
@@ -71,12 +77,14 @@ def _name_of(error: RemoteProtocolError) -> str:
     return _ERROR_NAMES.get(code, "error") if isinstance(code, int) else "error"
 
 
-def observe(request: Request, settings: Settings, profile: Profile, clock: Callable[[], float]) -> Observation:
-    """Begin to observe a request, or go on if it is issued again."""
+def observe(
+    request: Request, settings: Settings, profile: Profile, clock: Callable[[], float], started: float
+) -> Observation:
+    """Begin to observe a request that came at `started`, or go on if it is issued again."""
     if isinstance(earlier := request.observer, Observation):
         request.observer = None
         return earlier
-    found = Observation(request.method, settings.instrumentation_callback, clock)
+    found = Observation(request.method, settings.instrumentation_callback, clock, started)
     if settings.instrument_server_context:
         found.data["server_context"] = profile.context_of(request)
     return found
@@ -104,75 +112,106 @@ def _call(callback: Callable[[InstrumentationData], object], data: Instrumentati
         warn("the instrumentation callback failed", problem)
 
 
-def around(
-    run: Callable[[], object],
-    open_around: Callable[[InstrumentationData], AbstractContextManager[object]],
-    observation: Observation,
-) -> Callable[[], object]:
-    """Return `run` inside the author's context manager, whatever that does; for coroutines it stays open until the end."""
+class Around:
+    """A function inside the author's context manager. What that raises ends the request as the function's exception would.
 
-    def inside() -> object:
-        manager = _entered(open_around, observation)
-        try:
-            value = run()
-        except BaseException as error:
-            _exited(manager, error)
-            raise
-        if hasattr(value, "__await__"):
-            return _awaiting(value, manager)
-        _exited(manager, None)
+    Both run in a context (`contextvars`) of their own, so that the manager can take back what it has set, in whatever thread it
+    is left: around a coroutine it stays open until `leave`.
+    """
+
+    __slots__ = ("_context", "_data", "_manager", "_open_around", "_run")
+
+    def __init__(
+        self,
+        run: Callable[[], object],
+        open_around: Callable[[InstrumentationData], AbstractContextManager[object]],
+        data: InstrumentationData,
+    ) -> None:
+        """Nothing is open yet."""
+        self._run = run
+        self._open_around = open_around
+        self._data = data
+        self._context = copy_context()
+        self._manager: AbstractContextManager[object] | None = None
+
+    def __call__(self) -> object:
+        """Open the manager and run the function. Raises: what either raises."""
+        value = self._context.run(self._inside)
+        if hasattr(type(value), "__await__"):
+            return _Inside(cast("Awaitable[object]", value), self._context)
         return value
 
-    return inside
-
-
-async def _awaiting(value: Any, manager: AbstractContextManager[object] | None) -> object:
-    try:
-        result: object = await value
-    except BaseException as error:
-        _exited(manager, error)
-        raise
-    _exited(manager, None)
-    return result
-
-
-def _entered(
-    open_around: Callable[[InstrumentationData], AbstractContextManager[object]], observation: Observation
-) -> AbstractContextManager[object] | None:
-    try:
-        manager = open_around(observation.data)
+    def _inside(self) -> object:
+        manager = self._open_around(self._data)
         manager.__enter__()
-    except BaseException as problem:
-        warn("around_request failed before the request", problem)
-        return None
-    return manager
+        self._manager = manager
+        return self._run()
+
+    def leave(self, error: BaseException | None) -> None:
+        """Close the manager, if it is open. Raises: what it raises but `error`."""
+        manager, self._manager = self._manager, None
+        if manager is None:
+            return
+        try:
+            trace = error.__traceback__ if error is not None else None
+            self._context.run(manager.__exit__, type(error) if error is not None else None, error, trace)
+        except BaseException as problem:
+            if problem is not error:
+                raise
+
+    def left(self, error: BaseException) -> BaseException:
+        """Close the manager after an exception; return that, or what the manager raised instead."""
+        try:
+            self.leave(error)
+        except BaseException as problem:
+            return problem
+        return error
 
 
-def _exited(manager: AbstractContextManager[object] | None, error: BaseException | None) -> None:
-    if manager is None:
+class _Inside:
+    """A coroutine each of whose steps runs in one context."""
+
+    __slots__ = ("_awaitable", "_context")
+
+    def __init__(self, awaitable: Awaitable[object], context: Context) -> None:
+        self._awaitable = awaitable
+        self._context = context
+
+    def __await__(self) -> Generator[Any, Any, object]:
+        run = self._context.run
+        steps: Any = run(self._awaitable.__await__)
+        step: Callable[..., Any] = steps.__next__
+        given: tuple[object, ...] = ()
+        while True:
+            try:
+                waited_for = run(step, *given)
+            except StopIteration as end:
+                return end.value
+            try:
+                sent = yield waited_for
+                step, given = (steps.__next__, ()) if sent is None else (steps.send, (sent,))
+            except GeneratorExit:
+                run(steps.close)
+                raise
+            except BaseException as error:
+                step, given = steps.throw, (error,)
+
+
+def report(settings: Settings, error: BaseException, context: Callable[[], Mapping[str, Any]], system: System) -> None:
+    """Tell the exception reporter, off the event loop. Nobody waits for one that is a coroutine function."""
+    reporter = settings.exception_reporter
+    if reporter is None:
         return
-    try:
-        manager.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
-    except BaseException as problem:
-        if problem is not error:
-            warn("around_request failed after the request", problem)
 
+    def tell() -> None:
+        try:
+            told = reporter(error, context())
+            if hasattr(type(told), "__await__"):
+                system.later(_reported(cast("Awaitable[object]", told)))
+        except BaseException as problem:
+            warn("the exception reporter failed", problem)
 
-def report(
-    settings: Settings,
-    error: BaseException,
-    context: Callable[[], Mapping[str, Any]],
-    later: Callable[[Awaitable[object]], object],
-) -> None:
-    """Tell the exception reporter. One that is a coroutine function is handed to `later`: nobody waits for it."""
-    if settings.exception_reporter is None:
-        return
-    try:
-        told = settings.exception_reporter(error, context())
-        if hasattr(type(told), "__await__"):
-            later(_reported(cast("Awaitable[object]", told)))
-    except BaseException as problem:
-        warn("the exception reporter failed", problem)
+    system.off_the_loop(tell)
 
 
 async def _reported(report: Awaitable[object]) -> None:

@@ -46,6 +46,10 @@ class System(Protocol):
         """A new lock between threads, which its owner may take again."""
         ...
 
+    def off_the_loop(self, run: Callable[[], object]) -> None:
+        """Run an author's hook that does not raise: here, or in a thread of its own where an event loop would wait for it."""
+        ...
+
     def later(self, awaitable: Awaitable[object]) -> None:
         """Await something that nobody waits for and that does not raise."""
         ...

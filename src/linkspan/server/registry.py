@@ -10,6 +10,7 @@ from linkspan.revisions.neutral import Encoded
 from linkspan.revisions.record import Revision
 from linkspan.revisions.stepdown import step_down
 from linkspan.server.content import check_shown
+from linkspan.server.handlers import Handler
 from linkspan.server.pagination import paginate
 from linkspan.types.base import JSON, JSONObject, Wire
 from linkspan.wire.messages import encode
@@ -37,6 +38,8 @@ class Registry(Generic[ItemT]):
         """Hold items that messages call `noun` and that list results carry under `member`."""
         self._noun = noun
         self._member = member
+        self.runs_code = False
+        """Whether reading the arguments of any item runs, or once ran, code of the author."""
         self._items: dict[str, tuple[int, ItemT]] = {}
         self._sequence = 0
         self._pages: dict[tuple[object, ...], Encoded] = {}
@@ -73,6 +76,8 @@ class Registry(Generic[ItemT]):
         for key, item in new:
             self._sequence += 1
             self._items[key] = (self._sequence, item)
+            handler: Handler | None = getattr(item, "handler", None)
+            self.runs_code = self.runs_code or (handler is not None and handler.parameters.runs_code)
         self._pages = {}
 
     def remove(self, key: str) -> ItemT | None:

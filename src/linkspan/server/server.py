@@ -538,7 +538,7 @@ class Server(metaclass=_ProposesRevision):
                     self._settings.current(),
                     error,
                     lambda: {"notification": notification},
-                    self._dispatcher.system.later,
+                    self._dispatcher.system,
                 )
         return told
 
