@@ -449,7 +449,10 @@ class _Compiler:
         for keyword, value in schema.items():
             rule = _RULES.get(keyword)
             if rule is not None and not rule[0](value):
-                raise RegistrationError(f"the schema is not valid: {keyword} at {where[:80]} must be {rule[1]}")
+                got = describe_value(value)
+                raise RegistrationError(
+                    f"the schema is not valid: {keyword} at {where[:80]} must be {rule[1]}, got {got}"
+                )
 
     def _target(self, reference: str) -> JSON:
         found = self._targets.find(reference)
