@@ -19,13 +19,16 @@ from linkspan import Server
 from linkspan.client.errors import Delivery, Origin, ServerError
 from linkspan.client.http_errors import http_error
 from linkspan.host.consent import Approval, Policy, Verdict, matches
+from linkspan.host.group import ClientGroup
 from linkspan.host.host import Host
 from linkspan.host.memory import Memory
 from linkspan.host.messages import Image, ToolAnswer, ToolUse
+from linkspan.host.sync_group import SyncClientGroup
 from linkspan.host.telling import advice, failed, marked, unmarked
 from linkspan.io.client import Client
 from linkspan.schema.providers import Provider
 from linkspan.types.content import ImageContent
+from linkspan.types.tools import Tool
 
 READS = {"readOnlyHint": True}
 FREE = Policy(otherwise="allow")
@@ -312,6 +315,32 @@ def test_of_three_hundred_tools_the_model_is_shown_those_that_it_looked_for() ->
             assert "zeppelin" in nothing.text
 
     run(work)
+
+
+def test_tools_are_listed_in_the_order_of_their_servers() -> None:
+    servers = {"one": Server("one"), "two": Server("two")}
+    wanted = [f"{server}{number}" for server in servers for number in (3, 1, 2)]
+    for name in wanted:
+        servers[name[:-1]].define_tool(name, handler=lambda: "")
+        servers[name[:-1]].define_prompt(name, handler=lambda: "")
+
+    async def work() -> None:
+        async with Host(servers) as host:
+            assert [spec.name for spec in await host.specs()] == wanted
+            assert [entry.name for entry in await host.catalogue()] == wanted
+            assert [entry.name for entry in await host.group.list_tools()] == wanted
+            assert [entry.name for entry in await host.group.list_prompts()] == wanted
+
+    run(work)
+    with SyncClientGroup(servers) as group:
+        assert [entry.name for entry in group.list_tools()] == wanted
+
+
+def test_of_two_tools_with_one_name_the_first_is_listed() -> None:
+    members = ClientGroup({})
+    twice = [Tool(name, {"type": "object"}, description=said) for name, said in (("b", "1"), ("a", "2"), ("b", "3"))]
+    found = members._named(members._tools, {"one": twice})
+    assert [(entry.name, entry.item.description) for entry in found] == [("b", "1"), ("a", "2")]
 
 
 def test_tools_keep_their_places_when_others_come_and_go() -> None:

@@ -106,8 +106,7 @@ def test_what_we_decide_is_no_option_of_uvicorn() -> None:
 
 
 def test_typed_keywords_are_those_there_are() -> None:
-    assert list(HttpKeywords.__annotations__) == list(HttpPolicy.__struct_fields__)
-    assert HttpKeywords.__annotations__.keys() == HttpPolicy.__annotations__.keys()
+    assert HttpKeywords.__annotations__.keys() == set(HttpPolicy.__struct_fields__)
     for name, hint in HttpKeywords.__annotations__.items():
         assert hint.__forward_arg__ == HttpPolicy.__annotations__[name], name
     given = {"source", "portable", "check_arguments"}

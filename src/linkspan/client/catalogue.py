@@ -65,8 +65,9 @@ class Names:
 
     def assign(self, found: Mapping[str, Iterable[str]]) -> None:
         """Give a name to everything that has none yet. `found`: what each server calls its things, by server."""
-        new = [(server, own) for server, names in found.items() for own in names if (server, own) not in self._name_of]
-        for server, own in dict.fromkeys(new):
+        given = ((server, own) for server, names in found.items() for own in names)
+        new = dict.fromkeys(each for each in given if each not in self._name_of)  # a server may list one name twice
+        for server, own in new:
             collides = sum(1 for _, other in new if other == own) > 1 or own in self._key_of
             name = self._free(prefixed(server, own) if collides else own, (server, own))
             self._name_of[server, own] = name

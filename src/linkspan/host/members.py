@@ -75,11 +75,11 @@ class Members(Generic[FaceT]):
 
     def _named(self, names: Names, found: Mapping[str, Sequence[ItemT]]) -> list[Entry[ItemT]]:
         names.assign({server: [each.name for each in items] for server, items in found.items()})
-        return [
-            Entry(names.name(server, each.name), server, each)
-            for server, items in found.items()
-            for each in {one.name: one for one in reversed(items)}.values()
-        ]
+        entries: dict[tuple[str, str], Entry[ItemT]] = {}
+        for server, items in found.items():
+            for each in items:  # of two with one name, the first is called
+                entries.setdefault((server, each.name), Entry(names.name(server, each.name), server, each))
+        return list(entries.values())
 
     def _located(self, found: Mapping[str, Sequence[Resource]]) -> list[Entry[Resource]]:
         """Resources are called by their URI; of two servers with the same one, the first is asked."""
