@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 import pytest
 
 from linkspan import SyncClient
+from linkspan.client.errors import ConnectError
+from linkspan.client.timeouts import Timeouts
 from linkspan.io.config import KnownConfig, known_configs, read_config
 from linkspan.io.entries import InputWanted, UnusableTarget, settled
 from linkspan.io.targets import resolve
@@ -138,7 +141,8 @@ def written(folder: Path, name: str, text: str) -> Path:
 
 def facts(entry: Mapping[str, Any]) -> dict[str, Any]:
     found = settled(entry)
-    return {name: value for name in found.__struct_fields__ if (value := getattr(found, name))}
+    fields = set(found.__struct_fields__) - {"secrets", "shown"}
+    return {name: value for name in found.__struct_fields__ if name in fields and (value := getattr(found, name))}
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -204,6 +208,44 @@ def test_an_error_names_file_server_and_member_but_no_value(members: Any, words:
         resolve(f"{file}:s")
     assert str(caught.value) == f"{file}, server 's'{' ' if words.startswith('has') else ': '}{words}"
     assert "hidden" not in str(caught.value)
+
+
+@pytest.mark.parametrize("password", ["hunter2", "1234"])
+@pytest.mark.parametrize("marked", [True, False])
+def test_a_password_that_was_asked_for_is_not_shown(tmp_path: Path, password: str, marked: bool) -> None:
+    """Of any length, and where it is marked as a password or only called like one."""
+    name = "pin" if marked else "db-password"
+    wanted = f"${{input:{name}}}"
+    servers = {
+        "command": {"command": sys.executable, "args": ["-c", "import sys; sys.exit(sys.argv[1])", f"--x={wanted}"]},
+        "url": {"url": f"http://me:x@127.0.0.1:1/{wanted}/mcp?k={wanted}"},
+        "host": {"url": f"http://{wanted}.localhost:1/mcp"},
+    }
+    inputs = [{"id": name, "password": marked}, {"id": "shown"}]
+    file = written(tmp_path, "mcp.json", json.dumps({"inputs": inputs, "servers": servers}))
+    found = read_config(file, inputs=lambda _: password)
+    for server, entry in found.items():
+        target = resolve(entry, name=server)
+        whole = target.command.argv[-1] if target.command is not None else target.url
+        assert password in str(whole), "the server gets it"
+        assert password not in str(target.origin)
+        assert password not in str(resolve(entry).origin)
+        assert "[redacted]" in str(target.origin)
+        with pytest.raises(ConnectError) as failed:
+            SyncClient(entry, name=server, timeouts=Timeouts(connect=20)).connect()
+        error = failed.value
+        assert error.delivery == "not_sent"
+        if len(password) >= 6:  # the server's own words are searched for texts that are no innocent words
+            assert password not in str(error)
+        assert password not in f"{error.problem} {error.command} {error.url} {error.hint}"
+
+
+def test_an_input_that_is_no_secret_is_shown(tmp_path: Path) -> None:
+    text = (
+        '{"inputs": [{"id": "city"}], "servers": {"s": {"command": "x", "args": ["${input:city}", "${input:city}!"]}}}'
+    )
+    found = read_config(written(tmp_path, "mcp.json", text), inputs=lambda _: "Rome")
+    assert resolve(found["s"]).origin.command == "x Rome 'Rome!'"
 
 
 def test_an_input_may_come_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
+import stat
 import subprocess
 import sys
 import threading
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
-from linkspan import MemoryTransport, SyncClient
+from linkspan import Context, MemoryTransport, Server, SyncClient
+from linkspan.host.conversation import Conversation
+from linkspan.host.host import Host
+from linkspan.host.scripted import ScriptedModel
 from linkspan.revisions import LATEST
 from linkspan.testing import Player, TranscriptWriter
 from linkspan.testing.player import Playback
 from linkspan.testing.transcripts import parse_transcript, read_transcript, write_transcript
+from linkspan.types.elicitation import ElicitParams
 from servers import SERVERS
 from transcript import load
 
@@ -42,6 +49,59 @@ def call(request_id: object, name: str, token: object = None, **arguments: objec
 
 
 # Recording.
+
+
+@pytest.mark.parametrize("before", [None, 0o644])
+def test_recordings_are_for_their_owner_only(tmp_path: Path, before: int | None) -> None:
+    files = [tmp_path / name for name in ("recorder", "writer", "conversation")]
+    for file in files if before is not None else ():
+        file.write_text("of before")
+        file.chmod(before)
+    TranscriptWriter(files[0]).close()
+    write_transcript(files[1], [])
+    Conversation(Host({}), ScriptedModel([])).save(files[2])
+    assert [oct(stat.S_IMODE(file.stat().st_mode)) for file in files] == ["0o600"] * 3
+    assert [file.read_text() for file in files] == ["", "", "[]\n"]
+
+
+@dataclass
+class Card:
+    pin: str
+    city: str
+
+
+def pin_server() -> Server:
+    server = Server("vault")
+
+    @server.tool
+    def unlock(ctx: Context) -> str:
+        card = ctx.ask("card", Card, "Who are you?")
+        ctx.ask("sure", bool, "Are you sure?")  # the state of this question holds the answer to the one before
+        return f"opened with {card.pin} in {card.city}"
+
+    return server
+
+
+def fill_in(params: ElicitParams) -> dict[str, Any]:
+    return {"pin": "981234", "city": "Rome"} if "pin" in str(params.requested_schema) else {"value": True}
+
+
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+def test_the_answer_to_a_secret_field_is_in_no_recording(tmp_path: Path, era: Literal["modern", "legacy"]) -> None:
+    file = tmp_path / "vault.transcript"
+    with (
+        TranscriptWriter(file) as recorder,
+        SyncClient(pin_server(), era=era, recorder=recorder, elicitation=fill_in) as client,
+    ):
+        assert client.call_tool("unlock").text == "opened with 981234 in Rome"
+    recorded = file.read_text()
+    assert "981234" not in recorded
+    assert "opened with [redacted] in Rome" in recorded
+    assert base64.b64encode(b"981234").decode().rstrip("=") not in recorded
+    again = tmp_path / "again.transcript"
+    write_transcript(again, read_transcript(file))
+    with SyncClient(Player(file), era=era, elicitation=fill_in) as client:
+        assert client.call_tool("unlock").text == "opened with [redacted] in Rome"
 
 
 def test_what_is_recorded_is_one_line_a_message_in_the_order_sent_without_secrets() -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linkspan.wire.redaction import redact, redact_json
+from linkspan.wire.redaction import _WELL_KNOWN, Redactor, is_secret_field, is_secret_name, redact, redact_json
 
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl"
 
@@ -38,6 +39,19 @@ JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl"
         (f"jwt\\n{JWT}!", "jwt\\n[redacted]!"),
         ("a -----BEGIN RSA PRIVATE KEY-----\nabc-d\n-----END RSA PRIVATE KEY----- b", "a [redacted] b"),
         ("-----BEGIN PRIVATE KEY-----\nMIIE cut off", "[redacted]"),
+        ("github_pat_11ABCDEFG_x", "[redacted]"),
+        ("pwd=hunter2 DB_PASS=hunter2 DB_PWD: 'hunter2'", "pwd=[redacted] DB_PASS=[redacted] DB_PWD: '[redacted]'"),
+        ("user=me pass=hunter2;x=1", "user=me pass=[redacted];x=1"),
+        ("--db-pass hunter2 --pwd hunter2 --jwt abc", "--db-pass [redacted] --pwd [redacted] --jwt [redacted]"),
+        (
+            "jwt: abc.def, session_id=1234, sessionId: 'abc'",
+            "jwt: [redacted], session_id=[redacted], sessionId: '[redacted]'",
+        ),
+        (
+            '{"pass": "hunter2", "user_jwt": "abc", "sessid": "x"}',
+            '{"pass": "[redacted]", "user_jwt": "[redacted]", "sessid": "[redacted]"}',
+        ),
+        ("Mcp-Session-Id: 0123", "Mcp-Session-Id: [redacted]"),
     ],
 )
 def test_what_looks_secret_is_hidden(text: str, shown: str) -> None:
@@ -56,6 +70,9 @@ def test_what_looks_secret_is_hidden(text: str, shown: str) -> None:
         "token_endpoint: https://host:8080/a@b",
         '"password": null, "required": true',
         "task-management-is-sk-learning",
+        "pass: 12, fail: 0, bypass=1, compass: north, passed: 3",
+        "PWD=/home/me OLDPWD=/tmp",
+        "jwt_algorithm: RS256, sessions: 4",
     ],
 )
 def test_what_only_sounds_secret_is_shown(text: str) -> None:
@@ -96,6 +113,81 @@ def test_json_keeps_its_protocol_and_its_schemas() -> None:
             "headers": [{"name": "Authorization", "value": "[redacted]"}],
         },
     }
+
+
+@pytest.mark.parametrize("prefix", _WELL_KNOWN)
+def test_every_token_with_a_known_prefix_is_hidden(prefix: str) -> None:
+    rest = {"xox": "b-0123456789", "eyJ": "hbGciOiJ.eyJzdWIi.c2ln"}.get(prefix, "0123456789ABCDEFGHIJ")
+    assert redact(prefix + rest) == "[redacted]"
+
+
+@pytest.mark.parametrize(
+    "name", ["pwd", "DB_PASS", "jwt", "session_id", "sessionId", "pass", "user-pass", "API_TOKEN", "MYSQL_PWD"]
+)
+def test_a_member_with_a_secret_name_is_hidden(name: str) -> None:
+    assert is_secret_name(name)
+    assert redact_json({name: "x", "a": [{name: 1}]}) == {name: "[redacted]", "a": [{name: "[redacted]"}]}
+    assert redact(f"{name}=x") == f"{name}=[redacted]"
+
+
+@pytest.mark.parametrize("name", ["PWD", "OLDPWD", "compass", "progressToken", "sessions", "keys"])
+def test_a_member_with_another_name_is_shown(name: str) -> None:
+    assert not is_secret_name(name)
+
+
+PIN_FORM = {
+    "type": "object",
+    "properties": {"code": {"type": "string", "title": "Your PIN"}, "city": {"type": "string"}},
+}
+ANSWER = {"action": "accept", "content": {"code": "981234", "city": "Rome"}}
+HIDDEN_ANSWER = {"action": "accept", "content": {"code": "[redacted]", "city": "Rome"}}
+
+
+def test_the_answer_to_a_secret_field_is_hidden_and_wherever_it_comes_back() -> None:
+    redactor = Redactor()
+    asked = {"id": 1, "method": "elicitation/create", "params": {"message": "Who?", "requestedSchema": PIN_FORM}}
+    assert redactor.message(asked) == asked
+    assert redactor.message({"id": 1, "result": ANSWER}) == {"id": 1, "result": HIDDEN_ANSWER}
+    said = {"id": 2, "result": {"content": [{"type": "text", "text": "Your PIN is 981234."}]}}
+    assert redactor.message(said) == {
+        "id": 2,
+        "result": {"content": [{"type": "text", "text": "Your PIN is [redacted]."}]},
+    }
+    assert redactor.text("PIN 981234") == "PIN [redacted]"
+    assert Redactor(on=False).message({"result": ANSWER}) == {"result": ANSWER}
+
+
+def test_the_answer_to_a_secret_field_of_a_round_trip_is_hidden_and_its_state() -> None:
+    redactor = Redactor()
+    wanted = {"method": "elicitation/create", "params": {"mode": "form", "requestedSchema": PIN_FORM}}
+    first = {"id": 1, "result": {"resultType": "input_required", "inputRequests": {"a": wanted}, "requestState": "s1"}}
+    assert redactor.message(first) == first
+    second = {"id": 2, "params": {"inputResponses": {"a": ANSWER}, "requestState": "s1"}}
+    assert redactor.message([second]) == [
+        {"id": 2, "params": {"inputResponses": {"a": HIDDEN_ANSWER}, "requestState": "[redacted]"}}
+    ]
+    third = {"id": 2, "result": {"resultType": "input_required", "requestState": "OTgxMjM0"}}
+    assert redactor.message(third) == {
+        "id": 2,
+        "result": {"resultType": "input_required", "requestState": "[redacted]"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "schema", "secret"),
+    [
+        ("a", {"format": "password"}, True),
+        ("a", {"writeOnly": True}, True),
+        ("a", {"title": "API key"}, True),
+        ("a", {"description": "The password of the database."}, True),
+        ("pin", {}, True),
+        ("access_token", {}, True),
+        ("spin", {"title": "Tokens at most"}, False),
+        ("city", {"description": "Where?"}, False),
+    ],
+)
+def test_which_fields_of_a_form_are_secret(name: str, schema: dict[str, Any], secret: bool) -> None:
+    assert is_secret_field(name, schema) == secret
 
 
 SENTENCE = "a the answer to each question was found in seven small rooms of Rome today"

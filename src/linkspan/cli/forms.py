@@ -13,6 +13,7 @@ import msgspec
 
 from linkspan.client.answers import form_choices, form_problem
 from linkspan.types.base import JSON, is_array, is_object
+from linkspan.wire.redaction import is_secret_field
 
 __all__ = ["Field", "Unreadable", "fields_of", "read_value"]
 
@@ -62,10 +63,7 @@ class Field(msgspec.Struct, frozen=True):
     @property
     def secret(self) -> bool:
         """Whether it looks as if it wants what no form may ask for (ELI-7)."""
-        return (
-            re.search(r"passw|secret|token|api.?key|\bpin\b|credential|cvv", f"{self.name} {self.title}".lower())
-            is not None
-        )
+        return is_secret_field(self.name, {**self.schema})
 
 
 def fields_of(schema: Mapping[str, JSON] | None) -> list[Field]:

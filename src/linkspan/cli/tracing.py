@@ -13,7 +13,7 @@ from linkspan.testing.transcripts import Side
 from linkspan.types.base import JSON, JSONObject, is_array, is_object
 from linkspan.wire.framing import LineReader, TooLong
 from linkspan.wire.plain import neutral
-from linkspan.wire.redaction import redact, redact_json
+from linkspan.wire.redaction import Redactor
 
 __all__ = ["TraceView"]
 
@@ -47,8 +47,7 @@ class TraceView:
         self._hide = hide
         self._as_json = as_json
         self._style = style or Style(on=False)
-        self._secrets = list(secrets)
-        self._redacted = redacted
+        self._redactor = Redactor(secrets, on=redacted)
         self._readers: dict[str, LineReader] = {side: LineReader(_MAX_LINE) for side in ("client", "server", "stderr")}
         self._asked: dict[tuple[Side, Any], _Asked] = {}
 
@@ -71,13 +70,7 @@ class TraceView:
         """Return the line for something that happened to the processes."""
         if self._as_json:
             return self._object(at, members or {"note": text})
-        return self._plain(at, self._style.dim("--"), self._style.dim(neutral(self._hidden(text))))
-
-    def _hidden(self, text: str) -> str:
-        return redact(text, self._secrets) if self._redacted else text
-
-    def _hidden_json(self, value: JSON) -> JSON:
-        return redact_json(value, self._secrets) if self._redacted else value
+        return self._plain(at, self._style.dim("--"), self._style.dim(neutral(self._redactor.text(text))))
 
     # Lines that are messages, and lines that are not.
 
@@ -94,13 +87,13 @@ class TraceView:
 
     def _junk(self, side: Side, text: str, at: float) -> str:
         if self._as_json:
-            return self._object(at, {"from": side, "kind": "junk", "text": self._hidden(text)})
-        shown = self._style.red("not a message: ") + neutral(_cut(self._hidden(text)))
+            return self._object(at, {"from": side, "kind": "junk", "text": self._redactor.text(text)})
+        shown = self._style.red("not a message: ") + neutral(_cut(self._redactor.text(text)))
         return self._plain(at, _ARROWS[side], shown)
 
     def _stderr_line(self, line: bytes | TooLong, at: float) -> str:
         text = "(a line that is too long)" if isinstance(line, TooLong) else line.decode("utf-8", "backslashreplace")
-        text = self._hidden(text.rstrip("\r"))
+        text = self._redactor.text(text.rstrip("\r"))
         if self._as_json:
             return self._object(at, {"from": "server", "kind": "stderr", "text": text})
         return self._plain(at, "  ", self._style.dim("stderr| ") + neutral(text))
@@ -119,9 +112,9 @@ class TraceView:
             asked = self._asked.pop((_OTHER[side], request_id), None)
             method, seconds = (asked.method, at - asked.at) if asked is not None else ("", None)
             kind = "error" if "error" in message else "result"
+        message = self._redactor.message(message)  # also of what is not shown: a form says which answers are secret
         if not self._wanted(method):
             return ""
-        message = self._hidden_json(message)
         if self._as_json:
             facts: JSONObject = {"from": side, "kind": kind, "method": method}
             if seconds is not None:

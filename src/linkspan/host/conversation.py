@@ -35,6 +35,7 @@ from linkspan.host.messages import (
     UserMessage,
 )
 from linkspan.host.telling import SYSTEM_NOTE
+from linkspan.io.private import open_private
 from linkspan.types.logging import ProgressParams
 
 __all__ = [
@@ -147,11 +148,10 @@ class Conversation:
         self.usage = Usage()
 
     def save(self, path: str | Path) -> None:
-        """Write the messages to a file, as JSON; `load` reads them."""
+        """Write the messages to a file that only its owner can read, as JSON; `load` reads them."""
         text = json.dumps(msgspec.to_builtins(self.messages), indent=2, ensure_ascii=False)
-        Path(path).write_text(
-            f"{text}\n", "utf-8", "backslashreplace"
-        )  # halves of characters become JSON's own escapes
+        with open_private(path, "backslashreplace") as file:  # halves of characters become JSON's own escapes
+            file.write(f"{text}\n")
 
     def load(self, path: str | Path) -> None:
         """Go on from a file that `save` wrote. Raises: OSError; ValueError for another kind of file."""

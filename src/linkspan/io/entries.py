@@ -14,6 +14,7 @@ from typing import Any, Final, NoReturn, TypeAlias, TypeGuard
 import msgspec
 
 from linkspan.types.base import JSON, is_mapping, is_object
+from linkspan.wire.redaction import REDACTED, is_secret_name
 
 __all__ = [
     "AskInput",
@@ -78,6 +79,11 @@ class Context:
             self._answers[name] = self._ask(wanted)
         return self._answers.get(name, os.environ.get(variable_of(name), wanted.default))
 
+    def is_secret(self, name: str) -> bool:
+        """Tell whether an input is marked as a password, or called like one."""
+        wanted = self._inputs.get(name)
+        return is_secret_name(name) or (wanted is not None and wanted.secret)
+
     def wanted(self, name: str) -> str:
         """Return how a person knows an input."""
         description = self._inputs.get(name, InputWanted(name)).description
@@ -102,6 +108,10 @@ class Settled(msgspec.Struct, frozen=True):
     url: str | None = None
     headers: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
     timeouts: Mapping[str, float] = msgspec.field(default_factory=dict[str, float])
+    secrets: tuple[str, ...] = ()
+    """What was filled in for passwords and secret variables: of any length."""
+    shown: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
+    """What to show in place of the words of the command, or the URL, in which they are."""
 
 
 def variable_of(name: str) -> str:
@@ -132,6 +142,8 @@ class _Entry:
         if isinstance(entry, ConfigEntry):
             self._where = f"{entry.context.path}, server {entry.name!r}"
         self._members = {**entry}
+        self._secrets: dict[str, None] = {}
+        self._shown: dict[str, str] = {}
         for key in ("transport", "source", "command"):
             inner: JSON = self._members.get(key)
             if is_mapping(inner):
@@ -141,11 +153,16 @@ class _Entry:
     def settled(self) -> Settled:
         for key in _URLS:
             if self._members.get(key) is not None:
-                return Settled(url=self._url(key), headers=self._headers(), timeouts=self._timeouts())
+                return self._with_secrets(
+                    Settled(url=self._url(key), headers=self._headers(), timeouts=self._timeouts())
+                )
         cwd = self._text("cwd") or None
         if cwd is not None and self._context is not None:
             cwd = os.path.join(self._context.workspace, cwd)
-        return Settled(self._command(), self._env(), cwd, timeouts=self._timeouts())
+        return self._with_secrets(Settled(self._command(), self._env(), cwd, timeouts=self._timeouts()))
+
+    def _with_secrets(self, found: Settled) -> Settled:
+        return msgspec.structs.replace(found, secrets=tuple(self._secrets), shown=self._shown)
 
     def _url(self, key: str) -> str:
         found = self._text(key)
@@ -252,10 +269,28 @@ class _Entry:
     # Variables.
 
     def _substituted(self, key: str, text: str) -> str:
-        text = _VARIABLE.sub(lambda found: self._value(key, found), text)
+        values: list[tuple[str, str]] = []
+
+        def fill(found: re.Match[str]) -> str:
+            value = self._value(key, found)
+            secret = self._is_secret(found)
+            values.append((value, REDACTED if secret else value))
+            if secret and value:
+                self._secrets[value] = None
+            return value
+
+        filled = _VARIABLE.sub(fill, text)
+        if any(value != shown for value, shown in values):
+            kept = iter(values)
+            self._shown[filled] = _VARIABLE.sub(lambda _: next(kept)[1], text)
         if self._context is not None and self._context.bare_variables:  # as Gemini CLI writes them
-            text = _BARE_VARIABLE.sub(lambda found: os.environ.get(found[1], found[0]), text)
-        return text
+            return _BARE_VARIABLE.sub(lambda found: os.environ.get(found[1], found[0]), filled)
+        return filled
+
+    def _is_secret(self, found: re.Match[str]) -> bool:
+        if found[1] == "input" and self._context is not None:
+            return self._context.is_secret(found[2])
+        return is_secret_name(found[2] or found[3])
 
     def _value(self, key: str, found: re.Match[str]) -> str:
         if found[1] == "input":

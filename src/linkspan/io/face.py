@@ -228,7 +228,7 @@ def _opener(target: Target, ssl: SSLContext | None, auth: Auth | None) -> Callab
 
         assert target.url is not None
         headers = {name.lower(): value for name, value in target.headers.items()} | dict(engine.state.principal)
-        return HttpLink(engine, engine.state, target.url, headers, ssl, auth)
+        return HttpLink(engine, engine.state, target.url, headers, ssl, auth, target.secrets)
 
     return open_link
 

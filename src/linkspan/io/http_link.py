@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -88,12 +88,13 @@ class HttpLink(Link):
         headers: Mapping[str, str],
         ssl: SSLContext | None,
         auth: Auth | None = None,
+        hidden: Sequence[str] = (),
     ) -> None:
-        """Prepare; the first request opens a connection."""
+        """Prepare; the first request opens a connection. `hidden` are secrets of the URL."""
         super().__init__(owner, state)
         self._url = url
         self._post_url = url
-        self._requests = HttpRequests(state, headers, ssl, auth)
+        self._requests = HttpRequests(state, headers, ssl, auth, hidden)
         self._loop = background_loop().loop
         self._queue: deque[_Sent] = deque()
         self._starting = False

@@ -5,7 +5,7 @@ Spec: checklist 4.7, H5-24.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urljoin, urlsplit
@@ -16,6 +16,7 @@ from linkspan.client.http_errors import http_error, secrets_in, shown_url
 from linkspan.client.state import ClientState
 from linkspan.errors import install_hint
 from linkspan.io.http_port import HttpFailure, HttpPort, HttpReply
+from linkspan.wire.redaction import redact
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -33,9 +34,18 @@ class HttpRequests:
     """Sends requests on the loop that calls it. The pool is opened by the first of them."""
 
     def __init__(
-        self, state: ClientState, headers: Mapping[str, str], ssl: SSLContext | None, auth: Auth | None = None
+        self,
+        state: ClientState,
+        headers: Mapping[str, str],
+        ssl: SSLContext | None,
+        auth: Auth | None = None,
+        hidden: Sequence[str] = (),
     ) -> None:
-        """Send `headers` with every request, and what `auth` says unless the request says who asks."""
+        """Send `headers` with every request, and what `auth` says unless the request says who asks.
+
+        `hidden` are secrets of the URL, which no text may show.
+        """
+        self._hidden = hidden
         self._auth = auth
         self._token: Mapping[str, str] = {}
         self._state = state
@@ -57,11 +67,14 @@ class HttpRequests:
                     yield reply
                     return
                 url, status = self._redirected(method, url, reply, what), reply.status
-        raise http_error(self._state.origin, what, status, b"", hint=f"it redirects {shown_url(first)} without end")
+        raise http_error(self._state.origin, what, status, b"", hint=f"it redirects {self._shown(first)} without end")
 
     def secrets(self, more: Mapping[str, str] | None = None) -> list[str]:
         """Return what must not be shown of the caller's headers, and of those that go with one request."""
-        return secrets_in({**self._own, **self._token, **(more or {})})
+        return [*secrets_in({**self._own, **self._token, **(more or {})}), *self._hidden]
+
+    def _shown(self, url: str) -> str:
+        return redact(shown_url(url), self._hidden)
 
     def headers(self, first: Mapping[str, str], last: Mapping[str, str]) -> dict[str, str]:
         """Return the headers of a request: what it needs, what the caller wants with every one, and what counts most."""
@@ -121,7 +134,7 @@ class HttpRequests:
             location = target = ""
         if location and same_origin(target, url) and (method == "GET" or reply.status in _KEPT):
             return target
-        hint = f"it redirects to {shown_url(target)}: if that is right, use that URL"
+        hint = f"it redirects to {self._shown(target)}: if that is right, use that URL"
         if not location:
             hint = "it redirects to nowhere"
         raise http_error(self._state.origin, what, reply.status, b"", hint=hint)

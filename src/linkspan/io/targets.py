@@ -15,7 +15,7 @@ import msgspec
 from linkspan.client.errors import Origin
 from linkspan.io.config import read_config
 from linkspan.io.driver import Connectable
-from linkspan.io.entries import UnusableTarget, settled
+from linkspan.io.entries import Settled, UnusableTarget, settled
 from linkspan.wire.redaction import redact
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ _INHERITED: Final = (
 _INHERITED_PREFIXES: Final = ("LC_", "XDG_")
 _FOR_OUR_PYTHON: Final = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX")
 _SHORTEST_SECRET: Final = 6
+_NOTHING_HIDDEN: Final = Settled()
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -49,6 +50,8 @@ class Target(msgspec.Struct, frozen=True):
     headers: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
     environment: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
     """What the caller or the configuration adds to the environment of a command."""
+    secrets: tuple[str, ...] = ()
+    """What the configuration fills into the URL or the headers and nobody may see."""
     timeouts: Mapping[str, float] = msgspec.field(default_factory=dict[str, float])
     """Deadlines that its configuration gives, by the names of `Timeouts`."""
 
@@ -83,7 +86,7 @@ def resolve(
 
 def _text(text: str, name: str | None, env: Mapping[str, str] | None, cwd: str | None, *, inherit_env: bool) -> Target:
     if re.match(r"https?://", text):
-        return Target(Origin(name or text.split("/")[2].rpartition("@")[2], url=redact(text)), url=text)
+        return Target(Origin(name or _host_of(text), url=redact(text)), url=text)
     path, _, part = text.rpartition(":") if re.search(r"\.(py|json|toml|transcript):[^/\\]*$", text) else (text, "", "")
     if path.endswith((".json", ".toml")) and (" " not in path or Path(path).is_file()):
         return _from_config(path, part or name, env, cwd, inherit_env=inherit_env)
@@ -148,8 +151,15 @@ def _entry(
     found = settled(entry)
     if found.url is not None:
         target = _text(found.url, name, env, cwd, inherit_env=inherit_env)
-        return msgspec.structs.replace(target, headers=found.headers, timeouts=found.timeouts)
-    target = _command(found.command, name, {**found.env, **(env or {})}, cwd or found.cwd, inherit_env=inherit_env)
+        origin = target.origin
+        if found.url in found.shown:
+            shown = found.shown[found.url]
+            origin = Origin(name or _host_of(shown), url=redact(shown, found.secrets))
+        return msgspec.structs.replace(
+            target, origin=origin, headers=found.headers, timeouts=found.timeouts, secrets=found.secrets
+        )
+    given = {**found.env, **(env or {})}
+    target = _command(found.command, name, given, cwd or found.cwd, inherit_env=inherit_env, hidden=found)
     return msgspec.structs.replace(target, timeouts=found.timeouts)
 
 
@@ -163,15 +173,22 @@ def _command(
     cwd: str | None,
     *,
     inherit_env: bool,
+    hidden: Settled = _NOTHING_HIDDEN,
 ) -> Target:
     from linkspan.io.stdio_link import Command
 
     given = dict(env or {})
     secrets = tuple(value for value in given.values() if len(value) >= _SHORTEST_SECRET and value not in os.defpath)
-    shown = redact(" ".join(map(shlex.quote, argv)), secrets)
+    secrets += hidden.secrets
+    words = [hidden.shown.get(word, word) for word in argv]
+    shown = redact(" ".join(map(shlex.quote, words)), secrets)
     whole = {**(os.environ if inherit_env else _minimal_environment()), **given}
     command = Command(tuple(argv), whole, cwd, secrets)
-    return Target(Origin(name or _name_of(argv), shown), command=command, environment=given)
+    return Target(Origin(name or _name_of(words), shown), command=command, environment=given)
+
+
+def _host_of(url: str) -> str:
+    return url.split("/")[2].rpartition("@")[2]
 
 
 def _minimal_environment() -> dict[str, str]:

@@ -14,10 +14,11 @@ from typing import Final, TextIO
 
 import msgspec
 
+from linkspan.io.private import open_private
 from linkspan.testing.transcripts import Entry, Side, format_entry
 from linkspan.types.base import JSON
 from linkspan.wire.framing import LineReader, TooLong
-from linkspan.wire.redaction import redact
+from linkspan.wire.redaction import Redactor
 
 __all__ = ["TranscriptWriter"]
 
@@ -36,17 +37,16 @@ class TranscriptWriter:
     def __init__(
         self, target: str | os.PathLike[str] | TextIO, *, secrets: Iterable[str] = (), redacted: bool = True
     ) -> None:
-        """Begin a new file, or append to an open text stream, which stays open.
+        """Begin a new file, which only its owner can read, or append to an open text stream, which stays open.
 
         `secrets` are hidden besides what looks like one; `redacted=False` hides nothing. Raises: OSError.
         """
         self._lock = threading.Lock()
-        self._secrets = list(secrets)
-        self._redacted = redacted
+        self._redactor = Redactor(secrets, on=redacted)
         self._readers: dict[Side, LineReader] = {"client": LineReader(_MAX_LINE), "server": LineReader(_MAX_LINE)}
         self._owned: AbstractContextManager[object] = nullcontext()
         if isinstance(target, str | os.PathLike):
-            self._file: TextIO = open(target, "w", encoding="utf-8")  # noqa: SIM115
+            self._file: TextIO = open_private(target)
             self._owned = self._file
         else:
             self._file = target
@@ -63,7 +63,7 @@ class TranscriptWriter:
     def comment(self, text: str) -> None:
         """Add a comment. Raises: OSError."""
         with self._lock:
-            self._write("".join(f"# {line}\n" for line in self._plain(text).splitlines()))
+            self._write("".join(f"# {line}\n" for line in self._redactor.text(text).splitlines()))
 
     def close(self) -> None:
         """Write what is left of lines without an end, and close the file."""
@@ -100,10 +100,7 @@ class TranscriptWriter:
             return f"# The {side} sent more than {_MAX_LINE} bytes in one line.\n"
         try:
             message: JSON = msgspec.json.decode(line)
-            return format_entry(Entry(side, message), self._secrets, redacted=self._redacted)
+            return format_entry(Entry(side, self._redactor.message(message)), redacted=False)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            shown = self._plain(line.decode("utf-8", "backslashreplace"))[:_SHOWN]
+            shown = self._redactor.text(line.decode("utf-8", "backslashreplace"))[:_SHOWN]
             return f"# The {side} sent what is no message: {shown!r}\n"
-
-    def _plain(self, text: str) -> str:
-        return redact(text, self._secrets) if self._redacted else text

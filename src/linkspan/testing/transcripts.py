@@ -17,9 +17,10 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from linkspan.io.private import open_private
 from linkspan.types.base import JSON, is_object
 from linkspan.wire.messages import encode
-from linkspan.wire.redaction import redact_json
+from linkspan.wire.redaction import Redactor, redact_json
 
 __all__ = ["Entry", "Side", "format_entry", "parse_transcript", "read_transcript", "write_transcript"]
 
@@ -72,6 +73,8 @@ def read_transcript(path: str | os.PathLike[str]) -> list[Entry]:
 
 
 def write_transcript(path: str | os.PathLike[str], entries: Iterable[Entry], secrets: Iterable[str] = ()) -> None:
-    """Write a transcript file, without secrets. Raises: OSError."""
-    hidden = list(secrets)
-    Path(path).write_text("".join(format_entry(entry, hidden) for entry in entries), encoding="utf-8")
+    """Write a transcript file, without secrets, for its owner only. Raises: OSError."""
+    redactor = Redactor(secrets)
+    lines = [format_entry(Entry(each.side, redactor.message(each.message)), redacted=False) for each in entries]
+    with open_private(path) as file:
+        file.write("".join(lines))

@@ -13,7 +13,7 @@ from typing import Final
 
 from linkspan.types.base import JSON, JSONObject, is_array, is_object
 
-__all__ = ["REDACTED", "is_secret_name", "redact", "redact_json"]
+__all__ = ["REDACTED", "Redactor", "is_secret_field", "is_secret_name", "redact", "redact_json"]
 
 REDACTED: Final = "[redacted]"
 
@@ -41,16 +41,30 @@ _PROTOCOL: Final = frozenset(
 
 _SECRET_NAME: Final = (
     r"(?:(?:api|access|private|secret|signing|encryption|secret[ _-]?access)[ _-]?key|(?<!progress)(?<!progress[_-])token"
-    r"|secrets?|passwords?|passwd|credentials?)"
+    r"|secrets?|passwords?|passwd|credentials?|(?<![a-z])jwt|sess(?:ion)?[ _-]?id"
+    r"|(?!(?-i:(?<![A-Za-z0-9_-])PWD|(?<=(?<![A-Za-z0-9_-])OLD)PWD))pwd"  # a shell's PWD and OLDPWD are directories
+    r"|(?<=[_-])pass|(?<![a-z0-9_-])pass(?=\\*[\"']|\s*=|\Z))"
 )
 _WHOLE_LINE_NAME: Final = r"(?:authorization|cookies?|passphrase)"
 _NAME: Final = f"(?:{_SECRET_NAME}|{_WHOLE_LINE_NAME})(?:[_-]?(?:hash|value|header))?"
 
-_NAME_WORDS: Final = ("key", "token", "secret", "passw", "credential", "authorization", "cookie", "passphrase")
+_NAME_WORDS: Final = ("key", "token", "secret", "pass", "credential", "authorization", "cookie", "pwd", "jwt", "sess")
 """One of these is in every name."""
 
-_PREFIXES: Final = ("sk-", "gh", "glpat-", "xox", "AKIA", "ASIA", "AIza", "hf_", "npm_", "eyJ")
-"""With one of these every well-known token begins."""
+_WELL_KNOWN: Final = {
+    "sk-": r"(?:(?=[A-Za-z_-]*+[0-9])[A-Za-z0-9_-]{8,}|[A-Za-z0-9_-]{20,})",
+    **dict.fromkeys(("gho_", "ghp_", "ghr_", "ghs_", "ghu_"), "[A-Za-z0-9]{8,}"),
+    "github_pat_": "[A-Za-z0-9_]{8,}",
+    "glpat-": "[A-Za-z0-9_-]{8,}",
+    "xox": "[abeoprs]-[A-Za-z0-9-]{8,}",
+    "AKIA": "[A-Z0-9]{12,}",
+    "ASIA": "[A-Z0-9]{12,}",
+    "AIza": "[A-Za-z0-9_-]{16,}",
+    "hf_": "[A-Za-z0-9]{16,}",
+    "npm_": "[A-Za-z0-9]{16,}",
+    "eyJ": r"[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]{4,}(?:\.[A-Za-z0-9_-]*)*",
+}
+"""How tokens begin that are known by that, and how they go on."""
 
 _QUOTED: Final = (
     r'"(?:[^"\\\n]|\\.)*+"?'
@@ -79,15 +93,8 @@ def _url_password() -> re.Pattern[str]:
 
 @cache
 def _well_known() -> re.Pattern[str]:
-    return re.compile(
-        r"(?:(?<![A-Za-z0-9_-])|(?<=\\[nrt]))(?:"
-        r"sk-(?:(?=[A-Za-z_-]*+[0-9])[A-Za-z0-9_-]{8,}|[A-Za-z0-9_-]{20,})"
-        r"|gh[oprsu]_[A-Za-z0-9]{8,}|github_pat_[A-Za-z0-9_]{8,}|glpat-[A-Za-z0-9_-]{8,}"
-        r"|xox[abeoprs]-[A-Za-z0-9-]{8,}|(?:AKIA|ASIA)[A-Z0-9]{12,}|AIza[A-Za-z0-9_-]{16,}"
-        r"|hf_[A-Za-z0-9]{16,}|npm_[A-Za-z0-9]{16,}"
-        r"|eyJ[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]{4,}(?:\.[A-Za-z0-9_-]*)*"
-        r")"
-    )
+    tokens = "|".join(prefix + rest for prefix, rest in _WELL_KNOWN.items())
+    return re.compile(rf"(?:(?<![A-Za-z0-9_-])|(?<=\\[nrt]))(?:{tokens})")
 
 
 @cache
@@ -155,6 +162,73 @@ def is_secret_name(name: object) -> bool:
     return isinstance(name, str) and _secret_name().search(name) is not None
 
 
+def is_secret_field(name: str, schema: JSONObject) -> bool:
+    """Tell whether a field of a form wants a secret: by its name, its title, its description or its format."""
+    if schema.get("format") == "password" or schema.get("writeOnly") is True or is_secret_name(name):
+        return True
+    title, described = schema.get("title"), schema.get("description")
+    texts = [name, title if isinstance(title, str) else "", described if isinstance(described, str) else ""]
+    return _secret_field().search("\n".join(texts)) is not None
+
+
+@cache
+def _secret_field() -> re.Pattern[str]:
+    return re.compile(
+        r"passw|passphrase|passcode|\bpwd\b|secret|(?<!progress)(?:\b|_)token\b|api.?key|\bpin\b|credential|\bcv[vc]\b|\bjwt\b",
+        re.IGNORECASE,
+    )
+
+
+class Redactor:
+    """Hides the secrets of one conversation: what looks like one, and what was answered to a form that asked for one.
+
+    Give it every message, in order: the form comes before its answer, and what was answered may come back in any later one.
+    """
+
+    def __init__(self, secrets: Iterable[str] = (), *, on: bool = True) -> None:
+        """Hide `secrets` besides; with `on=False` hide nothing."""
+        self._secrets = frozenset(secrets)
+        self._on = on
+        self._fields: set[str] = set()
+        self._answered = False
+
+    def text(self, text: str) -> str:
+        """Return a text without its secrets."""
+        return _redact(text, _given(self._secrets)) if self._on else text
+
+    def message(self, message: JSON) -> JSON:
+        """Return a message (builtins), or any part of one, without its secrets."""
+        if not self._on:
+            return message
+        return _redact_value(self._without_answers(message, 0), _given(self._secrets), 0)
+
+    def _without_answers(self, value: JSON, depth: int) -> JSON:
+        if depth > _DEEPEST:
+            return REDACTED
+        if is_array(value):
+            return [self._without_answers(each, depth + 1) for each in value]
+        if not is_object(value):
+            return value
+        form: JSON = value.get("requestedSchema")
+        if is_object(form) and is_object(fields := form.get("properties")):
+            self._fields |= {name for name, each in fields.items() if is_object(each) and is_secret_field(name, each)}
+        found: JSONObject = {name: self._without_answers(each, depth + 1) for name, each in value.items()}
+        answers: JSON = found.get("content")
+        if "action" in found and is_object(answers):
+            found["content"] = {name: self._hidden(name, each) for name, each in answers.items()}
+        if self._answered and "requestState" in found:  # it may be signed only: who knows base64 can read the answers
+            found["requestState"] = REDACTED
+        return found
+
+    def _hidden(self, name: str, answer: JSON) -> JSON:
+        if answer is None or not (name in self._fields or is_secret_name(name)):
+            return answer
+        self._answered = True
+        if isinstance(answer, str | int | float) and not isinstance(answer, bool):
+            self._secrets |= {str(answer)}
+        return REDACTED
+
+
 def _redact(text: str, given: re.Pattern[str] | None) -> str:
     # The patterns are slow and looking for a word is fast: large texts mostly need no pattern.
     if given is not None:
@@ -170,7 +244,7 @@ def _redact(text: str, given: re.Pattern[str] | None) -> str:
         text = _option().sub(_hide_value, text)
     if _mentions(lowered, ("bearer", "basic")):
         text = _scheme().sub(_hide_credentials, text)
-    return _well_known().sub(REDACTED, text) if _mentions(text, _PREFIXES) else text
+    return _well_known().sub(REDACTED, text) if _mentions(text, _WELL_KNOWN) else text
 
 
 def _mentions(text: str, words: Iterable[str]) -> bool:
