@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from linkspan.cli.watching import Watch
 from linkspan.errors import LinkspanError
-from linkspan.io.http_server import PORT, listen
+from linkspan.io.http_server import DRAIN, PORT, listen
 
 __all__ = ["serve_reloading_http"]
 
@@ -25,7 +25,7 @@ _OURS: Final = ("--reload", "--host", "--port", "--fd")
 
 
 def serve_reloading_http(
-    file: str, arguments: Sequence[str], *, host: str = "127.0.0.1", port: int = PORT, drain: float = 2.0, **_: Any
+    file: str, arguments: Sequence[str], *, host: str = "127.0.0.1", port: int = PORT, drain: float = DRAIN, **_: Any
 ) -> int:
     """Serve what `linkspan run` was given in `arguments`, whose source is `file`; return the exit status."""
     try:

@@ -81,7 +81,7 @@ def _add_http_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--port", type=int, help="8000 if not given; 0 takes any that is free")
     group.add_argument("--path", help="the path of the endpoint; /mcp if not given")
     group.add_argument("--workers", type=int, metavar="N", help="processes that share the port")
-    group.add_argument("--drain", type=float, metavar="SECONDS", help="time for calls to end when asked to stop; 2")
+    group.add_argument("--drain", type=float, metavar="SECONDS", help="time for calls to end when asked to stop; 1")
     group.add_argument("--fd", type=int, metavar="N", help="serve on a socket that listens already, with this number")
     group.add_argument(
         "--allow-host", action="append", metavar="NAME[:PORT]", help="a Host that requests may name (may be repeated)"

@@ -19,6 +19,7 @@ from linkspan.core.gate import Arrival
 from linkspan.events import CallReady
 from linkspan.io.complaints import Complaints
 from linkspan.io.http_calls import HttpCalls
+from linkspan.io.stopping import is_stopping
 from linkspan.revisions.neutral import Facts
 
 __all__ = ["AsgiApp", "Scope"]
@@ -80,13 +81,11 @@ class AsgiApp:
 
     def drain(self) -> None:
         """End the streams of those who only listen; calls go on. Call it on the loop, when no more requests are taken."""
-        for connection, events in self.endpoint.drain():
-            self._calls.perform(connection, events)
+        self._calls.perform_all(self.endpoint.drain())
 
     def close(self) -> None:
         """End all streams and sessions in good order. Call it on the loop, before the process ends."""
-        for connection, events in self.endpoint.close():
-            self._calls.perform(connection, events)
+        self._calls.perform_all(self.endpoint.close())
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send, timers: _Timers) -> None:
         path: str = scope["path"]
@@ -171,8 +170,9 @@ class AsgiApp:
 
     def tick(self) -> bool:
         """Do what time brings; tell whether there is anything left that time will bring something for."""
-        for connection, events in self.endpoint.tick(time.monotonic()):
-            self._calls.perform(connection, events)
+        if self.endpoint.streams and is_stopping():
+            self.drain()
+        self._calls.perform_all(self.endpoint.tick(time.monotonic()))
         return bool(self.endpoint.streams or len(self.endpoint.sessions))
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:

@@ -56,6 +56,11 @@ class HttpCalls:
                 self._jobs[call] = (connection, contextvars.copy_context(), client)
                 self._shares.submit(call, client)
 
+    def perform_all(self, found: Iterable[tuple[ServerConnection, Iterable[Event[Call]]]]) -> None:
+        """Do what several connections ask for."""
+        for connection, events in found:
+            self.perform(connection, events)
+
     def finish(self, connection: ServerConnection, call: Call, value: object) -> None:
         """Hand in the value of a call."""
         self._settle(connection, call, connection.conclude(call, value))

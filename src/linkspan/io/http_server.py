@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["DRAIN", "PORT", "HttpRunKeywords", "UvicornKeywords", "listen", "make_endpoint", "serve_http"]
 
 PORT: Final = 8000
-DRAIN: Final = 2.0
+DRAIN: Final = 1.0
 """Seconds that calls have to end in, by default, once the process is asked to stop."""
 
 _EVERY_HOST: Final = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}

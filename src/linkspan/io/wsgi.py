@@ -18,6 +18,7 @@ from linkspan.core.exchange import HttpData, HttpEvent, HttpStart, ServerExchang
 from linkspan.core.gate import Arrival
 from linkspan.io.complaints import Complaints
 from linkspan.io.http_calls import HttpCalls
+from linkspan.io.stopping import is_stopping
 from linkspan.revisions.neutral import Facts
 
 if TYPE_CHECKING:
@@ -107,8 +108,7 @@ class WsgiApp:
         if now - self._ticked < _TICK:
             return
         self._ticked = now
-        for connection, events in self.endpoint.tick(now):
-            self._calls.perform(connection, events)
+        self._calls.perform_all(self.endpoint.tick(now))
 
 
 class _Incoming:
@@ -184,6 +184,8 @@ class _Response:
                 told = self._more.wait_for(lambda seen=seen: self._outputs != seen, _TICK)  # type: ignore[misc]
             if not told:
                 self._exchange.keep_alive(time.monotonic(), silence=self._endpoint.policy.silence)
+                if is_stopping() and self._calls is not None:
+                    self._calls.perform_all(self._endpoint.drain())
         return self._events.popleft()
 
     def _on_output(self) -> None:
