@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from linkspan.client.errors import Delivery, HttpError, Origin
 from linkspan.errors import PARSE_ERROR, UNSUPPORTED_PROTOCOL_VERSION
-from linkspan.revisions.record import Era
+from linkspan.revisions.record import Revision
 from linkspan.wire.limits import Limits
 from linkspan.wire.messages import Batch, ErrorResponse, Malformed, Message, RequestId, Response, decode
 from linkspan.wire.redaction import redact
@@ -138,14 +138,14 @@ def shown_url(url: str) -> str:
 
 
 def verdict(
-    status: int, message: Message | Batch | None, data: bytes, era: Era, *, in_session: bool
+    status: int, message: Message | Batch | None, data: bytes, revision: Revision, *, in_session: bool
 ) -> Literal["session gone", "other era"] | None:
     """Tell whether an answer means that what was agreed holds no more; nothing was done then, whatever was asked (HL-7)."""
     code = message.code if isinstance(message, ErrorResponse) else None
     if code == UNSUPPORTED_PROTOCOL_VERSION:
         return "other era"
-    gone: Literal["session gone", "other era"] = "session gone" if era == "legacy" else "other era"
-    if status == 404 and in_session and era == "legacy":
+    gone: Literal["session gone", "other era"] = "session gone" if revision.keeps_sessions else "other era"
+    if status == 404 and in_session and revision.keeps_sessions:
         return gone
     if status != 400 or code not in _ABOUT_A_SESSION or isinstance(message, Response):
         return None

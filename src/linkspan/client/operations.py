@@ -232,7 +232,7 @@ def _page(
 
 def _plan_headers(state: ClientState, mine: Catalogue, page: ListToolsResult) -> None:
     """Drop the tools whose arguments cannot go into headers as they say, and plan the others (HDR-5)."""
-    if state.agreement is None or state.agreement.revision.era == "legacy":
+    if state.agreement is None or not state.agreement.revision.repeats_in_headers:
         return
     from linkspan.client.mirroring import header_plan
 
@@ -341,8 +341,8 @@ def ping(state: ClientState, options: CallOptions = DEFAULT_CALL) -> Flow[None]:
 
     Raises: ClientError.
     """
-    modern = state.agreement is not None and state.agreement.revision.era == "modern"
-    method = "server/discover" if modern else "ping"
+    pings = state.agreement is None or "ping" in state.agreement.revision.requests
+    method = "ping" if pings else "server/discover"
     yield from request(
         state, _outgoing(state, method, b"{}", options, timeout=state.options.timeouts.list, phase="list")
     )
@@ -351,7 +351,7 @@ def ping(state: ClientState, options: CallOptions = DEFAULT_CALL) -> Flow[None]:
 def set_level(state: ClientState, level: LoggingLevel, options: CallOptions = DEFAULT_CALL) -> Flow[None]:
     """Choose the least level of log messages that the server sends. Raises: ClientError."""
     agreement = state.agreement
-    if agreement is not None and agreement.revision.era == "legacy":
+    if agreement is not None and not agreement.revision.log_level_in_envelope:
         params = encode({"level": level})
         yield from request(
             state, _outgoing(state, "logging/setLevel", params, options, timeout=state.options.timeouts.list)
@@ -375,7 +375,7 @@ def call_method(
 
 def _keep(state: ClientState, outgoing: Outgoing, raw: Raw, mark: int) -> None:
     """Keep an answer for a while, where the era has rules for that."""
-    if state.agreement is not None and state.agreement.revision.era == "modern":
+    if state.agreement is not None and state.agreement.revision.caches_results:
         state.cache.keep(outgoing, raw, mark)
 
 

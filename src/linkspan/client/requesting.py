@@ -185,7 +185,11 @@ def request_with_rounds(
 
 def _read_interim(state: ClientState, outgoing: Outgoing, result: Raw) -> _Interim | None:
     """Return the request for input that a result is, or None. Looks at the bytes first: nearly always it is none."""
-    if state.agreement is None or state.agreement.revision.era == "legacy" or b'"input_required"' not in bytes(result):
+    if (
+        state.agreement is None
+        or not state.agreement.revision.asks_in_results
+        or b'"input_required"' not in bytes(result)
+    ):
         return None
     try:
         found = _interim.decode(result)

@@ -431,7 +431,7 @@ class ClientConnection(Generic[OwnerT]):
         Before an agreement a handshake server may ping already.
         """
         agreement = self.agreement
-        return agreement.revision.era == "modern" and (agreement.settled or method != "ping")
+        return agreement.revision.asks_in_results and (agreement.settled or method != "ping")
 
     def _close_question(self, request_id: RequestId) -> bool:
         """Forget a question of the server; the time it took does not count against the calls that wait (CAN-9)."""

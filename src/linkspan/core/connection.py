@@ -13,8 +13,6 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Protocol, TypeAlias
 
-from msgspec import Raw
-
 from linkspan.core.batches import Batches
 from linkspan.core.call import Call, Conclusion, Dispatch, Hook
 from linkspan.core.params import AnyParams, HasMeta, read_meta, read_params
@@ -32,11 +30,9 @@ from linkspan.errors import (
 from linkspan.events import CallCancelled, CallReady, Event
 from linkspan.revisions import DEFAULT_NEGOTIATED, supported_versions
 from linkspan.revisions.legacy import OWN_METHODS, LegacySession, encode_params
-from linkspan.revisions.legacy import encode_result as encode_legacy
-from linkspan.revisions.modern import Envelope, encode_result, read_envelope
+from linkspan.revisions.modern import Envelope, read_envelope
 from linkspan.revisions.neutral import (
     NO_FACTS,
-    Encoded,
     InputRequired,
     Outcome,
     Peer,
@@ -44,6 +40,7 @@ from linkspan.revisions.neutral import (
     ServerFacts,
     unsayable,
 )
+from linkspan.revisions.outcomes import encode_outcome
 from linkspan.types.base import Wire
 from linkspan.types.lifecycle import DiscoverResult
 from linkspan.types.requests import CancelledParams, InputParams, ListenParams
@@ -577,7 +574,7 @@ class ServerConnection:
     # What comes of a request.
 
     def _conclusion(self, request: Request, outcome: Outcome) -> Conclusion:
-        if type(outcome) is InputRequired and request.peer.revision.era == "legacy":
+        if type(outcome) is InputRequired and not request.peer.revision.asks_in_results:
             return outcome
         if request.is_notification or request.cancelled:
             return b""  # nobody will see it
@@ -633,16 +630,9 @@ class ServerConnection:
             problem = unsayable(request.peer.revision, outcome)
             return self._error_response(request.id, self._server.unsendable(request, problem) if problem else outcome)
         try:
-            return encode_response(request.id, self._encoded(request, outcome))
+            return encode_response(request.id, encode_outcome(request, outcome, self._server.ending))
         except Exception as error:  # the author put something into the result that is no JSON
             return self._error_response(request.id, self._server.unsendable(request, error))
-
-    def _encoded(self, request: Request, outcome: Wire | Encoded | Raw | InputRequired) -> bytes:
-        if request.peer.revision.era == "modern":
-            return encode_result(request, outcome, self._server.ending)
-        if isinstance(outcome, InputRequired):
-            raise LocalProtocolError("an interim result cannot be sent to a handshake client")
-        return encode_legacy(request, outcome)
 
     def _error_response(self, request_id: RequestId, error: RemoteProtocolError) -> bytes:
         self.error_code = error.code

@@ -157,7 +157,7 @@ class Endpoint:
             return self._no_room(exchange)
         connection = self._connect()
         connection.facts = facts
-        exchange.connection, exchange.modern, exchange.lock = connection, True, connection.lock
+        exchange.connection, exchange.stands_alone, exchange.lock = connection, True, connection.lock
         if isinstance(message, Notification):
             if message.method == "notifications/cancelled":
                 return Opened(exchange.accept())  # whoever wants to cancel closes the stream (CAN-3)
@@ -405,7 +405,7 @@ class Endpoint:
                 session.hush()
         for exchange in list(self._open):
             connection = exchange.connection
-            alone = exchange.modern or exchange.event_name is not None
+            alone = exchange.stands_alone or exchange.event_name is not None
             if alone and connection is not None and not connection.running:
                 with connection.lock:
                     ended.append((connection, connection.close()))

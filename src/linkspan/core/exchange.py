@@ -93,12 +93,12 @@ class ServerExchange:
         takes_events: bool = True,
         headers: Sequence[Header] = (),
         connection: ServerConnection | None = None,
-        modern: bool = False,
+        stands_alone: bool = False,
         bound: int = 4 * 1024 * 1024,
     ) -> None:
         """Begin. `headers` go with every response; `bound` is for bytes that wait for a reader who does not read."""
         self.connection = connection
-        self.modern = modern
+        self.stands_alone = stands_alone
         self.headers = list(headers)
         self.takes_json = takes_json
         self.takes_events = takes_events
@@ -201,7 +201,7 @@ class ServerExchange:
             return
         connection = self.connection
         status = 200
-        if self.modern and connection is not None:
+        if self.stands_alone and connection is not None:
             status = status_of(connection.error_code, dispatched=connection.dispatched)
         elif connection is not None and self.receiving and not connection.dispatched:
             status = 400 if connection.error_code in (PARSE_ERROR, INVALID_REQUEST) else 200

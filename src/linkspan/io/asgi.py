@@ -311,7 +311,12 @@ class _Request:
     def _own_call(self) -> Call | None:
         """Return the call that can run right in this task: the one async function of a modern request."""
         events = self._opened.events
-        if self._exchange.modern and len(events) == 1 and type(events[0]) is CallReady and events[0].call.is_async:
+        if (
+            self._exchange.stands_alone
+            and len(events) == 1
+            and type(events[0]) is CallReady
+            and events[0].call.is_async
+        ):
             return events[0].call
         return None
 

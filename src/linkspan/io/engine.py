@@ -420,7 +420,7 @@ class Engine:
 
     def _restore(self, link: Link, agreement: Agreement) -> None:
         """Ask a new connection for what the last one was asked for."""
-        if self._log_level is not None and agreement.revision.era == "legacy":
+        if self._log_level is not None and not agreement.revision.log_level_in_envelope:
             level = Outgoing("logging/setLevel", encode({"level": self._log_level}), phase="list")
             link.submit(level, ThreadSlot())
         if self._standing is not None and self._standing not in self.listeners:

@@ -126,7 +126,7 @@ class HttpLink(Link):
 
     def _request_headers(self, outgoing: Outgoing) -> dict[str, str]:
         agreement = outgoing.agreement or self.machine.agreement
-        if agreement.revision.era == "modern":
+        if agreement.revision.repeats_in_headers:
             headers = mirrored(agreement, outgoing.method, outgoing.params, outgoing.header_plan)
         elif outgoing.method == "initialize":
             headers = {}  # nothing modern may leak into a handshake, and there is no session yet
@@ -137,7 +137,7 @@ class HttpLink(Link):
     def _plain_headers(self) -> dict[str, str]:
         headers: dict[str, str] = {}
         revision = self.machine.agreement.revision
-        if revision.era == "modern" or revision.version_header:
+        if revision.version_header:
             headers["mcp-protocol-version"] = revision.date
         if self._session_id is not None:
             headers[_SESSION] = self._session_id
@@ -146,9 +146,9 @@ class HttpLink(Link):
     def agree(self, agreement: Agreement) -> None:
         """From now on speak by `agreement`; a handshake server may have something to say on a stream of its own."""
         super().agree(agreement)
-        modern = agreement.revision.era == "modern"
-        self.machine.tells_cancel = not modern
-        if modern:
+        revision = agreement.revision
+        self.machine.tells_cancel = not revision.cancels_by_closing
+        if not revision.keeps_sessions:
             known_eras.forget(shown_url(self._url))
             return
         if self.state.options.era is None and self.state.options.revision is None:
@@ -158,7 +158,7 @@ class HttpLink(Link):
 
     def settle(self) -> None:
         """Wait until a handshake server knows that we are ready, and has our stream, because some ask on it alone."""
-        if self.machine.agreement.revision.era == "modern":
+        if not self.machine.agreement.revision.keeps_sessions:
             return
         with suppress(Exception):
             asyncio.run_coroutine_threadsafe(self._all_told(), self._loop).result(_SETTLE)
@@ -442,9 +442,9 @@ class HttpLink(Link):
         """End the connection if the server has forgotten it. Nothing was done then, and all must begin anew (HL-7)."""
         if not self.agreed or sent.method == "initialize":
             return
-        era = self.machine.agreement.revision.era
+        revision = self.machine.agreement.revision
         in_session = self._session_id is not None or self._first_transport.used
-        found = verdict(reply.status, message, data, era, in_session=in_session)
+        found = verdict(reply.status, message, data, revision, in_session=in_session)
         if found == "session gone":
             self._forgotten(sent, "the server has forgotten this session")
         elif found == "other era":
@@ -467,8 +467,8 @@ class HttpLink(Link):
         with suppress(HttpFailure):
             data = await self._requests.whole(reply, _ERROR_BODY, cut=True)
         message = decode(data, self.state.options.limits) if data else None
-        era = self.machine.agreement.revision.era
-        if verdict(reply.status, message, data, era, in_session=True) == "session gone":
+        revision = self.machine.agreement.revision
+        if verdict(reply.status, message, data, revision, in_session=True) == "session gone":
             self._forgotten(None, "the server has forgotten this session")
 
     # Streams.
@@ -478,7 +478,7 @@ class HttpLink(Link):
         read = await self.read_events(sent, reply, None)
         failures = 0
         while sent.request_id is not None and self.machine.is_pending(sent.request_id):
-            if read.last_id is None or self.machine.agreement.revision.era == "modern" or failures >= _RESUMES:
+            if read.last_id is None or self.machine.agreement.revision.cancels_by_closing or failures >= _RESUMES:
                 raise read.cut or HttpFailure("the stream ended before the answer came", sent=True)
             pause = _PAUSE if read.retry is None else read.retry
             await asyncio.sleep(max(pause, backoff(failures, self.state.random())) if failures else pause)

@@ -153,7 +153,7 @@ class Listeners:
         listener.link = link
         listener.attempt = attempt = object()
         try:
-            if link.machine.agreement.revision.era == "modern":
+            if link.machine.agreement.revision.listens_by_request:
                 self._listen(listener, link, attempt)
             else:
                 self._subscribe(listener, link, attempt)
@@ -163,7 +163,7 @@ class Listeners:
 
     def missed(self, link: Link) -> None:
         """Take note that a handshake server may have said something that nobody heard. Modern ones have a stream for each."""
-        if link.machine.agreement.revision.era == "modern":
+        if link.machine.agreement.revision.listens_by_request:
             return
         for listener in list(self._all):
             if listener.link is link and listener.established:
@@ -254,7 +254,7 @@ class Listeners:
     def _withdraw(self, link: Link | None, request_id: Any, wanted: Filter, *, keep: frozenset[str]) -> None:
         if link is None or not link.alive:
             return
-        if link.machine.agreement.revision.era == "modern":
+        if link.machine.agreement.revision.listens_by_request:
             link.give_up(request_id, "no longer listening")
             return
         others = {uri for each in self._all for uri in each.wanted.uris} | keep
@@ -274,7 +274,7 @@ class Listeners:
         if kind is None and message.method != _UPDATED and not acknowledged:
             return False
         params = _params(message)
-        if link.machine.agreement.revision.era == "modern":
+        if link.machine.agreement.revision.listens_by_request:
             self._notified_tagged(link, params, kind, acknowledged=acknowledged)
             return True
         change = _change(kind, params)

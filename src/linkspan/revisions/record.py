@@ -45,6 +45,20 @@ class Revision(msgspec.Struct, frozen=True, eq=False):
     """A sampling message may hold a list of blocks."""
     rich_forms: bool = False
     """Forms know titled and multiple choices, and defaults of every type."""
+    asks_in_results: bool = False
+    """A result may ask for input, and the client sends the request again; before, servers sent requests of their own."""
+    listens_by_request: bool = False
+    """Changes arrive on the stream of `subscriptions/listen`; before, on the session's, and `resources/subscribe` added URIs."""
+    log_level_in_envelope: bool = False
+    """Each request names the level of its log messages; before, `logging/setLevel` did for the session."""
+    caches_results: bool = False
+    """Results may say for how long, and for whom, they can be kept."""
+    repeats_in_headers: bool = False
+    """Over HTTP, headers repeat the method, the name and the arguments that a tool marks."""
+    cancels_by_closing: bool = False
+    """Over HTTP, closing its stream cancels a request; before, a notification did, and a client could resume the stream."""
+    keeps_sessions: bool = True
+    """Over HTTP, a handshake begins a session, which the server may forget."""
 
     def evolve(
         self,

@@ -43,4 +43,12 @@ REVISION = PREDECESSOR.evolve(
     resource_not_found=INVALID_PARAMS,
     error_codes=frozenset({HEADER_MISMATCH, MISSING_CLIENT_CAPABILITY, UNSUPPORTED_PROTOCOL_VERSION}),
     structured_content="any",
+    version_header=True,
+    asks_in_results=True,
+    listens_by_request=True,
+    log_level_in_envelope=True,
+    caches_results=True,
+    repeats_in_headers=True,
+    cancels_by_closing=True,
+    keeps_sessions=False,
 )

@@ -288,7 +288,7 @@ def refuse_incapable(request: Request, outcome: InputRequired) -> Outcome | None
     if not required:
         return None
     message = f"The client does not support what this needs: {', '.join(sorted(required))}"
-    if request.peer.revision.era == "modern":
+    if MISSING_CLIENT_CAPABILITY in request.peer.revision.error_codes:
         return RemoteProtocolError(MISSING_CLIENT_CAPABILITY, message, {"requiredCapabilities": required})
     if request.method == "tools/call":
         return CallToolResult(content=[TextContent(message)], is_error=True)

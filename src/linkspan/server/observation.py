@@ -50,7 +50,7 @@ class Observation:
 
     def end(self, request: Request, outcome: Outcome) -> None:
         """Tell the callback what became of the request, once: what asks a handshake client has not ended yet."""
-        if type(outcome) is InputRequired and request.peer.revision.era == "legacy":
+        if type(outcome) is InputRequired and not request.peer.revision.asks_in_results:
             request.observer = self
             return
         if request.cancelled:

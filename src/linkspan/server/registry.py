@@ -107,7 +107,7 @@ class Registry(Generic[ItemT]):
         body: JSONObject = {self._member: shown}
         if page.next_cursor is not None:
             body["nextCursor"] = page.next_cursor
-        if revision.era == "modern":
+        if revision.caches_results:
             body |= {"ttlMs": ttl_ms, "cacheScope": cache_scope}
         return Encoded(encode(body))
 
