@@ -170,7 +170,7 @@ class Engine:
         if (
             self.state.origin.url is None
             or outgoing.principal == mine
-            or link.machine.agreement.revision.era == "modern"
+            or not link.machine.agreement.revision.keeps_sessions
         ):
             return None
         with self._lock:
