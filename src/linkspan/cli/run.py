@@ -195,12 +195,24 @@ def _split(target: str) -> tuple[str, str]:
 
 
 def _print_from_user_code(error: BaseException) -> None:
-    """Print the traceback, beginning where the author's file begins."""
+    """Print the traceback, beginning where the author's file begins; of what we refuse, without frames of ours."""
+    import os
     import traceback
 
+    import linkspan
+    from linkspan.errors import LinkspanError
+
+    ours = os.path.dirname(os.path.abspath(linkspan.__file__)) + os.sep
+
+    def is_ours(filename: str) -> bool:
+        return filename.startswith(ours) or "importlib" in filename
+
     frames = error.__traceback__
-    while frames is not None and (
-        "linkspan" in frames.tb_frame.f_code.co_filename or "importlib" in frames.tb_frame.f_code.co_filename
-    ):
+    while frames is not None and is_ours(frames.tb_frame.f_code.co_filename):
         frames = frames.tb_next
-    traceback.print_exception(type(error), error, frames or error.__traceback__)
+    told = traceback.TracebackException(type(error), error, frames or error.__traceback__)
+    raised_in = told.stack[-1].filename if told.stack else ""
+    refused = isinstance(error, LinkspanError) or raised_in == f"{ours}options.py"
+    if refused and frames is not None:
+        told.stack = traceback.StackSummary.from_list([each for each in told.stack if not is_ours(each.filename)])
+    sys.stderr.write("".join(told.format()))

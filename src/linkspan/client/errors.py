@@ -5,6 +5,7 @@ No exception group and no cancellation that the caller did not cause comes out o
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
@@ -35,6 +36,10 @@ Delivery: TypeAlias = Literal["not_sent", "maybe_sent", "answered"]
 Phase: TypeAlias = Literal["spawn", "connect", "negotiate", "list", "call", "close"]
 
 _SHOWN_LINES = 12
+_SHOWN_FRAMES = 3
+_TRACEBACK = "Traceback (most recent call last):"
+_NOT_THE_AUTHORS = re.compile(r'File "(?:<frozen |.*[/\\](?:site-packages|src)[/\\]linkspan[/\\])')
+"""Frames that say nothing to the author of a server."""
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -147,10 +152,27 @@ class ClientError(LinkspanError):
             lines.append(f"  {'command' if self.command else 'url'}: {where}")
         if self.delivery == "maybe_sent":
             lines.append("  delivery: maybe_sent (the server may have acted on the request)")
-        lines += [f"  stderr: {line}" for line in self.stderr.splitlines()[-_SHOWN_LINES:]]
+        lines += [f"  stderr: {line}" for line in _last_words(self.stderr)]
         if self.hint:
             lines.append(f"  hint: {self.hint}")
         return "\n".join(lines)
+
+
+def _last_words(stderr: str) -> list[str]:
+    """Return the last lines; of a traceback first what was raised, then the author's frames."""
+    lines = stderr.splitlines()
+    if _TRACEBACK not in lines:
+        return lines[-_SHOWN_LINES:]
+    begin = len(lines) - lines[::-1].index(_TRACEBACK)
+    end = next((place for place in range(begin, len(lines)) if not lines[place].startswith(" ")), len(lines))
+    frames: list[list[str]] = []
+    for line in lines[begin:end]:
+        if line.startswith("  File ") or not frames:
+            frames.append([])
+        frames[-1].append(line)
+    authors = [frame for frame in frames if not _NOT_THE_AUTHORS.search(frame[0])]
+    shown = [line for frame in authors[-_SHOWN_FRAMES:] for line in frame]
+    return [*lines[end:][:_SHOWN_LINES], *shown] or lines[-_SHOWN_LINES:]
 
 
 class ConnectError(ClientError, ConnectionError):
