@@ -128,6 +128,14 @@ def test_an_error_of_the_protocol_counts_more_than_its_status(status: int) -> No
     assert error.delivery == "answered"
 
 
+@pytest.mark.parametrize("status", [400, 404, 500, 599])
+def test_a_result_with_an_error_status_is_no_success(status: int) -> None:
+    error = failure("sync", {"tools/call hi": [http(status, message())]})
+    assert isinstance(error, HttpError)
+    assert error.status == status
+    assert error.delivery == ("answered" if status < 500 else "maybe_sent")
+
+
 @pytest.mark.parametrize(
     ("answer", "problem"),
     [

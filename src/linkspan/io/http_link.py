@@ -47,7 +47,7 @@ from linkspan.io.reactor import reactor
 from linkspan.io.slots import Slot, deliver
 from linkspan.revisions.agreement import Agreement
 from linkspan.wire.headers import media_type
-from linkspan.wire.messages import Batch, ErrorResponse, Message, RequestId, Response, decode
+from linkspan.wire.messages import Batch, ErrorResponse, Message, RequestId, decode
 from linkspan.wire.sse import EventReader, ServerSentEvent
 
 if TYPE_CHECKING:
@@ -410,14 +410,14 @@ class HttpLink(Link):
             raise self._invalid(sent, what_came(data, sent.request_id, self.state.options.limits, secrets))
 
     async def _read_refusal(self, sent: _Sent, reply: HttpReply) -> None:
-        """Read an answer with an error status: an error of the protocol if its body is one."""
+        """Read an answer with an error status: an error of the protocol if its body is one. A result there is none."""
         data = b""
         with suppress(HttpFailure):  # the status says enough
             data = await self._requests.whole(reply, _ERROR_BODY, cut=True)
         message = decode(data, self.state.options.limits) if data else None
         self._doubt(sent, reply, message, data)
-        mine = isinstance(message, Response | ErrorResponse) and message.id in (sent.request_id, None)
-        if isinstance(message, Response | ErrorResponse) and mine and reply.status not in SPEAKS_FOR_ITSELF:
+        meant = isinstance(message, ErrorResponse) and message.id in (sent.request_id, None)
+        if isinstance(message, ErrorResponse) and meant and reply.status not in SPEAKS_FOR_ITSELF:
             self._answer(sent, message)
             return
         raise http_error(
@@ -430,7 +430,7 @@ class HttpLink(Link):
             secrets=self._requests.secrets(sent.own),
         )
 
-    def _answer(self, sent: _Sent, message: Response | ErrorResponse) -> None:
+    def _answer(self, sent: _Sent, message: ErrorResponse) -> None:
         if sent.request_id is None:
             return
         with self.lock:
