@@ -181,6 +181,41 @@ def test_the_stream_of_an_answer_is_resumed_after_as_long_as_the_server_wants() 
     assert all(0.2 <= wait < 0.4 for wait in waits), waits
 
 
+@pytest.mark.parametrize("status", [429, 502, 503, 504])
+def test_the_stream_of_an_answer_is_resumed_though_the_server_was_busy(status: int) -> None:
+    answers: list[str] = []
+
+    def start(request: Any) -> list[Any]:
+        answers.append(message().replace("$ID", str(request.json["id"])))
+        return [*sse("retry: 10\nid: e1\n\n"), CUT]
+
+    def again(request: Any) -> list[Any]:
+        if "last-event-id" not in request.headers:
+            return [http(405)]
+        resumed.append(request.headers["last-event-id"])
+        return [http(status)] if len(resumed) <= 2 else [*sse(event(answers[0])), CUT]
+
+    resumed: list[str] = []
+    plan = {"GET": again, "tools/call": start}
+    with RawServer(plan, era="legacy", session="s1") as server, SyncClient(server.url, timeouts=BRIEF) as client:
+        assert client.call_tool("hi").text == "hi"
+    assert resumed == ["e1"] * 3
+
+
+def test_a_stream_whose_server_stays_busy_is_given_up_after_a_few_tries() -> None:
+    def again(request: Any) -> list[Any]:
+        resumed.append(request.headers.get("last-event-id"))
+        return [http(503)] if resumed[-1] else [http(405)]
+
+    resumed: list[str | None] = []
+    plan = {"tools/call": [*sse("retry: 10\nid: e1\n\n"), CUT], "GET": again}
+    with RawServer(plan, era="legacy", session="s1") as server, SyncClient(server.url, timeouts=BRIEF) as client:
+        with pytest.raises(ConnectionLost, match="the stream ended before the answer came") as caught:
+            client.call_tool("hi")
+        assert caught.value.delivery == "maybe_sent"
+    assert resumed.count("e1") == 5
+
+
 def test_a_stream_that_cannot_be_resumed_is_an_error_of_its_call() -> None:
     plan = {"tools/call": [*sse("retry: 10\nid: e1\n\n"), CUT], "GET": [http(405)]}
     with RawServer(plan, era="legacy", session="s1") as server, SyncClient(server.url, timeouts=BRIEF) as client:
