@@ -101,11 +101,18 @@ def test_the_endpoint_may_be_absolute_or_relative(endpoint: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "endpoint", ["http://127.0.0.1:9/messages", "https://127.0.0.1/messages", "//example.com/messages?token=abcdefgh"]
+    "endpoint",
+    [
+        "http://127.0.0.1:9/messages",
+        "https://127.0.0.1/messages",
+        "//example.com/messages?token=abcdefgh",
+        "http://eve:pw@127.0.0.1:$PORT/messages",
+    ],
 )
 def test_an_endpoint_of_another_origin_gets_nothing(endpoint: str) -> None:
-    with FirstServer(endpoint=endpoint) as server:
-        with pytest.raises(ConnectError, match="it wants messages to be sent to another origin: http") as caught:
+    with FirstServer() as server:
+        server.endpoint = endpoint.replace("$PORT", str(server.port))
+        with pytest.raises(ConnectError, match="to another origin, or with credentials of its own: http") as caught:
             outcome("sync", server.url, lambda client: client.ping(), timeouts=BRIEF)
         assert "abcdefgh" not in str(caught.value)
         assert "initialize" not in [list(each.keys)[-1] for each in server.requests if each.path != "/mcp"]

@@ -195,10 +195,16 @@ def test_a_redirect_within_the_origin_is_followed(status: int) -> None:
         (307, "http://[bad", "it redirects to"),
         (307, "/mcp?again", "without end"),
         (307, "", "it redirects to nowhere"),
+        (307, "http://eve:hunter22@127.0.0.1:$PORT/mcp", "/mcp with a user name or password, which only you may give"),
+        (308, "http://eve@127.0.0.1:$PORT/mcp", "/mcp with a user name or password, which only you may give"),
     ],
 )  # fmt: skip
 def test_any_other_redirect_is_an_error_that_names_the_place(status: int, location: str, hint: str) -> None:
-    error = failure("sync", {"tools/call hi": [http(status, b"", None, [f"Location: {location}"])]})
+    def redirect(request: Any) -> Any:
+        port = request.headers["host"].rpartition(":")[2]
+        return [http(status, b"", None, [f"Location: {location.replace('$PORT', port)}"])]
+
+    error = failure("sync", {"tools/call hi": redirect})
     assert isinstance(error, HttpError)
     assert error.problem == f"tools/call was answered with status {status}"
     assert hint in (error.hint or "")

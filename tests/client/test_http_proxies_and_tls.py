@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import datetime
 import http.client
 import ipaddress
 import ssl
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -18,8 +21,12 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from linkspan import ConnectError, Server, SyncClient
+from linkspan import ClientError, ConnectError, Server, SyncClient, Timeouts
+from linkspan.io.http_aiohttp import AiohttpPort
+from linkspan.io.targets import resolve
 from over_http import serving
+from raw_http import RawServer
+from raw_http import http as http_answer
 
 server = Server("far")
 
@@ -159,3 +166,71 @@ def test_a_certificate_of_ones_own_is_trusted_by_a_context_that_knows_it_and_by_
             call(secure)
     assert caught.value.hint is not None
     assert "ssl=" in caught.value.hint
+
+
+# What others could see.
+
+
+def _warnings(url: str, caplog: pytest.LogCaptureFixture, **options: Any) -> list[str]:
+    """Call through a client whose requests reach `url` nowhere; return the warnings about it."""
+    caplog.clear()
+    timeouts = Timeouts(connect=2.0, close=0.2)
+    for _ in range(2):
+        with caplog.at_level("WARNING", "linkspan"), pytest.raises(ClientError):
+            SyncClient(url, timeouts=timeouts, retry="never", **options).call_tool("reached")
+    return [each.getMessage() for each in caplog.records if "unencrypted" in each.getMessage()]
+
+
+def test_a_token_that_goes_over_plain_http_is_a_warning_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
+    said = (
+        "auth= sends its token to http://far.example/one unencrypted, and everybody on the way can read it: use https"
+    )
+    assert _warnings("http://far.example/one?key=secret", caplog, auth="token") == [said]
+    assert len(_warnings("http://far.example/two", caplog, headers={"Authorization": "Basic x"})) == 1
+    assert _warnings("http://far.example/three", caplog) == []
+    assert _warnings("https://far.example/four", caplog, auth="token") == []
+
+
+def test_a_token_for_this_machine_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    for host in ("localhost", "127.0.0.1", "127.8.9.1", "[::1]", "a.localhost"):
+        assert _warnings(f"http://{host}:9/mcp", caplog, auth="token") == [], host
+
+
+def test_a_server_process_does_not_get_the_password_of_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://ada:love@la/ce@proxy.example:3128/")
+    monkeypatch.setenv("HTTPS_PROXY", "ada:lovelace@proxy.example:3128")
+    monkeypatch.setenv("https_proxy", "http://proxy.example:3128")
+    monkeypatch.setenv("no_proxy", "a@b,c")
+    command = [sys.executable, "-c", "pass"]
+    target = resolve(command).command
+    assert target is not None
+    seen = {name: value for name, value in target.env.items() if "proxy" in name.lower()}
+    assert seen == {
+        "http_proxy": "http://proxy.example:3128/",
+        "HTTPS_PROXY": "proxy.example:3128",
+        "https_proxy": "http://proxy.example:3128",
+        "no_proxy": "a@b,c",
+    }
+    given = resolve(command, env={"http_proxy": "http://ada:lovelace@proxy.example"}).command
+    assert given is not None
+    assert given.env["http_proxy"] == "http://ada:lovelace@proxy.example"
+
+
+def test_a_header_that_comes_twice_keeps_both_values() -> None:
+    """RFC 9110, section 5.3: a server may offer several challenges."""
+    twice = ["WWW-Authenticate: Bearer realm=a", "www-authenticate: DPoP algs=b", "X-Same: 1", "x-same: 1"]
+
+    async def ask(url: str) -> tuple[str, str]:
+        port = AiohttpPort(ssl=None, connect_timeout=5.0)
+        try:
+            async with port.send("POST", url, {}, b"{}") as reply:
+                return reply.headers["www-authenticate"], reply.headers["x-same"]
+        finally:
+            await port.close()
+
+    with RawServer({"answer": [http_answer(401, headers=twice)]}) as server_:
+        assert asyncio.run(ask(server_.url)) == ("Bearer realm=a, DPoP algs=b", "1")

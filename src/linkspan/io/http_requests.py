@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urljoin, urlsplit
 
@@ -16,12 +17,13 @@ from linkspan.client.http_errors import http_error, secrets_in, shown_url
 from linkspan.client.state import ClientState
 from linkspan.errors import install_hint
 from linkspan.io.http_port import HttpFailure, HttpPort, HttpReply
+from linkspan.wire.authority import is_loopback
 from linkspan.wire.redaction import redact
 
 if TYPE_CHECKING:
     from ssl import SSLContext
 
-__all__ = ["HttpRequests", "same_origin"]
+__all__ = ["HttpRequests", "may_send_to"]
 
 _REDIRECTS: Final = 4
 _KEPT: Final = (307, 308)
@@ -47,6 +49,7 @@ class HttpRequests:
         """
         self._hidden = hidden
         self._auth = auth
+        self._in_the_clear = _is_in_the_clear(state.origin.url or "")
         self._token: Mapping[str, str] = {}
         self._state = state
         self._own = {name.lower(): value for name, value in headers.items()}
@@ -61,6 +64,8 @@ class HttpRequests:
         """Send a request, and again where it is redirected to. Raises: HttpFailure, HttpError for a bad redirect."""
         first, status = url, 0
         headers = {**self._who_asks(headers), **headers}
+        if self._in_the_clear and "authorization" in headers:
+            _warn_of_plain_http(shown_url(url))
         for _ in range(_REDIRECTS):
             async with self._opened().send(method, url, headers, body) as reply:
                 if reply.status not in _ALL:
@@ -132,17 +137,43 @@ class HttpRequests:
             target = urljoin(url, location)
         except ValueError:
             location = target = ""
-        if location and same_origin(target, url) and (method == "GET" or reply.status in _KEPT):
+        if location and may_send_to(target, url) and (method == "GET" or reply.status in _KEPT):
             return target
         hint = f"it redirects to {self._shown(target)}: if that is right, use that URL"
         if not location:
             hint = "it redirects to nowhere"
+        elif _origin(target) == _origin(url) and _credentials(target) not in ("", _credentials(url)):
+            hint = f"it redirects to {shown_url(target)} with a user name or password, which only you may give"
         raise http_error(self._state.origin, what, reply.status, b"", hint=hint)
 
 
-def same_origin(one: str, other: str) -> bool:
-    """Tell whether two URLs have the same scheme, host and port."""
-    return _origin(one) == _origin(other) is not None
+def _is_in_the_clear(url: str) -> bool:
+    """Return whether others on the way can read what is sent to a URL."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+    except ValueError:
+        return False
+    return parts.scheme == "http" and host != "localhost" and not host.endswith(".localhost") and not is_loopback(host)
+
+
+@lru_cache(maxsize=256)
+def _warn_of_plain_http(url: str) -> None:
+    """Warn once for each URL; the oldest of many may be named again."""
+    import logging
+
+    logging.getLogger("linkspan").warning(
+        "auth= sends its token to %s unencrypted, and everybody on the way can read it: use https", url
+    )
+
+
+def may_send_to(target: str, url: str) -> bool:
+    """Return whether the server at `url` may send us to `target`: on its own origin, with no credentials but our own."""
+    return _origin(target) == _origin(url) is not None and _credentials(target) in ("", _credentials(url))
+
+
+def _credentials(url: str) -> str:
+    return urlsplit(url).netloc.rpartition("@")[0]
 
 
 def _origin(url: str) -> tuple[str, str | None, int | None] | None:

@@ -17,7 +17,7 @@ from linkspan.client.errors import ClientError, ConnectError, ConnectionLost
 from linkspan.client.http_errors import BUSY, http_error, retry_after, shown_url
 from linkspan.client.requesting import backoff
 from linkspan.io.http_port import HttpFailure, HttpReply
-from linkspan.io.http_requests import same_origin
+from linkspan.io.http_requests import may_send_to
 from linkspan.wire.headers import media_type
 from linkspan.wire.sse import EventReader, ServerSentEvent
 
@@ -129,9 +129,9 @@ class FirstTransport:
         self._endpoint = asyncio.get_running_loop().create_future()
         self._link.start("stream", self._listen())
         target = urljoin(url, await self._endpoint)
-        if not same_origin(target, url):
+        if not may_send_to(target, url):
             raise ConnectError(
-                f"it wants messages to be sent to another origin: {shown_url(target)}",
+                f"it wants messages to be sent to another origin, or with credentials of its own: {shown_url(target)}",
                 self._link.state.origin,
                 phase="negotiate",
                 hint="a server of the first HTTP transport names an endpoint on its own host: its configuration is wrong",

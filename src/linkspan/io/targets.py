@@ -34,6 +34,7 @@ _INHERITED: Final = (
     "APPDATA", "LOCALAPPDATA", "USERPROFILE", "HOMEDRIVE", "HOMEPATH", "SYSTEMROOT", "SYSTEMDRIVE", "PATHEXT",
     "PROGRAMFILES", "COMSPEC", "PROCESSOR_ARCHITECTURE", "USERNAME",
 )  # fmt: skip
+_PROXIES: Final = ("http_proxy", "https_proxy")
 _INHERITED_PREFIXES: Final = ("LC_", "XDG_")
 _FOR_OUR_PYTHON: Final = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX")
 _SHORTEST_SECRET: Final = 6
@@ -194,10 +195,16 @@ def _host_of(url: str) -> str:
 def _minimal_environment() -> dict[str, str]:
     """What a server needs to start, and nothing that it could tell to others (STDIO-10)."""
     return {
-        key: value
+        key: _without_password(value) if key.lower() in _PROXIES else value
         for key, value in os.environ.items()
         if (key in _INHERITED or key.startswith(_INHERITED_PREFIXES)) and not value.startswith("()")
     }
+
+
+def _without_password(proxy: str) -> str:
+    """Return the address of a proxy without the user name and password in it, which are ours."""
+    scheme, slashes, rest = proxy.rpartition("://")
+    return f"{scheme}{slashes}{rest.rpartition('@')[2]}"
 
 
 def _name_of(argv: Sequence[str]) -> str:
