@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from binascii import b2a_base64
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 from urllib.request import getproxies, proxy_bypass
@@ -77,8 +77,7 @@ class AiohttpPort:
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError, TypeError) as error:
             raise _failure(error) from None
         try:
-            named = {name.lower(): value for name, value in response.headers.items()}
-            yield HttpReply(response.status, named, self._chunks(response))
+            yield HttpReply(response.status, _combined(response.headers.items()), self._chunks(response))
         finally:
             if response.content.at_eof():
                 response.release()
@@ -108,6 +107,16 @@ class AiohttpPort:
     async def close(self) -> None:
         """Close all connections."""
         await self._session.close()
+
+
+def _combined(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return the headers by name in lower case; one that came with several values has them all (RFC 9110, section 5.3)."""
+    found: dict[str, list[str]] = {}
+    for name, value in headers:
+        values = found.setdefault(name.lower(), [])
+        if value not in values:
+            values.append(value)
+    return {name: ", ".join(values) for name, values in found.items()}
 
 
 def _proxy_of_system(url: str) -> _Proxy:

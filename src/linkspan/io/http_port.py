@@ -33,7 +33,7 @@ class HttpReply(msgspec.Struct):
 
     status: int
     headers: Mapping[str, str]
-    """Names in lower case."""
+    """Names in lower case. A header that came more than once has its values joined by commas."""
     chunks: AsyncIterator[bytes]
 
 
