@@ -182,7 +182,7 @@ def test_what_cannot_be_is_status_2_with_a_sentence(chat: Scripts, arguments: li
 
 def test_with_json_what_cannot_be_is_a_document_too(chat: Scripts) -> None:
     done = chat.run("--model", chat.model("Hello."), "--json")
-    problem = "--json goes with -p: a dialogue is no document"
+    problem = "--json goes with -p: a dialogue has no single JSON document"
     assert (done.status, done.json, done.err) == (2, {"error": {"type": "WrongUse", "problem": problem}}, "")
 
 
@@ -443,7 +443,7 @@ def test_commands_are_about_the_chat(chat: Scripts) -> None:
         ask("Hello", "First.")
         ask("/help", "/tools [WORD]", "/save FILE", "/quit")
         ask("/tools", "roll  (dice) Roll dice.")
-        ask("/tools zeppelin", "No tool has to do with that")
+        ask("/tools zeppelin", "No tools match that")
         ask("/servers", "dice: 1 tool")
         ask("/allow", "/allow PATTERN")
         ask("/allow mice", "No tool is called like that; the servers with tools: dice")

@@ -21,7 +21,7 @@ FAILURES = [
     (2, ["call", DICE, "roll", "sides=1", "sides=2"], "the argument 'sides' is given twice"),
     (2, ["call", DICE, "roll", "sides=six"], "sides must be JSON for: integer; got 'six'"),
     (2, ["call", DICE, "roll", "sides=@nowhere"], "sides=@nowhere: No such file or directory"),
-    (2, ["call", DICE, "roll", "{"], "the arguments: this is no JSON"),
+    (2, ["call", DICE, "roll", "{"], "the arguments: not valid JSON"),
     (2, ["call", TRAVEL, "convert_money", "euros=5"], "the tool 'convert_money' needs the argument currency: write currency=..."),
     (2, ["prompt", DICE, "gam"], "dice has no prompt 'gam' (did you mean 'game'?); it has game"),
     (2, ["prompt", TRAVEL, "trip"], "the prompt 'trip' needs the argument city"),

@@ -253,9 +253,9 @@ def test_a_tool_that_a_provider_would_refuse_is_left_out_and_takes_no_other_with
 def test_an_error_without_words_still_says_something() -> None:
     silent = ToolAnswer("t", "roll", "", is_error=True)
     assert AnthropicDialect().encode_answer(silent)["content"] == [
-        {"type": "text", "text": "It failed without a word."}
+        {"type": "text", "text": "It failed without an error message."}
     ]
-    assert OpenAIDialect().encode_answer(silent)["content"] == "Error: it failed without a word"
+    assert OpenAIDialect().encode_answer(silent)["content"] == "Error: it failed without an error message"
     assert AnthropicDialect().encode_answer(ToolAnswer("t", "roll", ""))["content"] == []
 
 
@@ -575,7 +575,7 @@ def test_an_error_in_the_stream_is_raised(kind: Kind, event: Any, status: int | 
 
 
 def test_a_call_that_gemini_itself_calls_malformed_is_an_error() -> None:
-    with pytest.raises(ModelError, match="wrote a tool call that is none"):
+    with pytest.raises(ModelError, match="produced a malformed function call"):
         read(GeminiDialect(), [{"candidates": [{"finishReason": "MALFORMED_FUNCTION_CALL"}]}])
 
 

@@ -501,7 +501,7 @@ def test_a_providers_tool_use_is_answered_in_its_own_words(provider: Provider, w
             assert ("buy_now" in json.dumps(tools), tools.losses) == (True, [])
             assert await host.answer(wanted) == answer
             assert await host.call(wanted) == ToolAnswer("t1", "buy.now", ANSWER, images=[])
-            with pytest.raises(ValueError, match="this is no tool use"):
+            with pytest.raises(ValueError, match="this is not a tool use"):
                 await host.answer({"type": "text", "text": "buy"})
             with pytest.raises(ValueError, match="no provider 'nobody': take one of anthropic, openai, gemini"):
                 await host.tools("nobody")  # type: ignore[arg-type]

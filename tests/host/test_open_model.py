@@ -89,11 +89,11 @@ SPELLINGS = f"write anthropic:NAME, openai:NAME, gemini:NAME, mistral:NAME, olla
         ("zephyr", {}, f"'zephyr' does not say whose model it is: {SPELLINGS}"),
         ("acme:m", {}, f"there is no provider 'acme': {SPELLINGS}"),
         ("http://box/v1", {}, "'http://box/v1' does not say which model: write http://box/v1#NAME"),
-        ("http://#m", {}, "'http://' in the model's name is no URL: write http://HOST:PORT/v1 or the like"),
+        ("http://#m", {}, "'http://' in the model's name is not a valid URL: write http://HOST:PORT/v1 or the like"),
         (
             "http://box:x/v1#m",
             {},
-            "'http://box:x/v1' in the model's name is no URL: write http://HOST:PORT/v1 or the like",
+            "'http://box:x/v1' in the model's name is not a valid URL: write http://HOST:PORT/v1 or the like",
         ),
         (
             "http://me:secret@box/v1#m",
@@ -103,7 +103,7 @@ SPELLINGS = f"write anthropic:NAME, openai:NAME, gemini:NAME, mistral:NAME, olla
         (
             "openai:m",
             {"OPENAI_BASE_URL": "box"},
-            "'box' in OPENAI_BASE_URL is no URL: write http://HOST:PORT/v1 or the like",
+            "'box' in OPENAI_BASE_URL is not a valid URL: write http://HOST:PORT/v1 or the like",
         ),
         ("scripted:nowhere.jsonl", {}, "'nowhere.jsonl' cannot be read: No such file or directory"),
     ],
@@ -118,7 +118,7 @@ def test_what_is_missing_is_said(name: str, environ: dict[str, str], text: str) 
 def test_a_key_that_no_header_can_carry_is_refused_and_not_shown(key: str) -> None:
     with pytest.raises(UnusableModel) as caught:
         open_model("anthropic:m", environ={"ANTHROPIC_API_KEY": key})
-    assert str(caught.value).startswith("what ANTHROPIC_API_KEY holds is no key")
+    assert str(caught.value).startswith("the value of ANTHROPIC_API_KEY is not a valid key")
     assert KEY not in str(caught.value)
 
 

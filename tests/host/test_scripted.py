@@ -120,9 +120,9 @@ def test_a_file_is_read_line_by_line(tmp_path: Path) -> None:
         ('{"say": 7}', "Expected `str`, got `int` - at `$.say`"),
     ],
 )
-def test_a_line_that_is_none_is_named_by_its_number(tmp_path: Path, line: str, problem: str) -> None:
+def test_an_invalid_line_is_named_by_its_number(tmp_path: Path, line: str, problem: str) -> None:
     file: Any = tmp_path / "bad.jsonl"
     file.write_text(f'# one\n{{"say": "x"}}\n{line}\n')
     with pytest.raises(ValueError) as caught:
         read_script(file)
-    assert str(caught.value) == f"line 3 of {str(file)!r} is no message: {problem}"
+    assert str(caught.value) == f"line 3 of {str(file)!r} is not a valid message: {problem}"

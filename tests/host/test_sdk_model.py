@@ -189,5 +189,5 @@ def test_clients_that_block_and_other_things_are_refused() -> None:
 
     with pytest.raises(TypeError, match="OpenAI blocks while it waits: give the asynchronous client, AsyncOpenAI"):
         SdkModel(OpenAI(), "m")
-    with pytest.raises(TypeError, match="is no client of a model"):
+    with pytest.raises(TypeError, match="is not a model client"):
         SdkModel(object(), "m")

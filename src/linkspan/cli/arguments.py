@@ -56,7 +56,7 @@ def texts(typed: Typed) -> dict[str, str]:
     if typed.whole is not None:
         wrong = [key for key, value in typed.whole.items() if not isinstance(value, str)]
         if wrong:
-            raise WrongUse(f"a prompt's arguments are texts, but {wrong[0]!r} is none")
+            raise WrongUse(f"a prompt's arguments must be strings; {wrong[0]!r} is not")
         return typed.whole
     return {key: text for key, (text, _) in typed.single.items()}
 
@@ -155,7 +155,7 @@ def _json(text: str, where: str) -> JSON:
     except RecursionError:
         raise WrongUse(f"{where}: nested too deeply") from None
     except ValueError as problem:
-        raise WrongUse(f"{where}: this is no JSON: {problem}") from None
+        raise WrongUse(f"{where}: not valid JSON: {problem}") from None
 
 
 def _stdin() -> str:
@@ -174,4 +174,4 @@ def _read(key: str, path: str) -> str:
             f"{key}=@{path}: {reason} (a value that begins with @ is the name of a file; write {key}:='\"@...\"' for a text)"
         ) from None
     except UnicodeDecodeError:
-        raise WrongUse(f"{key}=@{path}: the file is no UTF-8 text") from None
+        raise WrongUse(f"{key}=@{path}: the file is not UTF-8") from None

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 _EXAMPLES = """arguments:
-  sides=20              a text, or JSON where the tool wants no text
+  sides=20              a text, or JSON where the tool takes another type
   text=@letter.txt      what is in a file
   tags:='["a", "b"]'    JSON in any case
   '{"sides": 20}'       all arguments as one JSON object; - reads it from stdin

@@ -123,7 +123,7 @@ def _options(found: argparse.Namespace, command: tuple[str, ...] | None, termina
     from linkspan.host.conversation import Bounds
 
     if found.json and found.prompt is None:
-        raise WrongUse("--json goes with -p: a dialogue is no document")
+        raise WrongUse("--json goes with -p: a dialogue has no single JSON document")
     targets = [*found.server, *([command] if command else [])]
     servers, left_out = _servers(found.config, targets, terminal)
     return ChatOptions(
@@ -217,4 +217,4 @@ def _system(text: str | None) -> str | None:
     except OSError as error:
         raise WrongUse(f"--system {text}: {error.strerror or error}") from None
     except UnicodeDecodeError:
-        raise WrongUse(f"--system {text}: the file is no UTF-8 text") from None
+        raise WrongUse(f"--system {text}: the file is not UTF-8") from None

@@ -104,7 +104,7 @@ class Commands:
                 f"{style.cyan(one_line(entry.name, 64))}  {style.dim(f'({one_line(entry.server, 60)})')} {first}"
             )
         if not shown:
-            self._terminal.say("No tool has to do with that." if word else "There are no tools.")
+            self._terminal.say("No tools match that." if word else "There are no tools.")
 
     def _servers(self, rest: str) -> None:
         if not self._chat.host.status():

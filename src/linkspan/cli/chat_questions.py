@@ -144,4 +144,4 @@ def _block_text(block: object) -> str:
         case ImageContent():
             return f"[a picture, {block.mime_type}]"
         case _:
-            return "[something that is no text]"
+            return "[content that is not text]"

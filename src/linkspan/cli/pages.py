@@ -47,7 +47,7 @@ def doubts_about(url: str) -> list[str]:
     """Return what a person should know of a URL before opening it."""
     parts = _split(url)
     if parts is None:
-        return ["this is no http or https URL"]
+        return ["this is not an http or https URL"]
     host = parts.hostname or ""
     local = _LOOPBACK.fullmatch(host) is not None
     doubts = {

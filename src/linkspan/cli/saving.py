@@ -29,7 +29,7 @@ class Directory:
         """Write one block's bytes; return the file's name. Raises: WrongUse."""
         data = decoded(block.get("data", block.get("blob")))
         if data is None:
-            return "nothing: it is no base64"
+            return "nothing: it is not base64"
         stem, suffix = self._name(block)
         for number in range(1, 10_000):
             path = self._path / f"{stem}-{number}{suffix}"

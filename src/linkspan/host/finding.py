@@ -52,7 +52,7 @@ class Finder:
             return "query must be a few words about what the tool should do"
         chosen = _ranked(words, specs)[:_AT_ONCE]
         if not chosen:
-            return f"No tool has to do with {' '.join(words)!r}. Try other words for it."
+            return f"No tools match {' '.join(words)!r}. Try other words for it."
         self._found.update(dict.fromkeys(spec.name for spec in chosen))
         lines = [f"{named(spec.name)}: {advice(_summary(spec), server_of(spec.name))}" for spec in chosen]
         return "\n".join(["These tools can be called now:", *lines])

@@ -240,14 +240,14 @@ def _json(data: str | bytes) -> JSON:
     try:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
-        raise ModelError("the answer is no JSON: is this a model's URL?") from None
+        raise ModelError("the response is not valid JSON: is this a model's URL?") from None
 
 
 def _events(reader: EventReader, chunk: bytes) -> list[ServerSentEvent]:
     try:
         return reader.receive_data(chunk)
     except ValueError as problem:
-        raise ModelError(f"the answer is none: {problem}") from None
+        raise ModelError(f"invalid event stream: {problem}") from None
 
 
 async def _whole(chunks: AsyncIterator[bytes], bound: int, *, cut: bool = False) -> bytes:

@@ -186,7 +186,9 @@ def _usable(key: str | None, name: str) -> str | None:
     """Return a key without the space around it; None for an empty one. What no header can carry is never shown."""
     key = (key or "").strip()
     if key and not (key.isascii() and key.isprintable() and " " not in key):
-        raise UnusableModel(f"what {name} holds is no key: there are spaces, line ends or other letters in it")
+        raise UnusableModel(
+            f"the value of {name} is not a valid key: it contains spaces, line ends or letters outside ASCII"
+        )
     return key or None
 
 
@@ -198,7 +200,7 @@ def _checked_url(url: str, where: str) -> str:
     except ValueError:
         parts, usable = urlsplit(""), False
     if not usable:
-        raise UnusableModel(f"{redact(url)!r} in {where} is no URL: write http://HOST:PORT/v1 or the like")
+        raise UnusableModel(f"{redact(url)!r} in {where} is not a valid URL: write http://HOST:PORT/v1 or the like")
     if "@" in parts.netloc or parts.query:
         raise UnusableModel(f"the URL in {where} holds more than an address: give the key in {_ANY_KEY}, or as key=")
     return url.strip()

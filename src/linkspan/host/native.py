@@ -49,7 +49,7 @@ def provider_of(value: object) -> Provider:
     if isinstance(member(member(value, "functionCall", "function_call") or value, "name"), str):
         return "gemini"
     raise ValueError(
-        "this is no tool use: give Anthropic's content block, OpenAI's tool call or Gemini's function call"
+        "this is not a tool use: give Anthropic's content block, OpenAI's tool call or Gemini's function call"
     )
 
 

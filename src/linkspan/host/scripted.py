@@ -109,7 +109,7 @@ def read_script(path: str | Path) -> list[Line]:
         try:
             lines.append(_line(msgspec.json.decode(text)))
         except msgspec.DecodeError as error:
-            raise ValueError(f"line {number} of {str(path)!r} is no message: {error}") from None
+            raise ValueError(f"line {number} of {str(path)!r} is not a valid message: {error}") from None
     return lines
 
 

@@ -99,7 +99,7 @@ def _adapter(client: Any) -> tuple[Dialect, Callable[[str, JSONObject, JSONObjec
     if generate is not None:
         return GeminiDialect(), lambda model, body, more: generate(model=model, **_google(body, more))
     raise TypeError(
-        f"a {type(client).__name__} is no client of a model: give anthropic.AsyncAnthropic, openai.AsyncOpenAI or "
+        f"a {type(client).__name__} is not a model client: give anthropic.AsyncAnthropic, openai.AsyncOpenAI or "
         "google.genai.Client"
     )
 

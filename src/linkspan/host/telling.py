@@ -47,7 +47,7 @@ def words(result: ToolResult) -> str:
     blocks = [each for each in map(_block, result.content) if each]
     if not blocks and result.has_structured:
         blocks = [json.dumps(result.structured, ensure_ascii=False)]
-    return neutral("\n".join(blocks)) or ("it failed without saying why" if result.is_error else "(nothing)")
+    return neutral("\n".join(blocks)) or ("it failed without an error message" if result.is_error else "(nothing)")
 
 
 def pictures(result: ToolResult) -> Sequence[Image]:
@@ -129,7 +129,7 @@ def _block(block: Wire) -> str:
         case EmbeddedResource(resource=TextResourceContents() as contents):
             return f"[{contents.uri}]\n{contents.text}"
         case EmbeddedResource():
-            return f"[the contents of {getattr(block.resource, 'uri', 'a resource')}, which are no text]"
+            return f"[the contents of {getattr(block.resource, 'uri', 'a resource')}, which are not text]"
         case UnknownContent():
             return json.dumps(block.members, ensure_ascii=False)
         case _:

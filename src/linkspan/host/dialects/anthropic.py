@@ -38,7 +38,7 @@ _REASONS: Final[Mapping[str, Reason]] = {
 }
 _UNSAFE: Final = re.compile(r"[^a-zA-Z0-9_-]")
 _GONE: Final = "This tool is gone. Do not call it."
-_SAID_NOTHING: Final = "It failed without a word."
+_SAID_NOTHING: Final = "It failed without an error message."
 
 
 class AnthropicDialect:
@@ -95,7 +95,7 @@ class AnthropicDialect:
         """Read a `tool_use` block. Raises: ValueError for something else."""
         name, use_id = member(value, "name"), member(value, "id")
         if member(value, "type") not in ("tool_use", None) or not isinstance(name, str) or not isinstance(use_id, str):
-            raise ValueError("this is no tool use of Anthropic's: give a content block of the type tool_use")
+            raise ValueError("this is not a tool use of Anthropic's: give a content block of the type tool_use")
         arguments, problem = read_arguments(plain(member(value, "input")))
         return ToolUse(use_id, Names(tools).from_wire(name), arguments, problem)
 

@@ -103,7 +103,7 @@ class GeminiDialect:
         call = member(value, "functionCall", "function_call") or value
         name = member(call, "name")
         if not isinstance(name, str):
-            raise ValueError("this is no function call of Gemini's: give a part of the content, or its functionCall")
+            raise ValueError("this is not a function call of Gemini's: give a part of the content, or its functionCall")
         arguments, problem = read_arguments(plain(member(call, "args")))
         use_id = text_of(member(call, "id")) or name
         return ToolUse(use_id, Names(tools).from_wire(name), arguments, problem, _signature(value))
@@ -189,7 +189,7 @@ class GeminiDecoder:
         word = text_of(getattr(reason, "value", reason))
         if word in _NO_CALL and not self._message.calls:
             shown = provider_said(message) or word
-            raise ModelError(f"the model wrote a tool call that is none ({shown}): ask again, or in other words")
+            raise ModelError(f"the model produced a malformed function call ({shown}): ask again, or in other words")
         self._message.reason = "end" if word in _NO_CALL else _REASONS.get(word, "refused")
 
     def _count(self, usage: object) -> None:

@@ -98,7 +98,7 @@ class OpenAIDialect(msgspec.Struct, frozen=True):
         """Return a message of its own; it holds text only, and pictures need a message of the user's after it."""
         text = answer.text or ("The result is a picture, which follows." if answer.images else "")
         if answer.is_error and not text.lower().startswith("error"):
-            text = f"Error: {text or 'it failed without a word'}"
+            text = f"Error: {text or 'it failed without an error message'}"
         return {"role": "tool", "tool_call_id": self._id(answer.id), "content": text}
 
     def read_tool_use(self, value: object, tools: Sequence[ToolSpec] = ()) -> ToolUse:
@@ -106,7 +106,7 @@ class OpenAIDialect(msgspec.Struct, frozen=True):
         function = member(value, "function") or value
         name = member(function, "name")
         if not isinstance(name, str) or member(value, "type") not in ("function", "function_call", None):
-            raise ValueError("this is no tool call of OpenAI's: give an item of a message's tool_calls")
+            raise ValueError("this is not a tool call of OpenAI's: give an item of a message's tool_calls")
         arguments, problem = read_arguments(plain(member(function, "arguments")))
         use_id = text_of(member(value, "call_id", "id")) or name
         return ToolUse(use_id, Names(tools).from_wire(name), arguments, problem, _extra(value))
