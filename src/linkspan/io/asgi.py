@@ -9,6 +9,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, TypeAlias, cast
 from weakref import WeakKeyDictionary
 
@@ -20,6 +21,7 @@ from linkspan.events import CallReady
 from linkspan.io.complaints import Complaints
 from linkspan.io.http_calls import HttpCalls
 from linkspan.io.stopping import is_stopping
+from linkspan.io.tasks import Steps, is_closed
 from linkspan.revisions.neutral import Facts
 
 __all__ = ["AsgiApp", "Scope"]
@@ -325,18 +327,20 @@ class _Request:
         assert connection is not None
         main = self._main = asyncio.current_task()
         assert main is not None
+        steps: Steps | None = None
         try:
-            value = await cast("Awaitable[object]", call.run())
-        except GeneratorExit:
-            raise
+            steps = Steps(cast("Awaitable[object]", call.run()), main)
+            value = await steps
+            if steps.cancellations:
+                await steps.take_back()
         except BaseException as error:
-            if isinstance(error, asyncio.CancelledError) and main.cancelling():
-                if not self._gone:
-                    raise
-                return
-            self._main = (
-                None  # a function may also have met the end of something that it waited for: that fails the call
-            )
+            by_others = isinstance(error, asyncio.CancelledError) and await _by_others(steps, main)
+            if is_closed(error, main) or (by_others and not self._gone):
+                raise
+            if by_others:
+                return  # by us, because the client has gone
+            # A function may also have met the end of something that it waited for, or ended itself: that fails the call.
+            self._main = None
             self._app.calls.fail(connection, call, error)
         else:
             self._main = None
@@ -445,6 +449,14 @@ def _arrival(scope: Mapping[str, Any]) -> Arrival:
     return Arrival(
         own[0] if own else None, peer[0] if peer else None, scope["path"], scope.get("http_version") or "1.1"
     )
+
+
+async def _by_others(steps: Steps | None, task: asyncio.Task[object]) -> bool:
+    """Return whether a cancellation that ended an author's coroutine came from somewhere else than that coroutine."""
+    if steps is not None and steps.cancellations:
+        with suppress(asyncio.CancelledError):
+            await steps.take_back()
+    return task.cancelling() > 0
 
 
 def _headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str] | None:

@@ -122,9 +122,13 @@ class HttpCalls:
             task.cancel()
 
     async def _await(self, connection: ServerConnection, call: Call, awaitable: Awaitable[object] | None) -> None:
+        from linkspan.io.tasks import is_closed
+
         try:
             value = await (cast("Awaitable[object]", call.run()) if awaitable is None else awaitable)
         except BaseException as error:
+            if is_closed(error, self._tasks[call]):
+                raise
             end = partial(self.fail, connection, call, error)
         else:
             end = partial(self.finish, connection, call, value)
