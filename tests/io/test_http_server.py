@@ -183,6 +183,18 @@ class TestWorkers:
                 assert time.monotonic() < give_up
             assert server.stop() == (0, "")
 
+    def test_workers_that_are_killed_while_they_serve_are_replaced_however_many(self) -> None:
+        with serving(workers=2) as server:
+            for _ in range(6):  # one more than the deaths in a row that would end a server whose workers never serve
+                with SyncClient(server.url) as client:
+                    pid = client.call_tool("pid").structured["result"]
+                os.kill(pid, signal.SIGKILL)
+                assert server.process.stderr is not None
+                assert f"worker {pid} has ended (Killed)" in server.process.stderr.readline()
+            with SyncClient(server.url) as client:
+                assert client.call_tool("sleep", {"seconds": 0}).text == "awake"
+            assert server.stop() == (0, "")
+
     def test_no_worker_outlives_its_parent_however_that_ends(self) -> None:
         with serving(workers=2) as server:
             pids = _pids(server.url)
@@ -208,7 +220,7 @@ STUBBORN = """
 import os, signal, sys, time
 from linkspan.io.http_workers import serve_in_workers
 
-def serve():
+def serve(ready):
     signal.signal(signal.SIGTERM, lambda *_: os.write(1, b"asked\\n"))
     os.write(1, b"%d\\n" % os.getpid())
     while True:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
@@ -143,11 +144,16 @@ def serve_http(
         options=options,
     )
     if workers == 1:
-        return serve(first_line=first_line)
+        return serve(ready=partial(_say, first_line))
     from linkspan.io.http_workers import serve_in_workers
 
     server.share_request_state_key()
-    return serve_in_workers(workers, serve, patience=drain + 3.0, first_line=first_line)
+    return serve_in_workers(workers, lambda ready: serve(ready=ready), patience=drain + 3.0, first_line=first_line)
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(line)
+    sys.stderr.flush()
 
 
 def _sorted_out(policy: HttpPolicy, more: dict[str, Any]) -> tuple[HttpPolicy, dict[str, Any]]:

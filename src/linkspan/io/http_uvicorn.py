@@ -9,10 +9,9 @@ from __future__ import annotations
 import inspect
 import signal
 import socket
-import sys
 import threading
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -49,13 +48,13 @@ def serve_with_uvicorn(
     drain: float,
     head_timeout: float,
     options: Mapping[str, Any],
-    first_line: str = "",
+    ready: Callable[[], object],
 ) -> int:
-    """Serve until the process is asked to stop; return 0, or 130 after Ctrl-C. `first_line` goes to stderr once it can be."""
+    """Serve until the process is asked to stop; return 0, or 130 after Ctrl-C. `ready` is called once it can be reached."""
     app = AsgiApp(make_endpoint(server, policy), path=path, health=health)
     settings = {"log_level": "warning", "access_log": False, "timeout_keep_alive": _KEEP_ALIVE, **options}
     config = uvicorn.Config(app, lifespan="on", timeout_graceful_shutdown=drain, **settings)  # type: ignore[arg-type]
-    serving = QuietUvicorn(config, app, head_timeout=head_timeout, first_line=first_line)
+    serving = QuietUvicorn(config, app, head_timeout=head_timeout, ready=ready)
     serving.run(sockets=[listener])
     return 130 if serving.ended_by == signal.SIGINT else 0
 
@@ -63,21 +62,22 @@ def serve_with_uvicorn(
 class QuietUvicorn(uvicorn.Server):
     """uvicorn, with an end to streams, a quiet way out, and bounds on heads that do not come and answers nobody reads."""
 
-    def __init__(self, config: uvicorn.Config, app: AsgiApp, *, head_timeout: float, first_line: str = "") -> None:
-        """Serve `app`; say `first_line` once it can be reached."""
+    def __init__(
+        self, config: uvicorn.Config, app: AsgiApp, *, head_timeout: float, ready: Callable[[], object] = int
+    ) -> None:
+        """Serve `app`; call `ready` once it can be reached."""
         super().__init__(config)
         self.ended_by = 0
         self._app = app
         self._head_timeout = head_timeout
-        self._first_line = first_line
+        self._ready = ready
         self._silent_since: Mapping[Any, float] = {}
         self._unread: Mapping[Any, tuple[int, float]] = {}
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Say where we are, as soon as signals have their handlers and clients an answer."""
         await super().startup(sockets)
-        sys.stderr.write(self._first_line)
-        sys.stderr.flush()
+        self._ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Let those go who only listen; what was called has its time to end."""

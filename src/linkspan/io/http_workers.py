@@ -9,7 +9,6 @@ import os
 import signal
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Callable
 from types import FrameType
@@ -21,14 +20,17 @@ __all__ = ["serve_in_workers"]
 
 _SIGNALS: Final = ("SIGCHLD", "SIGTERM", "SIGINT", "SIGALRM")
 _WAITED_FOR: Final = frozenset(getattr(signal, name) for name in _SIGNALS if hasattr(signal, name))
-_TOO_SOON: Final = 2.0
-"""Seconds: a worker that lives shorter has a fault that another one would have too."""
 _MAX_EARLY_DEATHS: Final = 5
+"""One after the other, before it served: such a worker has a fault that another one would have too. Whatever ends a worker that
+serves, such as the system when memory is short, may not end the next."""
 
 
-def serve_in_workers(count: int, serve: Callable[[], int], *, patience: float, first_line: str) -> int:
+def serve_in_workers(
+    count: int, serve: Callable[[Callable[[], object]], int], *, patience: float, first_line: str
+) -> int:
     """Run `serve` in `count` processes until this one is asked to stop; return the exit code: 0, 130, or 1 for a fault.
 
+    `serve` gets a function that it calls once it can be reached.
     `first_line` goes to stderr once there are workers. Those that do not end within `patience` seconds of a signal are killed.
     Raises: LinkspanError where processes cannot fork, or `count` is below 1.
     """
@@ -42,10 +44,11 @@ def serve_in_workers(count: int, serve: Callable[[], int], *, patience: float, f
 class _Workers:
     """The parent. Signals wait until it asks for them, so there are no handlers and no races."""
 
-    def __init__(self, serve: Callable[[], int], patience: float) -> None:
+    def __init__(self, serve: Callable[[Callable[[], object]], int], patience: float) -> None:
         self._serve = serve
         self._patience = patience
-        self._alive: dict[int, float] = {}
+        self._alive: dict[int, int] = {}
+        """Each worker, and where it says that it serves."""
         self._early_deaths = 0
         self._lifeline = os.pipe()
 
@@ -67,19 +70,22 @@ class _Workers:
                     return 1
 
     def _start(self) -> None:
+        reader, writer = os.pipe()
+        os.set_blocking(reader, False)  # processes that a worker has forked may keep the other end open
         pid = os.fork()
         if pid == 0:
-            self._work()
-        self._alive[pid] = time.monotonic()
+            self._work(writer)
+        os.close(writer)
+        self._alive[pid] = reader
 
-    def _work(self) -> None:
+    def _work(self, writer: int) -> None:
         """Be a worker, and nothing else: never return into what the parent was doing."""
         status = 1
         try:
             os.close(self._lifeline[1])
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _WAITED_FOR)
             threading.Thread(target=self._end_with_parent, daemon=True).start()
-            status = self._serve()
+            status = self._serve(lambda: os.write(writer, b"1"))
         except BaseException:
             traceback.print_exc()
         finally:
@@ -101,14 +107,23 @@ class _Workers:
 
     def _replace(self, pid: int, status: int) -> bool:
         """Start another worker for one that has died; False if they die as fast as they start."""
-        lived = time.monotonic() - self._alive.pop(pid)
-        self._early_deaths = self._early_deaths + 1 if lived < _TOO_SOON else 0
+        self._early_deaths = 0 if self._forget(pid) else self._early_deaths + 1
         if self._early_deaths >= _MAX_EARLY_DEATHS:
             sys.stderr.write("linkspan: the workers end as soon as they start; giving up\n")
             return False
         sys.stderr.write(f"linkspan: worker {pid} has ended ({_reason(status)}); starting another\n")
         self._start()
         return True
+
+    def _forget(self, pid: int) -> bool:
+        """Forget a worker that has ended; return whether it ever served."""
+        reader = self._alive.pop(pid)
+        try:
+            return bool(os.read(reader, 1))
+        except BlockingIOError:
+            return False
+        finally:
+            os.close(reader)
 
     def _stop(self) -> None:
         """Ask all to stop, and kill those that do not."""
@@ -118,7 +133,7 @@ class _Workers:
             if signal.sigwait(_WAITED_FOR) == signal.SIGALRM:
                 self._signal_all(signal.SIGKILL)
             for pid, _ in self._reap():
-                del self._alive[pid]
+                self._forget(pid)
 
     def _signal_all(self, number: int) -> None:
         for pid in self._alive:
