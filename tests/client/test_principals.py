@@ -122,6 +122,21 @@ def test_sessions_of_principals_are_bounded_and_the_idle_ones_end(bound: tuple[B
         assert len(sessions.begun) == 4
 
 
+def test_more_principals_than_sessions_lose_no_call(bound: tuple[Bound, RawServer]) -> None:
+    _, server = bound
+
+    async def run() -> list[str]:
+        async with Client(server.url, timeouts=BRIEF, limits=Limits(max_principals=2)) as client:
+
+            async def call(number: int) -> list[str]:
+                return [(await client.call_tool("hi", auth=f"t{(number + step) % 6}")).text for step in range(6)]
+
+            return [each for said in await asyncio.gather(*map(call, range(6))) for each in said]
+
+    said = [each.split(" in ")[0] for each in asyncio.run(run())]
+    assert said == [f"Bearer t{(number + step) % 6}" for number in range(6) for step in range(6)]
+
+
 def test_what_is_asked_of_a_session_is_asked_of_all(bound: tuple[Bound, RawServer]) -> None:
     _, server = bound
     with SyncClient(server.url, timeouts=BRIEF, roots=["."]) as client:

@@ -159,13 +159,13 @@ class Engine:
         if outgoing is None:
             slot.put(link)
             return None
-        if outgoing.principal and (other := self._session_of(outgoing, link)) is not None:
-            return other.submit(outgoing, slot)
+        if outgoing.principal and (sessions := self._sessions_for(outgoing, link)) is not None:
+            return sessions.submit(outgoing, slot)
         link.submit(outgoing, slot)
         return link
 
-    def _session_of(self, outgoing: Outgoing, link: Link) -> Engine | None:
-        """Return who has the session of a request's principal; None if this connection is for everybody, or for that one."""
+    def _sessions_for(self, outgoing: Outgoing, link: Link) -> Sessions | None:
+        """Return who sends a request in its principal's session; None if this connection is for all, or for that one."""
         mine = self.state.principal
         if (
             self.state.origin.url is None
@@ -178,7 +178,7 @@ class Engine:
                 from linkspan.io.sessions import Sessions
 
                 self._sessions = Sessions(self)
-        return self._sessions.of(outgoing.principal)
+        return self._sessions
 
     def withdraw(self, slot: Slot, reason: str | None = None, *, tell: bool = False) -> None:
         """Give up whatever `slot` waits for; with `tell` it gets a `CallStopped`."""
@@ -410,8 +410,8 @@ class Engine:
                 try:
                     if outgoing is None:
                         deliver([(slot, link)])
-                    elif outgoing.principal and (other := self._session_of(outgoing, link)) is not None:
-                        if (theirs := other.submit(outgoing, slot)) is not None:
+                    elif outgoing.principal and (sessions := self._sessions_for(outgoing, link)) is not None:
+                        if (theirs := sessions.submit(outgoing, slot)) is not None:
                             theirs.flush()
                     else:
                         link.submit(outgoing, slot)

@@ -9,12 +9,13 @@ import threading
 
 from linkspan.client.authorizing import Principal
 from linkspan.client.caching import ResponseCache
-from linkspan.client.errors import ClientError
+from linkspan.client.errors import ClientClosed, ClientError
 from linkspan.client.events import ClientEvent, StateLost
 from linkspan.client.state import ClientState
 from linkspan.core.flow import Outgoing
 from linkspan.io.engine import Callbacks, Engine
-from linkspan.io.slots import ThreadSlot
+from linkspan.io.link import Link
+from linkspan.io.slots import Slot, ThreadSlot
 from linkspan.types.logging import LoggingLevel
 from linkspan.wire.messages import encode
 
@@ -66,20 +67,22 @@ class Sessions:
         self._lock = threading.Lock()
         self._by_principal: dict[Principal, Engine] = {}
         self._level: LoggingLevel | None = None
+        self._closed = False
 
-    def of(self, principal: Principal) -> Engine:
-        """Return who connects for a principal."""
-        with self._lock:
-            found = self._by_principal.pop(principal, None)
+    def submit(self, outgoing: Outgoing, slot: Slot) -> Link | None:
+        """Send a request in its principal's session, as `Engine.submit` does. Raises: ClientError."""
+        with self._lock:  # until it is sent, or the session would be idle, and might be ended for another's sake
+            if self._closed:
+                raise ClientClosed("the client was closed", self._client.state.origin, delivery="not_sent")
+            found = self._by_principal.pop(outgoing.principal, None)
             if found is None:
-                found = _Session(self._client, principal)
+                found = _Session(self._client, outgoing.principal)
                 if self._level is not None:
                     found.set_level(self._level)
-            ended = self._overdue()
-            self._by_principal[principal] = found
-        for each in ended:
-            threading.Thread(target=each.close, name="linkspan-close", daemon=True).start()
-        return found
+            for each in self._overdue():
+                threading.Thread(target=each.close, name="linkspan-close", daemon=True).start()
+            self._by_principal[outgoing.principal] = found
+            return found.submit(outgoing, slot)
 
     def all(self) -> list[Engine]:
         """Return all that there are."""
@@ -102,7 +105,9 @@ class Sessions:
                 link.flush()
 
     def close(self) -> None:
-        """End all sessions."""
+        """End all sessions; there will be no more."""
+        with self._lock:
+            self._closed = True
         ending = [threading.Thread(target=each.close, name="linkspan-close", daemon=True) for each in self.all()]
         for each in ending:
             each.start()
