@@ -10,6 +10,7 @@ from linkspan import (
     AudioContent,
     Context,
     InputRequired,
+    Limits,
     Prompt,
     ResourceLink,
     Server,
@@ -168,4 +169,15 @@ def empty() -> Server:
     return Server("empty", "1.0.0")
 
 
-SERVERS = {"basic": basic, "asking": asking, "source_documents": source_documents, "empty": empty}
+def small() -> Server:
+    """Takes small messages only, and asks."""
+    server = Server("small", "1.0.0", limits=Limits(max_line_bytes=1000, max_depth=20))
+
+    @server.tool
+    def hello(ctx: Context) -> str:
+        return "hello " + ctx.ask("name", str, "Your name?")
+
+    return server
+
+
+SERVERS = {"basic": basic, "small": small, "asking": asking, "source_documents": source_documents, "empty": empty}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from linkspan import Context, Server
 from linkspan.events import CallCancelled, CallReady
-from linkspan.wire.framing import TOO_LONG, LineReader
+from linkspan.wire.framing import LineReader, TooLong
 from linkspan.wire.limits import Limits
 from servers import basic
 from test_transcripts import feed
@@ -115,7 +115,11 @@ def test_any_chunking_gives_the_same_lines(lines: list[bytes], data: st.DataObje
     chunks = [stream[a:b] for a, b in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
     reader = LineReader(20)
     got = [line for chunk in chunks for line in reader.receive_data(chunk)]
-    want = [TOO_LONG if len(line) > 20 else line for line in lines if line and (len(line) > 20 or not line.isspace())]
+    want = [
+        TooLong.of(line) if len(line) > 20 else line
+        for line in lines
+        if line and (len(line) > 20 or not line.isspace())
+    ]
     assert got == want
     assert reader.receive_eof() == []
 

@@ -387,3 +387,42 @@ def test_notifications_come_through_and_broken_progress_does_not() -> None:
     assert isinstance(event, Notified)
     for params in ({}, {"progressToken": 1}, {"progressToken": 9, "progress": 1}, [], {"progress": "x"}):
         assert connection.receive_data(line(method="notifications/progress", params=params)) == []
+
+
+LONG, DEEP = "x" * 2500, "[" * 30 + "]" * 30
+
+
+@pytest.mark.parametrize("members", [f'"a":"{LONG}"', f'"a":{DEEP}'], ids=["long", "deep"])
+def test_an_answer_too_large_to_be_read_ends_its_own_call(members: str) -> None:
+    """MSG-5. The id is looked for at both ends."""
+    connection = machine()
+    first, second, _ = (send(connection, owner) for owner in "abc")
+    head = f'{{"jsonrpc":"2.0","id":{second},"result":{{{members}}}}}\n'
+    tail = f'{{"result":{{{members}}},"jsonrpc":"2.0","id":{first}}}\n'
+    (event,) = connection.receive_data(head.encode())
+    assert isinstance(event, Garbled)
+    assert event.owner == "b"
+    assert ended(connection.receive_data(tail.encode())) == ["a"]
+    assert connection.pending == 1
+
+
+@pytest.mark.parametrize("members", [f'"a":"{LONG}"', f'"a":{DEEP}'], ids=["long", "deep"])
+def test_a_question_too_large_to_be_read_is_refused_and_ends_no_call(members: str) -> None:
+    """MSG-5. The ids of the two sides have nothing to do with each other."""
+    connection = machine()
+    request_id = send(connection, "a")
+    connection.data_to_send()
+    question = f'{{"jsonrpc":"2.0","id":{request_id},"method":"sampling/createMessage","params":{{{members}}}}}\n'
+    assert connection.receive_data(question.encode()) == []
+    (refusal,) = sent(connection)
+    assert (refusal["id"], refusal["error"]["code"]) == (request_id, -32700)
+    assert connection.pending == 1
+
+
+def test_a_notification_too_large_to_be_read_ends_no_call() -> None:
+    connection = machine()
+    send(connection, "a")
+    line_ = f'{{"jsonrpc":"2.0","method":"notifications/message","params":{{"data":"{LONG}"}}}}\n'
+    (event,) = connection.receive_data(line_.encode())
+    assert isinstance(event, Strayed)
+    assert connection.pending == 1

@@ -519,6 +519,7 @@ def test_max_depth(depth: int, serve: Serve) -> None:
         400,
         "Parse error: nested deeper than 256 levels (max_depth)",
     )
+    assert answer.json()["id"] == 1  # MSG-5
 
 
 @pytest.mark.parametrize("after", [0, 1, 3])

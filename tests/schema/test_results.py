@@ -73,23 +73,17 @@ INTEGER = {"type": "integer"}
 
 
 def wrapped(schema: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": {"result": schema},
-        "required": ["result"],
-        "x-fastmcp-wrap-result": True,
-    }
+    return {"type": "object", "properties": {"result": schema}, "required": ["result"]}
 
 
 @pytest.mark.parametrize(
     ("hint", "schema", "is_wrapped"),
     [
-        (str, wrapped({"type": "string"}), True),
-        (str | None, wrapped({"anyOf": [{"type": "string"}, {"type": "null"}]}), True),
+        (str, None, False),
         (None, None, False),
         (Any, None, False),
         (bytes, None, False),
-        (bytes | str | None, None, False),
+        (str | None, None, False),
         (Content, None, False),
         (list[Content], None, False),
         (Content | str, None, False),

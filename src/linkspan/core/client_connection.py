@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import heapq
 import math
-import re
 from collections.abc import Callable
 from typing import Generic, TypeAlias, TypeVar
 
@@ -36,7 +35,9 @@ from linkspan.wire.messages import (
     encode_notification,
     encode_request,
     encode_response,
+    unreadable,
 )
+from linkspan.wire.remains import Remains, identify
 
 __all__ = [
     "Answered",
@@ -144,6 +145,8 @@ class _Pending(msgspec.Struct, Generic[OwnerT]):
 
 _SHOWN = 300
 """Characters of a stray line that are kept."""
+_SEARCHED = 512
+"""Bytes of one in which an id is looked for."""
 _ENDED_KEPT = 1000
 _progress = msgspec.json.Decoder(ProgressParams)
 _cancelled = msgspec.json.Decoder(CancelledParams)
@@ -301,9 +304,12 @@ class ClientConnection(Generic[OwnerT]):
         """
         events: list[ClientStreamEvent[OwnerT]] = []
         for line in self._reader.receive_eof():
-            if _id_at_the_head(line) is None or not isinstance(decode(line, self._limits), Malformed):
+            if isinstance(line, TooLong) or not self._is_cut(line):
                 self._receive_line(line, events)
         return events
+
+    def _is_cut(self, line: bytes) -> bool:
+        return identify(line[:_SEARCHED], b"").id is not None and isinstance(decode(line, self._limits), Malformed)
 
     @property
     def heard(self) -> bool:
@@ -345,7 +351,7 @@ class ClientConnection(Generic[OwnerT]):
 
     def _receive_line(self, line: bytes | TooLong, events: list[ClientStreamEvent[OwnerT]]) -> None:
         if isinstance(line, TooLong):
-            self._receive_too_long(events)
+            self._receive_too_long(line, events)
             return
         message = decode(line, self._limits)
         if isinstance(message, Batch):
@@ -445,26 +451,39 @@ class ClientConnection(Generic[OwnerT]):
         return True
 
     def _receive_malformed(self, message: Malformed, line: bytes, events: list[ClientStreamEvent[OwnerT]]) -> None:
-        request_id = message.id if message.id is not None else _id_at_the_head(line)
-        pending = self._pending.pop(request_id, None) if request_id is not None else None
-        if pending is not None:
-            self._heard = True
-            events.append(Garbled(pending.owner, message.message))
+        remains = identify(line[:_SEARCHED], b"") if message.id is None else message
+        if self._end_unreadable(message, remains, events):
             return
         text = line[: _SHOWN * 4].decode("utf-8", "replace")[:_SHOWN]
         events.append(Strayed(text, not self._heard))
 
-    def _receive_too_long(self, events: list[ClientStreamEvent[OwnerT]]) -> None:
-        """Fail the request that must have been meant; with several in flight nobody can tell which it was."""
-        problem = f"the server sent a message longer than {self._limits.max_line_bytes} bytes (max_line_bytes)"
-        if len(self._pending) == 1:
+    def _receive_too_long(self, line: TooLong, events: list[ClientStreamEvent[OwnerT]]) -> None:
+        """Fail the request that must have been meant; with several in flight only its id tells which it was."""
+        bound = self._limits.max_line_bytes
+        message = unreadable(line, f"the server sent a message longer than {bound} bytes (max_line_bytes)")
+        if self._end_unreadable(message, message, events):
+            return
+        if len(self._pending) == 1 and message.id is None and message.kind != "request":
             _, pending = self._pending.popitem()
-            events.append(Garbled(pending.owner, problem))
+            events.append(Garbled(pending.owner, message.message))
         else:
-            events.append(Strayed(problem, False))
+            events.append(Strayed(message.message, False))
 
-
-def _id_at_the_head(line: bytes) -> int | None:
-    """Return the id of a message that cannot be read, because it is nested too deeply, for example."""
-    found = re.search(rb'\A\s*\{[^{\[]{0,200}"id"\s*:\s*(\d{1,18})\b', line[:512])
-    return int(found[1]) if found is not None else None
+    def _end_unreadable(
+        self, message: Malformed, remains: Malformed | Remains, events: list[ClientStreamEvent[OwnerT]]
+    ) -> bool:
+        """Fail the request that something unreadable answers, or refuse it if it is a question; return whether it was one."""
+        request_id = remains.id
+        if request_id is None:
+            return False
+        if remains.kind == "request":
+            self._heard = True
+            if message is remains:  # it came whole, only too large: the server waits for an answer
+                self._out.append(encode_error(request_id, message.code, message.message))
+            return message is remains
+        pending = self._pending.pop(request_id, None)
+        if pending is None:
+            return False
+        self._heard = True
+        events.append(Garbled(pending.owner, message.message))
+        return True

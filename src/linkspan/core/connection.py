@@ -22,7 +22,6 @@ from linkspan.errors import (
     INVALID_PARAMS,
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
-    PARSE_ERROR,
     LocalProtocolError,
     RemoteProtocolError,
     clipped,
@@ -44,7 +43,7 @@ from linkspan.revisions.outcomes import encode_outcome
 from linkspan.types.base import Wire
 from linkspan.types.lifecycle import DiscoverResult
 from linkspan.types.requests import CancelledParams, InputParams, ListenParams
-from linkspan.wire.framing import TOO_LONG, LineReader, TooLong
+from linkspan.wire.framing import LineReader, TooLong
 from linkspan.wire.limits import Limits
 from linkspan.wire.messages import (
     Batch,
@@ -59,6 +58,7 @@ from linkspan.wire.messages import (
     encode_error,
     encode_notification,
     encode_response,
+    unreadable,
 )
 
 __all__ = ["ConnectionServer", "ServerConnection", "Vet"]
@@ -187,7 +187,7 @@ class ServerConnection:
     def receive_message(self, data: bytes) -> list[Event[Call]]:
         """Take one whole message or batch that some other framing delivered."""
         events: list[Event[Call]] = []
-        self._receive_line(data if len(data) <= self._limits.max_line_bytes else TOO_LONG, events)
+        self._receive_line(data if len(data) <= self._limits.max_line_bytes else TooLong.of(data), events)
         return events
 
     def finish(self, call: Call, value: object) -> list[Event[Call]]:
@@ -335,7 +335,8 @@ class ServerConnection:
     def _receive_line(self, line: bytes | TooLong, events: list[Event[Call]]) -> None:
         if isinstance(line, TooLong):
             bound = self._limits.max_line_bytes
-            self._reject(None, PARSE_ERROR, f"Parse error: message longer than {bound} bytes (max_line_bytes)")
+            problem = f"Parse error: message longer than {bound} bytes (max_line_bytes)"
+            self._receive_malformed(unreadable(line, problem), events)
             return
         message = decode(line, self._limits)
         if isinstance(message, Batch):
@@ -358,7 +359,16 @@ class ServerConnection:
             case ErrorResponse():
                 self._receive_refusal(message, events)
             case Malformed():
-                self._reject(message.id, message.code, message.message)
+                self._receive_malformed(message, events)
+
+    def _receive_malformed(self, message: Malformed, events: list[Event[Call]]) -> None:
+        """Answer what is no message, or end the request that waited for it as the answer to its question."""
+        if message.kind != "request" and self._legacy is not None and message.id is not None:
+            failed = self._legacy.receive_unreadable(message.id, message.message)
+            if failed is not None:
+                self._end_refused(*failed, events)
+                return
+        self._reject(message.reply_id, message.code, message.message)
 
     def _receive_batch(self, batch: Batch, events: list[Event[Call]]) -> None:
         session = self.session
@@ -559,11 +569,16 @@ class ServerConnection:
     def _receive_refusal(self, message: ErrorResponse, events: list[Event[Call]]) -> None:
         refused = self.session.receive_refusal(message)
         if isinstance(refused, tuple):
-            request, outcome, messages = refused
-            self._send_all(messages, request.id)
-            self._reply(request, outcome, events)
+            self._end_refused(*refused, events)
         else:
             self._reissue(refused, events)
+
+    def _end_refused(
+        self, request: Request, outcome: Outcome, withdrawals: list[bytes], events: list[Event[Call]]
+    ) -> None:
+        """End a request whose question the client did not answer, and withdraw the others."""
+        self._send_all(withdrawals, request.id)
+        self._reply(request, outcome, events)
 
     def _reissue(self, request_id: RequestId | None, events: list[Event[Call]]) -> None:
         """Serve a request again once the client has answered all that it was asked."""

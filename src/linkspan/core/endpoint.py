@@ -129,7 +129,7 @@ class Endpoint:
     def _post(self, exchange: ServerExchange, headers: Mapping[str, str], body: bytes, facts: Facts) -> Opened:
         message = decode(body, self._limits)
         if isinstance(message, Malformed):
-            answer = encode_error(message.id, message.code, message.message)
+            answer = encode_error(message.reply_id, message.code, message.message)
             return Opened(exchange.refuse(400, answer))
         if self._is_modern(message, headers, body):
             return self._modern(exchange, headers, message, facts)
@@ -321,7 +321,7 @@ class Endpoint:
             return Opened(exchange.refuse(404, _error("Session not found: open the stream again")))
         message = decode(body, self._limits)
         if isinstance(message, Malformed):
-            return Opened(exchange.refuse(400, encode_error(message.id, message.code, message.message)))
+            return Opened(exchange.refuse(400, encode_error(message.reply_id, message.code, message.message)))
         connection = pair.connection
         messages = message.messages if isinstance(message, Batch) else [message]
         if not connection.accepting and any(connection.serves(each) for each in messages):

@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from linkspan.errors import INTERNAL_ERROR, PARSE_ERROR
+from linkspan.errors import INTERNAL_ERROR
 from linkspan.revisions.modern import SUBSCRIPTION_ID
 from linkspan.types.base import JSON, JSONObject, is_object
 from linkspan.wire.framing import LineReader, TooLong
@@ -29,6 +29,7 @@ from linkspan.wire.messages import (
     encode,
     encode_error,
     encode_notification,
+    unreadable,
 )
 
 __all__ = ["Handover"]
@@ -153,9 +154,8 @@ class Handover:
 
     def _receive_client_line(self, line: bytes | TooLong) -> None:
         if isinstance(line, TooLong):
-            self.to_client.append(
-                encode_error(None, PARSE_ERROR, f"Parse error: message longer than {_MAX_LINE} bytes")
-            )
+            problem = unreadable(line, f"Parse error: message longer than {_MAX_LINE} bytes")
+            self.to_client.append(encode_error(problem.reply_id, problem.code, problem.message))
             return
         if self._state in ("waiting", "greeting"):
             self._held.append(line)
@@ -197,10 +197,15 @@ class Handover:
     def receive_from_server(self, data: bytes) -> None:
         """Take bytes of the present server's."""
         for line in self._server_reader.receive_data(data):
-            if isinstance(line, bytes):
-                self._receive_server_line(line)
+            self._receive_server_line(line)
 
-    def _receive_server_line(self, line: bytes) -> None:
+    def _receive_server_line(self, line: bytes | TooLong) -> None:
+        if isinstance(line, TooLong):
+            lost = unreadable(line, f"the server sent a message longer than {_MAX_LINE} bytes")
+            if lost.id is not None and lost.kind == "response":
+                self._in_flight.pop(lost.id, None)
+                self.to_client.append(encode_error(lost.id, INTERNAL_ERROR, lost.message))
+            return
         message = decode(line)
         if isinstance(message, Batch):
             for each in message.messages:

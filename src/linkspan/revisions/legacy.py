@@ -263,12 +263,24 @@ class LegacySession:
             del current.waiting[response.id]
             current.answers[key] = {"action": "cancel"}
             return request.id
-        withdrawn = self.forget(request.id, f"refused: {key}", spare=response.id)
-        return (
-            request,
-            _failure(request, f"The client refused {key!r}: {response.message} ({response.code})"),
-            withdrawn,
+        return self._give_up(
+            response.id, "refused", f"The client refused {key!r}: {response.message} ({response.code})"
         )
+
+    def receive_unreadable(self, response_id: RequestId, problem: str) -> tuple[Request, Outcome, list[bytes]] | None:
+        """Take an answer that could not be read: asking again would bring it again. The result is that of a refusal."""
+        current = self._round_of_question.get(response_id)
+        if current is None:
+            return None
+        key, _ = current.waiting[response_id]
+        return self._give_up(response_id, "unreadable", f"The client's answer to {key!r} cannot be read: {problem}")
+
+    def _give_up(self, question_id: RequestId, why: str, message: str) -> tuple[Request, Outcome, list[bytes]]:
+        """End the request that has asked a question, which needs no withdrawal itself."""
+        current = self._round_of_question[question_id]
+        key, _ = current.waiting[question_id]
+        withdrawn = self.forget(current.request.id, f"{why}: {key}", spare=question_id)
+        return current.request, _failure(current.request, message), withdrawn
 
     def forget(self, request_id: RequestId, reason: str, *, spare: RequestId | None = None) -> list[bytes]:
         """Give up the questions of a request: return the messages that tell the client (CAN-7)."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
-from linkspan.errors import INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR, LocalProtocolError
+from linkspan.errors import INVALID_PARAMS, INVALID_REQUEST, LocalProtocolError
 from linkspan.revisions.modern import SUBSCRIPTION_ID
 from linkspan.testing.scripts import (
     LISTEN,
@@ -41,6 +41,7 @@ from linkspan.wire.messages import (
     encode,
     encode_error,
     encode_response,
+    unreadable,
 )
 
 if TYPE_CHECKING:
@@ -170,8 +171,7 @@ class Playback:
     def _receive_line(self, line: bytes | TooLong) -> None:
         if isinstance(line, TooLong):
             bound = self._limits.max_line_bytes
-            problem = f"Parse error: message longer than {bound} bytes (max_line_bytes)"
-            self._out.append(encode_error(None, PARSE_ERROR, problem))
+            self._receive(unreadable(line, f"Parse error: message longer than {bound} bytes (max_line_bytes)"))
             return
         message = decode(line, self._limits)
         for each in message.messages if isinstance(message, Batch) else [message]:
@@ -186,7 +186,7 @@ class Playback:
             case Response() | ErrorResponse():
                 self._receive_answer(message.id)
             case Malformed():
-                self._out.append(encode_error(message.id, message.code, message.message))
+                self._out.append(encode_error(message.reply_id, message.code, message.message))
 
     def _receive_request(self, rpc: RpcRequest) -> None:
         if rpc.id in self._open:

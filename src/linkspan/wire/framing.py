@@ -4,63 +4,80 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["TOO_LONG", "LineReader", "TooLong"]
+import msgspec
+
+__all__ = ["LineReader", "TooLong"]
+
+_HEAD: Final = 4096
+_TAIL: Final = 1024
 
 
-class TooLong:
-    """Stands in the place of a line that was over the bound and has been thrown away."""
+class TooLong(msgspec.Struct, frozen=True):
+    """The two ends of a line that was over the bound; what was between them has been thrown away.
 
-    __slots__ = ()
+    They overlap if the line is short. `tail` is empty where the stream ended before the line did.
+    """
 
+    head: bytes
+    tail: bytes
 
-TOO_LONG: Final = TooLong()
+    @classmethod
+    def of(cls, line: bytes) -> TooLong:
+        """Return the ends of a whole line."""
+        return cls(line[:_HEAD], line[-_TAIL:])
 
 
 class LineReader:
     """Cut a byte stream into lines, whatever the chunks; each byte is searched once."""
 
-    __slots__ = ("_limit", "_parts", "_size", "_skipping")
+    __slots__ = ("_head", "_limit", "_parts", "_size", "_tail")
 
     def __init__(self, limit: int) -> None:
         """Bound each line to `limit` bytes, newline excluded."""
         self._limit = limit
-        self._parts: list[bytes] = []
-        self._size = 0
-        self._skipping = False
+        self._reset()
 
     def receive_data(self, data: bytes) -> list[bytes | TooLong]:
         """Return the lines that `data` completes, without their newlines; blank ones are left out."""
-        first, *rest = data.split(b"\n")
-        if not rest:
-            return self._keep(first)
-        lines: list[bytes | TooLong] = self._keep(first)
-        if self._parts:
-            lines.append(b"".join(self._parts))
-        self._reset()
-        tail = rest.pop()
+        *lines, rest = data.split(b"\n")
+        found: list[bytes | TooLong] = []
+        if lines and self._size:
+            self._keep(lines.pop(0))
+            found = self._finish()
+        if rest:
+            self._keep(rest)
         limit = self._limit
-        lines += [line if len(line) <= limit else TOO_LONG for line in rest]
-        lines += self._keep(tail)
-        return [line for line in lines if isinstance(line, TooLong) or (line and not line.isspace())]
+        for line in lines:
+            if len(line) > limit:
+                found.append(TooLong.of(line))
+            elif line and not line.isspace():
+                found.append(line)
+        return found
 
-    def receive_eof(self) -> list[bytes]:
+    def receive_eof(self) -> list[bytes | TooLong]:
         """Return the last line if the stream ended without a newline."""
-        last = b"".join(self._parts)
-        self._reset()
-        return [last] if last.strip() else []
+        self._tail = b""  # the line may have been cut anywhere
+        return self._finish()
 
     def _reset(self) -> None:
-        self._parts = []
+        self._parts: list[bytes] = []
         self._size = 0
-        self._skipping = False
+        self._head = self._tail = b""
 
-    def _keep(self, part: bytes) -> list[bytes | TooLong]:
-        if self._skipping or not part:
-            return []
+    def _keep(self, part: bytes) -> None:
         self._size += len(part)
         if self._size <= self._limit:
             self._parts.append(part)
-            return []
-        self._parts = []
-        self._skipping = True
-        return [TOO_LONG]
+            return
+        if self._parts:
+            part = b"".join([*self._parts, part])
+            self._parts = []
+        self._head += part[: _HEAD - len(self._head)]
+        self._tail = (self._tail + part[-_TAIL:])[-_TAIL:]
+
+    def _finish(self) -> list[bytes | TooLong]:
+        """Return the line that was kept, unless it is blank, and begin with the next."""
+        too_long = self._size > self._limit
+        line: bytes | TooLong = TooLong(self._head, self._tail) if too_long else b"".join(self._parts)
+        self._reset()
+        return [line] if isinstance(line, TooLong) or line.strip() else []

@@ -13,8 +13,8 @@ class Limits(msgspec.Struct, frozen=True):
     Raises: ValueError for a bound below 1, because "no bound" is never what anybody means.
     """
 
-    max_line_bytes: int = 4 * 1024 * 1024
-    """One message, in bytes. The rest of a longer line is thrown away and the connection goes on."""
+    max_line_bytes: int = 16 * 1024 * 1024
+    """One message, in bytes. A longer one is refused and the connection goes on. HTTP bodies have `max_body_bytes`."""
 
     max_depth: int = 256
     """Arrays and objects inside each other, in one message."""

@@ -7,14 +7,17 @@ Of duplicate keys the last one counts. Spec: https://modelcontextprotocol.io/spe
 from __future__ import annotations
 
 import re
-from typing import Any, TypeAlias
+from itertools import accumulate
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from linkspan.errors import INVALID_REQUEST, PARSE_ERROR
 from linkspan.types.base import ABSENT, JSON, is_array, is_object
+from linkspan.wire.framing import TooLong
 from linkspan.wire.limits import DEFAULT_LIMITS, Limits
+from linkspan.wire.remains import Kind, identify
 from linkspan.wire.values import to_builtins
 
 __all__ = [
@@ -33,6 +36,7 @@ __all__ = [
     "encode_notification",
     "encode_request",
     "encode_response",
+    "unreadable",
 ]
 
 RequestId: TypeAlias = int | str
@@ -70,11 +74,21 @@ class ErrorResponse(msgspec.Struct, frozen=True):
 
 
 class Malformed(msgspec.Struct, frozen=True):
-    """Not a message. `code` and `message` are the answer it deserves; `id` is None where none could be read."""
+    """Not a message. `code` and `message` are the answer it deserves; `id` is None where none could be read.
+
+    `kind` is what it was meant to be, where only parts of it were read: what may be a response must not be answered under
+    its id.
+    """
 
     code: int
     message: str
     id: RequestId | None = None
+    kind: Kind | Literal["unknown"] | None = None
+
+    @property
+    def reply_id(self) -> RequestId | None:
+        """The id of the error response that it gets."""
+        return self.id if self.kind in (None, "request") else None
 
 
 Message: TypeAlias = RpcRequest | Notification | Response | ErrorResponse | Malformed
@@ -107,13 +121,17 @@ _elements = msgspec.json.Decoder(list[Raw])
 _anything = msgspec.json.Decoder()
 _encoder = msgspec.json.Encoder()
 _BOM = b"\xef\xbb\xbf"
-_STRING_OR_BRACKET = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')
+_STRING = re.compile(rb'"[^"]*"?')  # once the escapes are gone; a pattern that knows them needs memory for each
+_BRACKETS = bytes.maketrans(b"[{]}", b"\1\1\2\2")
+_NO_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[{]}")
+_STEPS = (0, 1, -1)
 
 
 def decode(line: bytes, limits: Limits = DEFAULT_LIMITS) -> Message | Batch:
     """Read one message, or one batch, from UTF-8 JSON. What is wrong comes back as `Malformed`, never as an exception."""
     if len(line) > 2 * limits.max_depth and _too_deep(line, limits.max_depth):
-        return Malformed(PARSE_ERROR, f"Parse error: nested deeper than {limits.max_depth} levels (max_depth)")
+        problem = f"Parse error: nested deeper than {limits.max_depth} levels (max_depth)"
+        return unreadable(TooLong.of(line), problem)
     try:
         if not line.isascii():
             line = line.removeprefix(_BOM)
@@ -124,6 +142,12 @@ def decode(line: bytes, limits: Limits = DEFAULT_LIMITS) -> Message | Batch:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return Malformed(PARSE_ERROR, f"Parse error: {_plain(error)}")
     return _classify(envelope)
+
+
+def unreadable(line: TooLong, problem: str) -> Malformed:
+    """Say that a message was too large to be read, under its id if the ends of its line show it beyond doubt (MSG-5)."""
+    remains = identify(line.head, line.tail)
+    return Malformed(PARSE_ERROR, problem, remains.id, remains.kind or "unknown")
 
 
 def _classify(envelope: _Envelope) -> Message:
@@ -208,16 +232,9 @@ def _readable_id(value: dict[str, Any]) -> RequestId | None:
 def _too_deep(line: bytes, max_depth: int) -> bool:
     if line.count(b"[") + line.count(b"{") <= max_depth:
         return False
-    depth = 0
-    for token in _STRING_OR_BRACKET.finditer(line):
-        first = line[token.start()]
-        if first in b"[{":
-            depth += 1
-            if depth > max_depth:
-                return True
-        elif first in b"]}":
-            depth -= 1
-    return False
+    unescaped = line.replace(b"\\\\", b"").replace(b'\\"', b"")
+    brackets = _STRING.sub(b"", unescaped).translate(_BRACKETS, _NO_BRACKETS)
+    return max(accumulate(map(_STEPS.__getitem__, brackets)), default=0) > max_depth
 
 
 def _plain(error: Exception) -> str:
