@@ -12,6 +12,7 @@ from http_talk import BOTH, Session, call, modern, text_of
 from http_world import World
 
 from linkspan import Limits
+from linkspan.core.exchange import HttpData, ServerExchange
 from linkspan.errors import INVALID_REQUEST
 from linkspan.revisions import LEGACY, MODERN
 
@@ -455,3 +456,53 @@ def test_a_session_is_of_one_revision_whatever_the_method(method: str, version: 
     wrong = session.headers | {"accept": "text/event-stream", "mcp-protocol-version": version}
     assert session.face.ask(method, wrong).status == 400
     assert session.face.ask("DELETE", session.headers).status == 204  # it is still there
+
+
+# Lists that change while nobody listens, or reads.
+
+
+def _notified(live: Any, count: int) -> list[str]:
+    return [live.message()["method"] for _ in range(count)]
+
+
+@pytest.mark.parametrize("revision", [MARCH, NEWEST])
+def test_a_list_that_changed_while_there_was_no_stream_is_told_on_the_next(revision: str, serve: Serve) -> None:
+    world = World()
+    session = Session(serve(world.server), revision)
+    for _ in range(3):
+        world.server.notify_tools_list_changed()
+        world.server.notify_prompts_list_changed()
+    stream = session.get().begin()
+    tools, prompts = "notifications/tools/list_changed", "notifications/prompts/list_changed"
+    assert _notified(stream, 2) == [tools, prompts]
+    world.server.notify_prompts_list_changed()
+    assert _notified(stream, 1) == [prompts]  # and nothing was told twice
+    stream.close()
+
+
+def test_changes_that_were_told_again_are_not_missed(bare: Callable[..., Bare]) -> None:
+    world = World()
+    session = Session(bare(world.server))
+    stream = session.get().begin()
+    last = stream.event().id
+    stream.close()
+    world.server.notify_tools_list_changed()
+    world.server.notify_tools_list_changed()
+    resumed = session.get(last)
+    assert _notified(resumed, 1) == ["notifications/tools/list_changed"]
+    resumed.close()
+    again = session.get().begin()
+    world.server.notify_prompts_list_changed()
+    assert _notified(again, 1) == ["notifications/prompts/list_changed"]
+
+
+def test_changes_that_nobody_has_read_are_one_change() -> None:
+    exchange = ServerExchange(now=0.0)
+    changed = b'{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}'
+    other = b'{"jsonrpc":"2.0","method":"notifications/message","params":"/list_changed"}'
+    exchange.open_events()
+    for message in (changed, other, changed, other):
+        exchange.message(message, final=False)
+    assert sum(type(each) is HttpData for each in exchange.events()) == 3
+    exchange.message(changed, final=False)
+    assert sum(type(each) is HttpData for each in exchange.events()) == 1  # what was read before is another change

@@ -26,7 +26,17 @@ from linkspan.errors import (
 from linkspan.wire.messages import encode_error
 from linkspan.wire.sse import COMMENT, encode_event
 
-__all__ = ["Header", "HttpData", "HttpEnd", "HttpEvent", "HttpStart", "Page", "ServerExchange", "status_of"]
+__all__ = [
+    "Header",
+    "HttpData",
+    "HttpEnd",
+    "HttpEvent",
+    "HttpStart",
+    "Page",
+    "ServerExchange",
+    "is_list_changed",
+    "status_of",
+]
 
 Header: TypeAlias = tuple[str, str]
 
@@ -63,6 +73,7 @@ EVENT_STREAM_HEADERS: Final[Sequence[Header]] = (
     ("cache-control", "no-cache, no-transform"),
     ("x-accel-buffering", "no"),
 )
+_NOTIFICATION: Final = b'{"jsonrpc":"2.0","method":"notifications/'
 _STATUS: Final = {
     PARSE_ERROR: 400,
     INVALID_REQUEST: 400,
@@ -80,6 +91,13 @@ def status_of(code: int | None, *, dispatched: bool) -> int:
     if code == INVALID_PARAMS and not dispatched:
         return 400
     return _STATUS.get(code, 200)
+
+
+def is_list_changed(message: bytes) -> bool:
+    """Return whether a message, as this package encodes it, is a notification that a list has changed."""
+    if not message.startswith(_NOTIFICATION):
+        return False
+    return message.endswith(b"/list_changed", len(_NOTIFICATION), message.find(b'"', len(_NOTIFICATION)))
 
 
 class ServerExchange:
@@ -111,6 +129,7 @@ class ServerExchange:
         self.late_headers: Callable[[], Sequence[Header]] = tuple
         self.prime: Callable[[], bytes] = bytes
         self.lock: AbstractContextManager[object] = nullcontext()
+        self._unread_changes: set[bytes] = set()
         self._bound = bound
         self._waiting = 0
         self._events: list[HttpEvent] = []
@@ -122,6 +141,8 @@ class ServerExchange:
         with self.lock:
             events, self._events = self._events, []
             self._waiting = 0
+            if self._unread_changes:
+                self._unread_changes.clear()
             return events
 
     def keep_alive(self, now: float, *, silence: float) -> None:
@@ -209,6 +230,10 @@ class ServerExchange:
         self._whole(status, message)
 
     def _event(self, message: bytes, *, final: bool) -> None:
+        if is_list_changed(message):
+            if message in self._unread_changes:
+                return  # it would say nothing new
+            self._unread_changes.add(message)
         event_id = self.on_event(message)  # and it is kept, for those who can come back
         if self.overrun or (self._waiting > self._bound and not final):
             self.overrun = True  # a reader who does not read gets no more; the driver hangs up

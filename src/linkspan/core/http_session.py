@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 import msgspec
 
 from linkspan.core.connection import ServerConnection
-from linkspan.core.exchange import Header, ServerExchange
+from linkspan.core.exchange import Header, ServerExchange, is_list_changed
 from linkspan.core.http_policy import HttpPolicy
 from linkspan.wire.messages import RequestId
 from linkspan.wire.sse import encode_event
@@ -104,6 +104,8 @@ class HttpSession:
         self._answering: ServerExchange | None = None
         self._stored: deque[_Stored] = deque()
         self._stored_bytes = 0
+        self._missed: dict[bytes, None] = {}
+        """The lists that have changed while nobody had a GET stream, as notifications."""
         self._general = self._new_stream()
         connection.route = self._route
         connection.hang_up = self._hang_up
@@ -160,6 +162,9 @@ class HttpSession:
             self._general.exchange.end()
         self._general.attach(exchange)
         exchange.open_events()
+        missed, self._missed = self._missed, {}
+        for message in missed:
+            exchange.message(message, final=False)
 
     def resume(self, exchange: ServerExchange, last_event_id: str) -> bool:
         """Go on with the stream of an event, on `exchange`; False if there is no such stream any more (HL-6)."""
@@ -167,6 +172,8 @@ class HttpSession:
         stream = self._streams.get(name)
         if stream is None or not (count.isascii() and count.isdigit() and len(count) < 20):
             return False
+        if stream is self._general:
+            self._missed = {}  # they are among what is told again
         stream.resume(exchange, int(count))
         return True
 
@@ -223,7 +230,7 @@ class HttpSession:
             stream = self._receiving  # an answer to something that was no request, or to all of a batch
         if stream is None:
             if message is not None and about is None:
-                self._general.message(message, final=False)
+                self._announce(message)
             return
         if final and about is not None:
             self._of_request.pop(about, None)
@@ -235,6 +242,14 @@ class HttpSession:
         if last:
             stream.exchange = None
             self._drop_if_empty(stream)
+
+    def _announce(self, message: bytes) -> None:
+        """Send what belongs to no request. That a list has changed is kept once for the next GET stream, where there is none."""
+        if self._general.exchange is None and is_list_changed(message):
+            if message in self._missed:
+                return
+            self._missed[message] = None
+        self._general.message(message, final=False)
 
     def _new_stream(self) -> _Stream:
         self._count += 1
