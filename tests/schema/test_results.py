@@ -73,17 +73,23 @@ INTEGER = {"type": "integer"}
 
 
 def wrapped(schema: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "object", "properties": {"result": schema}, "required": ["result"]}
+    return {
+        "type": "object",
+        "properties": {"result": schema},
+        "required": ["result"],
+        "x-fastmcp-wrap-result": True,
+    }
 
 
 @pytest.mark.parametrize(
     ("hint", "schema", "is_wrapped"),
     [
-        (str, None, False),
+        (str, wrapped({"type": "string"}), True),
+        (str | None, wrapped({"anyOf": [{"type": "string"}, {"type": "null"}]}), True),
         (None, None, False),
         (Any, None, False),
         (bytes, None, False),
-        (str | None, None, False),
+        (bytes | str | None, None, False),
         (Content, None, False),
         (list[Content], None, False),
         (Content | str, None, False),

@@ -66,7 +66,7 @@ def test_a_keyword_like_none_that_there_is_names_what_there_is(call: str) -> Non
 def test_the_error_for_tool_lists_its_keywords() -> None:
     with pytest.raises(TypeError) as caught:
         Server().tool(enabled=False)  # type: ignore[call-overload]
-    known = "name, title, description, icons, meta, inline, annotations, output_schema"
+    known = "name, title, description, icons, meta, inline, annotations, output_schema, structured"
     assert str(caught.value) == f"tool() has no 'enabled'; it takes {known}"
 
 
@@ -109,7 +109,7 @@ def test_typed_keywords_are_those_there_are() -> None:
     assert HttpKeywords.__annotations__.keys() == set(HttpPolicy.__struct_fields__)
     for name, hint in HttpKeywords.__annotations__.items():
         assert hint.__forward_arg__ == HttpPolicy.__annotations__[name], name
-    given = {"source", "portable", "check_arguments"}
+    given = {"source", "portable", "check_arguments", "structured_text"}
     assert ToolKeywords.__annotations__.keys() == keywords_of(bind_tool).keys() - given
     assert PromptKeywords.__annotations__.keys() == keywords_of(bind_prompt).keys() - given
     assert StdioKeywords.__annotations__.keys() == keywords_of(StdioTransport.__init__).keys() - {"self", "server"}

@@ -42,10 +42,14 @@ _LONGEST_NAME = 128
 _MARK = re.compile(r"<(?=\s*/?\s*(?:tool_output|server_notes))", re.IGNORECASE)
 
 
+_EMPTY_TEXT = {"result": ""}
+"""The structured content of a tool that returned an empty text."""
+
+
 def words(result: ToolResult) -> str:
     """Return all that a result has to say in text; its structured content where it has no other."""
     blocks = [each for each in map(_block, result.content) if each]
-    if not blocks and result.has_structured:
+    if not blocks and result.has_structured and result.structured != _EMPTY_TEXT:
         blocks = [json.dumps(result.structured, ensure_ascii=False)]
     return neutral("\n".join(blocks)) or ("it failed without an error message" if result.is_error else "(nothing)")
 

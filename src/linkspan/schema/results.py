@@ -9,23 +9,32 @@ import collections.abc as abc
 import types
 import typing
 from collections.abc import Callable
+from types import NoneType
 from typing import Any
 
 import msgspec
 
 from linkspan.errors import RegistrationError
 from linkspan.schema.build import build, rendered
+from linkspan.schema.containers import ArrayShape, UnionShape
 from linkspan.schema.encode import encode_json, to_json
 from linkspan.schema.hints import peel
 from linkspan.schema.kinds import is_object
+from linkspan.schema.notes import Noted
+from linkspan.schema.objects import ObjectShape
 from linkspan.schema.problems import ArgumentsInvalid, describe_value
-from linkspan.schema.shape import Rendering, Shape, Walk, is_marker
+from linkspan.schema.scalars import AnyShape
+from linkspan.schema.shape import Rendering, Shape, Steps, Walk, is_marker
 from linkspan.schema.signatures import EMPTY
 from linkspan.types.base import JSON, JSONObject
 
 __all__ = ["ResultShape", "compile_result", "encode_json", "to_json"]
 
-_UNSTRUCTURED: tuple[Any, ...] = (str, bytes, bytearray, None, type(None), Any, object, EMPTY)
+_BYTES: tuple[Any, ...] = (bytes, bytearray, memoryview)
+_UNSTRUCTURED: tuple[Any, ...] = (*_BYTES, None, type(None), Any, object, EMPTY)
+_TEXTS: tuple[Any, ...] = (str, typing.LiteralString)
+_WRAPPED = "x-fastmcp-wrap-result"
+"""Has clients of FastMCP take the member `result` for the value."""
 _AWAITED = (abc.Coroutine, abc.Awaitable)
 _COLLECTIONS = (list, tuple, set, frozenset, abc.Sequence, abc.Iterable, abc.Collection)
 
@@ -39,6 +48,8 @@ class ResultShape(msgspec.Struct, frozen=True):
 
     json_schema: JSONObject | None = None
     wrapped: bool = False
+    is_text: bool = False
+    """Any text keeps the promise."""
     _by_name: bool = False
     _fits: Callable[[bytes], None] | None = None
 
@@ -51,22 +62,116 @@ class ResultShape(msgspec.Struct, frozen=True):
         body = encode_json(to_json(value) if self._by_name else value)
         if self._fits is not None:
             self._fits(body)
-        elif self.json_schema is not None and not self.wrapped and not body.startswith(b"{"):
-            raise TypeError(f"the return type promises an object, but the function returned {describe_value(value)}")
         return body
+
+    def check(self, structured: JSON) -> None:
+        """Hold structured content that a function made by itself to the promise. Raises: TypeError."""
+        if self.json_schema is not None:
+            _Promise(AnyShape(), self.json_schema).hold(structured)
+
+
+class _Promise:
+    """An output schema that followed from hints, and the check of values against it, compiled for the first of them.
+
+    What msgspec takes by itself needs no walk; what it refuses is walked, which finds out whether and why it does not fit.
+    """
+
+    __slots__ = ("_decode", "_is_open", "_schema", "_shape", "_source", "_wrapped")
+
+    def __init__(self, source: Shape, schema: JSONObject, *, wrapped: bool = False) -> None:
+        self._source = source
+        self._schema = schema
+        self._wrapped = wrapped
+        self._shape: Shape | None = None
+        self._is_open = False
+        self._decode: Callable[[bytes], object] | None = None
+
+    def __call__(self, body: bytes) -> None:
+        if not self._is_open:
+            self._is_open = True
+            self._decode = _decoder(self._source)
+        if self._decode is not None:
+            try:
+                self._decode(body)
+            except (msgspec.DecodeError, ValueError):
+                pass
+            else:
+                return
+        found: JSON = msgspec.json.decode(body)
+        self.hold({"result": found} if self._wrapped else found)
+
+    def hold(self, structured: JSON) -> None:
+        if self._shape is None:
+            from linkspan.schema.written import compile_written
+
+            self._shape = compile_written(self._schema).shape
+        if not is_object(structured):
+            raise TypeError(
+                f"the return type promises an object, but the function returned {describe_value(structured)}"
+            )
+        walk = Walk(steps=Steps(structured))
+        self._shape.convert(structured, "", walk)
+        if walk.problems:
+            raise _broken(walk)
+
+
+def _decoder(shape: Shape) -> Callable[[bytes], object] | None:
+    """Return what reads results of a type without building the author's objects; None for types that it cannot say."""
+    kind = _written(shape)
+    try:
+        return None if kind is None else msgspec.json.Decoder(kind).decode
+    except (TypeError, ValueError):
+        return None
+
+
+def _written(shape: Shape) -> Any:
+    """Return a type for msgspec that holds what results of a shape hold, and takes nothing that the shape refuses."""
+    match shape:
+        case Noted():
+            return _written(shape.inner)
+        case ObjectShape() if not shape.recursive and not shape.as_array:
+            return _struct(shape)
+        case ArrayShape():
+            item = _written(shape.item)
+            return None if item is None else typing.cast("Any", list)[item]
+        case UnionShape():
+            members = [NoneType if each.native is None else _written(each) for each in shape.members]
+            return None if None in members else typing.Union[tuple(members)]  # noqa: UP007
+        case _:
+            return None if is_marker(shape.native) or not _is_cheap(shape) else shape.native
+
+
+def _struct(shape: ObjectShape) -> Any:
+    fields: list[tuple[str, Any, Any]] = []
+    for index, each in enumerate(each for each in shape.fields if each.written):
+        kind = _written(each.shape)
+        if kind is None:
+            return None
+        default = {} if each.required else {"default": None}
+        fields.append((f"field{index}", kind, msgspec.field(name=each.key, **default)))
+    return msgspec.defstruct(shape.name, fields, kw_only=True, gc=False)
+
+
+def _broken(walk: Walk) -> TypeError:
+    return TypeError(f"the return type promises something else: {ArgumentsInvalid(walk.problems)}")
 
 
 def compile_result(
-    annotation: object, *, passthrough: tuple[type, ...] = (), portable: bool = True, name: str | None = None
+    annotation: object,
+    *,
+    passthrough: tuple[type, ...] = (),
+    portable: bool = True,
+    texts: bool = True,
+    name: str | None = None,
 ) -> ResultShape:
     """Look at a return type once.
 
-    Texts, bytes, None, Any and the `passthrough` types (content and results, also inside lists and unions) have no output
-    schema. `portable` writes nested types in place; null stays, for results have to fit. Raises: RegistrationError for a
-    type that JSON cannot carry.
+    Bytes, None, Any and the `passthrough` types (content and results, also inside lists and unions) have no output schema,
+    nor have plain texts without `texts`. `portable` writes nested types in place; null stays, for results have to fit.
+    Raises: RegistrationError for a type that JSON cannot carry.
     """
     hint = _returned(annotation)
-    if _is_unstructured(hint, passthrough):
+    if _is_unstructured(hint, passthrough) or (not texts and _is_text(hint)):
         return ResultShape()
     where = f"{name}: the return type" if name else "the return type"
     if isinstance(hint, type) and issubclass(hint, BaseException):
@@ -74,20 +179,26 @@ def compile_result(
     out = Rendering(portable=portable, output=True)
     shape = build(hint, where)
     schema = rendered(shape, out)
-    fits = _check(shape)
     if not schema or set(schema) == {"description"}:
         return ResultShape()
     if _is_object(schema, schema):
-        return ResultShape({"type": "object", **schema}, False, out.by_name, fits)
+        schema = {"type": "object", **schema}
+        return ResultShape(schema, False, False, out.by_name, _check(shape) or _Promise(shape, schema))
     definitions: JSON = schema.pop("$defs", None)
-    wrapped: JSONObject = {"type": "object", "properties": {"result": schema}, "required": ["result"]}
+    wrapped: JSONObject = {
+        "type": "object",
+        "properties": {"result": schema},
+        "required": ["result"],
+        _WRAPPED: True,
+    }
     if definitions is not None:
         wrapped["$defs"] = definitions
-    return ResultShape(wrapped, True, out.by_name, fits)
+    is_text = hint in _TEXTS or set(typing.get_args(hint)) == {str, type(None)}
+    return ResultShape(wrapped, True, is_text, out.by_name, _check(shape) or _Promise(shape, wrapped, wrapped=True))
 
 
 def _check(shape: Shape) -> Callable[[bytes], None] | None:
-    """Return a check that a result keeps its promise, where it costs next to nothing: types that msgspec reads alone."""
+    """Return a check that a result keeps its promise, for types that msgspec reads alone: it costs next to nothing."""
     if is_marker(shape.native) or not _is_cheap(shape):
         return None
     decode = msgspec.json.Decoder(shape.native).decode
@@ -99,7 +210,7 @@ def _check(shape: Shape) -> Callable[[bytes], None] | None:
             walk = Walk()
             shape.convert(msgspec.json.decode(body), "result", walk)
             if walk.problems:
-                raise TypeError(f"the return type promises something else: {ArgumentsInvalid(walk.problems)}") from None
+                raise _broken(walk) from None
 
     return fits
 
@@ -122,17 +233,26 @@ def _returned(hint: Any) -> Any:
 
 def _is_unstructured(hint: Any, passthrough: tuple[type, ...]) -> bool:
     bare = peel(hint)[0]
-    if bare in _UNSTRUCTURED or bare in (typing.NoReturn, typing.Never, typing.LiteralString):
+    if bare in _UNSTRUCTURED or bare in (typing.NoReturn, typing.Never):
         return True
     if isinstance(bare, type) and issubclass(bare, passthrough):
         return True
     origin = typing.get_origin(bare)
     arguments = typing.get_args(bare)
     if origin is typing.Union or origin is types.UnionType:
-        return _has_passthrough(arguments, passthrough) or all(
-            _is_unstructured(each, passthrough) for each in arguments
+        return (
+            _has_passthrough(arguments, passthrough)
+            or any(_bare(each) in _BYTES for each in arguments)
+            or all(_is_unstructured(each, passthrough) for each in arguments)
         )
     return origin in _COLLECTIONS and _has_passthrough(arguments, passthrough)
+
+
+def _is_text(hint: Any) -> bool:
+    """Tell whether a type is a plain text, perhaps one that may be missing."""
+    bare = _bare(hint)
+    arms = typing.get_args(bare) if typing.get_origin(bare) in (typing.Union, types.UnionType) else (bare,)
+    return all(_bare(each) in (*_TEXTS, type(None)) for each in arms) and bare is not type(None)
 
 
 def _has_passthrough(hints: tuple[Any, ...], passthrough: tuple[type, ...]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeGuard, TypeVar, cast
 
 import msgspec
@@ -29,6 +29,7 @@ __all__ = [
     "CONTENTS",
     "Content",
     "audio",
+    "binary",
     "blocks_of",
     "changed",
     "check_shown",
@@ -74,6 +75,26 @@ def image(data: bytes, mime_type: str) -> ImageContent:
 def audio(data: bytes, mime_type: str) -> AudioContent:
     """Return an audio block for raw bytes."""
     return AudioContent(encode_base64(data), mime_type)
+
+
+_SIGNATURES: Sequence[tuple[int, bytes, str]] = (
+    (0, b"\x89PNG\r\n\x1a\n", "image/png"),
+    (0, b"\xff\xd8\xff", "image/jpeg"),
+    (0, b"GIF8", "image/gif"),
+    (8, b"WEBP", "image/webp"),
+    (8, b"WAVE", "audio/wav"),
+    (0, b"ID3", "audio/mpeg"),
+    (0, b"OggS", "audio/ogg"),
+)
+"""Where in a file stands what says of which type it is."""
+
+
+def binary(data: bytes, uri: str) -> ImageContent | AudioContent | EmbeddedResource:
+    """Return a block for raw bytes: an image or a sound if they begin like one, else an embedded resource under `uri`."""
+    found = next((kind for start, mark, kind in _SIGNATURES if data.startswith(mark, start)), None)
+    if found is None:
+        return EmbeddedResource(BlobResourceContents(uri, encode_base64(data), mime_type="application/octet-stream"))
+    return image(data, found) if found.startswith("image") else audio(data, found)
 
 
 def checked(value: WireT) -> WireT:
@@ -140,12 +161,26 @@ def _block(value: object) -> object:
     if isinstance(value, str):
         return TextContent(value)
     if is_mapping(value):
-        value = decode_content(value)
+        value = _described(value)
     elif isinstance(value, BLOCKS):
         value = value if _is_plain(value) or isinstance(value, UnknownContent) else checked(_in_base64(value))
     if isinstance(value, BLOCKS):
         return to_builtins(value) if isinstance(value, UnknownContent) or unknown_members(value) else value
     raise TypeError(f"a content block is a text, a content object or a mapping with a type; got {type(value).__name__}")
+
+
+def _described(members: Mapping[str, JSON]) -> Wire:
+    """Return the block that a mapping describes. Raises: TypeError for one that clients could not read."""
+    try:
+        found = decode_content(members)
+    except msgspec.ValidationError as problem:
+        raise TypeError(f"the content {members.get('type')!r} cannot be sent: {problem}") from None
+    if isinstance(found, UnknownContent):
+        raise TypeError(
+            f"{members.get('type')!r} is no type of content: use text, image, audio, resource or resource_link; "
+            "wrap content of other types in UnknownContent(...)"
+        )
+    return found
 
 
 def _is_plain(value: Wire) -> bool:

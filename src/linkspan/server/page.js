@@ -239,7 +239,9 @@ function show(result, out, took) {
   out.append(make("p", { className: words[0], textContent: `${words[1]}, after ${took} ms` }));
   for (const each of result.messages ?? []) out.append(make("strong", { textContent: each.role }), ...[each.content].flat().map(block));
   out.append(...(result.content ?? result.contents ?? []).map(block));
-  if ("structuredContent" in result) out.append(make("h3", { textContent: "Structured content" }), pretty(result.structuredContent));
+  const [first, second] = result.content ?? [];
+  const repeats = !second && typeof first?.text === "string" && result.structuredContent?.result === first.text;
+  if ("structuredContent" in result && !repeats) out.append(make("h3", { textContent: "Structured content" }), pretty(result.structuredContent));
   out.append(make("details", {}, make("summary", { textContent: "The result as it came" }), pretty(result)));
 }
 

@@ -47,7 +47,7 @@ from linkspan.server.resources import (
     from_function,
 )
 from linkspan.server.tools import PromptKeywords, Tool, ToolKeywords, ToolSource, bind_tool, check_pinned
-from linkspan.types.base import JSON, UNSET, JSONObject, Meta
+from linkspan.types.base import JSON, UNSET, JSONObject, Meta, UnsetType
 from linkspan.types.lifecycle import ServerCapabilities
 from linkspan.types.prompts import PromptArgument
 from linkspan.types.shared import Annotations, Icon
@@ -116,6 +116,7 @@ class Server(metaclass=_ProposesRevision):
         cache_scope: str = "private",
         require_initialized: bool = False,
         auto_notify: bool = False,
+        structured_text: bool = True,
         limits: Limits = DEFAULT_LIMITS,
         request_state_keys: Sequence[bytes | str] | None = None,
         request_state_ttl: float = 3600.0,
@@ -131,6 +132,7 @@ class Server(metaclass=_ProposesRevision):
         - `require_initialized`: refuse requests without a handshake or an envelope, instead of serving them as they come, on
           connections that can shake hands.
         - `auto_notify`: tell clients of every change of the lists. Otherwise call `notify_*_list_changed`.
+        - `structured_text`: tools that return a plain `str` have it as structured content too, `{"result": ...}`.
         - `request_state_keys`: secrets that seal `requestState`, the first one seals, all open. Several processes behind one
           address need the same ones; without any, each process makes its own.
         - `request_state_ttl`: seconds that a user may take to answer a question.
@@ -169,6 +171,7 @@ class Server(metaclass=_ProposesRevision):
         self._catalogue.declare(capabilities)
         self._made_dispatcher: Dispatcher | None = None
         self._auto_notify = auto_notify
+        self._structured_text = structured_text
         self._connections: WeakSet[ServerConnection] = WeakSet()
         self.transport: object = None
         self._check_profile()
@@ -258,7 +261,8 @@ class Server(metaclass=_ProposesRevision):
         title: str | None = None,
         description: str | None = None,
         input_schema: Mapping[str, JSON] | str | None = None,
-        output_schema: Mapping[str, JSON] | None = None,
+        output_schema: Mapping[str, JSON] | UnsetType | None = UNSET,
+        structured: bool = True,
         annotations: ToolAnnotations | Mapping[str, JSON] | None = None,
         icons: Sequence[Icon] | None = None,
         meta: Meta | None = None,
@@ -278,6 +282,7 @@ class Server(metaclass=_ProposesRevision):
                 description=description,
                 input_schema=input_schema,
                 output_schema=output_schema,
+                structured=structured,
                 annotations=annotations,
                 icons=icons,
                 meta=meta,
@@ -305,6 +310,7 @@ class Server(metaclass=_ProposesRevision):
                 source,
                 portable=settings.portable_schemas,
                 check_arguments=settings.validate_tool_call_arguments,
+                structured_text=self._structured_text,
                 **described,
             )
             for source in sources

@@ -6,8 +6,8 @@ Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/tools.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypedDict, TypeGuard
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypedDict, TypeGuard, cast
 
 import msgspec
 from msgspec import Raw
@@ -20,13 +20,14 @@ from linkspan.revisions.record import Revision
 from linkspan.revisions.stepdown import is_told, knows_field
 from linkspan.schema.docstrings import parse_docstring
 from linkspan.schema.results import ResultShape, compile_result, encode_json
-from linkspan.server.content import BLOCKS, blocks_of, changed, is_block, meta_of
+from linkspan.server.content import BLOCKS, binary, blocks_of, changed, is_block, meta_of
 from linkspan.server.handlers import Function, Handler, bound_method, compile_handler, is_function
 from linkspan.types.base import JSON, UNSET, JSONObject, Meta, UnsetType, Wire, is_array
 from linkspan.types.content import TextContent
 from linkspan.types.shared import Icon
 from linkspan.types.tools import CallToolResult, ToolAnnotations
 from linkspan.types.tools import Tool as ToolShape
+from linkspan.wire.messages import encode
 
 if TYPE_CHECKING:
     from linkspan.schema.validate import Validator
@@ -47,6 +48,8 @@ __all__ = [
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _SCALARS = frozenset({int, float, bool, str, dict})
+_text_of: Callable[[Raw], TextContent] = cast("Any", TextContent)
+"""Makes a block of a text that is JSON already, so that it is encoded once for the content and the structured content."""
 
 
 class PromptKeywords(TypedDict, total=False):
@@ -64,7 +67,8 @@ class ToolKeywords(PromptKeywords, total=False):
     """What `Server.tool` takes beside the function: each is a keyword of `bind_tool` too."""
 
     annotations: ToolAnnotations | Mapping[str, JSON] | None
-    output_schema: Mapping[str, JSON] | None
+    output_schema: Mapping[str, JSON] | UnsetType | None
+    structured: bool
 
 
 class ToolResponse:
@@ -93,7 +97,8 @@ class Tool:
     """A tool. Subclass it and write `call`, or use `Tool.define`.
 
     The class itself is the tool; nobody makes an instance of it. Its name is the class's in snake_case unless `name` says
-    otherwise. `input_schema` may be left out where the hints of `call` say it all.
+    otherwise. `input_schema` may be left out where the hints of `call` say it all, and so may `output_schema`; as
+    `output_schema = None` or `structured = False`, results have no structured content.
     """
 
     name: ClassVar[str] = ""
@@ -101,6 +106,7 @@ class Tool:
     description: ClassVar[str | None] = None
     input_schema: ClassVar[Mapping[str, JSON] | str | None] = None
     output_schema: ClassVar[Mapping[str, JSON] | None] = None
+    structured: ClassVar[bool] = True
     annotations: ClassVar[ToolAnnotations | Mapping[str, JSON] | None] = None
     icons: ClassVar[Sequence[Icon] | None] = None
     meta: ClassVar[Meta | None] = None
@@ -128,7 +134,8 @@ class Tool:
         title: str | None = None,
         description: str | None = None,
         input_schema: Mapping[str, JSON] | str | None = None,
-        output_schema: Mapping[str, JSON] | None = None,
+        output_schema: Mapping[str, JSON] | UnsetType | None = UNSET,
+        structured: bool = True,
         annotations: ToolAnnotations | Mapping[str, JSON] | None = None,
         icons: Sequence[Icon] | None = None,
         meta: Meta | None = None,
@@ -148,6 +155,7 @@ class Tool:
                     description=description,
                     input_schema=input_schema,
                     output_schema=output_schema,
+                    structured=structured,
                     annotations=annotations,
                     icons=icons,
                     meta=meta,
@@ -161,7 +169,8 @@ class Tool:
             "title": title,
             "description": description,
             "input_schema": input_schema,
-            "output_schema": output_schema,
+            **({} if output_schema is UNSET else {"output_schema": output_schema}),
+            "structured": structured,
             "annotations": annotations,
             "icons": icons,
             "meta": meta,
@@ -197,6 +206,7 @@ class BoundTool(msgspec.Struct, frozen=True):
     handler: Handler
     shape: ResultShape | None = None
     output_check: Validator | None = None
+    structured: bool = True
 
     @property
     def derived(self) -> tuple[str, ...]:
@@ -211,15 +221,34 @@ class BoundTool(msgspec.Struct, frozen=True):
         if type(value) is InputRequired:
             return value
         if isinstance(value, CallToolResult):
-            return _from_result(value)
+            return self._kept(_from_result(value))
         if isinstance(value, ToolResponse):
-            return _from_response(value)
+            return self._kept(_from_response(value))
         shape = self.shape
         if shape is not None and shape.json_schema is not None and (type(value) in _SCALARS or not _is_content(value)):
-            body = shape.encode(value)
+            is_text = value.__class__ is str
+            body = encode(value) if is_text and shape.is_text else shape.encode(value)
             structured = b'{"result":%b}' % body if shape.wrapped else body
+            if is_text:
+                return CallToolResult(content=[_text_of(Raw(body))], structured_content=Raw(structured))
             return CallToolResult(content=[TextContent(body.decode())], structured_content=Raw(structured))
-        return _from_value(value)
+        return self._kept(_from_value(value, f"result:{self.spec.name}", structured=self.structured))
+
+    def _kept(self, result: CallToolResult) -> CallToolResult:
+        """Hold what a function made by itself to the output schema that its return type promised (TOOL-5).
+
+        Raises: TypeError for an answer that clients would refuse.
+        """
+        if self.shape is None or self.spec.output_schema is None or result.is_error:
+            return result
+        structured = result.structured_content
+        if structured is UNSET:
+            raise TypeError(
+                "the return type promises structured content, but the function returned content only: "
+                "return a value of that type, or write `-> ToolResponse` or the type of the content"
+            )
+        self.shape.check(msgspec.json.decode(structured) if isinstance(structured, Raw) else structured)
+        return result
 
     def checked_outcome(self, value: object) -> Outcome:
         """Do the same, and hold a hand-written output schema to its word (TOOL-5). Raises: ValueError too."""
@@ -264,7 +293,7 @@ def _texts(content: Sequence[Wire]) -> list[str]:
     return [each.text for each in content if isinstance(each, TextContent)]
 
 
-def _from_value(value: object) -> CallToolResult:
+def _from_value(value: object, uri: str, *, structured: bool) -> CallToolResult:
     """Guess from the value itself, where hints say nothing."""
     if value is None:
         return CallToolResult(content=[])
@@ -272,9 +301,11 @@ def _from_value(value: object) -> CallToolResult:
         return CallToolResult(content=[TextContent(value)])
     if _is_content(value):
         return CallToolResult(content=blocks_of(value))
+    if isinstance(value, bytes | bytearray | memoryview):
+        return CallToolResult(content=[binary(bytes(cast("bytes", value)), uri)])
     encoded = encode_json(value)
     text = TextContent(encoded.decode())
-    if encoded.startswith(b"{"):
+    if structured and encoded.startswith(b"{"):
         return CallToolResult(content=[text], structured_content=Raw(encoded))
     return CallToolResult(content=[text])
 
@@ -291,18 +322,20 @@ def bind_tool(
     *,
     portable: bool = True,
     check_arguments: bool = True,
+    structured_text: bool = True,
     name: str | None = None,
     title: str | None = None,
     description: str | None = None,
     annotations: ToolAnnotations | Mapping[str, JSON] | None = None,
     icons: Iterable[Icon] | None = None,
     meta: Meta | None = None,
-    output_schema: Mapping[str, JSON] | None = None,
+    output_schema: Mapping[str, JSON] | UnsetType | None = UNSET,
+    structured: bool = True,
     inline: bool = False,
 ) -> BoundTool:
     """Turn a tool, however it was written, into a registered one. Raises: RegistrationError, TypeError."""
     if _is_class(source):
-        return _bind_class(source, portable=portable, check_arguments=check_arguments)
+        return _bind_class(source, portable=portable, check_arguments=check_arguments, structured_text=structured_text)
     if not is_function(source):
         raise TypeError(f"a tool is a function or a Tool, not {type(source).__name__}")
     chosen = name or default_name(getattr(source, "__name__", "") or type(source).__name__)
@@ -317,6 +350,8 @@ def bind_tool(
         icons=icons,
         meta=meta,
         output_schema=output_schema,
+        structured=structured,
+        structured_text=structured_text,
         portable=portable,
     )
 
@@ -325,7 +360,7 @@ def _is_class(source: object) -> TypeGuard[type[Tool]]:
     return isinstance(source, type) and issubclass(source, Tool)
 
 
-def _bind_class(source: type[Tool], *, portable: bool, check_arguments: bool) -> BoundTool:
+def _bind_class(source: type[Tool], *, portable: bool, check_arguments: bool, structured_text: bool) -> BoundTool:
     function = bound_method(source, Tool, "call")
     if function is None:
         raise RegistrationError(f"Tool {source.__name__} has no call: write `def call(...)` in it")
@@ -347,9 +382,16 @@ def _bind_class(source: type[Tool], *, portable: bool, check_arguments: bool) ->
         annotations=source.annotations,
         icons=source.icons,
         meta=source.meta,
-        output_schema=source.output_schema,
+        output_schema=source.output_schema if _says_output(source) else UNSET,
+        structured=source.structured,
+        structured_text=structured_text,
         portable=portable,
     )
+
+
+def _says_output(source: type[Tool]) -> bool:
+    """Tell whether a class has an `output_schema` of its own: None there says that it has no structured results."""
+    return any("output_schema" in vars(each) for each in source.__mro__ if each is not Tool)
 
 
 def _bind(
@@ -361,11 +403,19 @@ def _bind(
     annotations: ToolAnnotations | Mapping[str, JSON] | None,
     icons: Iterable[Icon] | None,
     meta: Meta | None,
-    output_schema: Mapping[str, JSON] | None,
+    output_schema: Mapping[str, JSON] | UnsetType | None,
+    structured: bool,
+    structured_text: bool,
     portable: bool,
 ) -> BoundTool:
-    shape = None if output_schema is not None else _result_shape(handler, portable=portable, name=name)
-    declared = output_schema if shape is None else _declared(shape)
+    if output_schema is not UNSET and output_schema is not None and not structured:
+        raise RegistrationError(f"{name}: an output_schema needs structured content: leave out structured=False")
+    structured = structured and output_schema is not None
+    shape: ResultShape | None = None
+    declared = None if output_schema is UNSET else output_schema
+    if structured and output_schema is UNSET:
+        shape = _result_shape(handler, portable=portable, texts=structured_text, name=name)
+        declared = _declared(shape)
     spec = ToolShape(
         name=name,
         title=title,
@@ -376,19 +426,23 @@ def _bind(
         icons=list(icons) if icons is not None else None,
         meta=meta,
     )
-    if output_schema is None:
-        return BoundTool(spec, handler, shape)
+    if shape is not None or declared is None:
+        return BoundTool(spec, handler, shape, structured=structured)
     from linkspan.schema.validate import compile_validator
 
-    return BoundTool(spec, handler, shape, compile_validator(output_schema))
+    return BoundTool(spec, handler, shape, compile_validator(declared))
 
 
-def _result_shape(handler: Handler, *, portable: bool, name: str) -> ResultShape:
+def _result_shape(handler: Handler, *, portable: bool, texts: bool, name: str) -> ResultShape:
     from linkspan.schema.hints import return_hint
 
     hint = return_hint(handler.function)
     return compile_result(
-        hint, passthrough=(*BLOCKS, CallToolResult, ToolResponse, InputRequired), portable=portable, name=name
+        hint,
+        passthrough=(*BLOCKS, CallToolResult, ToolResponse, InputRequired),
+        portable=portable,
+        texts=texts,
+        name=name,
     )
 
 
