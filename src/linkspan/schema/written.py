@@ -207,7 +207,7 @@ class _ByKind(_Source):
     __slots__ = ("_shapes",)
 
     def __init__(self, source: Mapping[str, JSON], shapes: Mapping[str, Shape]) -> None:
-        words = [_word_of(kind) for kind in shapes if kind != "integer" or "number" not in shapes]
+        words = [_WORDS[kind] for kind in shapes if kind != "integer" or "number" not in shapes]
         super().__init__(source, frozenset(shapes), "any value" if len(words) == 6 else join_words(words))
         self._shapes: dict[type, Shape] = {}
         for kind, shape in shapes.items():
@@ -265,10 +265,6 @@ class _OneOf(UnionShape):
         return walk.refuse(
             path, f"must fit exactly one of the kinds in the schema ({self.words}), got {describe_value(value)}"
         )
-
-
-def _word_of(kind: str) -> str:
-    return _WORDS[kind]
 
 
 _WORDS: Mapping[str, str] = {
