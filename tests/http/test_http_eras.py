@@ -265,3 +265,23 @@ def test_sessions_need_not_be_required(serve: Serve) -> None:
     session = Session(face, OLD)
     assert session.send("tools/list", number=1).whole().status == 200
     assert face.ask("POST", {"accept": BOTH, "mcp-protocol-version": OLD}, PLAIN).status == 200
+
+
+def test_without_sessions_nothing_is_declared_that_needs_one(serve: Serve) -> None:
+    """SRV-2, SRV-4: no changes, no subscriptions, no log messages."""
+    server = World().server
+    face = serve(server, sessions=False)
+    capabilities = face.ask("POST", {"accept": BOTH}, HELLO).json()["result"]["capabilities"]
+    assert {name: given for name, given in capabilities.items() if given} == {}
+    assert "logging" not in capabilities
+    headers = {"accept": BOTH, "mcp-protocol-version": OLD}
+    for method, params in (("logging/setLevel", {"level": "debug"}), ("resources/subscribe", {"uri": "note://today"})):
+        assert face.ask("POST", headers, PLAIN | {"method": method, "params": params}).code == -32601
+
+
+def test_listening_needs_a_client_that_takes_events(serve: Serve) -> None:
+    """H5-2: the only answer would be a stream, which such a client would never get."""
+    request = body("subscriptions/listen", {"notifications": {"toolsListChanged": True}}, "s-1")
+    answer = serve(World().server).ask("POST", mirror(request, accept="application/json"), request)
+    assert (answer.status, answer.json()["id"], answer.code) == (406, "s-1", INVALID_REQUEST)
+    assert "text/event-stream" in answer.json()["error"]["message"]

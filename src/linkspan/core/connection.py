@@ -270,6 +270,7 @@ class ServerConnection:
                 max_subscriptions=limits.max_subscriptions,
                 input_timeout=limits.input_timeout,
                 random=self._random,
+                lasting=self._back_channel or self._one_shot,
             )
         return self._legacy
 

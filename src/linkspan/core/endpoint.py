@@ -155,6 +155,9 @@ class Endpoint:
             return Opened(exchange.refuse(400, _error(f"Invalid Request: {what} has no place in this revision")))
         if isinstance(message, RpcRequest) and self._is_full:
             return self._no_room(exchange)
+        if isinstance(message, RpcRequest) and message.method == "subscriptions/listen" and not exchange.takes_events:
+            problem = "subscriptions/listen opens a stream: accept text/event-stream"
+            return Opened(exchange.refuse(406, encode_error(message.id, INVALID_REQUEST, problem)))
         connection = self._connect()
         connection.facts = facts
         exchange.connection, exchange.stands_alone, exchange.lock = connection, True, connection.lock

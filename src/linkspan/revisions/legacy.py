@@ -87,9 +87,14 @@ class LegacySession:
         max_subscriptions: int,
         input_timeout: float,
         random: Callable[[int], bytes],
+        lasting: bool = True,
     ) -> None:
-        """Begin before the handshake. `input_timeout` is in seconds, `random(n)` gives n unguessable bytes."""
+        """Begin before the handshake. `input_timeout` is in seconds, `random(n)` gives n unguessable bytes.
+
+        A session that is not `lasting` is over with the request that it was made for: it offers nothing that needs more.
+        """
         self._server = server
+        self._lasting = lasting
         self._max_waiting = max_waiting
         self._max_rounds = max_rounds
         self._max_subscriptions = max_subscriptions
@@ -100,7 +105,7 @@ class LegacySession:
         self.rounds_of: dict[RequestId, int] = {}  # of the requests that have asked, how often they did
         self._round_of_question: dict[RequestId, _Round] = {}
         self.peer = Peer(_own_revision(server))
-        self.log_level: LoggingLevel = _DEFAULT_LOG_LEVEL
+        self.log_level: LoggingLevel | None = _DEFAULT_LOG_LEVEL if lasting else None
         self.negotiated = False
         self.ready = False
         self.subscriptions: set[str] = set()
@@ -120,7 +125,7 @@ class LegacySession:
 
     def answer(self, method: str, params: object) -> Outcome:
         """Answer one of `OWN_METHODS`."""
-        if method in _GATES and not _GATES[method](self._server.capabilities()):
+        if method in _GATES and not _GATES[method](self._offered()):
             return RemoteProtocolError(METHOD_NOT_FOUND, f"Method not found: {method}", method)
         match params:
             case InitializeParams():
@@ -131,6 +136,20 @@ class LegacySession:
                 return self._subscribe(params.uri) if method == "resources/subscribe" else self._unsubscribe(params.uri)
             case _:
                 return _EMPTY
+
+    def _offered(self) -> ServerCapabilities:
+        """Return what is declared (SRV-2): without a lasting session no changes, subscriptions or log messages (SRV-4)."""
+        offered = self._server.capabilities()
+        if self._lasting:
+            return offered
+        resources = offered.resources
+        return msgspec.structs.replace(
+            offered,
+            tools=offered.tools and msgspec.structs.replace(offered.tools, list_changed=None),
+            prompts=offered.prompts and msgspec.structs.replace(offered.prompts, list_changed=None),
+            resources=resources and msgspec.structs.replace(resources, list_changed=None, subscribe=None),
+            logging=None,
+        )
 
     def initialized(self) -> None:
         """Take note of `notifications/initialized`: from now on we may speak first (INI-3)."""
@@ -151,7 +170,7 @@ class LegacySession:
             _implementation(params.client_info),
         )
         self.negotiated = True
-        offered = self._server.capabilities()
+        offered = self._offered()
         self._announced = frozenset(
             kind for kind in ("tools", "prompts", "resources") if getattr(getattr(offered, kind), "list_changed", False)
         )
