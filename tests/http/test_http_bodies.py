@@ -11,8 +11,10 @@ from http_talk import body, mirror
 from http_world import World
 
 
-def answer(content: bytes, *, terminated: bool, limit: int) -> tuple[int, bytes]:
-    """POST to the WSGI callable without a Content-Length; return the status and the body of the response."""
+def answer(
+    content: bytes, *, terminated: bool = False, limit: int = 1000, length: int | None = None
+) -> tuple[int, bytes]:
+    """POST to the WSGI callable, without a Content-Length by default; return the status and the body of the response."""
     statuses: list[str] = []
     headers = {f"HTTP_{name.upper().replace('-', '_')}": value for name, value in mirror(body("tools/list")).items()}
     environ: dict[str, Any] = headers | {
@@ -27,6 +29,8 @@ def answer(content: bytes, *, terminated: bool, limit: int) -> tuple[int, bytes]
         "wsgi.input": io.BytesIO(content),
         "wsgi.input_terminated": terminated,
     }
+    if length is not None:
+        environ["CONTENT_LENGTH"] = str(length)
     app = World().server.wsgi(max_body_bytes=limit)
     parts = app(environ, lambda status, _: statuses.append(status))
     whole = b"".join(parts)
@@ -46,3 +50,12 @@ def test_a_body_without_an_end_is_not_read() -> None:
     """PEP 3333: without a length, reading to the end may wait for ever, unless the server promises an end."""
     found, whole = answer(json.dumps(body("tools/list")).encode(), terminated=False, limit=1000)
     assert (found, json.loads(whole)["error"]["code"]) == (400, -32700)
+
+
+@pytest.mark.parametrize(("missing", "status"), [(0, 200), (1, 400)])
+def test_a_body_that_is_shorter_than_its_length_runs_nothing(missing: int, status: int) -> None:
+    """RFC 9110 8.6: what arrived may be whole JSON all the same, but its sender meant something longer."""
+    content = json.dumps(body("tools/list")).encode()
+    found, whole = answer(content, length=len(content) + missing)
+    assert found == status
+    assert (b"shorter than Content-Length" in whole) == bool(missing)

@@ -12,7 +12,7 @@ import msgspec
 
 from linkspan.core.exchange import Header, ServerExchange
 from linkspan.core.http_policy import HttpPolicy
-from linkspan.errors import INVALID_REQUEST
+from linkspan.errors import INTERNAL_ERROR, INVALID_REQUEST
 from linkspan.wire.authority import Authority, Origin, is_loopback, parse_authority, parse_origin
 from linkspan.wire.headers import accepts, media_type
 from linkspan.wire.messages import encode_error
@@ -145,6 +145,15 @@ class Gate:
         """Refuse a body that does not arrive in time."""
         problem = f"The body did not arrive within {self._policy.body_timeout:g} seconds (body_timeout)"
         return self.refuse(408, problem, headers, _CLOSE)
+
+    def too_short(self, headers: Mapping[str, str]) -> ServerExchange:
+        """Refuse a body of which the end is missing."""
+        return self.refuse(400, "The body is shorter than Content-Length", headers, _CLOSE)
+
+    def unidentified(self, headers: Mapping[str, str]) -> ServerExchange:
+        """Refuse a request whose sender cannot be told apart from others."""
+        problem = "Internal error: who sent this request is not known; the log of the server says why"
+        return self.refuse(500, problem, headers, code=INTERNAL_ERROR)
 
     def too_many_bodies(self, headers: Mapping[str, str], bound: str) -> ServerExchange:
         """Refuse a body because of all the others that are arriving; `bound` is the setting."""

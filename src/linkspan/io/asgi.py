@@ -17,6 +17,7 @@ from linkspan.core.call import Call
 from linkspan.core.endpoint import Endpoint, Opened
 from linkspan.core.exchange import HttpData, HttpEnd, HttpEvent, HttpStart, ServerExchange
 from linkspan.core.gate import Arrival
+from linkspan.core.principal import UnknownIdentity, principal_of
 from linkspan.events import CallReady
 from linkspan.io.complaints import Complaints
 from linkspan.io.http_calls import HttpCalls
@@ -32,7 +33,6 @@ Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Application: TypeAlias = Callable[[Any, Any, Any], Awaitable[None]]
 
 _TICK: Final = 1.0
-_NAMES: Final = ("identity", "username", "display_name")
 _WATCH_AFTER: Final = 0.05
 """Seconds that a call may take before somebody looks whether its client is still there: most are over by then."""
 
@@ -110,13 +110,19 @@ class AsgiApp:
             return
         refusal = self.endpoint.admit(method, headers, _arrival(scope))
         if refusal is None:
+            try:
+                principal = principal_of(scope.get("user"), 'scope["user"]')
+            except UnknownIdentity as problem:
+                self._complaints.tell(str(problem))
+                await _send_all(send, self.endpoint.gate.unidentified(headers).events())
+                return
             body = b"" if method == "GET" else await self._body(receive, headers, timers)
             if body is None:
                 return  # the client has gone in the middle of it
             if isinstance(body, bytes):
                 url = f"{scope.get('scheme', 'http')}://{headers.get('host', '')}{path}"
                 query: bytes = scope.get("query_string", b"")
-                facts = Facts(headers, _principal(scope), _address(scope))
+                facts = Facts(headers, principal, _address(scope))
                 opened = self.endpoint.open(method, url, headers, body, facts, query=query.decode("latin-1"))
                 await _Request(self, opened, receive, send, timers).run()
                 return
@@ -471,23 +477,6 @@ def _headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str] | None:
         else:
             headers[key] = value.decode("latin-1").strip()
     return headers
-
-
-def _principal(scope: Mapping[str, Any]) -> str | None:
-    """Return who asks, as a middleware in front of us has found out: `scope["user"]`, a text or an object with a name."""
-    user: object = scope.get("user")
-    if isinstance(user, str) or user is None:
-        return user or None
-    if not getattr(user, "is_authenticated", True):
-        return None
-    for name in _NAMES:
-        try:
-            found: object = getattr(user, name, None)
-        except NotImplementedError:  # Starlette's own users have no identity
-            continue
-        if isinstance(found, str) and found:
-            return found
-    return None
 
 
 def _address(scope: Mapping[str, Any]) -> str | None:

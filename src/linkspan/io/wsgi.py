@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from linkspan.core.endpoint import Endpoint, Opened
 from linkspan.core.exchange import HttpData, HttpEvent, HttpStart, ServerExchange
 from linkspan.core.gate import Arrival
+from linkspan.core.principal import UnknownIdentity, principal_of
 from linkspan.io.complaints import Complaints
 from linkspan.io.http_calls import HttpCalls
 from linkspan.io.stopping import is_stopping
@@ -58,30 +59,34 @@ class WsgiApp:
             return [text]
         method = str(environ["REQUEST_METHOD"])
         headers = _headers(environ)
-        refusal = self.endpoint.admit(method, headers, _arrival(environ))
-        if refusal is None:
-            body = b"" if method == "GET" else self._body(environ, headers)
-            if isinstance(body, bytes):
-                return self._serve(method, environ, headers, body, start_response)
-            refusal = body
-        elif refusal.complaint is not None:
-            self._complaints.tell(refusal.complaint)
-        return _Response(self.endpoint, Opened(refusal)).begin(start_response)
-
-    def _serve(
-        self, method: str, environ: Environ, headers: Mapping[str, str], body: bytes, start_response: StartResponse
-    ) -> Iterable[bytes]:
-        path = f"{environ.get('SCRIPT_NAME', '')}{environ.get('PATH_INFO', '')}"
-        url = f"{environ.get('wsgi.url_scheme', 'http')}://{headers.get('host', '')}{path}"
-        user: object = environ.get("REMOTE_USER")
-        address = str(environ.get("REMOTE_ADDR") or "") or None
-        facts = Facts(headers, user if isinstance(user, str) and user else None, address)
-        query = str(environ.get("QUERY_STRING", ""))
-        opened = self.endpoint.open(method, url, headers, body, facts, query=query)
+        opened = self._admit(method, environ, headers)
+        if isinstance(opened, ServerExchange):
+            return _Response(self.endpoint, Opened(opened)).begin(start_response)
         response = _Response(self.endpoint, opened, self._calls)
         if opened.connection is not None:
             self._calls.perform(opened.connection, opened.events)
         return response.begin(start_response)
+
+    def _admit(self, method: str, environ: Environ, headers: Mapping[str, str]) -> Opened | ServerExchange:
+        """Take in a request, or return its refusal."""
+        refusal = self.endpoint.admit(method, headers, _arrival(environ))
+        if refusal is not None:
+            if refusal.complaint is not None:
+                self._complaints.tell(refusal.complaint)
+            return refusal
+        try:
+            principal = principal_of(environ.get("REMOTE_USER"), "REMOTE_USER")
+        except UnknownIdentity as problem:
+            self._complaints.tell(str(problem))
+            return self.endpoint.gate.unidentified(headers)
+        body = b"" if method == "GET" else self._body(environ, headers)
+        if isinstance(body, ServerExchange):
+            return body
+        path = f"{environ.get('SCRIPT_NAME', '')}{environ.get('PATH_INFO', '')}"
+        url = f"{environ.get('wsgi.url_scheme', 'http')}://{headers.get('host', '')}{path}"
+        facts = Facts(headers, principal, str(environ.get("REMOTE_ADDR") or "") or None)
+        query = str(environ.get("QUERY_STRING", ""))
+        return self.endpoint.open(method, url, headers, body, facts, query=query)
 
     def _body(self, environ: Environ, headers: Mapping[str, str]) -> bytes | ServerExchange:
         """Return the body, or why it is refused."""
@@ -100,6 +105,8 @@ class WsgiApp:
             found: bytes = stream.read(size)
         finally:
             self._incoming.give_back(size)
+        if counted and len(found) < size:
+            return gate.too_short(headers)  # it may be whole JSON all the same: the rest of a longer one is missing
         return found if len(found) <= bound else gate.too_large(headers)
 
     def _tick(self) -> None:
