@@ -20,7 +20,8 @@ import pytest
 from faces import FACES
 from wild import alive, gone, wild
 
-from linkspan import Client, ClientClosed, ClientError, SyncClient, Timeouts
+from linkspan import Client, ClientClosed, ClientError, Server, SyncClient, Timeouts
+from over_http import serving
 
 HERE = Path(__file__).parent
 SLOW = {"server/discover": [{"sleep": 60}]}
@@ -495,3 +496,25 @@ def test_descriptors_and_threads_are_given_back() -> None:
 
 def count_descriptors() -> int:
     return len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+
+
+AT_EXIT = """
+from linkspan import SyncClient
+def use():
+    client = SyncClient({url!r}, era="legacy")
+    client.call_tool("now")
+    return client
+{last}
+"""
+
+
+@pytest.mark.parametrize("last", ["kept = use()", "use()"])
+def test_a_client_of_a_url_that_is_open_at_exit_ends_its_session(last: str) -> None:
+    server = Server("open")
+    server.define_tool("now", handler=lambda: "now")
+    app = server.asgi()
+    with serving(app) as url:
+        script = AT_EXIT.format(url=url, last=last)
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=60, check=False)
+        assert (done.returncode, done.stderr.decode()) == (0, "")
+        assert len(app.endpoint.sessions) == 0

@@ -310,6 +310,7 @@ class Engine:
         if self.closed:
             raise self._closed_error("not_sent")
         link = self._open(self)
+        _close_first_at_exit()
         with self._lock:
             self._opening = link
             closed = self.closed
@@ -546,8 +547,13 @@ def _answer_in_thread(question: Question) -> None:
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 
 
-@atexit.register
 def _close_all() -> None:
     """Let no server outlive the interpreter."""
     for engine in list(_engines):
         engine.close()
+
+
+def _close_first_at_exit() -> None:
+    """Close the clients before whatever a connection has loaded, such as the loop that it runs on."""
+    atexit.unregister(_close_all)
+    atexit.register(_close_all)

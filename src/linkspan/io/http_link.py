@@ -7,6 +7,7 @@ request that met it, and no other. Spec: checklist 4.7, 5.2-5.4.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
@@ -105,6 +106,7 @@ class HttpLink(Link):
         self._session_id: str | None = None
         self._discarded: RequestId | None = None
         """The handshake that another answer overtook."""
+        self._released = threading.Event()
         self._own_stream = OwnStream(self)
         self._first_transport = FirstTransport(self)
         self._watching = reactor()
@@ -225,15 +227,13 @@ class HttpLink(Link):
     def close(self) -> None:
         """End the session, if there is one, and close all connections."""
         with self.lock:
-            if self._closed:
-                return
-            self._closed = True
-        self.end(by_us=True)
-        self._watching.call(lambda: self._watching.forget(self))
-        closing = asyncio.run_coroutine_threadsafe(self._release(), self._loop)
+            again, self._closed = self._closed, True
+        if not again:
+            self.end(by_us=True)
+            self._watching.call(lambda: self._watching.forget(self))
+            asyncio.run_coroutine_threadsafe(self._release(), self._loop)
         if not background_loop().is_here():
-            with suppress(Exception):
-                closing.result(self.state.options.timeouts.close + 1.0)
+            self._released.wait(self.state.options.timeouts.close + 1.0)
 
     async def _release(self) -> None:
         """Stop all that runs here, tell the server that the session is over, and close the connections."""
@@ -245,7 +245,10 @@ class HttpLink(Link):
             if self._session_id is not None:
                 await self._end_session(self._plain_headers())
         finally:
-            await self._requests.close()
+            try:
+                await self._requests.close()
+            finally:
+                self._released.set()
 
     async def _end_session(self, headers: Mapping[str, str]) -> None:
         """Tell the server that the session which `headers` name is over. A server that is gone has forgotten it already."""
