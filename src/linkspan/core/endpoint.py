@@ -88,13 +88,18 @@ class Endpoint:
         """
         self.policy = policy
         self.gate = Gate(policy)
-        self.sessions = Sessions(policy, random, lock())
-        self.pairs = Pairs(random)
+        self._random = random
         self._server = server
         self._limits = limits
         self._clock = clock
         self._lock = lock
         self._page = page
+        self.start_afresh()
+
+    def start_afresh(self) -> None:
+        """Begin without sessions and streams: in a forked process they are the parent's."""
+        self.sessions = Sessions(self.policy, self._random, self._lock())
+        self.pairs = Pairs(self._random)
         self._open: set[ServerExchange] = set()
         self._orphans: set[ServerConnection] = set()
 

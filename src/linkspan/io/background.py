@@ -8,10 +8,13 @@ from __future__ import annotations
 import asyncio
 import atexit
 import os
+import selectors
 import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Generic, TypeVar
+
+from linkspan.io.forks import keep, lead_nowhere, start_afresh_with
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -26,7 +29,11 @@ class BackgroundLoop:
 
     def __init__(self) -> None:
         """Start the thread."""
-        self.loop = asyncio.new_event_loop()
+        # Our own choice of loop where there are forks: one whose descriptors can be told.
+        self._selector = selectors.DefaultSelector() if hasattr(os, "fork") else None
+        self.loop: asyncio.AbstractEventLoop = (
+            asyncio.SelectorEventLoop(self._selector) if self._selector is not None else asyncio.new_event_loop()
+        )
         self._thread = threading.Thread(target=self._serve, name="linkspan-loop", daemon=True)
         self._thread.start()
 
@@ -59,6 +66,17 @@ class BackgroundLoop:
                 self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(1.0)
 
+    def leave_to_parent(self) -> None:
+        """In a forked child: let go of the loop and of all that is open on it, and complain about nothing."""
+        keep(self)
+        self.loop.set_exception_handler(_say_nothing)
+        if self._selector is None:
+            return
+        opened = {key.fd for key in (self._selector.get_map() or {}).values()}
+        opened |= set(getattr(self.loop, "_transports", ()))  # those that do not read at the moment, too
+        fileno = getattr(self._selector, "fileno", None)  # of epoll: what is done to it, is done to the parent's
+        lead_nowhere([*opened, *([fileno()] if fileno is not None else [])])
+
     def _serve(self) -> None:
         loop = self.loop
         asyncio.set_event_loop(loop)
@@ -70,6 +88,10 @@ class BackgroundLoop:
                 loop.run_until_complete(asyncio.wait(tasks, timeout=0.25))
         finally:
             loop.close()
+
+
+def _say_nothing(loop: asyncio.AbstractEventLoop, context: object) -> None:
+    """What is wrong with the parent's loop in a child is nothing that can be mended there."""
 
 
 class Returned(Generic[ResultT]):
@@ -122,9 +144,10 @@ _loop: BackgroundLoop | None = None
 _starting = threading.Lock()
 
 
-def _forget() -> None:
-    """In a forked child: threads did not come along."""
+def _start_afresh() -> None:
     global _loop, _starting
+    if _loop is not None:
+        _loop.leave_to_parent()
     _loop, _starting = None, threading.Lock()
 
 
@@ -134,5 +157,4 @@ def _end() -> None:
 
 
 atexit.register(_end)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+start_afresh_with(_start_afresh)

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
+from linkspan.io.forks import lead_nowhere, renew
 from linkspan.io.guard import guard_group, release_group
 
 __all__ = ["Child", "signal_name"]
@@ -48,8 +49,19 @@ class Child:
         self.stderr = process.stderr.fileno()
         self.pid = process.pid
         self._exit_code: int | None = None
+        renew(self)
         if _HAS_GROUPS:
             self._guard()
+
+    def start_afresh(self) -> None:
+        """In a forked child: the server is the parent's, and our copies of its pipes would keep it from seeing the end."""
+        process = self._process
+        lead_nowhere(
+            pipe.fileno()
+            for pipe in (process.stdin, process.stdout, process.stderr)
+            if pipe is not None and not pipe.closed
+        )
+        process.returncode = process.returncode or 0  # nothing to wait for, and nobody to signal
 
     def _guard(self) -> None:
         try:

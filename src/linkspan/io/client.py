@@ -21,8 +21,9 @@ from linkspan.core.flow import Ask, Effect, Flow, Outgoing, ProgressCallback, Se
 from linkspan.io.courier import is_awaitable
 from linkspan.io.engine import Question
 from linkspan.io.face import ClientFace, call_options, filter_of
+from linkspan.io.forks import depth
 from linkspan.io.link import Link
-from linkspan.io.listening import READY, Filter, unconfirmed
+from linkspan.io.listening import READY, Filter, left_behind, unconfirmed
 from linkspan.io.slots import LoopSlot, deliver
 from linkspan.types.base import JSON
 from linkspan.types.completion import Completion, PromptReference, ResourceTemplateReference
@@ -409,11 +410,13 @@ class Changes:
         self._client = client
         self._wanted = wanted
         self._listener: Any = None
+        self._forks = depth()
         self._slot: LoopSlot | None = None
 
     async def __aenter__(self) -> Self:
         """Begin to listen; returns when the server has confirmed. Raises: ClientError."""
         await self._client._exchange(None)  # pyright: ignore[reportPrivateUsage]
+        self._forks = depth()
         slot = self._slot = LoopSlot(asyncio.get_running_loop())
         self._listener = self._client._engine.listen(self._wanted, lambda item: deliver([(slot, item)]))  # pyright: ignore[reportPrivateUsage]
         try:
@@ -446,6 +449,8 @@ class Changes:
     async def __anext__(self) -> Change:
         """Wait for the next change. Raises: ClientError when there will be no more."""
         assert self._slot is not None
+        if self._forks != depth():
+            raise left_behind(self._client.origin)
         while True:
             item = await self._slot.get()
             if isinstance(item, ClientError):

@@ -13,6 +13,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from linkspan.io.forks import renew
+
 if TYPE_CHECKING:
     import asyncio
 
@@ -43,6 +45,11 @@ class Courier:
     """One application's deliveries. `loop` is where its callbacks belong; None for a thread."""
 
     def __init__(self) -> None:
+        self.start_afresh()
+        renew(self)
+
+    def start_afresh(self) -> None:
+        """Begin with nothing to deliver; what waits in the parent is delivered there."""
         self.loop: asyncio.AbstractEventLoop | None = None
         self._lock = threading.Lock()
         self._idle = threading.Condition(self._lock)

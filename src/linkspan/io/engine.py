@@ -26,6 +26,7 @@ from linkspan.core.flow import Effect, FallBack, Outgoing, Reopen, Send, Sleep, 
 from linkspan.errors import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
 from linkspan.io.asking import Asking
 from linkspan.io.courier import Courier
+from linkspan.io.forks import keep, renew
 from linkspan.io.link import Link, Recorder, Ticket
 from linkspan.io.listening import Filter, Listener, Listeners
 from linkspan.io.slots import Slot, ThreadSlot, deliver
@@ -103,23 +104,35 @@ class Engine:
         self.callbacks = callbacks
         self.courier = Courier()
         self.listeners = Listeners()
-        self.answer_question: Callable[[Question], object] = _answer_in_thread
         self._open = opener
-        self._lock = threading.RLock()
         self._link: Link | None = None
         self._opening: Link | None = None
+        self._closed = False
+        self._log_level: LoggingLevel | None = None
+        self._standing: Listener | None = None
+        self.start_afresh()
+        renew(self)
+        _engines.add(self)
+
+    def start_afresh(self) -> None:
+        """Begin without a connection, and without what was heard on one; in a forked child those are the parent's."""
+        keep(*(each for each in (self._link, self._opening) if each is not None))
+        self.answer_question: Callable[[Question], object] = _answer_in_thread
+        # The loop of the application, where callbacks and in-memory servers run; None for threads.
+        self.home: asyncio.AbstractEventLoop | None = None
+        self._lock = threading.RLock()
+        self._link = self._opening = None
         self._waiting: dict[Slot, Outgoing | None] = {}
         self._sessions: Sessions | None = None
         self._connecting = False
         self._stop = threading.Event()
+        if self._closed:
+            self._stop.set()
         self._lost: ClientError | None = None
         self._failures = 0
         self._failed_at = 0.0
-        self._log_level: LoggingLevel | None = None
-        self._standing: Listener | None = None
-        # The loop of the application, where callbacks and in-memory servers run; None for threads.
-        self.home: asyncio.AbstractEventLoop | None = None
-        _engines.add(self)
+        self.state.forget_tools()
+        self.state.cache.clear()
 
     # Callers.
 
@@ -137,7 +150,7 @@ class Engine:
     @property
     def closed(self) -> bool:
         """Whether the client was closed."""
-        return self._stop.is_set()
+        return self._closed
 
     def submit(self, outgoing: Outgoing | None, slot: Slot) -> Link | None:
         """Send a request, as soon as there is a connection; what comes of it goes to `slot`. None only wants a connection.
@@ -251,6 +264,7 @@ class Engine:
     def close(self) -> None:
         """End everything; wait until the server is gone. Any thread, any number of times."""
         with self._lock:
+            self._closed = True
             self._stop.set()
             links = [each for each in (self._link, self._opening) if each is not None]
             waiting, self._waiting = self._waiting, {}
@@ -268,6 +282,7 @@ class Engine:
             if self.closed:
                 self._link = self._opening = self._sessions = None
                 self._lost = None
+                self._closed = False
                 self._stop = threading.Event()
 
     def _stopped_error(self, reason: str | None) -> CallStopped:

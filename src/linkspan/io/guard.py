@@ -11,6 +11,8 @@ import subprocess
 import threading
 from typing import Final
 
+from linkspan.io.forks import start_afresh_with
+
 __all__ = ["guard_group", "release_group"]
 
 _SHELL: Final = "/bin/sh"
@@ -83,16 +85,15 @@ def _tell(line: str) -> None:
         return  # somebody ended it; servers still end when their input does
 
 
-def _forget() -> None:
+def _start_afresh() -> None:
     """In a forked child: the groups are the parent's to guard. Our copy of the pipe must not keep the shell waiting."""
     global _shell, _lock
     _lock = threading.Lock()
     _groups.clear()
     if _shell is not None and _shell.stdin is not None:
-        os.close(_shell.stdin.fileno())
+        _shell.stdin.close()
         _shell.returncode = 0  # not our child: nothing to wait for
     _shell = None
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+start_afresh_with(_start_afresh)

@@ -15,6 +15,7 @@ from linkspan.core.call import Call, Conclusion
 from linkspan.core.connection import ServerConnection
 from linkspan.core.http_policy import HttpPolicy
 from linkspan.events import CallCancelled, Event
+from linkspan.io.forks import renew
 from linkspan.io.shares import Shares
 from linkspan.io.workers import Workers
 
@@ -33,6 +34,11 @@ class HttpCalls:
         self._workers: Workers[Call] = Workers(self._work, policy.max_workers)
         self._shares = Shares(self._workers.submit, policy.share)
         self._endings: Workers[Callable[[], object]] = Workers(lambda end: end(), policy.max_workers)
+        self.start_afresh()
+        renew(self)
+
+    def start_afresh(self) -> None:
+        """Begin without calls."""
         self._jobs: dict[Call, tuple[ServerConnection, contextvars.Context, Hashable]] = {}
         self._tasks: dict[Call, asyncio.Task[None]] = {}
 

@@ -14,6 +14,7 @@ import msgspec
 from linkspan.core.endpoint import Endpoint
 from linkspan.core.http_policy import HttpKeywords, HttpPolicy
 from linkspan.errors import LinkspanError, install_hint
+from linkspan.io.forks import renew
 from linkspan.io.system import SYSTEM
 from linkspan.options import unknown_keyword
 from linkspan.wire.authority import is_loopback
@@ -82,7 +83,7 @@ class HttpRunKeywords(_OwnKeywords, _MoreKeywords, total=False):
 
 def make_endpoint(server: Server, policy: HttpPolicy) -> Endpoint:
     """Return the machine behind `server.asgi()` and `server.wsgi()`."""
-    return Endpoint(
+    endpoint = Endpoint(
         server,
         policy,
         limits=server.connect(one_shot=True).limits,
@@ -91,6 +92,8 @@ def make_endpoint(server: Server, policy: HttpPolicy) -> Endpoint:
         lock=threading.RLock,
         page=server.page if policy.page else None,
     )
+    renew(endpoint)
+    return endpoint
 
 
 def serve_http(

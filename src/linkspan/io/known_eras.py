@@ -9,6 +9,8 @@ import threading
 import time
 from typing import Final
 
+from linkspan.io.forks import start_afresh_with
+
 __all__ = ["forget", "is_legacy", "remember_legacy"]
 
 _MOST: Final = 256
@@ -41,3 +43,11 @@ def forget(endpoint: str) -> None:
     """Take back what was remembered."""
     with _lock:
         _known.pop(endpoint, None)
+
+
+def _start_afresh() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+start_afresh_with(_start_afresh)

@@ -15,10 +15,19 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from linkspan.client.errors import CallTimeout, ClientError, HttpError, InvalidResponse, Origin, ServerError
+from linkspan.client.errors import (
+    CallTimeout,
+    ClientError,
+    ConnectionLost,
+    HttpError,
+    InvalidResponse,
+    Origin,
+    ServerError,
+)
 from linkspan.client.events import Change
 from linkspan.client.requesting import backoff
 from linkspan.core.flow import Outgoing
+from linkspan.io.forks import renew
 from linkspan.revisions.modern import SUBSCRIPTION_ID
 from linkspan.types.base import JSON, is_object
 from linkspan.wire.messages import ErrorResponse, Notification, Response, encode
@@ -26,7 +35,7 @@ from linkspan.wire.messages import ErrorResponse, Notification, Response, encode
 if TYPE_CHECKING:
     from linkspan.io.link import Link, Ticket
 
-__all__ = ["READY", "Filter", "Listener", "Listeners", "unconfirmed"]
+__all__ = ["READY", "Filter", "Listener", "Listeners", "left_behind", "unconfirmed"]
 
 READY = object()
 """What a listener gets once the server has confirmed."""
@@ -101,6 +110,11 @@ class Listeners:
     """All who listen through one client."""
 
     def __init__(self) -> None:
+        self.start_afresh()
+        renew(self)
+
+    def start_afresh(self) -> None:
+        """Begin without anybody who listens; in a forked child they are the parent's."""
         self._lock = threading.Lock()
         self._all: list[Listener] = []
 
@@ -304,6 +318,16 @@ def unconfirmed(origin: Origin, seconds: float) -> CallTimeout:
         phase="list",
         delivery="maybe_sent",
         seconds=seconds,
+    )
+
+
+def left_behind(origin: Origin) -> ConnectionLost:
+    """Return the error for a subscription in a process that was forked after it had begun."""
+    return ConnectionLost(
+        "the subscription belongs to the process that forked this one",
+        origin,
+        phase="list",
+        hint="call listen() again here",
     )
 
 

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from linkspan.io.driver import Connectable, Driver
+from linkspan.io.forks import renew
 from linkspan.io.workers import MAX_WORKERS
 
 if TYPE_CHECKING:
@@ -33,12 +34,19 @@ class MemoryTransport:
 
     def __init__(self, server: Connectable, *, max_workers: int = MAX_WORKERS) -> None:
         """Connect to `server`."""
-        self._connection = server.connect()
-        self._driver = Driver(self._connection, self, max_workers=max_workers)
+        self._server = server
+        self._max_workers = max_workers
+        self._closed = False
+        self.start_afresh()
+        renew(self)
+
+    def start_afresh(self) -> None:
+        """Connect; in a forked child, anew."""
+        self._connection = self._server.connect()
+        self._driver = Driver(self._connection, self, max_workers=self._max_workers)
         self._arrived = threading.Condition(self._driver.lock)
         self._output: list[bytes] = []
         self._tasks: Tasks | None = None
-        self._closed = False
 
     def send(self, data: bytes) -> None:
         """Let the server receive bytes: lines, in any chunks. Raises: ValueError after `close`."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import threading
 import time
 from collections import deque
@@ -16,6 +15,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from linkspan.io.descriptors import Waiter, WakePipe
+from linkspan.io.forks import keep, lead_nowhere, start_afresh_with
 
 __all__ = ["Reactor", "Watched", "reactor"]
 
@@ -87,6 +87,12 @@ class Reactor:
         for fd in [fd for fd, owner in self._fds.items() if owner is watched]:
             self.drop_fd(fd)
 
+    def leave_to_parent(self) -> None:
+        """In a forked child: let go of everything, without a word to anybody."""
+        wakes = self._wakes
+        lead_nowhere([*self._fds, *((wakes.reader, wakes.writer) if wakes is not None else ())])
+        keep(self)
+
     def _serve(self) -> None:
         wakes = self._wakes
         assert wakes is not None
@@ -134,11 +140,10 @@ def reactor() -> Reactor:
 _reactor = Reactor()
 
 
-def _forget() -> None:
-    """In a forked child: threads did not come along, and the parent's servers are not ours."""
+def _start_afresh() -> None:
     global _reactor
+    _reactor.leave_to_parent()
     _reactor = Reactor()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+start_afresh_with(_start_afresh)

@@ -10,6 +10,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
+from linkspan.io.forks import renew
+
 __all__ = ["Shares"]
 
 ItemT = TypeVar("ItemT", bound=Hashable)
@@ -22,6 +24,11 @@ class Shares(Generic[ItemT]):
         """Pass at most `bound` items of one client to `submit` before one of them is `done`."""
         self._submit = submit
         self._bound = bound
+        self.start_afresh()
+        renew(self)
+
+    def start_afresh(self) -> None:
+        """Begin with nothing passed on and nothing kept back; what is, is the parent's."""
         self._lock = threading.Lock()
         self._held: dict[Hashable, int] = {}
         self._waiting: dict[Hashable, OrderedDict[ItemT, None]] = {}

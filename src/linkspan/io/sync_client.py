@@ -19,8 +19,9 @@ from linkspan.client.results import ToolResult
 from linkspan.core.flow import Ask, Effect, Flow, Outgoing, ProgressCallback, Send, Sleep, Stopper
 from linkspan.io.courier import is_awaitable
 from linkspan.io.face import ClientFace, call_options, filter_of
+from linkspan.io.forks import depth
 from linkspan.io.link import Link
-from linkspan.io.listening import READY, Filter, unconfirmed
+from linkspan.io.listening import READY, Filter, left_behind, unconfirmed
 from linkspan.io.slots import ThreadSlot
 from linkspan.types.base import JSON
 from linkspan.types.completion import Completion, PromptReference, ResourceTemplateReference
@@ -345,11 +346,13 @@ class SyncChanges:
         self._client = client
         self._wanted = wanted
         self._listener: Any = None
+        self._forks = depth()
         self._slot = ThreadSlot()
 
     def __enter__(self) -> Self:
         """Begin to listen; returns when the server has confirmed. Raises: ClientError."""
         self._client._exchange(None)  # pyright: ignore[reportPrivateUsage]
+        self._forks = depth()
         self._listener = self._client._engine.listen(self._wanted, self._slot.put)  # pyright: ignore[reportPrivateUsage]
         try:
             item = self._confirmation()
@@ -379,6 +382,8 @@ class SyncChanges:
 
     def __next__(self) -> Change:
         """Wait for the next change. Raises: ClientError when there will be no more."""
+        if self._forks != depth():
+            raise left_behind(self._client.origin)
         while True:
             item = self._slot.get()
             if isinstance(item, ClientError):

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import sys
 import time
-from _thread import RLock
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from functools import cache
 from typing import TYPE_CHECKING
 
 import msgspec
+
+from linkspan.io.forks import ForkedLock, depth
 
 if TYPE_CHECKING:
     from linkspan.io.workers import Workers
@@ -25,7 +26,8 @@ class RealSystem(msgspec.Struct, frozen=True):
     clock: Callable[[], float] = time.monotonic
     wall_clock: Callable[[], float] = time.time
     random: Callable[[int], bytes] = os.urandom
-    lock: Callable[[], AbstractContextManager[object]] = RLock
+    lock: Callable[[], AbstractContextManager[object]] = ForkedLock
+    forks: Callable[[], int] = depth
 
     def off_the_loop(self, run: Callable[[], object]) -> None:
         """Run an author's hook that does not raise: here, or in a thread of its own where an event loop would wait for it."""

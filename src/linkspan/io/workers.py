@@ -15,6 +15,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, Generic, TypeVar
 
+from linkspan.io.forks import renew
+
 __all__ = ["MAX_WORKERS", "Workers"]
 
 MAX_WORKERS: Final = 64
@@ -32,6 +34,11 @@ class Workers(Generic[ItemT]):
         """What `run` raises is reported as an uncaught exception of a thread is; the thread goes on. Items are hashable."""
         self._run = run
         self._limit = limit
+        self.start_afresh()
+        renew(self)
+
+    def start_afresh(self) -> None:
+        """Begin without threads and without a backlog; what waits in the parent is run there."""
         self._lock = threading.Lock()
         self._backlog: deque[ItemT] = deque()
         self._busy: set[ItemT] = set()

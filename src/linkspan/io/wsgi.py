@@ -18,6 +18,7 @@ from linkspan.core.exchange import HttpData, HttpEvent, HttpStart, ServerExchang
 from linkspan.core.gate import Arrival
 from linkspan.core.principal import UnknownIdentity, principal_of
 from linkspan.io.complaints import Complaints
+from linkspan.io.forks import renew
 from linkspan.io.http_calls import HttpCalls
 from linkspan.io.stopping import is_stopping
 from linkspan.revisions.neutral import Facts
@@ -122,7 +123,13 @@ class _Incoming:
     """Room for bodies that threads are reading. Each takes its whole size at once: a read cannot be ended from outside."""
 
     def __init__(self, bound: int) -> None:
-        self._room = bound
+        self._bound = bound
+        self.start_afresh()
+        renew(self)
+
+    def start_afresh(self) -> None:
+        """Begin with all the room."""
+        self._room = self._bound
         self._lock = threading.Lock()
 
     def take(self, size: int) -> bool:

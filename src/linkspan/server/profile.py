@@ -50,6 +50,11 @@ class System(Protocol):
         """Run an author's hook that does not raise: here, or in a thread of its own where an event loop would wait for it."""
         ...
 
+    @property
+    def forks(self) -> Callable[[], int]:
+        """How many forks led to this process: the connections of another number are the parent's."""
+        ...
+
     def later(self, awaitable: Awaitable[object]) -> None:
         """Await something that nobody waits for and that does not raise."""
         ...

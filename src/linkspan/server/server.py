@@ -173,6 +173,7 @@ class Server(metaclass=_ProposesRevision):
         self._auto_notify = auto_notify
         self._structured_text = structured_text
         self._connections: WeakSet[ServerConnection] = WeakSet()
+        self._forks = 0
         self.transport: object = None
         self._check_profile()
         self._add_tools(tools)
@@ -551,7 +552,7 @@ class Server(metaclass=_ProposesRevision):
     def _connections_now(self) -> list[ServerConnection]:
         while True:
             try:
-                return list(self._connections)
+                return list(self._own_connections())
             except RuntimeError:  # one came or went in another thread
                 continue
 
@@ -569,8 +570,15 @@ class Server(metaclass=_ProposesRevision):
             dispatcher, clock=system.clock, random=system.random, back_channel=back_channel, one_shot=one_shot
         )
         if not one_shot:
-            self._connections.add(connection)
+            self._own_connections().add(connection)
         return connection
+
+    def _own_connections(self) -> WeakSet[ServerConnection]:
+        """Return the open connections of this process; those that a parent had before it forked are not ours to use."""
+        forks = self._dispatcher.system.forks()
+        if forks != self._forks:
+            self._forks, self._connections = forks, WeakSet()
+        return self._connections
 
     def handle_json(self, data: str | bytes | bytearray | memoryview, *, raise_exceptions: bool = False) -> str | None:
         """Answer one JSON-RPC message, or batch, without any transport; None for what needs no answer (A5).

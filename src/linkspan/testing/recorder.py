@@ -14,6 +14,7 @@ from typing import Final, TextIO
 
 import msgspec
 
+from linkspan.io.forks import renew
 from linkspan.io.private import open_private
 from linkspan.testing.transcripts import Entry, Side, format_entry
 from linkspan.types.base import JSON
@@ -41,9 +42,9 @@ class TranscriptWriter:
 
         `secrets` are hidden besides what looks like one; `redacted=False` hides nothing. Raises: OSError.
         """
-        self._lock = threading.Lock()
         self._redactor = Redactor(secrets, on=redacted)
-        self._readers: dict[Side, LineReader] = {"client": LineReader(_MAX_LINE), "server": LineReader(_MAX_LINE)}
+        self.start_afresh()
+        renew(self)
         self._owned: AbstractContextManager[object] = nullcontext()
         if isinstance(target, str | os.PathLike):
             self._file: TextIO = open_private(target)
@@ -51,6 +52,11 @@ class TranscriptWriter:
         else:
             self._file = target
         self._closed = False
+
+    def start_afresh(self) -> None:
+        """Begin with whole lines; in a forked child the rest of one that had begun is the parent's to write."""
+        self._lock = threading.Lock()
+        self._readers: dict[Side, LineReader] = {"client": LineReader(_MAX_LINE), "server": LineReader(_MAX_LINE)}
 
     def client(self, data: bytes) -> None:
         """Take what the client sent. Raises: OSError."""
