@@ -165,8 +165,15 @@ def source_documents() -> Server:
 
 
 def empty() -> Server:
-    """Nothing at all."""
+    """Nothing at all: it may get something later."""
     return Server("empty", "1.0.0")
+
+
+def resources_only() -> Server:
+    """One resource, and nothing of any other kind."""
+    server = Server("resources_only", "1.0.0")
+    server.define_resource("note://one", text="one")
+    return server
 
 
 def small() -> Server:
@@ -180,4 +187,11 @@ def small() -> Server:
     return server
 
 
-SERVERS = {"basic": basic, "small": small, "asking": asking, "source_documents": source_documents, "empty": empty}
+SERVERS = {
+    "basic": basic,
+    "small": small,
+    "asking": asking,
+    "source_documents": source_documents,
+    "empty": empty,
+    "resources_only": resources_only,
+}

@@ -86,11 +86,95 @@ def test_resources_are_watched_only_where_subscribe_is_declared(method: str, dec
     assert code(connected(full(capabilities=declared)), method, WATCH) == -32601
 
 
+def with_a_prompt() -> Server:
+    """A server that has prompts only."""
+    server = Server()
+    server.prompt(lambda: "text", name="p")
+    return server
+
+
 @pytest.mark.parametrize(
-    ("method", "params"), [("resources/subscribe", WATCH), ("resources/unsubscribe", WATCH), ("tools/list", {})]
+    ("method", "params"),
+    [
+        ("resources/subscribe", WATCH),
+        ("resources/unsubscribe", WATCH),
+        ("resources/list", {}),
+        ("resources/templates/list", {}),
+        ("tools/list", {}),
+        ("tools/call", {"name": "t"}),
+    ],
 )
-def test_an_empty_server_has_no_methods_for_what_it_does_not_offer(method: str, params: Any) -> None:
-    assert code(connected(Server()), method, params) == -32601
+def test_a_server_has_no_methods_for_what_it_does_not_offer(method: str, params: Any) -> None:
+    """SRV-2."""
+    assert code(connected(with_a_prompt()), method, params) == -32601
+
+
+LISTS = {"tools": {"listChanged": True}, "prompts": {"listChanged": True}}
+ALL_LISTS = LISTS | {"resources": {"subscribe": True, "listChanged": True}}
+
+
+def declared_lists(server: Server) -> Any:
+    """Return what a server says of its lists, to clients of both eras."""
+    hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    (answer,) = say(server.connect(), "initialize", hello)
+    (discovered,) = say(server.connect(), "server/discover", ENVELOPE)
+    lists = [{name: each["result"]["capabilities"].get(name) for name in ALL_LISTS} for each in (answer, discovered)]
+    assert lists[0] == lists[1]
+    return {name: each for name, each in lists[0].items() if each is not None}
+
+
+ENVELOPE = {
+    "_meta": {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+}
+
+
+@pytest.mark.parametrize("params", [{}, ENVELOPE], ids=["handshake", "modern"])
+def test_an_empty_server_declares_all_lists_and_answers_them_with_nothing(params: Any) -> None:
+    server = Server()
+    assert declared_lists(server) == ALL_LISTS
+    connection = connected(server)
+    for method, member in [
+        ("tools/list", "tools"),
+        ("prompts/list", "prompts"),
+        ("resources/list", "resources"),
+        ("resources/templates/list", "resourceTemplates"),
+    ]:
+        (answer,) = say(connection, method, params)
+        assert answer["result"][member] == []
+    assert code(connection, "tools/call", {"name": "t"} | params) == -32602
+    missing = -32602 if params else -32002
+    assert code(connection, "resources/read", WATCH | params) == missing
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "lists"),
+    [
+        ({"tools": {}}, {"tools": {}}),
+        ({"tools": None}, {}),
+        ({"logging": None}, ALL_LISTS),
+        (ServerCapabilities(), {}),
+    ],
+)
+def test_an_empty_server_that_declares_a_list_offers_what_it_says(capabilities: Any, lists: Any) -> None:
+    server = Server(capabilities=capabilities)
+    assert declared_lists(server) == lists
+    connection = connected(server)
+    for kind in ALL_LISTS:
+        assert code(connection, f"{kind}/list", {}) == (None if kind in lists else -32601)
+
+
+def test_a_list_that_was_promised_stays_while_another_one_fills() -> None:
+    server = Server()
+    connection = connected(server)
+    server.define_tool(name="t", handler=lambda **args: "ok")
+    assert code(connection, "prompts/list", {}) is None
+    assert code(connection, "prompts/get", {"name": "p"}) == -32602
+    server.prompt(lambda: "text", name="p")
+    assert server.notify_prompts_list_changed() == 1
+    assert declared_lists(with_a_prompt()) == {"prompts": {"listChanged": True}}
 
 
 def test_where_logging_was_declared_away_there_is_no_level_to_set_and_nothing_is_logged() -> None:
@@ -131,7 +215,7 @@ def test_changes_of_a_list_are_announced_only_where_that_was_declared(declared: 
     assert len(connection.messages_to_send()) == told
 
 
-def test_a_client_hears_of_the_last_tool_that_goes_but_not_of_a_first_one_it_was_never_promised() -> None:
+def test_a_client_hears_of_the_last_tool_that_goes_but_not_of_a_list_it_was_never_promised() -> None:
     server = full()
     connection = connected(server)
     server.remove_tool("t")
@@ -139,8 +223,33 @@ def test_a_client_hears_of_the_last_tool_that_goes_but_not_of_a_first_one_it_was
     assert [json.loads(each)["method"] for each in connection.messages_to_send()] == [
         "notifications/tools/list_changed"
     ]
-    empty = Server()
-    connection = connected(empty)
-    empty.define_tool(name="t", handler=lambda **args: "ok")
-    assert empty.notify_tools_list_changed() == 0
+    assert code(connection, "tools/list", {}) is None
+    other = with_a_prompt()
+    connection = connected(other)
+    other.define_tool(name="t", handler=lambda **args: "ok")
+    assert other.notify_tools_list_changed() == 0
     assert connection.messages_to_send() == []
+
+
+@pytest.mark.parametrize("kind", ["tools", "prompts", "resources"])
+def test_a_client_of_an_empty_server_hears_of_what_comes(kind: str) -> None:
+    server = Server()
+    connection = connected(server)
+    server.define_tool(name="t", handler=lambda **args: "ok")
+    assert getattr(server, f"notify_{kind}_list_changed")() == 1
+    assert [json.loads(each)["method"] for each in connection.messages_to_send()] == [
+        f"notifications/{kind}/list_changed"
+    ]
+
+
+def test_notifying_no_client_is_logged_once_for_each_list(caplog: pytest.LogCaptureFixture) -> None:
+    server = Server("quiet", auto_notify=True)
+    server.define_tool(name="t", handler=lambda **args: "ok")
+    server.notify_resource_updated("x://a")
+    assert caplog.messages == []
+    for _ in range(2):
+        assert server.notify_tools_list_changed() == 0
+    assert [each for each in caplog.messages if "notify_tools_list_changed() reached no client of 'quiet'" in each]
+    assert len(caplog.messages) == 1
+    server.notify_prompts_list_changed()
+    assert len(caplog.messages) == 2

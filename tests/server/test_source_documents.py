@@ -373,8 +373,9 @@ def test_a_resource_with_a_read_handler() -> None:
     ]
 
 
-def test_reading_without_anything_registered_is_a_no_op() -> None:
-    assert ask(Server(), "resources/read", {"uri": "x://y"})["result"] == {"contents": []}
+def test_reading_without_anything_registered_is_the_error_of_the_specification() -> None:
+    error = ask(Server(), "resources/read", {"uri": "x://y"})["error"]
+    assert error == {"code": -32002, "message": "Resource not found: x://y", "data": {"uri": "x://y"}}
 
 
 @pytest.mark.parametrize(

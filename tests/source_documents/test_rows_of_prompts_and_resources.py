@@ -207,8 +207,8 @@ def test_a_read_handler_gets_the_params_and_returns_the_contents() -> None:
 
 
 # E4 and C21
-def test_reading_is_a_no_op_without_resources_and_an_error_where_there_are_others() -> None:
-    assert result(Server(), "resources/read", uri="x://y") == {"contents": []}
+def test_reading_what_nothing_reads_is_empty_and_what_is_not_there_is_an_error() -> None:
+    assert error(Server(), "resources/read", uri="x://y")["code"] == -32002
     assert error(Server(resources=[RESOURCE]), "resources/read", uri="x://y")["code"] == -32002
     assert result(Server(resources=[RESOURCE]), "resources/read", uri=RESOURCE.uri) == {"contents": []}
 

@@ -68,7 +68,8 @@ def test_a_server_takes_what_the_source_documents_give_it_and_has_their_defaults
     plain = Server()
     assert (plain.name, plain.version) == ("model_context_protocol", "0.1.0")
     assert (plain.instructions, plain.server_context, plain.configuration) == (None, None, None)
-    assert {"tools", "prompts", "resources"}.isdisjoint(result(plain, "initialize", **HELLO)["capabilities"])
+    capabilities = result(plain, "initialize", **HELLO)["capabilities"]
+    assert all(capabilities[kind]["listChanged"] for kind in ("tools", "prompts", "resources"))
 
 
 # A3

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Catalogue"]
 
+_LISTS = ("tools", "prompts", "resources")
+
 
 class Catalogue:
     """The registries of one server."""
@@ -41,6 +43,7 @@ class Catalogue:
         self.completers: dict[tuple[str, str], Handler] = {}
         self.completion_handler: Handler | None = None
         self.declared: Mapping[str, JSON] | ServerCapabilities | None = None
+        self._promised: set[str] = set()  # the lists that a client was told of stay, even when they are empty
 
     def declare(self, capabilities: object) -> None:
         """Take what the author declares instead of, or besides, what is registered. Raises: RegistrationError."""
@@ -68,25 +71,38 @@ class Catalogue:
         )
 
     def offers(self, kind: str) -> bool:
-        """Tell whether a capability such as "tools" is offered: what is declared is what is served (SRV-3)."""
+        """Return whether a capability such as "tools" is offered: what is declared is what is served (SRV-3).
+
+        A server without anything in any list may get something later, and so offers all lists unless its author declared one.
+        """
         if isinstance(self.declared, ServerCapabilities):
             return getattr(self.declared, kind) is not None
         if self.declared is not None and kind in self.declared:
             return self.declared[kind] is not None
+        if kind in _LISTS:
+            return self._has(kind) or kind in self._promised or self._is_empty()
+        return self.completes() if kind == "completions" else True
+
+    def _is_empty(self) -> bool:
+        """Return whether nothing is registered in any list, and none was declared."""
+        said = self.declared if self.declared is not None and is_mapping(self.declared) else ()
+        return not any(kind in said or self._has(kind) for kind in _LISTS)
+
+    def _has(self, kind: str) -> bool:
         match kind:
             case "tools":
                 return len(self.tools) > 0
             case "prompts":
                 return len(self.prompts) > 0
-            case "resources":
-                return bool(len(self.resources) or len(self.templates) or self.read_handler is not None)
-            case "completions":
-                return self.completes()
             case _:
-                return True
+                return bool(len(self.resources) or len(self.templates) or self.read_handler is not None)
 
     def capabilities(self) -> ServerCapabilities:
-        """Return what is offered now, and what the author declared besides (SRV-1, SRV-3)."""
+        """Return what is offered now, and what the author declared besides (SRV-1, SRV-3).
+
+        A list that is offered once stays offered: clients keep what they are told here.
+        """
+        self._promised.update([kind for kind in _LISTS if self.offers(kind)])
         derived = ServerCapabilities(
             tools=ListChangedCapability(list_changed=True) if self.offers("tools") else None,
             prompts=ListChangedCapability(list_changed=True) if self.offers("prompts") else None,

@@ -172,6 +172,7 @@ class Server(metaclass=_ProposesRevision):
         self._made_dispatcher: Dispatcher | None = None
         self._auto_notify = auto_notify
         self._structured_text = structured_text
+        self._unheard: set[str] = set()  # lists whose changes reached no client, which was logged
         self._connections: WeakSet[ServerConnection] = WeakSet()
         self._forks = 0
         self.transport: object = None
@@ -517,20 +518,34 @@ class Server(metaclass=_ProposesRevision):
     # Telling clients.
 
     def notify_tools_list_changed(self) -> int:
-        """Tell every client that wants to know; returns how many that were. Never raises, from any thread (F2)."""
-        return self._notify("tools")
+        """Notify every client that wants to know; returns how many that were. Never raises, from any thread (F2).
+
+        If there was none, a warning says so, once for each list.
+        """
+        return self._notify_or_warn("tools")
 
     def notify_prompts_list_changed(self) -> int:
-        """Tell every client that wants to know; returns how many that were (F3)."""
-        return self._notify("prompts")
+        """Notify every client that wants to know; returns how many that were (F3)."""
+        return self._notify_or_warn("prompts")
 
     def notify_resources_list_changed(self) -> int:
-        """Tell every client that wants to know; returns how many that were (F4)."""
-        return self._notify("resources")
+        """Notify every client that wants to know; returns how many that were (F4)."""
+        return self._notify_or_warn("resources")
 
     def notify_resource_updated(self, uri: str) -> int:
         """Tell every client that subscribed to `uri`; returns how many that were (RES-6, RES-7)."""
         return self._tell("resource_updated", lambda connection: connection.notify_resource_updated(uri))
+
+    def _notify_or_warn(self, kind: str) -> int:
+        told = self._notify(kind)
+        if not told and kind not in self._unheard:
+            self._unheard.add(kind)
+            observation.warn(
+                f"notify_{kind}_list_changed() reached no client of {self.name!r}: a handshake client is notified if the "
+                f"server declared {kind}.listChanged when it connected, a modern one while it listens for that "
+                "(logged once)"
+            )
+        return told
 
     def _notify(self, kind: str) -> int:
         return self._tell(f"{kind}_list_changed", lambda connection: connection.notify_list_changed(kind))
