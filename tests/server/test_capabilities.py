@@ -100,6 +100,7 @@ def with_a_prompt() -> Server:
         ("resources/unsubscribe", WATCH),
         ("resources/list", {}),
         ("resources/templates/list", {}),
+        ("resources/read", WATCH),
         ("tools/list", {}),
         ("tools/call", {"name": "t"}),
     ],

@@ -300,9 +300,7 @@ class Dispatcher:
             return self._run_read(request, settings, observation, catalogue.read_handler, arguments, uri, None)
         if found is None:
             if not self.catalogue.offers("resources"):
-                if request.peer.revision.era == "modern":
-                    return _method_not_found(request)
-                return ReadResourceResult(contents=[], ttl_ms=self.profile.ttl_ms, cache_scope=self.profile.cache_scope)
+                return _method_not_found(request)
             if observation is not None:
                 observation.note_error("resource_not_found")
             raise ResourceNotFoundError(uri)
