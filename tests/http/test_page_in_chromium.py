@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from http_browser import chromium
 from page_server import NASTY
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install '.[peers]'")
 
 pytestmark = pytest.mark.timeout(60)
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-QUIET = ["--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-sync"]
 PATIENCE = 10_000
 
 
@@ -38,18 +35,9 @@ def url() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """Chromium: the one of this machine, else playwright's own."""
-    with sync_api.sync_playwright() as playwright:
-        found = next(filter(None, map(shutil.which, NAMES)), None) or playwright.chromium.executable_path
-        if not os.path.exists(found):
-            pytest.skip("there is no Chromium: install it, or run `playwright install chromium`")
-        as_root = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
-        try:
-            chromium = playwright.chromium.launch(executable_path=found, args=[*QUIET, *as_root])
-        except sync_api.Error as problem:
-            pytest.skip(f"Chromium does not start: {problem.message.splitlines()[0]}")
-        yield chromium
-        chromium.close()
+    """Chromium."""
+    with chromium() as found:
+        yield found
 
 
 @pytest.fixture
