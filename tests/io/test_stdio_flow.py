@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import socket
 import subprocess
@@ -13,7 +14,9 @@ import pytest
 from fake_server import Server
 from stdio_process import HERE, ping, said, tool_call
 
+import linkspan
 from linkspan.io import descriptors, stdio
+from linkspan.io.driver import Connectable
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX descriptors")
 
@@ -174,7 +177,7 @@ def test_a_line_that_is_no_message_is_answered_with_an_error_and_the_connection_
 class Served:
     """`serve_stdio` in a thread."""
 
-    def __init__(self, server: Server, **options: object) -> None:
+    def __init__(self, server: Connectable, **options: object) -> None:
         (self.input_reader, self.input), (self.output, self.output_writer) = os.pipe(), os.pipe()
         options = {"input_fd": self.input_reader, "output_fd": self.output_writer, "watch_parent": False, **options}
         self.thread = threading.Thread(target=stdio.serve_stdio, args=(server.connect,), kwargs=options, daemon=True)
@@ -194,25 +197,22 @@ class Served:
             os.close(fd)
 
 
-def gated() -> tuple[Server, threading.Event]:
-    """Return a server whose tool waits for an event."""
-    server, gate = Server(max_running=4), threading.Event()
+def test_pings_and_cancellations_are_heard_while_as_many_calls_run_as_may_and_all_are_answered_in_the_end():
+    server, gate = linkspan.Server("gated", limits=linkspan.Limits(max_running=4)), threading.Event()
 
     @server.tool
     def wait() -> str:
         gate.wait(30)
         return "done"
 
-    return server, gate
-
-
-def test_nothing_is_read_while_too_many_calls_run_and_all_are_answered_in_the_end():
-    server, gate = gated()
     served = Served(server)
     for n in range(50):
         os.write(served.input, tool_call(n, "wait"))
+    cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 49}}
+    os.write(served.input, json.dumps(cancel).encode() + b"\n" + ping("p"))
+    assert [json.loads(line)["id"] for line in served.read_lines(1)] == ["p"]
     gate.set()
-    assert len(served.read_lines(50)) == 50
+    assert {json.loads(line)["id"] for line in served.read_lines(49)} == set(range(49))
     served.end()
 
 

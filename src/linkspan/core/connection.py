@@ -64,6 +64,9 @@ from linkspan.wire.messages import (
 __all__ = ["ConnectionServer", "ServerConnection", "Vet"]
 
 _CLOSING = "the server is closing"
+_HELD_OVERHEAD = 1024
+"""Bytes that a held request counts besides its line, which it keeps alive."""
+
 _HOOK_ID = "hook"
 _HOOK_PEER = Peer(DEFAULT_NEGOTIATED)
 _CANCELLED = RemoteProtocolError(INTERNAL_ERROR, "cancelled")
@@ -140,6 +143,10 @@ class ServerConnection:
         self._in_flight: dict[RequestId, Request] = {}
         self._calls: dict[RequestId, Call] = {}
         self._unanswered: set[Call] = set()
+        self._streams = False
+        self._held: dict[Request, int] = {}
+        self._held_bytes = 0
+        self._line_bytes = 0
         self._batches = Batches()
         self._out: list[bytes] = []
         self.facts = NO_FACTS
@@ -157,6 +164,7 @@ class ServerConnection:
 
     def receive_data(self, data: bytes) -> list[Event[Call]]:
         """Take bytes from the stream, in any chunks. Answers that need no author's code are in `data_to_send` afterwards."""
+        self._streams = True
         events: list[Event[Call]] = []
         for line in self._reader.receive_data(data):
             self._receive_line(line, events)
@@ -216,11 +224,13 @@ class ServerConnection:
         if request.is_notification or request.cancelled:
             self._unanswered.discard(call)
             self._tell(request, _CANCELLED, events)
-            return events
-        if self._calls.get(request.id) is not call:
+        elif self._calls.get(request.id) is not call:
             raise LocalProtocolError(f"the call for request {request.id!r} has ended already")
-        del self._calls[request.id]
-        self._take(request, conclusion, events)
+        else:
+            del self._calls[request.id]
+            self._take(request, conclusion, events)
+        if self._held:
+            self._release(events)
         return events
 
     def data_to_send(self) -> bytes:
@@ -290,13 +300,23 @@ class ServerConnection:
         return isinstance(message, Notification) and message.method in self._server.custom_methods()
 
     @property
-    def accepting(self) -> bool:
-        """Whether the driver should read on; not while as many calls run as the limits allow."""
+    def has_room(self) -> bool:
+        """Whether fewer calls run than the limits allow. On a byte stream further requests wait for room."""
         return self.running < self._limits.max_running
+
+    @property
+    def accepting(self) -> bool:
+        """Whether the driver should read on; not while the author's hooks lag so far behind that they pile up."""
+        return len(self._unanswered) < 2 * self._limits.max_running
 
     def close(self) -> list[Event[Call]]:
         """Say goodbye: end the subscriptions, withdraw questions, cancel what still runs."""
         events: list[Event[Call]] = []
+        for request in list(self._held):  # first, or they would begin as others end
+            if request.is_notification:
+                self._held_bytes -= self._held.pop(request)
+            else:
+                self._cancel(request.id, _CLOSING, events)
         for request in list(self._subscriptions.requests()):
             self._subscriptions.remove(request.id)
             self._reply(request, self._subscriptions.goodbye(request), events)
@@ -339,8 +359,10 @@ class ServerConnection:
             problem = f"Parse error: message longer than {bound} bytes (max_line_bytes)"
             self._receive_malformed(unreadable(line, problem), events)
             return
+        self._line_bytes = len(line)
         message = decode(line, self._limits)
         if isinstance(message, Batch):
+            self._line_bytes //= len(message.messages)
             self._receive_batch(message, events)
         else:
             self._receive_other(message, events)
@@ -434,6 +456,8 @@ class ServerConnection:
             self._answer(request, lambda: self._listen(request, params), events)
         elif not self._has_method(method, peer):
             self._answer(request, lambda: _method_not_found(method), events)
+        elif self._streams and len(self._calls) + len(self._unanswered) >= self._limits.max_running:
+            self._hold(request, events)
         else:
             self._begin(request, events)
 
@@ -448,7 +472,10 @@ class ServerConnection:
             self._answer(request, lambda: self._answer_session(request, params), events)
         else:
             request.log_level = session.log_level
-            self._begin(request, events)
+            if self._streams and len(self._calls) + len(self._unanswered) >= self._limits.max_running:
+                self._hold(request, events)
+            else:
+                self._begin(request, events)
 
     @property
     def _before_handshake(self) -> bool:
@@ -522,6 +549,29 @@ class ServerConnection:
         self._send(acknowledgement, request.id)
         return None
 
+    # Requests on a byte stream beyond `max_running` wait here; everything else goes on being served.
+
+    def _hold(self, request: Request, events: list[Event[Call]]) -> None:
+        """Keep a request until there is room. Where too much is kept already it is refused, and a notification dropped."""
+        if self._held_bytes < self._limits.max_held_bytes:
+            size = self._line_bytes + _HELD_OVERHEAD
+            self._held[request] = size
+            self._held_bytes += size
+            if not request.is_notification:
+                self._in_flight[request.id] = request
+        elif not request.is_notification:
+            self._answer(request, _busy, events)
+
+    def _release(self, events: list[Event[Call]]) -> None:
+        """Begin what is held, the oldest first, as far as there is room."""
+        while self._held and self.has_room:
+            request = next(iter(self._held))
+            self._held_bytes -= self._held.pop(request)
+            if request.is_notification:
+                self._begin_unanswered(request, events)
+            else:
+                self._begin(request, events)
+
     # Notifications and answers from the client.
 
     def _receive_notification(self, message: Notification, events: list[Event[Call]]) -> None:
@@ -535,9 +585,9 @@ class ServerConnection:
         elif message.method == "notifications/initialized":
             self.session.initialized()
         elif message.method in self._server.custom_methods():
-            self._begin_unanswered(message, events)
+            self._receive_custom(message, events)
 
-    def _begin_unanswered(self, message: Notification, events: list[Event[Call]]) -> None:
+    def _receive_custom(self, message: Notification, events: list[Event[Call]]) -> None:
         """Serve a custom notification; one that comes too early, or with a wrong envelope, is ignored (MSG-4)."""
         meta = read_meta(message.params)
         try:
@@ -548,6 +598,12 @@ class ServerConnection:
             return
         request = Request(0, message.method, message.params, peer or self.session.peer, meta, is_notification=True)
         request.facts = self.facts
+        if self._streams and not self.has_room:
+            self._hold(request, events)
+        else:
+            self._begin_unanswered(request, events)
+
+    def _begin_unanswered(self, request: Request, events: list[Event[Call]]) -> None:
         step = self._server.begin(request)
         if isinstance(step, Call):
             self._unanswered.add(step)
@@ -566,6 +622,9 @@ class ServerConnection:
         call = self._calls.pop(request_id, None)
         if call is not None:
             events.append(CallCancelled(call))
+        if self._held:
+            self._held_bytes -= self._held.pop(request, 0)
+            self._release(events)
 
     def _receive_refusal(self, message: ErrorResponse, events: list[Event[Call]]) -> None:
         refused = self.session.receive_refusal(message)
@@ -732,6 +791,13 @@ def _not_in_a_batch(peer: Peer) -> RemoteProtocolError:
     return RemoteProtocolError(
         INVALID_REQUEST,
         f"Invalid Request: revision {peer.revision.date} has no batches; send this request by itself",
+    )
+
+
+def _busy() -> RemoteProtocolError:
+    return RemoteProtocolError(
+        INTERNAL_ERROR,
+        "Too many requests run on this connection (max_running) or wait (max_held_bytes); try again when one has ended",
     )
 
 

@@ -235,7 +235,7 @@ class Endpoint:
         messages = message.messages if isinstance(message, Batch) else [message]
         requests: list[RequestId] = [each.id for each in messages if isinstance(each, RpcRequest)]
         if requests or any(connection.serves(each) for each in messages):
-            if not connection.accepting:
+            if not connection.has_room:
                 return Opened(exchange.refuse(429, _error(_BUSY), [("retry-after", "1")]))
             if self._is_full:
                 return self._no_room(exchange)
@@ -332,7 +332,7 @@ class Endpoint:
             return Opened(exchange.refuse(400, encode_error(message.reply_id, message.code, message.message)))
         connection = pair.connection
         messages = message.messages if isinstance(message, Batch) else [message]
-        if not connection.accepting and any(connection.serves(each) for each in messages):
+        if not connection.has_room and any(connection.serves(each) for each in messages):
             return Opened(exchange.refuse(429, _error(_BUSY), [("retry-after", "1")]))
         with connection.lock:
             connection.facts = facts

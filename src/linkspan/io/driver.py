@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextvars
 import threading
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -79,6 +80,7 @@ class Driver:
         self._context = contextvars.copy_context()
         self._workers: Workers[Call] = Workers(self._work, max_workers)
         self._endings: Workers[Callable[[], object]] = Workers(self._end, max(1, max_workers))
+        self._nested: dict[int, deque[Event[Call]]] = {}
         self._submit: Callable[[Call], object] = self._workers.submit
         if max_workers < 1:
             self._submit = self.run_inline
@@ -158,7 +160,21 @@ class Driver:
         with self.lock:
             events = self.connection.settle(call, conclusion)
         if events:
-            self.perform(events)
+            self._perform_next(events)
+
+    def _perform_next(self, events: list[Event[Call]]) -> None:
+        """Do what came of a call that has ended: a chain of calls, each of which makes room for the next, must not nest."""
+        thread = threading.get_ident()
+        queue = self._nested.get(thread)
+        if queue is not None:
+            queue += events
+            return
+        queue = self._nested[thread] = deque(events)
+        try:
+            while queue:
+                self.perform((queue.popleft(),))
+        finally:
+            del self._nested[thread]
 
     def _work(self, call: Call) -> None:
         if call.cancelled:

@@ -23,10 +23,15 @@ class Limits(msgspec.Struct, frozen=True):
     """Messages in one JSON-RPC batch (only one revision has batches)."""
 
     max_running: int = 1024
-    """Calls at work on one connection. At the bound nothing more is read until one is done.
+    """Calls at work on one connection. At the bound further requests wait on a byte stream, and are refused over HTTP.
 
-    As many more may wait for a handshake client's answers, which must be read; at that bound no more questions are asked.
+    As many more may wait for a handshake client's answers; at that bound no more questions are asked.
     For a client: questions of its server that are at work; more are refused."""
+
+    max_held_bytes: int = 16 * 1024 * 1024
+    """Requests on a byte stream that wait because `max_running` calls are at work: their lines, and 1 KiB for each.
+
+    Beyond, requests are refused, and notifications with a handler are dropped."""
 
     max_subscriptions: int = 1000
     """Open `subscriptions/listen` requests and subscribed resources, each, on one connection."""
