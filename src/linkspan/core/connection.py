@@ -61,7 +61,7 @@ from linkspan.wire.messages import (
     unreadable,
 )
 
-__all__ = ["ConnectionServer", "ServerConnection", "Vet"]
+__all__ = ["ConnectionServer", "HeaderPlan", "ServerConnection", "Vet"]
 
 _CLOSING = "the server is closing"
 _HELD_OVERHEAD = 1024
@@ -70,6 +70,10 @@ _HELD_OVERHEAD = 1024
 _HOOK_ID = "hook"
 _HOOK_PEER = Peer(DEFAULT_NEGOTIATED)
 _CANCELLED = RemoteProtocolError(INTERNAL_ERROR, "cancelled")
+
+
+HeaderPlan: TypeAlias = Callable[[str], Mapping[tuple[str, ...], str]]
+"""Returns which arguments of a tool must be repeated in HTTP headers: paths, and the names of the headers."""
 
 
 class ConnectionServer(Dispatch, ServerFacts, Protocol):
@@ -264,9 +268,10 @@ class ServerConnection:
         """The bounds on this connection."""
         return self._limits
 
-    def header_plan(self, tool: str) -> Mapping[tuple[str, ...], str]:
-        """Return which arguments of a tool must be repeated in HTTP headers."""
-        return self._server.header_plan(tool)
+    @property
+    def header_plan(self) -> HeaderPlan:
+        """Which arguments of a tool must be repeated in HTTP headers."""
+        return self._server.header_plan
 
     @property
     def session(self) -> LegacySession:
@@ -531,7 +536,7 @@ class ServerConnection:
         self.dispatched = True
         if self.hang_up is not None:
             request.hang_up = partial(self.hang_up, request.id)
-        request.emit = lambda method, params: self._emit(request, method, params)
+        request.emit = self._emit
         step = self._server.begin(request)
         if isinstance(step, Call):
             self._in_flight[request.id] = request

@@ -171,7 +171,7 @@ class Endpoint:
                 return Opened(exchange.accept())  # whoever wants to cancel closes the stream (CAN-3)
             return self._notified(exchange, connection, message)
         assert isinstance(message, RpcRequest)
-        connection.vet = Mirror(headers, connection).vet
+        connection.vet = Mirror(headers, connection.header_plan).vet
         connection.route = lambda data, _, final: exchange.message(data, final=final)
         events = connection.receive(message)
         self._note(exchange)
@@ -385,6 +385,7 @@ class Endpoint:
         """Take note that a response is complete."""
         self._open.discard(exchange)
         self.pairs.leave(exchange)
+        exchange.release()
 
     @property
     def streams(self) -> int:

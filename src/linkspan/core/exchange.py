@@ -208,6 +208,11 @@ class ServerExchange:
             self._end()
         self.on_output()
 
+    def release(self) -> None:
+        """Let go of connection and driver once the response is complete: with them, each request would be a cycle."""
+        self.connection = None
+        self.on_output = _nobody
+
     def send_event(self, data: bytes) -> None:
         """Send an event that is encoded already, as a part of a stream that is told again."""
         with self.lock:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from linkspan.core.connection import ServerConnection
+from linkspan.core.connection import HeaderPlan
 from linkspan.core.params import HasMeta
 from linkspan.errors import (
     HEADER_MISMATCH,
@@ -31,10 +31,10 @@ __all__ = ["Mirror"]
 class Mirror:
     """The headers of one request. The order of the checks is that of the checklist, which all probes agree with."""
 
-    def __init__(self, headers: Mapping[str, str], connection: ServerConnection) -> None:
+    def __init__(self, headers: Mapping[str, str], header_plan: HeaderPlan) -> None:
         """Hold requests to `headers`, names in lower case."""
         self._headers = headers
-        self._connection = connection
+        self._header_plan = header_plan
 
     def vet(
         self, rpc: RpcRequest, params: HasMeta | None, peer: Peer | None, error: RemoteProtocolError | None
@@ -98,7 +98,7 @@ class Mirror:
             return _mismatch(f"Mcp-Name {problem}")
 
     def _wrong_parameters(self, params: CallToolParams) -> RemoteProtocolError | None:
-        plan = self._connection.header_plan(params.name)
+        plan = self._header_plan(params.name)
         if not plan:
             return None
         try:

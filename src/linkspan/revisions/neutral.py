@@ -146,7 +146,7 @@ Outcome: TypeAlias = Wire | Encoded | Raw | InputRequired | RemoteProtocolError
 """A result (a shape, ready bytes, or the JSON value of a custom method), an interim result, or a JSON-RPC error."""
 
 
-def _discard(_method: str, _params: Wire) -> None:
+def _discard(_request: Request, _method: str, _params: Wire) -> None:
     """Where notifications go when there is no way to the client."""
 
 
@@ -180,8 +180,8 @@ class Request(msgspec.Struct, eq=False):
     input_responses: Raw = ABSENT
     request_state: str | None = None
     facts: Facts = NO_FACTS
-    emit: Callable[[str, Wire], None] = _discard
-    """Send a notification that belongs to this request; it comes before the response."""
+    emit: Callable[[Request, str, Wire], None] = _discard
+    """Send a notification that belongs to the request it is given, this one; it comes before the response."""
     hang_up: Callable[[], bool] = _stay
     """End the stream on which the answer would go; the client comes back for it. False where that is not possible."""
     is_notification: bool = False

@@ -130,7 +130,7 @@ class Context(Mapping[str, Any]):
             return
         request.progress = progress
         params = ProgressParams(progress_token=token, progress=progress, total=total, message=message)
-        request.emit("notifications/progress", params)
+        request.emit(request, "notifications/progress", params)
 
     def log(self, level: LoggingLevel, data: JSON, logger: str | None = None) -> None:
         """Send a log message to a client that wants messages of this level. No secrets belong in it (LOG-4).
@@ -141,7 +141,9 @@ class Context(Mapping[str, Any]):
             raise ValueError(f"level must be one of {', '.join(LOG_LEVELS)}; got {level!r}")
         least = self._request.log_level
         if least is not None and LOG_LEVELS.index(level) >= LOG_LEVELS.index(least):
-            self._request.emit("notifications/message", LoggingMessageParams(level=level, data=data, logger=logger))
+            self._request.emit(
+                self._request, "notifications/message", LoggingMessageParams(level=level, data=data, logger=logger)
+            )
 
     def debug(self, data: JSON) -> None:
         """Log at the level "debug"."""
