@@ -60,6 +60,34 @@ def test_whatever_an_error_of_an_authors_holds_the_wire_gets_an_error(error: Rem
     assert found["message"].startswith("Internal error (incident ")
 
 
+DATA: dict[int, Any] = {
+    -32021: {"requiredCapabilities": {"elicitation": {}}},
+    -32022: {"supported": ["2026-07-28"], "requested": "1900-01-01"},
+    -32042: {"elicitations": [{"mode": "url", "elicitationId": "1", "url": "https://example.com", "message": "m"}]},
+}
+
+
+@pytest.mark.parametrize(
+    ("code", "data"),
+    [
+        (-32021, None),
+        (-32021, {}),
+        (-32021, {"requiredCapabilities": ["elicitation"]}),
+        (-32021, {"requiredCapabilities": {}}),
+        (-32021, {"requiredCapabilities": {"elicitation": True}}),
+        (-32022, None),
+        (-32022, {"supported": []}),
+        (-32042, None),
+        (-32042, {"elicitations": ["https://example.com"]}),
+    ],
+)
+def test_a_code_whose_meaning_is_in_its_data_is_not_sent_without(code: int, data: Any) -> None:
+    """MSG-45, MSG-46."""
+    revision = D if code == -32042 else E
+    assert answer(RemoteProtocolError(code, "mine", DATA[code]), revision)["data"] == DATA[code]
+    assert answer(RemoteProtocolError(code, "mine", data), revision)["code"] == -32603
+
+
 @pytest.mark.parametrize(
     ("code", "where"),
     [
@@ -74,7 +102,7 @@ def test_whatever_an_error_of_an_authors_holds_the_wire_gets_an_error(error: Rem
     ],
 )
 def test_codes_that_a_revision_does_not_define_are_not_sent_in_it(code: int, where: set[str]) -> None:
-    error = RemoteProtocolError(code, "mine")
+    error = RemoteProtocolError(code, "mine", DATA.get(code))
     assert {revision for revision in REVISIONS if answer(error, revision)["code"] == code} == where
 
 

@@ -12,7 +12,13 @@ from typing import Protocol, TypeAlias
 import msgspec
 from msgspec import Raw
 
-from linkspan.errors import RESOURCE_NOT_FOUND, RemoteProtocolError
+from linkspan.errors import (
+    MISSING_CLIENT_CAPABILITY,
+    RESOURCE_NOT_FOUND,
+    UNSUPPORTED_PROTOCOL_VERSION,
+    URL_ELICITATION_REQUIRED,
+    RemoteProtocolError,
+)
 from linkspan.revisions.record import Revision
 from linkspan.revisions.stepdown import knows_field
 from linkspan.types.base import ABSENT, JSON, Wire, is_array, is_object
@@ -247,9 +253,29 @@ def unsayable(revision: Revision, error: RemoteProtocolError) -> Exception | Non
         problem = ValueError(
             f"{code} is no error code of revision {revision.date}; yours lie outside -32768 ... -32000"
         )
+    elif (needed := _DATA.get(code)) is not None and not _has_data(error, *needed):
+        problem = ValueError(f"an error {code} needs data, such as {needed[1]}; raise another one, or give it that")
     if problem is not None:
         problem.__cause__ = error  # so that the log shows where it was made
     return problem
 
 
 _RESERVED = range(-32099, -32019)
+_DATA: Mapping[int, tuple[str, Mapping[str, JSON]]] = {
+    MISSING_CLIENT_CAPABILITY: ("requiredCapabilities", {"requiredCapabilities": {"elicitation": {}}}),
+    UNSUPPORTED_PROTOCOL_VERSION: ("supported", {"supported": ["<revision>"], "requested": "<revision>"}),
+    URL_ELICITATION_REQUIRED: (
+        "elicitations",
+        {"elicitations": [{"mode": "url", "elicitationId": "1", "url": "https://...", "message": "..."}]},
+    ),
+}
+"""The codes without a meaning unless their data has a member, and an example (MSG-45, MSG-46)."""
+
+
+def _has_data(error: RemoteProtocolError, member: str, example: Mapping[str, JSON]) -> bool:
+    """Return whether the data of an error holds a member, filled as in the example and in what is in it."""
+    data: JSON = getattr(error, "data", None)
+    found = data.get(member) if is_object(data) else None
+    if is_object(example[member]):
+        return is_object(found) and bool(found) and all(is_object(each) for each in found.values())
+    return is_array(found) and bool(found) and all(type(each) is type(example[member][0]) for each in found)
