@@ -494,9 +494,9 @@ def test_custom_methods_protect_what_exists() -> None:
     server.define_custom_method(method_name="add", handler=lambda params: params["a"] + params["b"])
     assert ask(server, "add", {"a": 5, "b": 3})["result"] == 8
     from_server = ("elicitation/create", "sampling/createMessage", "roots/list")
-    tasks = ("tasks/get", "tasks/anything", "notifications/tasks/status")
+    tasks = ("tasks/get", "tasks/anything", "notifications/tasks", "notifications/tasks/status")
     others = ("ping", "add", "server/discover", "notifications/cancelled", "rpc.x")
-    for taken in (*others, *from_server, *tasks):
+    for taken in (*others, *from_server, *tasks, "skills/list", "skills/get"):
         with pytest.raises(MethodAlreadyDefinedError, match="already defined") as caught:
             server.define_custom_method(method_name=taken, handler=lambda params: None)
         assert caught.value.method_name == taken
@@ -561,6 +561,7 @@ def test_instrumentation_tells_exactly_the_keys_of_the_table() -> None:
     ask(server, "tools/call", {"name": "my_tool", "arguments": {}})
     ask(server, "prompts/get", {"name": "my_prompt", "arguments": {"message": "x"}})
     ask(server, "prompts/get", {"name": "nope"})
+    ask(server, "prompts/get", {"name": "my_prompt", "arguments": {}})
     ask(server, "resources/read", {"uri": "x://y"})
     ask(server, "resources/read", {"uri": "x://nope"})
     ask(server, "ping")
@@ -573,6 +574,7 @@ def test_instrumentation_tells_exactly_the_keys_of_the_table() -> None:
         {"method": "tools/call", "tool_name": "my_tool", "error": "missing_required_arguments"},
         {"method": "prompts/get", "prompt_name": "my_prompt"},
         {"method": "prompts/get", "error": "prompt_not_found"},
+        {"method": "prompts/get", "prompt_name": "my_prompt", "error": "missing_required_arguments"},
         {"method": "resources/read", "resource_uri": "x://y"},
         {"method": "resources/read", "error": "resource_not_found"},
         {"method": "ping"},

@@ -242,6 +242,11 @@ class Dispatcher:
                 params.arguments, repair=settings.repair_arguments, check=settings.validate_tool_call_arguments
             )
         except ArgumentsInvalid as problem:
+            if (kind := _kind_of_json(params.arguments)) is None:  # null means none, as it does for params
+                request.params = msgspec.structs.replace(params, arguments=Raw(b"{}"))
+                return self._call_tool(request, settings, observation)
+            if kind != "object":  # the client's mistake, and not the model's
+                return RemoteProtocolError(INVALID_PARAMS, f"Invalid params: arguments must be an object, not {kind}")
             if observation is not None:
                 observation.note_error(_kind(problem))
             return tool_error(f"{params.name}: {problem}")
@@ -277,7 +282,13 @@ class Dispatcher:
         try:
             arguments = prompt.decode(params.arguments or {})
         except ArgumentsInvalid as problem:
+            if observation is not None:
+                observation.note_error(_kind(problem))
             return RemoteProtocolError(INVALID_PARAMS, f"Invalid params: {params.name}: {problem}")
+        except RemoteProtocolError:
+            if observation is not None:
+                observation.note_error("missing_required_arguments")
+            raise
         return self._run(request, settings, observation, prompt.handler, arguments, prompt.outcome, params.name)
 
     # Resources.
@@ -483,6 +494,14 @@ def _custom_result(method: str, value: object) -> Outcome:
     if isinstance(value, InputRequired):
         raise LocalProtocolError(cannot_ask(method))
     return value if isinstance(value, Wire) else Raw(encode_json(value))
+
+
+def _kind_of_json(raw: Raw) -> str | None:
+    """Return what a JSON value is, by its first character; None for null. What is absent is an object."""
+    first = bytes(memoryview(raw)[:1])
+    return {b"": "object", b"{": "object", b"[": "an array", b'"': "a string", b"n": None}.get(
+        first, "a boolean" if first in (b"t", b"f") else "a number"
+    )
 
 
 def _kind(problem: ArgumentsInvalid) -> str:
