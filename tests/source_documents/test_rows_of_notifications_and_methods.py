@@ -84,11 +84,18 @@ def test_over_http_every_session_with_an_open_stream_is_told() -> None:
             stream.close()
 
 
-# F6, F7
+# F7: a server does not know its transports; the line of the source documents names the line to write instead
+def test_assigning_a_transport_raises_with_what_to_write() -> None:
+    server = everything()
+    with pytest.raises(AttributeError, match=r"write `StdioTransport\(server\)\.open\(\)`, `server\.run\(\)`"):
+        server.transport = StdioTransport(server)
+    with pytest.raises(AttributeError, match=r"has no `transport`.*server\.run\(\"http\"\)"):
+        _ = server.transport
+
+
+# F6
 def test_over_stdio_a_notification_is_one_line_on_stdout() -> None:
     server = everything()
-    server.transport = StdioTransport(server)
-    assert isinstance(server.transport, StdioTransport)
     with StdioServer(server) as process:
         process.write(line("initialize", 1, HELLO))
         assert process.read()["id"] == 1

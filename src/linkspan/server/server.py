@@ -11,7 +11,7 @@ server.run()
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Never, TypeVar, Unpack, overload
 from weakref import WeakSet
 
 from linkspan.core.connection import ServerConnection
@@ -175,7 +175,6 @@ class Server(metaclass=_ProposesRevision):
         self._unheard: set[str] = set()  # lists whose changes reached no client, which was logged
         self._connections: WeakSet[ServerConnection] = WeakSet()
         self._forks = 0
-        self.transport: object = None
         self._check_profile()
         self._add_tools(tools)
         self._add_prompts(prompts)
@@ -694,6 +693,15 @@ class Server(metaclass=_ProposesRevision):
         """Make the key that seals `requestState` now, so that processes which are forked from this one have the same."""
         self._dispatcher.share_request_state_key()
 
+    @property
+    def transport(self) -> Never:
+        """Nothing: a server does not know its transports, of which it may have several. Raises: AttributeError."""
+        raise AttributeError(_no_transport("StdioTransport"), name="transport", obj=self)
+
+    @transport.setter
+    def transport(self, value: Never) -> None:
+        raise AttributeError(_no_transport(type(value).__name__), name="transport", obj=self)
+
     # Helpers.
 
     @property
@@ -719,6 +727,9 @@ class Server(metaclass=_ProposesRevision):
         check_pinned(self._profile.pinned, self._profile.implementation)
 
 
+_RESERVED_PREFIXES = ("rpc.", "tasks/", "notifications/tasks/", "skills/")
+"""JSON-RPC's own, and those of extensions: tasks came, went, and came back as one."""
+
 _ASGI = ("path", "health", "otherwise")
 _WSGI = ("path", "otherwise")
 _COMPLETER_SCHEMA: JSONObject = {"type": "object", "properties": {"value": {}, "arguments": {}}}
@@ -738,9 +749,17 @@ def _keys(secrets: Sequence[bytes | str]) -> RequestStateKeys:
     return RequestStateKeys(*secrets)
 
 
+def _no_transport(kind: str) -> str:
+    serve = f"{kind}(server).open()" if kind.endswith("Transport") else "StdioTransport(server).open()"
+    return (
+        "a Server has no `transport`; each transport takes the server that it serves: "
+        f'write `{serve}`, `server.run()` or `server.run("http")`'
+    )
+
+
 def _is_reserved(method: str) -> bool:
     """Tell whether the protocol, in any revision and in either direction, or JSON-RPC itself has a claim on this name."""
-    if method.startswith(("rpc.", "tasks/", "notifications/tasks/")):  # tasks came, went, and came back as an extension
+    if method.startswith(_RESERVED_PREFIXES) or method == "notifications/tasks":
         return True
     return any(
         method in revision.requests
