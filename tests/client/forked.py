@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import io
 import json
+import logging
 import multiprocessing
 import os
 import select
@@ -376,6 +377,7 @@ def listening(where: Any) -> Any:
 
 def notifying(_: Any) -> Any:
     """Who listens in the parent does not hear from the child, and the child does not wait for the parent's locks."""
+    logging.getLogger("linkspan").setLevel(logging.ERROR)  # that a child's notification reaches nobody is the point
     client = SyncClient(server, timeouts=DEADLINES)
     with client.listen(tools=True), busy(server.notify_tools_list_changed):
         found = [
