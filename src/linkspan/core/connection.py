@@ -148,6 +148,7 @@ class ServerConnection:
         self._calls: dict[RequestId, Call] = {}
         self._unanswered: set[Call] = set()
         self._streams = False
+        self._modern = False
         self._held: dict[Request, int] = {}
         self._held_bytes = 0
         self._line_bytes = 0
@@ -441,8 +442,10 @@ class ServerConnection:
             peer = read_envelope(read_meta(rpc.params)).peer
         except RemoteProtocolError as earlier:
             error = earlier
-        if peer is not None and not self._has_method(rpc.method, peer):
-            error = _method_not_found(rpc.method)
+        if peer is not None:
+            self._modern = self._streams
+            if not self._has_method(rpc.method, peer):
+                error = _method_not_found(rpc.method)
         error = self.vet(rpc, None, peer, error) or error
         self._push_error(rpc.id, error)
         self._hand_out(self._server.observe(rpc.method, error, 0.0), rpc.method, events)
@@ -451,6 +454,7 @@ class ServerConnection:
         self, rpc: RpcRequest, params: HasMeta, envelope: Envelope, peer: Peer, events: list[Event[Call]]
     ) -> None:
         method = rpc.method
+        self._modern = self._streams
         request = self._lift(rpc, params, peer, envelope)
         request.log_level = envelope.log_level
         if method == "server/discover":
@@ -484,8 +488,8 @@ class ServerConnection:
 
     @property
     def _before_handshake(self) -> bool:
-        """Whether a handshake that the author insists on is missing."""
-        return not (self.session.negotiated or self._one_shot) and self._server.require_initialized
+        """Whether a handshake is missing: one that the author insists on, or that a client needs which spoke without one."""
+        return not (self.session.negotiated or self._one_shot) and (self._modern or self._server.require_initialized)
 
     def _answer_session(self, request: Request, params: HasMeta) -> Outcome:
         outcome = self.session.answer(request.method, params)
@@ -601,6 +605,7 @@ class ServerConnection:
             return
         if peer is None and self._before_handshake:
             return
+        self._modern = self._modern or (peer is not None and self._streams)
         request = Request(0, message.method, message.params, peer or self.session.peer, meta, is_notification=True)
         request.facts = self.facts
         if self._streams and not self.has_room:
