@@ -8,9 +8,10 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import Raw
 
-from linkspan.errors import INVALID_PARAMS, RemoteProtocolError
+from linkspan.errors import INVALID_PARAMS, RemoteProtocolError, clipped
 from linkspan.types import requests
 from linkspan.types.base import ABSENT
+from linkspan.wire.duplicates import repeated
 
 __all__ = ["AnyParams", "HasMeta", "read_meta", "read_params"]
 
@@ -53,6 +54,10 @@ def _decoder(method: str) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(_TYPES[method])
 
 
+_BARE_CALL = len(b'{"name":""}')
+_ARGUMENTS = len(b',"arguments":')
+_META = len(b',"_meta":')
+_SECOND_NAME = len(b'"name":"",')
 _any_params = msgspec.json.Decoder(AnyParams)
 
 
@@ -70,7 +75,22 @@ def read_params(method: str, params: Raw) -> HasMeta:
         return _decode(decoder, b"{}" if bytes(params) == b"null" else params)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RemoteProtocolError(INVALID_PARAMS, "Invalid params: not readable") from error
+    if type(decoded) is requests.CallToolParams:  # where what is called stands between long values
+        arguments, meta = len(decoded.arguments), len(decoded.meta)
+        needed = _BARE_CALL + len(decoded.name) + arguments + meta
+        needed += (_ARGUMENTS if arguments else 0) + (_META if meta else 0)
+        if len(params) - needed >= _SECOND_NAME:
+            _refuse_repeated(params, decoded.arguments)
+    elif type(decoded) is requests.GetPromptParams:
+        _refuse_repeated(params, ABSENT)
     return decoded
+
+
+def _refuse_repeated(params: Raw, arguments: Raw) -> None:
+    name = repeated(bytes(params), arguments)
+    if name is not None:
+        problem = f"{clipped(name)!r} appears more than once" if name else "too many members"
+        raise RemoteProtocolError(INVALID_PARAMS, f"Invalid params: {problem}")
 
 
 def read_meta(params: Raw) -> Raw:

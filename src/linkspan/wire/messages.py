@@ -1,7 +1,7 @@
 """JSON-RPC 2.0 as MCP uses it, both directions. Never raises on what a peer sent.
 
 `decode` reads a message once; params, results and errors stay raw until somebody knows their type.
-Of duplicate keys the last one counts. Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic
+Members that appear twice in a message are refused; inside results and arguments the last one counts. Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from linkspan.errors import INVALID_REQUEST, PARSE_ERROR
+from linkspan.errors import INVALID_REQUEST, PARSE_ERROR, clipped
 from linkspan.types.base import ABSENT, JSON, is_array, is_object
+from linkspan.wire.duplicates import SLACK, repeated
 from linkspan.wire.framing import TooLong
 from linkspan.wire.limits import DEFAULT_LIMITS, Limits
 from linkspan.wire.remains import Kind, identify
@@ -125,6 +126,12 @@ _STRING = re.compile(rb'"[^"]*"?')  # once the escapes are gone; a pattern that 
 _BRACKETS = bytes.maketrans(b"[{]}", b"\1\1\2\2")
 _NO_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[{]}")
 _STEPS = (0, 1, -1)
+_BARE_REQUEST = len(b'{"jsonrpc":"2.0","id":1,"method":""}')
+_BARE_NOTIFICATION = len(b'{"jsonrpc":"2.0","method":""}')
+_BARE_RESPONSE = len(b'{"jsonrpc":"2.0","id":1}')
+_PARAMS = len(b',"params":')
+_RESULT = len(b',"result":')
+_QUOTES = 1  # two, in place of the digit
 
 
 def decode(line: bytes, limits: Limits = DEFAULT_LIMITS) -> Message | Batch:
@@ -141,7 +148,7 @@ def decode(line: bytes, limits: Limits = DEFAULT_LIMITS) -> Message | Batch:
         return _not_an_envelope(line, limits)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return Malformed(PARSE_ERROR, f"Parse error: {_plain(error)}")
-    return _classify(envelope)
+    return _classify(envelope, line)
 
 
 def unreadable(line: TooLong, problem: str) -> Malformed:
@@ -150,7 +157,7 @@ def unreadable(line: TooLong, problem: str) -> Malformed:
     return Malformed(PARSE_ERROR, problem, remains.id, remains.kind or "unknown")
 
 
-def _classify(envelope: _Envelope) -> Message:
+def _classify(envelope: _Envelope, line: bytes) -> Message:
     request_id = envelope.id
     known_id = request_id if isinstance(request_id, int | str) else None
     if envelope.jsonrpc != "2.0":
@@ -159,16 +166,35 @@ def _classify(envelope: _Envelope) -> Message:
     if method is not UNSET:
         if envelope.result is not UNSET or envelope.error is not UNSET:
             return Malformed(INVALID_REQUEST, "Invalid Request: both a method and a result or error", known_id)
+        params = envelope.params
+        spare = len(line) - len(method) - (len(params) + _PARAMS if params is not ABSENT else 0)
         if known_id is not None:
-            return RpcRequest(known_id, method, envelope.params)
+            spare -= _BARE_REQUEST + (len(known_id) + _QUOTES if isinstance(known_id, str) else 0)
+            if spare > SLACK and (name := repeated(line, params)) is not None:
+                return _ambiguous(name, known_id)
+            return RpcRequest(known_id, method, params)
         if request_id is None:
             return Malformed(INVALID_REQUEST, "Invalid Request: id must be a string or an integer, got null")
-        return Notification(method, envelope.params)
-    return _response(envelope, known_id)
+        if spare - _BARE_NOTIFICATION > SLACK and (name := repeated(line)) is not None:
+            return _ambiguous(name, None)
+        return Notification(method, params)
+    return _response(envelope, known_id, line)
 
 
-def _response(envelope: _Envelope, known_id: RequestId | None) -> Message:
-    has_result, has_error = envelope.result is not UNSET, envelope.error is not UNSET
+def _ambiguous(name: str, known_id: RequestId | None) -> Malformed:
+    """Refuse a message of which others may have read another part; under its id, if that is not what is in doubt."""
+    problem = f"{clipped(name)!r} appears more than once" if name else "too many members"
+    return Malformed(INVALID_REQUEST, f"Invalid Request: {problem}", None if name == "id" else known_id)
+
+
+def _response(envelope: _Envelope, known_id: RequestId | None, line: bytes) -> Message:
+    result = envelope.result
+    has_result, has_error = result is not UNSET, envelope.error is not UNSET
+    spare = len(line) - _BARE_RESPONSE - (len(result) + _RESULT if isinstance(result, Raw) else 0)
+    if isinstance(known_id, str):
+        spare -= len(known_id) + _QUOTES
+    if spare > SLACK and (name := repeated(line)) is not None:
+        return _ambiguous(name, known_id)
     if has_result == has_error:
         problem = "both a result and an error" if has_result else "no method"
         return Malformed(INVALID_REQUEST, f"Invalid Request: {problem}", known_id)
@@ -180,9 +206,9 @@ def _response(envelope: _Envelope, known_id: RequestId | None) -> Message:
                 INVALID_REQUEST, "Invalid Request: error must have an integer code and a message", known_id
             )
         return ErrorResponse(known_id, body.code, body.message, body.data)
-    if known_id is None or not isinstance(envelope.result, Raw):
+    if known_id is None or not isinstance(result, Raw):
         return Malformed(INVALID_REQUEST, "Invalid Request: a response needs the id of its request")
-    return Response(known_id, envelope.result)
+    return Response(known_id, result)
 
 
 def _not_an_envelope(line: bytes, limits: Limits) -> Message | Batch:
