@@ -24,13 +24,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 HOME = Path(__file__).resolve().parent.parent
 SOURCE = HOME / "src" / "linkspan"
 MAP = HOME / ".faults.json"
 QUICK = 60
-"""Tests that run the line and are tried before whole directories."""
+"""Tests that run a line and are tried before whole directories: the quickest."""
 
 SWAPPED: dict[type[ast.AST], type[ast.AST]] = {
     ast.Eq: ast.NotEq,
@@ -172,37 +172,37 @@ def make_map(jobs: int) -> None:
             test = context.partition("|")[0]
             for line in numbits_to_nums(bits):
                 lines[Path(path).relative_to(SOURCE).as_posix()][line].append(test)
-    MAP.write_text(json.dumps({"seconds": seconds, "lines": lines}))
+    quickest = {
+        name: {
+            line: sorted(set(tests), key=lambda test: seconds.get(test, 0.0))[:QUICK] for line, tests in found.items()
+        }
+        for name, found in lines.items()
+    }
+    MAP.write_text(json.dumps(quickest))
     print(f"{len(seconds)} tests, {sum(map(len, lines.values()))} lines: {MAP.name}")
 
 
 # Planting.
 
 
-def plant(where: str, count: int, seed: int, seconds: float) -> None:
+def plant(where: str, count: int, seed: int, seconds: float, rest: float) -> None:
     """Plant `count` random faults below a directory, and print what became of each."""
-    known = json.loads(MAP.read_text()) if MAP.exists() else {"seconds": {}, "lines": {}}
+    known: dict[str, dict[str, list[str]]] = json.loads(MAP.read_text()) if MAP.exists() else {}
     possible = [fault for path in sorted((SOURCE / where).rglob("*.py")) for fault in faults_in(path)]
     chosen = random.Random(seed).sample(possible, count)
     survivors = 0
     for number, fault in enumerate(chosen, 1):
         name = fault.path.relative_to(SOURCE).as_posix()
-        by_line = _tests_of(known, name, fault.line)
+        by_line = known.get(name, {}).get(str(fault.line), [])
         original = fault.path.read_text()
         fault.path.write_text(with_fault(fault))
         try:
-            verdict = _noticed(by_line, seconds) or _noticed(_directories(where), seconds * 4)
+            verdict = _noticed(by_line, seconds) or (_noticed(_directories(where), rest) if rest else "")
         finally:
             fault.path.write_text(original)
         survivors += not verdict
         print(f"{number:4} {verdict or 'SURVIVED':9} {name}:{fault.line} {fault.change}", flush=True)
     print(f"{count - survivors} caught, {survivors} survived")
-
-
-def _tests_of(known: dict[str, Any], name: str, line: int) -> list[str]:
-    tests = known["lines"].get(name, {}).get(str(line), [])
-    took = known["seconds"]
-    return sorted(set(tests), key=lambda test: took.get(test, 0.0))[:QUICK]
 
 
 def _directories(where: str) -> list[str]:
@@ -250,7 +250,7 @@ def main() -> None:
     if given.verb == "map":
         make_map(given.jobs)
     else:
-        plant(given.where, given.count, given.seed, given.seconds)
+        plant(given.where, given.count, given.seed, given.seconds, given.rest)
 
 
 if __name__ == "__main__":
