@@ -10,6 +10,7 @@ import sys
 import time
 
 PLAN = json.loads(sys.argv[1])
+DONE = []
 LEGACY = '{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"wild","version":"1"}}'
 MODERN = '{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"_meta":{}}'
 TOOLS = ["hi", "again", "die", "hang"]
@@ -76,6 +77,10 @@ def perform(step, request_id: str) -> None:
                 os._exit(0)
         case "close":
             os.close(value)
+        case "once":
+            if value not in DONE:
+                DONE.append(value)
+                perform(value, request_id)
 
 
 def steps_for(message: dict):

@@ -426,3 +426,64 @@ def test_a_notification_too_large_to_be_read_ends_no_call() -> None:
     (event,) = connection.receive_data(line_.encode())
     assert isinstance(event, Strayed)
     assert connection.pending == 1
+
+
+def question(request_id: str) -> bytes:
+    return line(id=request_id, method="elicitation/create", params={})
+
+
+def test_overlapping_questions_stop_the_clock_once() -> None:
+    """CAN-9: three questions over the same six seconds buy a call six seconds, not eighteen."""
+    clock = Clock()
+    connection = machine(clock)
+    send(connection, "a", timeout=60, total=8)
+    clock.now = 1.0
+    connection.receive_data(b"".join(map(question, "xyz")))
+    clock.now = 7.0
+    for each in "xyz":
+        connection.answer(each, b"{}")
+    assert connection.next_timeout() == 8.0
+    assert connection.handle_timeout(13.9) == []
+    clock.now = 14.0
+    assert connection.handle_timeout(14.0) == [Expired("a", 8, with_progress=False)]
+
+
+def test_questions_stop_the_clock_for_the_time_of_input_in_all() -> None:
+    """However many questions come one after the other."""
+    clock = Clock()
+    connection = machine(clock)
+    send(connection, "a", timeout=5, total=8)
+    found: list[Any] = []
+    while not found:
+        connection.receive_data(question(str(clock.now)))
+        clock.now += 1.0
+        found = connection.handle_timeout(clock.now)
+        connection.answer(str(clock.now - 1.0), b"{}")
+    assert (clock.now, found) == (18.0, [Expired("a", 8, with_progress=False)])
+
+
+def test_a_question_before_a_call_buys_it_nothing() -> None:
+    clock = Clock()
+    connection = machine(clock)
+    connection.receive_data(question("x"))
+    clock.now = 6.0
+    send(connection, "a", timeout=60, total=3)
+    connection.answer("x", b"{}")
+    clock.now = 9.0
+    assert connection.handle_timeout(9.0) == [Expired("a", 3, with_progress=False)]
+
+
+def test_a_call_expires_in_time_after_a_question_was_answered_early() -> None:
+    """A deadline that a question had put off comes forward again when it is answered, and the driver learns of it."""
+    clock = Clock()
+    connection = machine(clock)
+    send(connection, "a", timeout=5, total=60)
+    connection.receive_data(question("x"))
+    clock.now = 5.0
+    assert connection.handle_timeout(5.0) == []
+    assert connection.next_timeout() == 15.0
+    connection.answer("x", b"{}")
+    assert connection.next_timeout() == 10.0
+    clock.now = 10.0
+    assert ended(connection.handle_timeout(10.0)) == ["a"]
+    assert connection.next_timeout() is None

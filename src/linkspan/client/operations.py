@@ -13,7 +13,7 @@ from msgspec import Raw
 from linkspan.client.authorizing import principal_of
 from linkspan.client.errors import ClientError, InvalidResponse, ServerError
 from linkspan.client.output import check_output
-from linkspan.client.requesting import Repeatable, member, request, request_with_rounds
+from linkspan.client.requesting import Repeatable, member, request, request_with_rounds, total_of
 from linkspan.client.results import ToolResult, read_head
 from linkspan.client.state import Catalogue, ClientState
 from linkspan.core.flow import Flow, Outgoing, ProgressCallback, Stopper
@@ -149,14 +149,16 @@ def call_tool(
         mine = _catalogue(state, who)
     known = mine.tools.get(name)
     safe = _MarkedSafe(name, who)
+    began = state.clock()
     try:
-        raw = yield from request_with_rounds(state, _planned(outgoing, mine, name), safe)
+        raw = yield from request_with_rounds(state, _planned(outgoing, mine, name), safe, began=began)
     except ServerError as error:
         if error.code != HEADER_MISMATCH or name in mine.tools:
             raise
         yield from list_all(state, TOOLS, who)  # its schema says which headers it wants (HDR-6)
         mine = _catalogue(state, who)
-        raw = yield from request_with_rounds(state, _planned(outgoing, mine, name), safe)
+        again = msgspec.structs.replace(outgoing, left=total_of(state, outgoing) - (state.clock() - began))
+        raw = yield from request_with_rounds(state, _planned(again, mine, name), safe, began=began)
     try:
         head = read_head(raw)
     except (msgspec.DecodeError, RecursionError) as problem:

@@ -11,13 +11,21 @@ import msgspec
 from msgspec import Raw
 
 from linkspan.client.answers import read_question
-from linkspan.client.errors import ClientError, ConnectError, ConnectionLost, HttpError, InvalidResponse, ServerError
+from linkspan.client.errors import (
+    CallTimeout,
+    ClientError,
+    ConnectError,
+    ConnectionLost,
+    HttpError,
+    InvalidResponse,
+    ServerError,
+)
 from linkspan.client.state import ClientState
 from linkspan.core.flow import Ask, Flow, Outgoing, Send, Sleep
 from linkspan.revisions.neutral import ELICIT, LIST_ROOTS, SAMPLE, InputRequest
 from linkspan.wire.messages import ErrorResponse, Response, encode
 
-__all__ = ["Repeatable", "backoff", "member", "request", "request_with_rounds"]
+__all__ = ["Repeatable", "backoff", "member", "request", "request_with_rounds", "shown", "total_of"]
 
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 5.0
@@ -43,6 +51,32 @@ def backoff(failures: int, chance: float) -> float:
     """Return how many seconds to wait after so many failures in a row: doubling, with jitter, never long."""
     pause: float = min(_FIRST_PAUSE * 2.0 ** min(failures - 1, 16), _LONGEST_PAUSE)
     return pause * (0.5 + chance / 2)
+
+
+def total_of(state: ClientState, outgoing: Outgoing) -> float:
+    """Return how many seconds a request has in all: for every attempt and every round together."""
+    if outgoing.total is not None:
+        return outgoing.total
+    timeouts = state.options.timeouts
+    return max(timeouts.list if outgoing.timeout is None else outgoing.timeout, timeouts.total)
+
+
+class _Named(msgspec.Struct):
+    name: str | None = None
+    uri: str | None = None
+
+
+_named = msgspec.json.Decoder(_Named)
+
+
+def shown(outgoing: Outgoing) -> str:
+    """Return what to call a request in an error: its method, and which tool, prompt or resource it is about."""
+    try:
+        about = _named.decode(outgoing.params)
+    except (msgspec.DecodeError, RecursionError):
+        return outgoing.method
+    named = about.name or about.uri
+    return f"{outgoing.method} of {named[:80]!r}" if named else outgoing.method
 
 
 def member(name: bytes, value: object) -> bytes:
@@ -98,14 +132,13 @@ def _in_the_time_left(state: ClientState, outgoing: Outgoing, gone: float, pause
 
     A server that was there for longer than the bound on silence has shown progress, and gets that bound anew.
     """
-    timeouts = state.options.timeouts
-    timeout = timeouts.list if outgoing.timeout is None else outgoing.timeout
-    total = max(timeout, timeouts.total) if outgoing.total is None else outgoing.total
+    timeout = state.options.timeouts.list if outgoing.timeout is None else outgoing.timeout
+    total = total_of(state, outgoing) if outgoing.left is None else outgoing.left
     left = (timeout - gone if gone < timeout else timeout) - pause
     total_left = total - gone - pause
     if min(left, total_left) < _SHORTEST:
         return None
-    return msgspec.structs.replace(outgoing, timeout=left, total=total_left)
+    return msgspec.structs.replace(outgoing, timeout=left, left=total_left)
 
 
 def _may_repeat(state: ClientState, error: ClientError, repeatable: Repeatable) -> Flow[bool]:
@@ -157,11 +190,15 @@ def request_with_rounds(
     outgoing: Outgoing,
     repeatable: Repeatable = READS,
     at_once: Callable[[Raw], object] | None = None,
+    began: float | None = None,
 ) -> Flow[Raw]:
     """Send a request and answer the server's questions until it has a result; return the result. Raises: ClientError.
 
-    `at_once` is told of a result that came without any questions: only such a one may be cached (CACHE-C6).
+    `at_once` is told of a result that came without any questions: only such a one may be cached (CACHE-C6). `began` is when
+    the time of the whole call began, if that is not now.
     """
+    began = state.clock() if began is None else began
+    time_left: _TimeLeft | None = None
     current = outgoing
     for number in range(1, state.options.limits.max_rounds + 1):
         response = yield from request(state, current, repeatable)
@@ -170,16 +207,58 @@ def request_with_rounds(
             if number == 1 and at_once is not None:
                 at_once(response.result)
             return response.result
+        if time_left is None:
+            time_left = _TimeLeft(state, outgoing, began)
         answers: Mapping[str, bytes] = {}
         if interim.input_requests:
-            answers = yield Ask(_questions(state, outgoing, interim.input_requests))
-        else:
-            yield Sleep(backoff(number, state.random()))  # the server asks for nothing but to come again
-        current = _again(outgoing, answers, interim.request_state)
+            asked = state.clock()
+            answers = yield Ask(_questions(state, outgoing, interim.input_requests), time_left.for_answers)
+            time_left.answers_took(state.clock() - asked)
+        else:  # the server asks for nothing but to come again
+            yield Sleep(min(backoff(number, state.random()), max(0.0, time_left())))
+        if (left := time_left()) < _SHORTEST:
+            raise _out_of_time(state, outgoing)
+        current = msgspec.structs.replace(_again(outgoing, answers, interim.request_state), left=left)
     raise InvalidResponse(
         f"{outgoing.method} asked for input {state.options.limits.max_rounds} times (limits.max_rounds)",
         state.origin,
         delivery="answered",
+    )
+
+
+class _TimeLeft:
+    """What is left of the time of one call. What our own handlers take does not count, up to `timeouts.input` in all."""
+
+    __slots__ = ("_answers", "_clock", "_end", "_for_answers")
+
+    def __init__(self, state: ClientState, outgoing: Outgoing, began: float) -> None:
+        self._clock = state.clock
+        self._end = began + total_of(state, outgoing)
+        self._for_answers = state.options.timeouts.input
+        self._answers = 0.0
+
+    def __call__(self) -> float:
+        """Return how many seconds are left."""
+        return self._end + min(self._answers, self._for_answers) - self._clock()
+
+    @property
+    def for_answers(self) -> float:
+        """Seconds that are left for our handlers."""
+        return max(0.0, self._for_answers - self._answers)
+
+    def answers_took(self, seconds: float) -> None:
+        """Take note of how long the handlers took, together."""
+        self._answers += seconds
+
+
+def _out_of_time(state: ClientState, outgoing: Outgoing) -> CallTimeout:
+    seconds = total_of(state, outgoing)
+    return CallTimeout(
+        f"no result of {shown(outgoing)} within {seconds:g} seconds in all: the server asked to come again each time",
+        state.origin,
+        phase=outgoing.phase,
+        delivery="maybe_sent",
+        seconds=seconds,
     )
 
 
@@ -197,7 +276,15 @@ def _read_interim(state: ClientState, outgoing: Outgoing, result: Raw) -> _Inter
         raise InvalidResponse(
             f"the answer to {outgoing.method} is no request for input: {problem}", state.origin, delivery="answered"
         ) from None
-    return found if found.result_type == "input_required" else None
+    if found.result_type != "input_required":
+        return None
+    if not found.input_requests and found.request_state is None:
+        raise InvalidResponse(
+            f"invalid response to {outgoing.method}: input_required with neither inputRequests nor requestState",
+            state.origin,
+            delivery="answered",
+        )
+    return found
 
 
 def _questions(state: ClientState, outgoing: Outgoing, requests: Mapping[str, _Question]) -> Mapping[str, InputRequest]:

@@ -25,10 +25,10 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
     """For a tool, a prompt or a resource: without an answer or a sign of progress."""
 
     total: float = 900.0
-    """For one request in all, however much progress it reports. The time in which our user is asked does not count."""
+    """For one call in all: progress, attempts, rounds and pauses. What our handlers take does not count, up to `input`."""
 
     input: float = 600.0
-    """For one of our handlers to answer a question of the server."""
+    """For our handlers to answer the questions of one call, in all; those that overlap count once."""
 
     close: float = 2.0
     """For a server process to end by itself once it was told; then it is ended."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable
-from typing import Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import msgspec
 
@@ -135,11 +135,15 @@ class _Pending(msgspec.Struct, Generic[OwnerT]):
     method: str
     deadline: float
     last: float
-    """When to give up whatever progress there is."""
+    """When to give up whatever progress there is, if no question of the server stops the clock."""
     patience: float
     total: float
     watches: bool
     cancellable: bool
+    before: float
+    """For how long questions had been open when it was sent."""
+    due: float = math.inf
+    """When it is looked at next: of several entries in the heap the one that counts."""
     progressed: bool = False
 
 
@@ -160,8 +164,8 @@ class ClientConnection(Generic[OwnerT]):
     ) -> None:
         """Speak by `agreement`; a request may bring another one, and the driver replaces it when more is known.
 
-        `clock` gives seconds that never go back. `input_timeout`: for so many seconds a question of the server stops the
-        clock of the calls.
+        `clock` gives seconds that never go back. `input_timeout`: for so many seconds in all, questions of the server stop the
+        clock of a call; several that are open at the same time count once.
         """
         self.agreement = agreement
         self._clock = clock
@@ -170,8 +174,11 @@ class ClientConnection(Generic[OwnerT]):
         self._reader = LineReader(limits.max_line_bytes)
         self._last_id = 0
         self._pending: dict[RequestId, _Pending[OwnerT]] = {}
-        self._deadlines: list[tuple[float, int]] = []
-        self._questions: dict[RequestId, float] = {}
+        self._deadlines: list[tuple[float, Any]] = []
+        self._questions: set[RequestId] = set()
+        self._asked = 0.0
+        """For how long any questions were open, until the first of those that are open now came at `_asked_since`."""
+        self._asked_since = 0.0
         self._out: list[bytes] = []
         self._heard = False
         self.tells_cancel = True
@@ -203,19 +210,37 @@ class ClientConnection(Generic[OwnerT]):
         now = self._clock()
         last = now + total
         deadline = min(now + timeout, last)
-        self._pending[request_id] = _Pending(owner, method, deadline, last, timeout, total, watches, cancellable)
+        self._pending[request_id] = pending = _Pending(
+            owner, method, deadline, last, timeout, total, watches, cancellable, self._asked
+        )
+        if self._questions:
+            pending.before = self._asked_until(now)
         if deadline < math.inf:
-            self._expect(deadline, request_id)
+            self._expect(pending, request_id)
         token = request_id if cancellable else None
         self._out.append(encode_request(request_id, method, self.agreement.params(params, token, meta)))
         return request_id
 
-    def _expect(self, deadline: float, request_id: int) -> None:
+    def _expect(self, pending: _Pending[OwnerT], request_id: RequestId) -> None:
         """Remember when a request expires; forget those that have ended, which one that hangs would keep for a long time."""
         if len(self._deadlines) > 2 * len(self._pending) + _ENDED_KEPT:
-            self._deadlines = [each for each in self._deadlines if each[1] in self._pending]
+            self._deadlines = [each for each in self._deadlines if self._counts(*each)]
             heapq.heapify(self._deadlines)
-        heapq.heappush(self._deadlines, (deadline, request_id))
+        pending.due = pending.deadline
+        heapq.heappush(self._deadlines, (pending.deadline, request_id))
+
+    def _counts(self, due: float, request_id: RequestId) -> bool:
+        """Return whether an entry of the heap is the one that counts for its request."""
+        pending = self._pending.get(request_id)
+        return pending is not None and pending.due == due
+
+    def _asked_until(self, now: float) -> float:
+        """Return for how long any questions have been open."""
+        return self._asked + (now - self._asked_since if self._questions else 0.0)
+
+    def _last(self, pending: _Pending[OwnerT], now: float) -> float:
+        """Return when to give up a request whatever progress there is, without the time that our user was asked."""
+        return pending.last + min(self._asked_until(now) - pending.before, self._input_timeout)
 
     def send_notification(self, method: str, params: bytes | None = None) -> None:
         """Tell the server something."""
@@ -324,7 +349,7 @@ class ClientConnection(Generic[OwnerT]):
     def next_timeout(self) -> float | None:
         """Return when `handle_timeout` wants to be called, by the constructor's clock."""
         deadlines = self._deadlines
-        while deadlines and deadlines[0][1] not in self._pending:
+        while deadlines and not self._counts(*deadlines[0]):
             heapq.heappop(deadlines)
         return deadlines[0][0] if deadlines else None
 
@@ -333,16 +358,18 @@ class ClientConnection(Generic[OwnerT]):
         events: list[ClientStreamEvent[OwnerT]] = []
         deadlines = self._deadlines
         while deadlines and deadlines[0][0] <= now:
-            _, request_id = heapq.heappop(deadlines)
-            pending = self._pending.get(request_id)
-            if pending is None:
+            due, request_id = heapq.heappop(deadlines)
+            if not self._counts(due, request_id):
                 continue
-            if self._questions and now - min(self._questions.values()) < self._input_timeout:
-                pending.deadline = now + pending.patience
+            pending = self._pending[request_id]
+            if self._questions:
+                goes_on = now + self._input_timeout - (self._asked_until(now) - pending.before)
+                stopped = min(goes_on + pending.patience, pending.last + self._input_timeout)
+                pending.deadline = max(pending.deadline, stopped)
             if pending.deadline > now:
-                heapq.heappush(deadlines, (pending.deadline, request_id))
+                self._expect(pending, request_id)
                 continue
-            seconds = pending.total if now >= pending.last else pending.patience
+            seconds = pending.total if now >= self._last(pending, now) else pending.patience
             self.cancel(request_id, "timed out")
             events.append(Expired(pending.owner, seconds, pending.progressed))
         return events
@@ -409,7 +436,8 @@ class ClientConnection(Generic[OwnerT]):
         if pending is None:
             return
         pending.progressed = True
-        pending.deadline = min(self._clock() + pending.patience, pending.last)
+        now = self._clock()
+        pending.deadline = min(now + pending.patience, self._last(pending, now))
         if pending.watches:
             events.append(Progressed(pending.owner, progress))
 
@@ -428,7 +456,9 @@ class ClientConnection(Generic[OwnerT]):
             problem = "This client has too many questions to answer already"
             self._out.append(encode_error(message.id, INTERNAL_ERROR, problem))
         else:
-            self._questions[message.id] = self._clock()
+            if not self._questions:
+                self._asked_since = self._clock()
+            self._questions.add(message.id)
             events.append(Asked(message))
 
     def _forbids(self, method: str) -> bool:
@@ -441,13 +471,18 @@ class ClientConnection(Generic[OwnerT]):
 
     def _close_question(self, request_id: RequestId) -> bool:
         """Forget a question of the server; the time it took does not count against the calls that wait (CAN-9)."""
-        asked = self._questions.pop(request_id, None)
-        if asked is None:
+        if request_id not in self._questions:
             return False
         now = self._clock()
-        for pending in self._pending.values():
-            pending.last += now - asked
-            pending.deadline = max(pending.deadline, min(now + pending.patience, pending.last))
+        asked = self._asked_until(now)
+        self._questions.discard(request_id)
+        if self._questions:
+            return True
+        self._asked = asked
+        for waiting, pending in self._pending.items():
+            pending.deadline = min(now + pending.patience, self._last(pending, now))
+            if pending.deadline < pending.due:
+                self._expect(pending, waiting)
         return True
 
     def _receive_malformed(self, message: Malformed, line: bytes, events: list[ClientStreamEvent[OwnerT]]) -> None:

@@ -78,7 +78,7 @@ class Outgoing(msgspec.Struct, frozen=True):
     timeout: float | None = None
     """Seconds to wait for the answer or the next sign of progress."""
     total: float | None = None
-    """Seconds to wait in all, whatever progress there is."""
+    """Seconds to wait in all, whatever progress there is: for every attempt and every round of questions together."""
     on_progress: ProgressCallback | None = None
     stopper: Stopper | None = None
     meta: bytes = b""
@@ -92,6 +92,8 @@ class Outgoing(msgspec.Struct, frozen=True):
     """Who asks, where this request names another principal than its client."""
     header_plan: Mapping[tuple[str, ...], str] | None = None
     """Over HTTP, which arguments go into which headers."""
+    left: float | None = None
+    """Seconds that are left of `total`, if this is not the first attempt or round."""
 
 
 class Send(msgspec.Struct, frozen=True):
@@ -138,6 +140,8 @@ class Ask(msgspec.Struct, frozen=True):
     """
 
     requests: Mapping[str, InputRequest]
+    seconds: float
+    """For how long the handlers may take."""
 
 
 Effect: TypeAlias = Send | Tell | Reopen | FallBack | Sleep | Ask

@@ -370,18 +370,17 @@ class Client(ClientFace):
     # Answers to the server.
 
     async def _answers(self, ask: Ask) -> Mapping[str, bytes]:
-        answering = [asyncio.create_task(self._answer(request)) for request in ask.requests.values()]
+        answering = [asyncio.create_task(self._answer(request, ask.seconds)) for request in ask.requests.values()]
         try:
             return dict(zip(ask.requests, await asyncio.gather(*answering), strict=True))
         finally:
             for task in answering:  # one that failed ends the call: nobody wants the others any more
                 task.cancel()
 
-    async def _answer(self, request: Any) -> bytes:
+    async def _answer(self, request: Any, seconds: float) -> bytes:
         handler = self._engine.handlers.handler(request.method, request.params)
         if handler is None:
             raise unanswerable(request.method, self._state.origin)
-        seconds = self._state.options.timeouts.input
         patience = asyncio.timeout(seconds)
         try:
             async with patience:
@@ -391,7 +390,7 @@ class Client(ClientFace):
         except TimeoutError:
             if not patience.expired():
                 raise  # the handler's own
-            raise unanswered(request.method, self._state.origin, seconds) from None
+            raise unanswered(request.method, self._state.origin, self._state.options.timeouts.input) from None
         agreement = self._state.agreement
         assert agreement is not None
         return encode_answer(agreement.revision, request.method, request.params, value)

@@ -125,6 +125,8 @@ class Engine:
         self._waiting: dict[Slot, Outgoing | None] = {}
         self._sessions: Sessions | None = None
         self._connecting = False
+        self._closing: threading.Thread | None = None
+        """Closes a connection that did not come about."""
         self._stop = threading.Event()
         if self._closed:
             self._stop.set()
@@ -274,6 +276,8 @@ class Engine:
             self._sessions.close()
         for link in links:
             link.close()
+        if self._closing is not None:
+            self._closing.join()
         self.courier.settle(1.0)
 
     def reopen(self) -> None:
@@ -319,6 +323,8 @@ class Engine:
         dying = self._link
         if dying is not None:
             dying.ended.wait(_DYING)
+        if self._closing is not None:
+            self._closing.join(_DYING)
         if self._failures:
             pause = self._failed_at + backoff(self._failures, self.state.random()) - time.monotonic()
             self._stop.wait(max(0.0, pause))
@@ -353,9 +359,15 @@ class Engine:
             asking.end(self._opening)
             return agreement
         except BaseException:
-            if self._opening is not None:
-                self._opening.close()
+            self._close_soon(self._opening)
             raise
+
+    def _close_soon(self, link: Link | None) -> None:
+        """Close a link while those who wait get their error: a server that is silent has taken enough of their time."""
+        if link is not None:
+            closing = threading.Thread(target=link.close, name="linkspan-close", daemon=True)
+            closing.start()
+            self._closing = closing
 
     def _perform(self, effect: Effect, asking: Asking) -> Response | ErrorResponse | None:
         link = self._opening

@@ -24,6 +24,7 @@ from linkspan.client.errors import (
     Phase,
 )
 from linkspan.client.hints import hint_for_ending, hint_for_silence
+from linkspan.client.requesting import shown, total_of
 from linkspan.client.state import ClientState
 from linkspan.core.client_connection import (
     Answered,
@@ -137,7 +138,7 @@ class Link:
         """Send a request; everything that comes of it goes to `slot`. `flush` must follow. Raises: ConnectionLost."""
         timeouts = self.state.options.timeouts
         timeout = timeouts.list if outgoing.timeout is None else outgoing.timeout
-        total = max(timeout, timeouts.total) if outgoing.total is None else outgoing.total
+        total = total_of(self.state, outgoing) if outgoing.left is None else outgoing.left
         with self.lock:
             if not self.alive:
                 raise self._gone("not_sent", outgoing.phase)
@@ -183,13 +184,22 @@ class Link:
         """Answer a question of the server."""
         with self.lock:
             self.machine.answer(request_id, result)
+        self._clock_goes_on()
         self.flush()
 
     def refuse(self, request_id: RequestId, code: int, message: str) -> None:
         """Answer a question of the server with an error."""
         with self.lock:
             self.machine.refuse(request_id, code, message)
+        self._clock_goes_on()
         self.flush()
+
+    def _clock_goes_on(self) -> None:
+        """Make sure that the deadlines of calls are kept, which a question of the server had put off."""
+        with self.lock:
+            due = self.machine.next_timeout()
+        if due is not None:
+            reactor().expect(due)
 
     def agree(self, agreement: Agreement) -> None:
         """From now on speak by `agreement`."""
@@ -264,6 +274,7 @@ class Link:
                 case Forbidden():
                     self._complain_of(event)
                 case Withdrawn():
+                    self._clock_goes_on()
                     self._owner.link_withdrew(self, event.request_id)
                 case Notified():
                     self._owner.link_notified(self, event.message)
@@ -322,17 +333,20 @@ class Link:
     def _timeout(self, event: Expired[Any]) -> CallTimeout:
         ticket: Ticket = event.owner.ticket
         ending = self.ending()
-        method = ticket.outgoing.method
+        outgoing = ticket.outgoing
+        seconds = event.seconds
         seen = "in all, though it showed progress" if event.with_progress else "and showed no progress"
-        if not ticket.outgoing.cancellable or ticket.outgoing.phase != "call":
+        if not outgoing.cancellable or outgoing.phase != "call":
             seen = ""
+        if outgoing.left == seconds:  # the end of a time that began with an earlier attempt or round
+            seconds, seen = total_of(self.state, outgoing), "in all"
         return CallTimeout(
-            f"no answer to {method} within {event.seconds:g} seconds {seen}".rstrip(),
+            f"no answer to {shown(outgoing)} within {seconds:g} seconds {seen}".rstrip(),
             self.state.origin,
             phase=ticket.outgoing.phase,
             delivery="maybe_sent",
             ending=ending,
-            seconds=event.seconds,
+            seconds=seconds,
             hint=hint_for_silence(ending, starting=not self.machine.heard, at_url=self.state.origin.url is not None),
         )
 

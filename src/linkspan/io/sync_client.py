@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
 from linkspan.client import operations
-from linkspan.client.answers import Refused, encode_answer, refused, unanswerable
+from linkspan.client.answers import Refused, encode_answer, refused, unanswerable, unanswered
 from linkspan.client.authorizing import Auth
 from linkspan.client.errors import ClientError
 from linkspan.client.events import Change
@@ -278,7 +278,7 @@ class SyncClient(ClientFace):
         if type(effect) is Send:
             return self._exchange(effect.outgoing)
         if isinstance(effect, Ask):
-            return {key: self._answer(request) for key, request in effect.requests.items()}
+            return self._answers(effect)
         assert isinstance(effect, Sleep)
         time.sleep(effect.seconds)
         return None
@@ -319,6 +319,16 @@ class SyncClient(ClientFace):
 
     def _stop_call(self, stopper: Stopper, slot: ThreadSlot) -> None:
         self._engine.withdraw(slot, stopper.reason, tell=True)
+
+    def _answers(self, ask: Ask) -> Mapping[str, bytes]:
+        """Ask one after the other. A handler in the caller's thread cannot be cut short, but the next is not begun."""
+        give_up = time.monotonic() + ask.seconds
+        answers: dict[str, bytes] = {}
+        for key, request in ask.requests.items():
+            if time.monotonic() >= give_up:
+                raise unanswered(request.method, self._state.origin, self._state.options.timeouts.input)
+            answers[key] = self._answer(request)
+        return answers
 
     def _answer(self, request: Any) -> bytes:
         """Call the handler for a question, here in the caller's thread."""
