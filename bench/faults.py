@@ -243,9 +243,8 @@ def main() -> None:
     planting.add_argument("where", help="a directory or a package below src/linkspan, such as core")
     planting.add_argument("--count", type=int, default=100)
     planting.add_argument("--seed", type=int, default=1)
-    planting.add_argument(
-        "--seconds", type=float, default=120.0, help="for the tests of a line; four times that for all"
-    )
+    planting.add_argument("--seconds", type=float, default=120.0, help="for the tests that run the line")
+    planting.add_argument("--rest", type=float, default=600.0, help="for the directories; 0 leaves them out")
     given = parser.parse_args()
     if given.verb == "map":
         make_map(given.jobs)
