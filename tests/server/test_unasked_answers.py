@@ -160,3 +160,14 @@ def test_a_question_that_is_asked_again_after_a_mistake_is_still_the_same_one(
     again = client.answer(asked, {"first": accept(1)}, "go")
     assert list(again["inputRequests"]) == ["second"]
     assert caplog.text == ""
+
+
+def test_a_state_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MRTR-S5: it was sealed with the same keys, but says other things."""
+    client, done = shop()
+    with monkeypatch.context() as older:
+        older.setattr("linkspan.server.rounds.Rounds._kept", lambda *_: {"answers": {"sure": accept(True)}})
+        state = client.call("wipe")["requestState"]
+    found = client.call("wipe", inputResponses=YES, requestState=state)
+    assert found["code"] == -32602
+    assert done == []

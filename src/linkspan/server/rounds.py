@@ -60,7 +60,7 @@ class Rounds:
         binding = self._binding(request, target)
         now, limit = self._system.wall_clock(), self._profile.limits.max_request_state_bytes
         kept = unseal(self.keys(), request.request_state, binding, now=now, limit=limit)
-        earlier = msgspec.json.decode(kept, type=_Kept)
+        earlier = _read(kept)
         known = earlier.answers | {
             key: (asked, responses[key]) for key, asked in earlier.asked.items() if key in responses
         }
@@ -127,3 +127,13 @@ class Rounds:
         arguments = getattr(request.params, "arguments", None)
         raw = bytes(memoryview(arguments)) if isinstance(arguments, Raw) else encode(arguments)
         return Binding(request.method, target, digest(raw), request.facts.principal, self._profile.name)
+
+
+def _read(kept: bytes) -> _Kept:
+    """Read what was sealed. Raises: RequestStateInvalid for a state of an older version that had the same keys."""
+    try:
+        return msgspec.json.decode(kept, type=_Kept)
+    except msgspec.DecodeError:
+        from linkspan.server.request_state import RequestStateInvalid
+
+        raise RequestStateInvalid("it was sealed by another version") from None
