@@ -115,7 +115,7 @@ class Endpoint:
             now=self._clock(),
             takes_json=accepts(headers.get("accept"), "application/json"),
             takes_events=accepts(headers.get("accept"), "text/event-stream"),
-            headers=self.gate.cors_headers(headers),
+            headers=self.gate.cors_headers(headers) if "origin" in headers else (),
             bound=self.policy.max_unsent_bytes,
         )
         if method == "POST":
@@ -384,7 +384,8 @@ class Endpoint:
     def finished(self, exchange: ServerExchange) -> None:
         """Take note that a response is complete."""
         self._open.discard(exchange)
-        self.pairs.leave(exchange)
+        if self.policy.http_sse is not None:
+            self.pairs.leave(exchange)
         exchange.release()
 
     @property

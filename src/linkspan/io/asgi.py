@@ -313,7 +313,8 @@ class _Request:
                 raise
         finally:
             self._timers.forget(self)
-            self._stop_watching()
+            if self._watcher is not None:
+                self._watcher.cancel()
             self._app.endpoint.finished(exchange)
 
     def _own_call(self) -> Call | None:
@@ -443,10 +444,6 @@ class _Request:
             self._main.cancel()
         self._woken = True
         self._wake()
-
-    def _stop_watching(self) -> None:
-        if self._watcher is not None:
-            self._watcher.cancel()
 
 
 def _arrival(scope: Mapping[str, Any]) -> Arrival:

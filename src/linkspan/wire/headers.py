@@ -43,6 +43,7 @@ def media_type(value: str) -> str:
     return value.partition(";")[0].strip().lower()
 
 
+@lru_cache(_REMEMBERED)
 def accepts(accept: str | None, wanted: str) -> bool:
     """Tell whether an Accept header takes a media type such as `text/event-stream`. No header takes everything."""
     if accept is None:
