@@ -247,7 +247,9 @@ def test_a_server_that_stops_says_goodbye_on_every_stream(serve: Serve) -> None:
 
 def test_a_server_with_nothing_to_announce_has_no_streams(serve: Serve) -> None:
     """SUB-11."""
-    answer = modern(serve(Server("quiet", "1", capabilities={"tools": None})), "subscriptions/listen", {"notifications": ALL}).whole()
+    answer = modern(
+        serve(Server("quiet", "1", capabilities={"tools": None})), "subscriptions/listen", {"notifications": ALL}
+    ).whole()
     assert (answer.status, answer.code) == (404, METHOD_NOT_FOUND)
 
 
