@@ -136,6 +136,31 @@ class Formatted:
         return found
 
 
+class _Decimal(Formatted):
+    """A decimal number that arithmetic can take: `int(Decimal("1e999999999"))` never ends, and NaN compares with nothing."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__(decimal.Decimal, 'a decimal number such as "12.50"', numbers=True)
+        self.native = marker(self)
+
+    def convert(self, value: JSON, path: str, walk: Walk) -> Any:
+        """Return the number, if it is finite and neither huge nor tiny."""
+        try:
+            found = decimal.Decimal(str(value)) if type(value) in (str, int, float) else value
+        except ArithmeticError:
+            return walk.refuse_value(path, self.words, value)
+        if not isinstance(found, decimal.Decimal) or not found.is_finite():
+            return walk.refuse_value(path, self.words, value)
+        if max(found.adjusted(), -int(found.as_tuple().exponent)) > _MOST_DIGITS:
+            return walk.refuse(
+                path, f"must be a decimal number of at most {_MOST_DIGITS} digits on either side of the point"
+            )
+        return found
+
+
+_MOST_DIGITS = 1000
 _WITH_OFFSET = ("date-time", "time")
 FORMATTED: Mapping[type, Formatted] = {
     bytes: Formatted(bytes, "base64 text"),
@@ -145,7 +170,7 @@ FORMATTED: Mapping[type, Formatted] = {
     datetime.time: Formatted(datetime.time, 'a time such as "09:30:00"', "time"),
     datetime.timedelta: Formatted(datetime.timedelta, 'a duration such as "PT90M"', "duration"),
     uuid.UUID: Formatted(uuid.UUID, "a UUID", "uuid"),
-    decimal.Decimal: Formatted(decimal.Decimal, 'a decimal number such as "12.50"', numbers=True),
+    decimal.Decimal: _Decimal(),
 }
 
 

@@ -125,6 +125,7 @@ def compile_handler(
     `lambda **args`, take anything. With `members` (what is known to be in the arguments) a lone parameter takes them all,
     whatever its name, unless it is one of them or its hint says that it is no mapping. Raises: RegistrationError.
     """
+    _refuse_self(function)
     if schema is None and not (loose and _takes_anything(function, members)):
         parameters = compile_parameters(
             function, context_types=(Context,), context_names=CONTEXT_NAMES, portable=portable, name=name
@@ -136,6 +137,21 @@ def compile_handler(
 
     raw = compile_raw_parameters(schema or {"type": "object"}, checked=checked if schema is not None else "never")
     return _raw_handler(function, raw, inline, members)
+
+
+def _refuse_self(function: Function) -> None:
+    """Refuse a method that was decorated in its class: nothing would fill in its first parameter. Raises: RegistrationError."""
+    if not isinstance(function, FunctionType):
+        return  # bound methods, partials and callable objects have no such parameter left
+    first = next(iter(_signature(function)), None)
+    if first is None or first.name not in ("self", "cls") or first.annotation is not EMPTY:
+        return
+    name = function.__name__
+    raise RegistrationError(
+        f"{describe(function)} takes {first.name!r}, but a decorator in a class sees a function without an instance: "
+        f"register the bound method, as in server.tool(instance.{name}), or write @staticmethod below the decorator and "
+        f"leave {first.name!r} out"
+    )
 
 
 def _raw_handler(
