@@ -39,7 +39,7 @@ FITS = [
     ("find:{what}{?q}{&limit}", "find:it?limit=5", {"what": "it", "limit": "5"}),
     ("find:it?kind=all{&q}", "find:it?kind=all&q=x", {"q": "x"}),
     ("find:it?kind={kind}{&q}", "find:it?kind=all", {"kind": "all"}),
-    ("example.com/{page}", "example.com/home", {"page": "home"}),
+    ("https://example.com/{page}", "https://example.com/home", {"page": "home"}),
 ]
 
 
@@ -100,8 +100,23 @@ CLIMBS = [
 ]
 
 
-@pytest.mark.parametrize("value", [*CLIMBS, "a%2fb", "%2Fetc", "a/b"])
-def test_a_plain_variable_has_no_path_in_it(value: str) -> None:
+@pytest.mark.parametrize("text", ["a/b", "a/b/", "a//b", "a/b c", "50%/x"])
+@pytest.mark.parametrize("template", ["file:///data/{name}", "x:{name}", "x:y{.name}", "x:y{;name}", "x:y{?name}"])
+def test_an_encoded_slash_round_trips(template: str, text: str) -> None:
+    compiled = compile_template(template)
+    uri = compiled.expand({"name": text})
+    assert "%2F" in uri
+    assert compiled.match(uri) == {"name": text}
+
+
+@pytest.mark.parametrize("template", ["file:///data/{name}", "x:{name}", "x:y{.name}", "x:y{;name}", "x:y{?name}"])
+def test_an_encoded_slash_makes_no_absolute_path(template: str) -> None:
+    compiled = compile_template(template)
+    assert compiled.match(compiled.expand({"name": "/etc"})) is None
+
+
+@pytest.mark.parametrize("value", [*CLIMBS, "%2Fetc", "a/b", "a%2F%2e%2e%2Fb"])
+def test_a_plain_variable_climbs_nowhere_and_has_no_plain_slash(value: str) -> None:
     assert compile_template("file:///data/{name}").match(f"file:///data/{value}") is None
     assert compile_template("file:///data/{name}.txt").match(f"file:///data/{value}.txt") is None or value in (
         ".",
@@ -229,8 +244,8 @@ def test_the_matcher_finds_a_reading_wherever_there_is_one(between: list[str], t
         ("{a}-{b}-{c}-{d}-{e}/x", "-" * MAX_URI),
         ("{+a}/{+b}/{+c}/{+d}/{+e}!", "/" * MAX_URI),
         ("{+a}aaaaaaab{+b}aaaaaaab{+c}", "a" * MAX_URI),
-        ("x{/a*}/y{/b*}/y{/c*}", "x" + "/y" * (MAX_URI // 2 - 1) + "?"),
-        ("x{?a,b}", "x?" + "a=1&" * (MAX_URI // 4 - 1)),
+        ("x:{/a*}/y{/b*}/y{/c*}", "x:" + "/y" * (MAX_URI // 2 - 1) + "?"),
+        ("x:{?a,b}", "x:?" + "a=1&" * (MAX_URI // 4 - 1)),
     ],
 )
 @pytest.mark.timeout(20)
@@ -240,13 +255,26 @@ def test_no_uri_takes_long(template: str, uri: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "uri", ["note://today", "example.com/my_resource", "urn:a:b", "file:///a%20b", "x:/y?z=a:b#c", "é/a"]
+    "uri", ["note://today", "https://example.com/my_resource", "urn:a:b", "file:///a%20b", "x:/y?z=a:b#c", "x:é/a"]
 )
-def test_a_uri_of_a_resource_may_lack_a_scheme(uri: str) -> None:
+def test_a_uri_of_a_resource_has_a_scheme(uri: str) -> None:
     check_uri(uri)
 
 
-@pytest.mark.parametrize("uri", ["", "a b", "a\\b", "x:\n", "1x:y", ":x", "a{b}", "<a>", "a%2", "a%zz", "\ud800"])
+@pytest.mark.parametrize("template", ["files/{path}", "/files/{path}", "{+path}", "git+{vcs}://x", "{scheme}://x"])
+def test_a_template_has_a_scheme_or_begins_with_a_variable(template: str) -> None:
+    if template.endswith("files/{path}"):
+        with pytest.raises(RegistrationError, match="has no scheme: write 'https://"):
+            compile_template(template)
+    else:
+        assert compile_template(template)
+
+
+NO_URIS = ["", "a b", "a\\b", "x:\n", "1x:y", ":x", "a{b}", "<a>", "a%2", "a%zz", "\ud800"]
+NO_SCHEMES = ["example.com/my_resource", "é/a", "/etc/passwd", "today", "//host/a"]
+
+
+@pytest.mark.parametrize("uri", [*NO_URIS, *NO_SCHEMES])
 def test_what_is_no_uri_is_refused(uri: str) -> None:
     with pytest.raises(RegistrationError, match="cannot be a resource's URI"):
         check_uri(uri)

@@ -8,7 +8,17 @@ from typing import Any
 import pytest
 from spoken import error, result
 
-from linkspan import Annotations, Content, Context, Prompt, Resource, ResourceTemplate, Server, TextContent
+from linkspan import (
+    Annotations,
+    Content,
+    Context,
+    Prompt,
+    RegistrationError,
+    Resource,
+    ResourceTemplate,
+    Server,
+    TextContent,
+)
 
 MESSAGE = [Prompt.Argument(name="message", description="Input message", required=True)]
 
@@ -174,15 +184,18 @@ def test_a_resource_has_four_fields_and_leaves_out_what_is_not_set() -> None:
     ]
 
 
-# E1b and C6
+# E1b and C6: the URI of the source documents, `example.com/my_resource`, is none without a scheme, and refused
 def test_a_resource_that_carries_its_text_is_read_without_a_handler() -> None:
-    resource = Resource(uri="example.com/my_resource", mime_type="text/plain", text="Lorem ipsum dolor sit amet")
+    with pytest.raises(RegistrationError, match=r"write 'https://example\.com/my_resource'"):
+        Resource(uri="example.com/my_resource", mime_type="text/plain", text="Lorem ipsum dolor sit amet")
+    uri = "https://example.com/my_resource"
+    resource = Resource(uri=uri, mime_type="text/plain", text="Lorem ipsum dolor sit amet")
     server = Server(resources=[resource])
     assert result(server, "resources/list")["resources"] == [
-        {"uri": "example.com/my_resource", "name": "my_resource", "mimeType": "text/plain"}
+        {"uri": uri, "name": "my_resource", "mimeType": "text/plain"}
     ]
-    assert result(server, "resources/read", uri="example.com/my_resource")["contents"] == [
-        {"uri": "example.com/my_resource", "mimeType": "text/plain", "text": "Lorem ipsum dolor sit amet"}
+    assert result(server, "resources/read", uri=uri)["contents"] == [
+        {"uri": uri, "mimeType": "text/plain", "text": "Lorem ipsum dolor sit amet"}
     ]
 
 

@@ -24,7 +24,7 @@ MAX_URI: Final = 8192
 # Expressions as texts: `re` compiles and keeps each one when it is first used, which takes longer than loading this module.
 _EXPRESSION = r"\{([^{}]*)\}"
 _VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*"
-_SCHEME = r"[A-Za-z][A-Za-z0-9+.-]*:"
+_SCHEME = r"[A-Za-z](?:[A-Za-z0-9+.-]|\{[^{}]*\})*:"
 _LONE_PERCENT = r"%(?![0-9A-Fa-f]{2})"
 _UNSAFE = r"[\s<>\"\\^`{}|\x00-\x1f\x7f\ud800-\udfff]|" + _LONE_PERCENT
 _RESERVED = "!#$&'()*+,/:;=?@[]%"
@@ -104,9 +104,9 @@ class UriTemplate(msgspec.Struct, frozen=True):
 
         Query variables may be absent and come in any order; an unknown or repeated one does not fit. Other variables may not
         be empty. Where a URI can be read in several ways, later variables are as short as they can be. No value has a NUL or
-        a backslash, and none is or has a segment `.` or `..`, however it was encoded and whatever blanks are in it; only
-        values of `{+var}`, `{#var}`, `{/var*}` and of the query have slashes, and not in front when a slash stands before
-        them already, nor in the query.
+        a backslash, and none is or has a segment `.` or `..`, however it was encoded and whatever blanks are in it. Slashes
+        stand as they are in values of `{+var}`, `{#var}`, `{/var*}` and of the query; in others they are encoded (`%2F`).
+        Only values of the first three begin with a slash, and only where none stands before them.
         """
         if len(uri) > MAX_URI:
             return None
@@ -183,10 +183,7 @@ def is_template(uri: str) -> bool:
 
 
 def check_uri(uri: str) -> None:
-    """Refuse what cannot be a resource's URI. A URI without a scheme passes, as in `example.com/my_resource`.
-
-    Raises: RegistrationError.
-    """
+    """Refuse what cannot be a resource's URI (RFC 3986): clients that parse it drop the whole list. Raises: RegistrationError."""
     if not uri or re.search(_UNSAFE, uri):
         raise RegistrationError(
             f"{uri!r} cannot be a resource's URI: write one like 'note://today', with other characters percent-encoded"
@@ -205,7 +202,8 @@ def compile_template(template: str) -> UriTemplate:
         raise RegistrationError(f"{template!r} has no {{variable}}: register it as a plain resource")
     query = frozenset(name for each in expressions if each.is_query for name in each.names)
     texts, slots = _lay_out(template, parts)
-    _check_scheme(template, texts[0])
+    if texts[0]:
+        _check_scheme(template, template)
     fixed = _fixed_pairs(template, parts, "".join(texts)) if query else 0
     holes = tuple(
         _Hole(
@@ -290,9 +288,15 @@ def _fixed_pairs(template: str, parts: list[str | _Expression], ordered: str) ->
 
 
 def _check_scheme(uri: str, text: str) -> None:
+    if re.match(_SCHEME, text):
+        return
     scheme, colon, _ = text.partition(":")
-    if colon and "/" not in scheme and not re.match(_SCHEME, text):
+    if colon and "/" not in scheme:
         raise RegistrationError(f"{uri!r} cannot be a resource's URI: a scheme is letters, digits, '+', '-' and '.'")
+    raise RegistrationError(
+        f"{uri!r} cannot be a resource's URI, for it has no scheme: write 'https://{uri}', or one of your own such as "
+        f"'note://{uri}'"
+    )
 
 
 def _end_of(value: re.Pattern[str], text: str, start: int) -> int:
@@ -308,11 +312,9 @@ def _is_safe(text: str, hole: _Hole | None) -> bool:
     segments = text.split("/")
     if any(map(_climbs, segments)):
         return False
-    if len(segments) == 1:
+    if not text.startswith("/"):
         return True
-    if hole is None:
-        return not text.startswith("/")
-    return hole.slashes and not (hole.relative and text.startswith("/"))
+    return hole is not None and hole.slashes and not hole.relative
 
 
 def _climbs(segment: str) -> bool:
