@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any
 
 import pytest
+from msgspec import Raw
 
 from linkspan import Ask, Context, Server
-from linkspan.revisions import REVISIONS
+from linkspan.revisions import LEGACY, REVISIONS
+from linkspan.revisions.agreement import Agreement, ClientProfile, agree_on_handshake, handshake_params
 from linkspan.revisions.neutral import Peer
+from linkspan.types.shared import Implementation
 from talk import connected, say
 
 A, B, C, D, E = REVISIONS  # by date, the oldest first
@@ -89,3 +93,36 @@ def test_a_client_is_not_asked_what_its_revision_cannot_say(tool: str, revision:
 def test_a_parameter_takes_its_default_where_the_revision_has_no_way_to_ask() -> None:
     (answer,) = say(connected(asking(), revision=A), "tools/call", 1, name="default")
     assert answer["result"]["content"] == [{"type": "text", "text": "2 seats"}]
+
+
+SETTINGS = {"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html"]}}
+
+
+@pytest.mark.parametrize("revision", LEGACY)
+def test_a_client_declares_its_extensions_in_every_handshake(revision: str) -> None:
+    """EXT-1."""
+    profile = ClientProfile(Implementation("n", "1"), {"extensions": SETTINGS})
+    params = json.loads(handshake_params(profile, REVISIONS[revision]))
+    assert params["capabilities"] == {"extensions": SETTINGS}
+
+
+@pytest.mark.parametrize("revision", LEGACY)
+def test_extensions_pass_between_handshake_peers_in_both_directions(revision: str) -> None:
+    """EXT-1."""
+    server = Server(capabilities={"extensions": SETTINGS})
+    seen: list[object] = []
+
+    @server.tool
+    def look(ctx: Context) -> None:
+        seen.append(ctx.peer.capabilities["extensions"])
+
+    connection = server.connect()
+    hello = json.loads(handshake_params(ClientProfile(Implementation("n", "1"), {"extensions": SETTINGS})))
+    (answer,) = say(connection, "initialize", 1, **hello | {"protocolVersion": revision})
+    agreement = agree_on_handshake(Raw(json.dumps(answer["result"]).encode()))
+    assert isinstance(agreement, Agreement)
+    assert agreement.capabilities.extensions == SETTINGS
+    say(connection, "tools/call", 2, name="look")
+    assert json.loads(json.dumps(seen, default=lambda each: list(each) if isinstance(each, tuple) else dict(each))) == [
+        SETTINGS
+    ]

@@ -166,7 +166,7 @@ def test_a_tool_has_the_members_that_its_revision_knows() -> None:
 
 
 def test_a_server_says_of_itself_what_its_revision_knows() -> None:
-    """IMPL-1, SRV-1: a completions capability came second, extensions last."""
+    """IMPL-1, SRV-1, EXT-1: a completions capability came second; extensions are declared in every revision."""
     value = InitializeResult(
         "-",
         ServerCapabilities(tools=ListChangedCapability(list_changed=True), completions={}, extensions={}),
@@ -174,7 +174,7 @@ def test_a_server_says_of_itself_what_its_revision_knows() -> None:
     )
     plain, titled = {"name": "n", "version": "1"}, {"name": "n", "version": "1", "title": "T"}
     full = titled | {"description": "D", "websiteUrl": "https://example.com", "icons": []}
-    tools = {"tools": {"listChanged": True}}
+    tools = {"tools": {"listChanged": True}, "extensions": {}}
     assert [(down(each, value)["serverInfo"], down(each, value)["capabilities"]) for each in (A, B, C, D)] == [
         (plain, tools),
         (plain, tools | {"completions": {}}),

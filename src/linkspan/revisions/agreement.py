@@ -153,7 +153,7 @@ def handshake_params(profile: ClientProfile, wanted: Revision | None = None) -> 
 
 
 def _handshake_capabilities(capabilities: Mapping[str, JSON], revision: Revision) -> JSONObject:
-    kept: JSONObject = {name: value for name, value in capabilities.items() if name != "extensions"}
+    kept: JSONObject = dict(capabilities)
     if "elicitation" in kept and "elicitation/create" not in revision.server_requests:
         del kept["elicitation"]
     if not knows_field(revision, ElicitParams, "mode") and "elicitation" in kept:

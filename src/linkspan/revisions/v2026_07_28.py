@@ -12,7 +12,7 @@ from linkspan.errors import (
     UNSUPPORTED_PROTOCOL_VERSION,
 )
 from linkspan.revisions.v2025_11_25 import REVISION as PREDECESSOR
-from linkspan.types.lifecycle import DiscoverResult, ServerCapabilities
+from linkspan.types.lifecycle import DiscoverResult
 from linkspan.types.prompts import ListPromptsResult
 from linkspan.types.resources import ListResourcesResult, ListResourceTemplatesResult, ReadResourceResult
 from linkspan.types.tools import ListToolsResult
@@ -31,7 +31,6 @@ REVISION = PREDECESSOR.evolve(
     ),
     remove_client_notifications=("notifications/progress",),
     new_fields={
-        ServerCapabilities: ("extensions",),
         DiscoverResult: ("ttl_ms", "cache_scope"),
         ListToolsResult: ("ttl_ms", "cache_scope"),
         ListPromptsResult: ("ttl_ms", "cache_scope"),
