@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
 from math import isfinite
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar, overload
@@ -21,6 +21,18 @@ from linkspan.types.shared import Implementation
 __all__ = ["Context"]
 
 T = TypeVar("T")
+
+
+class _Done:
+    """What has happened already: may be awaited, and need not be. Not a coroutine, of which one that is not awaited warns."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[None, None, None]:
+        yield from ()
+
+
+_DONE = _Done()
 
 
 class Context(Mapping[str, Any]):
@@ -114,8 +126,8 @@ class Context(Mapping[str, Any]):
         """
         return self._request.hang_up()
 
-    def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
-        """Report progress to a client that asked for it.
+    def progress(self, progress: float, total: float | None = None, message: str | None = None) -> Awaitable[None]:
+        """Report progress to a client that asked for it. It may be awaited, and need not be.
 
         A value that is not above the last one is not sent (PROG-3), nor one that JSON has no number for: NaN and infinity.
         Raises: TypeError for what is no number.
@@ -127,15 +139,16 @@ class Context(Mapping[str, Any]):
         request = self._request
         token, last = request.progress_token, request.progress
         if token is None or not isfinite(progress) or (last is not None and progress <= last):
-            return
+            return _DONE
         request.progress = progress
         params = ProgressParams(progress_token=token, progress=progress, total=total, message=message)
         request.emit(request, "notifications/progress", params)
+        return _DONE
 
-    def log(self, level: LoggingLevel, data: JSON, logger: str | None = None) -> None:
+    def log(self, level: LoggingLevel, data: JSON, logger: str | None = None) -> Awaitable[None]:
         """Send a log message to a client that wants messages of this level. No secrets belong in it (LOG-4).
 
-        Raises: ValueError for an unknown level.
+        It may be awaited, and need not be. Raises: ValueError for an unknown level.
         """
         if level not in LOG_LEVELS:
             raise ValueError(f"level must be one of {', '.join(LOG_LEVELS)}; got {level!r}")
@@ -144,22 +157,23 @@ class Context(Mapping[str, Any]):
             self._request.emit(
                 self._request, "notifications/message", LoggingMessageParams(level=level, data=data, logger=logger)
             )
+        return _DONE
 
-    def debug(self, data: JSON) -> None:
+    def debug(self, data: JSON) -> Awaitable[None]:
         """Log at the level "debug"."""
-        self.log("debug", data)
+        return self.log("debug", data)
 
-    def info(self, data: JSON) -> None:
+    def info(self, data: JSON) -> Awaitable[None]:
         """Log at the level "info"."""
-        self.log("info", data)
+        return self.log("info", data)
 
-    def warning(self, data: JSON) -> None:
+    def warning(self, data: JSON) -> Awaitable[None]:
         """Log at the level "warning"."""
-        self.log("warning", data)
+        return self.log("warning", data)
 
-    def error(self, data: JSON) -> None:
+    def error(self, data: JSON) -> Awaitable[None]:
         """Log at the level "error"."""
-        self.log("error", data)
+        return self.log("error", data)
 
     # Asking. Each of these returns the answer, or ends this run: the handler runs again from the top with the answer there.
 
