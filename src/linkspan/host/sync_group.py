@@ -11,7 +11,7 @@ from linkspan.client.catalogue import Entry, UnknownName
 from linkspan.client.errors import ClientError
 from linkspan.client.results import ToolResult
 from linkspan.host.members import Members
-from linkspan.io.forks import renew
+from linkspan.io.forks import ForkedLock
 from linkspan.io.sync_client import SyncClient
 from linkspan.io.targets import ServerTarget
 from linkspan.types.prompts import GetPromptResult, Prompt
@@ -39,12 +39,7 @@ class SyncClientGroup(Members[SyncClient]):
     def __init__(self, servers: Mapping[str, ServerTarget | SyncClient], **options: Any) -> None:
         """Name the servers; each is anything that a client takes, or a client. `options` are for all clients made here."""
         super().__init__(servers, **options)
-        self.start_afresh()
-        renew(self)
-
-    def start_afresh(self) -> None:
-        """Begin with a lock that nobody holds; the clients start afresh by themselves."""
-        self._naming = threading.Lock()
+        self._naming = ForkedLock()
 
     def connect(self) -> Self:
         """Start all servers at once. None of them failing raises anything: `status()` tells."""
