@@ -228,12 +228,13 @@ class TestAnswers:
 
 
 @pytest.mark.parametrize("face", FACES)
-def test_a_handlers_own_exception_reaches_its_caller(face: str, memory: Server) -> None:
+def test_a_handlers_own_exception_reaches_its_caller_as_a_cause(face: str, memory: Server) -> None:
     def answer(asked: Any) -> Any:
         raise KeyError("mine")
 
-    with pytest.raises(KeyError, match="mine"):
+    with pytest.raises(InputUnavailable, match="handler failed: KeyError: 'mine'") as caught:
         outcome(face, memory, lambda c: c.call_tool("book", {"train": "1"}), elicitation=answer)
+    assert isinstance(caught.value.__cause__, KeyError)
 
 
 def test_an_answer_that_does_not_fit_the_form_is_refused_here(memory: Server) -> None:

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, cast
 import msgspec
 from msgspec import Raw
 
-from linkspan.client.errors import InputUnavailable, Origin
+from linkspan.client.errors import NOWHERE, InputUnavailable, Origin
 from linkspan.errors import LinkspanError
 from linkspan.revisions.neutral import ELICIT, LIST_ROOTS, SAMPLE
 from linkspan.revisions.record import Revision
@@ -34,6 +34,7 @@ __all__ = [
     "RootsSource",
     "SamplingHandler",
     "encode_answer",
+    "failed",
     "form_choices",
     "form_problem",
     "read_question",
@@ -57,8 +58,12 @@ class Refused(LinkspanError):
         super().__init__(message)
 
 
-class InvalidAnswer(LinkspanError, ValueError):
-    """A handler returned something that is no answer to the question; the message says what is wrong."""
+class InvalidAnswer(InputUnavailable, ValueError):
+    """A handler returned something that does not answer the question; the message says what is wrong."""
+
+    def __init__(self, problem: str, origin: Origin = NOWHERE, **more: Any) -> None:
+        more.setdefault("delivery", "answered")
+        super().__init__(problem, origin, **more)
 
 
 class Handlers(msgspec.Struct, frozen=True):
@@ -110,6 +115,19 @@ def unanswerable(method: str, origin: Origin) -> InputUnavailable:
         origin,
         delivery="answered",
         hint=f"pass {_OPTION.get(method, 'a handler')} to the client",
+    )
+
+
+def failed(method: str, origin: Origin, error: BaseException) -> InputUnavailable:
+    """Return the error for a question whose handler raised, or returned what does not answer it; to be raised from `error`."""
+    if isinstance(error, InvalidAnswer):
+        return InvalidAnswer(error.problem, origin)
+    shown = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return InputUnavailable(
+        f"the server wants {_SPOKEN.get(method, method)}, but the client's handler failed: {shown}",
+        origin,
+        delivery="answered",
+        hint=f"mend the handler that was passed as {_OPTION.get(method, 'a handler')}",
     )
 
 

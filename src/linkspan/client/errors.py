@@ -14,6 +14,7 @@ import msgspec
 from linkspan.errors import LinkspanError
 
 __all__ = [
+    "NOWHERE",
     "CallStopped",
     "CallTimeout",
     "ClientClosed",
@@ -48,6 +49,10 @@ class Origin(msgspec.Struct, frozen=True):
     server: str
     command: str | None = None
     url: str | None = None
+
+
+NOWHERE = Origin("")
+"""For what is wrong before it is known which server it is about."""
 
 
 class Ending(msgspec.Struct, frozen=True):
@@ -147,7 +152,7 @@ class ClientError(LinkspanError):
 
     def __str__(self) -> str:
         """Return the whole story: problem, command, what the server printed, and the hint."""
-        lines = [f"{self.server}: {self.problem}"]
+        lines = [f"{self.server}: {self.problem}" if self.server else self.problem]
         if where := self.command or self.url:
             lines.append(f"  {'command' if self.command else 'url'}: {where}")
         if self.delivery == "maybe_sent":
@@ -222,7 +227,7 @@ class ToolFailed(ClientError):
 
 
 class InputUnavailable(ClientError):
-    """The server needs an answer that this client cannot give: no handler is registered, or the user refused."""
+    """The server needs an answer that this client cannot give: it has no handler, the handler failed, or the user refused."""
 
 
 class ClientClosed(ClientError):

@@ -152,6 +152,8 @@ _SHOWN = 300
 _SEARCHED = 512
 """Bytes of one in which an id is looked for."""
 _ENDED_KEPT = 1000
+_MAY_ASK = frozenset({"tools/call", "prompts/get", "resources/read"})
+"""Requests for whose sake a handshake server asks our user."""
 _progress = msgspec.json.Decoder(ProgressParams)
 _cancelled = msgspec.json.Decoder(CancelledParams)
 
@@ -175,7 +177,8 @@ class ClientConnection(Generic[OwnerT]):
         self._last_id = 0
         self._pending: dict[RequestId, _Pending[OwnerT]] = {}
         self._deadlines: list[tuple[float, Any]] = []
-        self._questions: set[RequestId] = set()
+        self._questions: dict[RequestId, RequestId | None] = {}
+        """Open questions of the server, each with our request on whose stream it came."""
         self._asked = 0.0
         """For how long any questions were open, until the first of those that are open now came at `_asked_since`."""
         self._asked_since = 0.0
@@ -275,6 +278,18 @@ class ClientConnection(Generic[OwnerT]):
         if self._close_question(request_id):
             self._out.append(encode_error(request_id, code, message))
 
+    def asked_for(self, question: RequestId) -> tuple[RequestId, OwnerT] | None:
+        """Return the request for whose sake the server asks: it came on its stream, or there is no other; None in doubt."""
+        if question not in self._questions:
+            return None
+        during = self._questions[question]
+        if during is None:
+            askable = [each for each, pending in self._pending.items() if pending.method in _MAY_ASK]
+            during = askable[0] if len(askable) == 1 else None
+        if during is None or (pending := self._pending.get(during)) is None:
+            return None
+        return during, pending.owner
+
     def abandon(self) -> list[OwnerT]:
         """End every request that is still open, because the stream has ended; return their owners."""
         owners = [each.owner for each in self._pending.values()]
@@ -319,7 +334,7 @@ class ClientConnection(Generic[OwnerT]):
                     continue
                 if each.id is None and not isinstance(each, Malformed):
                     each = msgspec.structs.replace(each, id=answers)
-            self._receive(each, data, events)
+            self._receive(each, data, events, answers)
         return events
 
     def receive_eof(self) -> list[ClientStreamEvent[OwnerT]]:
@@ -387,7 +402,13 @@ class ClientConnection(Generic[OwnerT]):
         else:
             self._receive(message, line, events)
 
-    def _receive(self, message: Message, line: bytes, events: list[ClientStreamEvent[OwnerT]]) -> None:
+    def _receive(
+        self,
+        message: Message,
+        line: bytes,
+        events: list[ClientStreamEvent[OwnerT]],
+        during: RequestId | None = None,
+    ) -> None:
         match message:
             case Response():
                 self._heard = True
@@ -401,7 +422,7 @@ class ClientConnection(Generic[OwnerT]):
                 self._receive_notification(message, events)
             case RpcRequest():
                 self._heard = True
-                self._receive_question(message, events)
+                self._receive_question(message, events, during)
             case Malformed():
                 self._receive_malformed(message, line, events)
 
@@ -441,7 +462,9 @@ class ClientConnection(Generic[OwnerT]):
         if pending.watches:
             events.append(Progressed(pending.owner, progress))
 
-    def _receive_question(self, message: RpcRequest, events: list[ClientStreamEvent[OwnerT]]) -> None:
+    def _receive_question(
+        self, message: RpcRequest, events: list[ClientStreamEvent[OwnerT]], during: RequestId | None
+    ) -> None:
         if message.id in self._questions:
             problem = "Invalid Request: a request with this id is still running"
             self._out.append(encode_error(message.id, INVALID_REQUEST, problem))
@@ -458,7 +481,7 @@ class ClientConnection(Generic[OwnerT]):
         else:
             if not self._questions:
                 self._asked_since = self._clock()
-            self._questions.add(message.id)
+            self._questions[message.id] = during
             events.append(Asked(message))
 
     def _forbids(self, method: str) -> bool:
@@ -475,7 +498,7 @@ class ClientConnection(Generic[OwnerT]):
             return False
         now = self._clock()
         asked = self._asked_until(now)
-        self._questions.discard(request_id)
+        del self._questions[request_id]
         if self._questions:
             return True
         self._asked = asked

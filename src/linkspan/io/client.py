@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
 from linkspan.client import operations
-from linkspan.client.answers import Refused, encode_answer, refused, unanswerable, unanswered
+from linkspan.client.answers import Refused, failed, refused, unanswerable, unanswered
 from linkspan.client.authorizing import Auth
 from linkspan.client.errors import ClientError
 from linkspan.client.events import Change
@@ -50,7 +50,7 @@ class Client(ClientFace):
         async with Client(["python", "dice.py"]) as client:
             result = await client.call_tool("roll", {"sides": 20})
 
-    Every method raises `ClientError`, and nothing else unless a handler of yours raised it. Seconds everywhere.
+    Every method raises `ClientError`, and nothing else unless your `on_progress` raised it. Seconds everywhere.
     """
 
     async def connect(self) -> Self:
@@ -387,13 +387,11 @@ class Client(ClientFace):
                 value = await _called(handler)
         except Refused as refusal:
             raise refused(request.method, self._state.origin, refusal) from None
-        except TimeoutError:
-            if not patience.expired():
-                raise  # the handler's own
-            raise unanswered(request.method, self._state.origin, self._state.options.timeouts.input) from None
-        agreement = self._state.agreement
-        assert agreement is not None
-        return encode_answer(agreement.revision, request.method, request.params, value)
+        except Exception as error:
+            if patience.expired() and isinstance(error, TimeoutError):
+                raise unanswered(request.method, self._state.origin, self._state.options.timeouts.input) from None
+            raise failed(request.method, self._state.origin, error) from error
+        return self._encoded(request, value)
 
     async def _iterate(self, kind: ListKind[Any], options: CallOptions) -> AsyncIterator[Any]:
         pages = Pages(self._state, kind)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from linkspan.client.answers import Handlers, InvalidAnswer, Refused, encode_answer, read_question
+from linkspan.client.answers import Handlers, InvalidAnswer, Refused, encode_answer, failed, read_question
 from linkspan.client.errors import CallStopped, ClientClosed, ClientError, ConnectError
 from linkspan.client.events import Change, ClientEvent, Connected, Disconnected, StateLost, StreamRestored
 from linkspan.client.negotiation import negotiate
@@ -81,7 +81,7 @@ class Question(msgspec.Struct, frozen=True):
             self.link.answer(self.request_id, result)
 
     def fail(self, error: BaseException) -> None:
-        """Tell the server that there is no answer; what went wrong is nobody's business but ours."""
+        """End the call that the server asks for with what went wrong, and refuse the question without details."""
         if isinstance(error, Refused):
             self.link.refuse(self.request_id, _REFUSED, str(error))
             return
@@ -89,7 +89,10 @@ class Question(msgspec.Struct, frozen=True):
 
         trace = None if isinstance(error, InvalidAnswer) else error
         logging.getLogger("linkspan").error("the handler for %s failed: %s", self.method, error, exc_info=trace)
-        self.link.refuse(self.request_id, INTERNAL_ERROR, "The client could not answer")
+        raised = failed(self.method, self.link.state.origin, error)
+        raised.__cause__ = error
+        self.link.fail_call(self.request_id, raised)
+        self.link.refuse(self.request_id, INTERNAL_ERROR, "The client's handler failed")
 
 
 class Engine:

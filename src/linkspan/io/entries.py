@@ -13,6 +13,7 @@ from typing import Any, Final, NoReturn, TypeAlias, TypeGuard
 
 import msgspec
 
+from linkspan.client.errors import NOWHERE, ClientError, Origin
 from linkspan.types.base import JSON, is_mapping, is_object
 from linkspan.wire.redaction import REDACTED, is_secret_name
 
@@ -41,8 +42,12 @@ _TIMEOUTS: Final = {
 }
 
 
-class UnusableTarget(ValueError):
+class UnusableTarget(ClientError, ValueError):
     """That is nothing to connect to; the message says what is."""
+
+    def __init__(self, problem: str, origin: Origin = NOWHERE, **more: Any) -> None:
+        more.setdefault("phase", "connect")
+        super().__init__(problem, origin, **more)
 
 
 class InputWanted(msgspec.Struct, frozen=True):

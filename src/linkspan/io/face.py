@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from linkspan._version import __version__
-from linkspan.client.answers import ElicitationHandler, Handlers, RootsSource, SamplingHandler
+from linkspan.client.answers import ElicitationHandler, Handlers, RootsSource, SamplingHandler, encode_answer, failed
 from linkspan.client.authorizing import Auth, bearer
 from linkspan.client.caching import ResponseCache
 from linkspan.client.errors import Origin
@@ -32,6 +32,7 @@ from linkspan.io.targets import ServerTarget, Target, resolve
 from linkspan.options import closed
 from linkspan.revisions import REVISIONS, Revision, supported_versions
 from linkspan.revisions.agreement import ClientProfile
+from linkspan.revisions.neutral import InputRequest
 from linkspan.types.base import JSON
 from linkspan.types.lifecycle import ServerCapabilities
 from linkspan.types.logging import LoggingMessageParams
@@ -183,6 +184,15 @@ class ClientFace:
     def close_now(self) -> None:
         """Close without an event loop: in a plain function, a signal handler, at exit. Blocks until the server is gone."""
         self._engine.close()
+
+    def _encoded(self, request: InputRequest, value: object) -> bytes:
+        """Return a handler's value as the answer that the server gets. Raises: InputUnavailable."""
+        agreement = self._state.agreement
+        assert agreement is not None
+        try:
+            return encode_answer(agreement.revision, request.method, request.params, value)
+        except Exception as error:  # there is no end to what a handler may return
+            raise failed(request.method, self.origin, error) from error
 
     def notify_roots_changed(self) -> None:
         """Tell the server that the roots are others now, where its revision wants to know."""

@@ -194,6 +194,15 @@ class Link:
         self._clock_goes_on()
         self.flush()
 
+    def fail_call(self, question: RequestId, error: ClientError) -> None:
+        """End the call for whose sake the server asks, if it is known which that is, and tell the server."""
+        with self.lock:
+            found = self.machine.asked_for(question)
+        if found is not None:
+            request_id, slot = found
+            self.give_up(request_id, "the client's handler failed")
+            deliver([(slot, error)])
+
     def _clock_goes_on(self) -> None:
         """Make sure that the deadlines of calls are kept, which a question of the server had put off."""
         with self.lock:

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
 from linkspan.client import operations
-from linkspan.client.answers import Refused, encode_answer, refused, unanswerable, unanswered
+from linkspan.client.answers import Refused, failed, refused, unanswerable, unanswered
 from linkspan.client.authorizing import Auth
 from linkspan.client.errors import ClientError
 from linkspan.client.events import Change
@@ -48,7 +48,7 @@ class SyncClient(ClientFace):
         with SyncClient(["python", "dice.py"]) as client:
             result = client.call_tool("roll", {"sides": 20})
 
-    Every method raises `ClientError`, and nothing else unless a handler of yours raised it. Seconds everywhere.
+    Every method raises `ClientError`, and nothing else unless your `on_progress` raised it. Seconds everywhere.
     """
 
     def connect(self) -> Self:
@@ -339,9 +339,9 @@ class SyncClient(ClientFace):
             value = _finished(handler())
         except Refused as refusal:
             raise refused(request.method, self._state.origin, refusal) from None
-        agreement = self._state.agreement
-        assert agreement is not None
-        return encode_answer(agreement.revision, request.method, request.params, value)
+        except Exception as error:
+            raise failed(request.method, self._state.origin, error) from error
+        return self._encoded(request, value)
 
     def _iterate(self, kind: ListKind[Any], options: CallOptions) -> Iterator[Any]:
         pages = Pages(self._state, kind)
