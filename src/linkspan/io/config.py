@@ -15,9 +15,10 @@ import msgspec
 from linkspan.io.entries import AskInput, ConfigEntry, Context, InputWanted, UnusableTarget, why_left_out
 from linkspan.types.base import JSON, is_array, is_object
 
-__all__ = ["Configuration", "KnownConfig", "known_configs", "read_config"]
+__all__ = ["Configuration", "KnownConfig", "known_configs", "read_config", "read_mapping"]
 
 _SECTIONS: Final = ("mcpServers", "servers", "context_servers", "mcp_servers", "amp.mcpServers")
+_OF_AN_ENTRY: Final = frozenset({"command", "cmd", "path", "source", "transport", "url", "httpUrl", "serverUrl", "uri"})
 _STRING_OR_COMMENT: Final = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _STRING_OR_COMMA: Final = re.compile(r'"(?:\\.|[^"\\])*"|,(?=\s*[}\]])')
 
@@ -44,7 +45,17 @@ def read_config(path: str | Path, *, inputs: AskInput | None = None) -> Configur
     told when that server is opened. Raises: UnusableTarget for a file that cannot be read or names no servers.
     """
     file = Path(path)
-    document = _toml(file) if file.suffix == ".toml" else _json(file)
+    return _read(file, _toml(file) if file.suffix == ".toml" else _json(file), inputs)
+
+
+def read_mapping(document: Mapping[str, Any]) -> Configuration | None:
+    """Return the servers of a configuration that was read already, or None for what is not a whole one."""
+    if isinstance(document, ConfigEntry) or not _OF_AN_ENTRY.isdisjoint(document) or not [*_sections(document)]:
+        return None
+    return _read(Path("this configuration"), document, None)
+
+
+def _read(file: Path, document: Mapping[str, JSON], inputs: AskInput | None) -> Configuration:
     context = Context(file, dict(_inputs(document)), inputs)
     found = Configuration()
     for name, entry in _named(file, document):

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import msgspec
 
 from linkspan.client.errors import Origin
-from linkspan.io.config import read_config
+from linkspan.io.command_names import file_name, server_name
+from linkspan.io.config import Configuration, read_config, read_mapping
 from linkspan.io.driver import Connectable
 from linkspan.io.entries import Settled, UnusableTarget, settled
 from linkspan.wire.redaction import redact
@@ -25,7 +26,7 @@ __all__ = ["ServerTarget", "Target", "UnusableTarget", "read_config", "resolve"]
 
 ServerTarget: TypeAlias = str | Path | Sequence[str] | Mapping[str, Any] | Connectable
 """A `Server`; a command as a list or one line; a `.py` file, perhaps with `:OBJECT`; an entry of an mcp.json as a mapping, or
-`mcp.json:NAME`."""
+`mcp.json:NAME`; a whole `{"mcpServers": {...}}` with one server."""
 
 _INHERITED: Final = (
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "TZ", "TMPDIR", "TEMP", "TMP",
@@ -119,8 +120,9 @@ def _file(
     if not ours:
         argv = [sys.executable, path]
     own = {key: os.environ[key] for key in _FOR_OUR_PYTHON if key in os.environ}
-    target = _command(argv, name or found.stem, {**own, **(env or {})}, cwd, inherit_env=inherit_env)
-    origin = Origin(name or found.stem, " ".join(map(shlex.quote, argv)))
+    name = name or file_name(path, cwd)
+    target = _command(argv, name, {**own, **(env or {})}, cwd, inherit_env=inherit_env)
+    origin = Origin(name, " ".join(map(shlex.quote, argv)))
     return msgspec.structs.replace(target, origin=origin, environment=dict(env or {}))  # without those of our Python
 
 
@@ -148,7 +150,11 @@ def _entry(
     *,
     inherit_env: bool,
 ) -> Target:
-    """An entry of a configuration file, in any host's words."""
+    """An entry of a configuration file in any host's words, or a whole configuration with one server."""
+    servers = entry if isinstance(entry, Configuration) else read_mapping(entry)
+    if servers is not None:
+        chosen = _only(servers, name)
+        return _entry(servers[chosen], name or chosen, env, cwd, inherit_env=inherit_env)
     found = settled(entry)
     if found.url is not None:
         target = _text(found.url, name, env, cwd, inherit_env=inherit_env)
@@ -162,6 +168,22 @@ def _entry(
     given = {**found.env, **(env or {})}
     target = _command(found.command, name, given, cwd or found.cwd, inherit_env=inherit_env, hidden=found)
     return msgspec.structs.replace(target, timeouts=found.timeouts)
+
+
+def _only(servers: Configuration, name: str | None) -> str:
+    """Return which server of a whole configuration is meant: the one called `name`, or the only one."""
+    if name is not None and name in servers:
+        return name
+    if len(servers) == 1:
+        return next(iter(servers))
+    if servers:
+        first = next(iter(servers))
+        raise UnusableTarget(
+            f"this configuration has the servers {', '.join(servers)}: choose one with name={first!r}, or use a ClientGroup "
+            "or a Host for all of them"
+        )
+    why = "; ".join(f"the server {each!r} {reason}" for each, reason in servers.left_out.items())
+    raise UnusableTarget(f"this configuration names no server that can be started{f': {why}' if why else ''}")
 
 
 # Commands.
@@ -185,7 +207,7 @@ def _command(
     shown = redact(" ".join(map(shlex.quote, words)), secrets)
     whole = {**(os.environ if inherit_env else _minimal_environment()), **given}
     command = Command(tuple(argv), whole, cwd, secrets)
-    return Target(Origin(name or _name_of(words), shown), command=command, environment=given)
+    return Target(Origin(name or server_name(words, cwd), shown), command=command, environment=given)
 
 
 def _host_of(url: str) -> str:
@@ -205,12 +227,3 @@ def _without_password(proxy: str) -> str:
     """Return the address of a proxy without the user name and password in it, which are ours."""
     scheme, slashes, rest = proxy.rpartition("://")
     return f"{scheme}{slashes}{rest.rpartition('@')[2]}"
-
-
-def _name_of(argv: Sequence[str]) -> str:
-    """Call a server what a person would: by its script or package rather than by its interpreter."""
-    first = Path(argv[0]).stem
-    if not re.fullmatch(r"(python|node|npx|uvx|uv|deno|bun|bunx|sh|bash)[\d.]*", first) or "-c" in argv:
-        return first
-    words = [each for each in argv[1:] if not each.startswith("-") and each not in ("run", "tool", "x", "exec")]
-    return Path(words[0]).stem.split("@")[0] or words[0] if words else first
