@@ -357,3 +357,22 @@ def test_unknown_members_and_blocks_survive() -> None:
     assert result.text == "hi"
     assert vars(result.content[2])["unknown"] == {"x": 1}
     assert b"extra" in bytes(result.raw)
+
+
+# Bounds.
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_the_bound_of_pages_that_an_error_names_can_be_set(face: str) -> None:
+    server = Server("pages", page_size=1)
+    for name in "abc":
+        server.define_tool(name, handler=lambda: "")
+    assert [each.name for each in outcome(face, server, lambda c: c.list_tools(), max_pages=3)] == ["a", "b", "c"]
+    with pytest.raises(InvalidResponse, match=r"more than 2 pages \(max_pages\)"):
+        outcome(face, server, lambda c: c.list_tools(), max_pages=2)
+
+
+@pytest.mark.parametrize("given", [0, -1, 1.5, True, "3"])
+def test_a_bound_of_pages_is_a_whole_number(given: Any) -> None:
+    with pytest.raises(ValueError, match="max_pages must be a whole number, 1 or more"):
+        SyncClient(Server("pages"), max_pages=given)

@@ -67,6 +67,7 @@ class ClientFace:
         retry: Retry = "safe",
         check_output: OutputPolicy = "lenient",
         max_cached_bytes: int = 8 * 1024 * 1024,
+        max_pages: int = 1000,
         trace_context: Callable[[], Mapping[str, str]] | None = None,
         elicitation: ElicitationHandler | None = None,
         elicitation_modes: tuple[Literal["form", "url"], ...] = ("form", "url"),
@@ -91,6 +92,7 @@ class ClientFace:
         or its tool is marked read-only or idempotent), "always". `check_output` says what happens to structured output that
         does not fit its schema: "strict" raises, "lenient" lists it in `result.problems`, "off" does not look.
         `max_cached_bytes` bounds the answers that are kept because their server allows it (`ttlMs`); 0 keeps none.
+        `max_pages` bounds the pages of one list: a list with more raises InvalidResponse.
         `trace_context` returns `traceparent` (and `tracestate`, `baggage`) for each request's `_meta`.
         `elicitation`, `sampling` and `roots` answer the server; what is not given is not declared. `on_log`, `on_change`,
         `on_event`, `on_notification` (method, params) and `on_stderr` (what a process prints, also by mistake on stdout) hear of
@@ -107,6 +109,8 @@ class ClientFace:
         _one_of("era", era, (None, "modern", "legacy"))
         _one_of("retry", retry, ("never", "safe", "always"))
         _one_of("check_output", check_output, ("strict", "lenient", "off"))
+        if isinstance(max_pages, bool) or not isinstance(max_pages, int) or max_pages < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError(f"max_pages must be a whole number, 1 or more, got {max_pages!r}")
         options = ClientOptions(
             profile=profile,
             era=era,
@@ -114,6 +118,7 @@ class ClientFace:
             timeouts=_deadlines(timeouts, self._target),
             limits=limits,
             retry=retry,
+            max_pages=max_pages,
             check_output=check_output,
             trace_context=trace_context,
         )
