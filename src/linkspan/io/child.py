@@ -122,12 +122,12 @@ class Child:
     def bury(self) -> None:
         """End whatever is left of the group and collect the process. A second time does nothing."""
         self._signal("SIGKILL")
+        if _HAS_GROUPS:
+            release_group(self.pid)
         if self._process.returncode is None:
             code = self._exit_code
             self._process.wait()
             self._exit_code = self._process.returncode if code is None else code
-        if _HAS_GROUPS:
-            release_group(self.pid)
 
     def close_pipes(self) -> None:
         """Give our ends back. Nobody may be reading or writing them any more."""
