@@ -1,0 +1,90 @@
+"""Cancellation over the memory transport, and questions and notifications that a client must not get wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+from linkspan import CallStopped, Client, Server, Stopper, SyncClient
+from linkspan.client.answers import Handlers
+from linkspan.types.sampling import CreateMessageParams, ToolChoice
+
+
+def waiting_server() -> tuple[Server, threading.Event, threading.Event]:
+    server, running, cancelled = Server("waiting"), threading.Event(), threading.Event()
+
+    @server.tool
+    async def wait() -> str:
+        running.set()
+        try:
+            await asyncio.sleep(30)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+        return "waited"
+
+    return server, running, cancelled
+
+
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+def test_a_call_in_memory_that_is_stopped_cancels_its_tool(era: Any) -> None:
+    server, running, cancelled = waiting_server()
+    with SyncClient(server, era=era) as client:
+        stopper = Stopper()
+        threading.Thread(target=lambda: (running.wait(5), stopper.stop())).start()
+        with pytest.raises(CallStopped):
+            client.call_tool("wait", stopper=stopper)
+        assert cancelled.wait(5), "before the client is closed"
+
+
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+def test_a_task_in_memory_that_is_cancelled_cancels_its_tool(era: Any) -> None:
+    server, running, cancelled = waiting_server()
+
+    async def run() -> None:
+        async with Client(server, era=era) as client:
+            call = asyncio.create_task(client.call_tool("wait"))
+            assert await asyncio.to_thread(running.wait, 5)
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+            assert await asyncio.to_thread(cancelled.wait, 5), "before the client is closed"
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("choice", [{"tools": []}, {"tool_choice": ToolChoice()}], ids=["tools", "tool_choice"])
+def test_sampling_with_either_member_of_tools_needs_sampling_tools(choice: dict[str, Any]) -> None:
+    def sample(params: CreateMessageParams) -> Any:
+        return None
+
+    asked = CreateMessageParams(messages=[], max_tokens=1, **choice)
+    plain = CreateMessageParams(messages=[], max_tokens=1)
+    method = "sampling/createMessage"
+    assert Handlers(sampling=sample).handler(method, asked) is None
+    assert Handlers(sampling=sample).handler(method, plain) is not None
+    assert Handlers(sampling=sample, sampling_tools=True).handler(method, asked) is not None
+
+
+@pytest.mark.parametrize(("era", "announced"), [("modern", 0), ("legacy", 1)])
+def test_roots_that_changed_are_announced_to_handshake_servers_only(era: Any, announced: int) -> None:
+    """ROOT-2; modern servers ask when they want to know."""
+
+    class Sent:
+        def __init__(self) -> None:
+            self.data = bytearray()
+
+        def client(self, data: bytes) -> None:
+            self.data += data
+
+        def server(self, data: bytes) -> None:
+            pass
+
+    sent = Sent()
+    with SyncClient(Server("roots"), era=era, roots=[], recorder=sent) as client:
+        client.notify_roots_changed()
+        client.list_tools()  # sent after it
+        assert sent.data.count(b"notifications/roots/list_changed") == announced
