@@ -152,7 +152,7 @@ def source_documents() -> Server:
     )
     server.define_custom_method(method_name="add", handler=lambda params: params["a"] + params["b"])
     server.define_custom_method(method_name="noted", handler=lambda params: None)
-    server.define_resource("example.com/my_resource", mime_type="text/plain", text="Lorem ipsum dolor sit amet")
+    server.define_resource("https://example.com/my_resource", mime_type="text/plain", text="Lorem ipsum dolor sit amet")
 
     @server.define_prompt(name="my_prompt", arguments=[Prompt.Argument("message", "Input message", required=True)])
     def my_prompt(args: dict[str, str], server_context: Context) -> Prompt.Result:
