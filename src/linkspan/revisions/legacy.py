@@ -270,14 +270,17 @@ class LegacySession:
     def receive_refusal(self, response: ErrorResponse) -> tuple[Request, Outcome, list[bytes]] | RequestId | None:
         """Take the client's error for one of our requests.
 
-        Refusing a form is a `cancel`, as in the modern era. There is no answer that refuses sampling or roots (SAM-10), so the
-        request ends: the result is the request, its outcome, and the messages that withdraw its other questions.
+        Refusing a form is a `cancel`, as in the modern era. A failure of the client is not, and there is no answer that
+        refuses sampling or roots (SAM-10), so the request ends: the result is the request, its outcome, and the messages that
+        withdraw its other questions.
         """
         if response.id is None or (current := self._round_of_question.get(response.id)) is None:
             return None
         key, method = current.waiting[response.id]
         request = current.request
-        if method == ELICIT:
+        if (
+            method == ELICIT and response.code != INTERNAL_ERROR
+        ):  # a failure of the client is nothing that its user said
             del self._round_of_question[response.id]
             del current.waiting[response.id]
             current.answers[key] = {"action": "cancel"}
