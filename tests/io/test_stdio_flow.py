@@ -290,3 +290,38 @@ def test_a_system_that_cannot_poll_pipes_heeds_signals(spawn):
     assert process.result(1, "add", a=1, b=2) == "3"
     process.popen.terminate()
     assert process.exit_code() == 0
+
+
+# Writes, each of which is a packet here.
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="packets between sockets")
+@pytest.mark.parametrize("kind", ["async", "plain", "inline"])
+def test_progress_is_a_write_of_its_own_before_its_answer(kind):
+    server = linkspan.Server("progress")
+
+    def report(ctx: linkspan.Context) -> str:
+        ctx.progress(1)
+        return "done"
+
+    async def report_async(ctx: linkspan.Context) -> str:
+        return report(ctx)
+
+    server.tool(name="t", inline=kind == "inline")(report_async if kind == "async" else report)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    reader, writer = os.pipe()
+    options = {"input_fd": reader, "output_fd": theirs.fileno(), "watch_parent": False}
+    thread = threading.Thread(target=stdio.serve_stdio, args=(server.connect,), kwargs=options, daemon=True)
+    thread.start()
+    with ours, theirs:
+        ours.settimeout(30)
+        for number in range(3):  # the first async call starts the loop
+            params = {"name": "t", "arguments": {}, "_meta": {"progressToken": number}}
+            call = {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
+            os.write(writer, json.dumps(call).encode() + b"\n")
+            first, second = json.loads(ours.recv(65536)), json.loads(ours.recv(65536))
+            assert first["params"]["progressToken"] == second["id"] == number
+        os.close(writer)
+        thread.join(30)
+        assert not thread.is_alive()
+    os.close(reader)

@@ -66,7 +66,6 @@ class _LoopFace:
         self._timer: asyncio.TimerHandle | None = None
         self._tasks = Tasks(server.driver, loop, self._done)
         server.tasks_running = self._tasks.__bool__
-        server.flush_here = self._flush_soon
         server.start_here = self._tasks.start
         server.cancel_here = self._tasks.cancel
 
@@ -122,7 +121,8 @@ class _LoopFace:
         else:
             self._loop.remove_reader(self._server.input_fd)
 
-    # Output of one turn of the loop goes out together.
+    # Answers of one turn of the loop go out together. Notifications went at once: clients take those for lost that come with
+    # an answer in one piece.
 
     def _flush_soon(self) -> None:
         if not self._flushing:
