@@ -10,11 +10,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from typing import Final, TypedDict
 
 from linkspan.io.descriptors import can_poll, pump
 from linkspan.io.driver import Connectable, Connection
-from linkspan.io.stdout import claim_stdout
+from linkspan.io.stdout import NoStandardStream, claim_stdout
 from linkspan.io.stream import StreamServer
 from linkspan.io.workers import MAX_WORKERS
 from linkspan.options import unknown_keyword
@@ -64,7 +65,8 @@ def serve_stdio(
 ) -> int:
     """Serve one client until it hangs up or the process is asked to stop; return the exit code that says which.
 
-    0 after end of file, SIGTERM or the parent's death; 130 after SIGINT. Without `input_fd` and `output_fd` standard
+    0 after end of file, SIGTERM or the parent's death; 130 after SIGINT; 1 if the output could not be written, as on a full
+    disk, which a line on stderr explains. Without `input_fd` and `output_fd` standard
     input and output are claimed for the protocol. Signals are handled only when this runs on the main thread; the
     handlers of before are back in place on return. `grace` is in seconds, `max_unsent` in bytes; at most `max_workers`
     plain functions run at once, with 0 they run in the serving thread.
@@ -90,7 +92,16 @@ def serve_stdio(
             from linkspan.io.stream_loop import serve_on_loop
 
             serve_on_loop(server)
-    return server.lifeline.exit_code
+    problem = server.writer.problem
+    if problem is None or isinstance(problem, ConnectionError):  # the client hung up
+        return server.lifeline.exit_code
+    _complain(f"cannot write to standard output: {problem.strerror or problem}")
+    return 1
+
+
+def _complain(problem: str) -> None:
+    with suppress(OSError, ValueError, AttributeError):  # there may be no stderr, either
+        sys.stderr.write(f"linkspan: {problem}\n")
 
 
 def _refuse_running_loop() -> None:
@@ -127,5 +138,9 @@ class StdioTransport:
         )
 
     def open(self) -> int:
-        """Serve until the client goes away; return the exit code, 0 or 130 (I1)."""
-        return self._serve()
+        """Serve until the client goes away; return the exit code, 0 or 130 (I1); 1 without standard input or output."""
+        try:
+            return self._serve()
+        except NoStandardStream as problem:
+            _complain(str(problem))
+            return 1

@@ -17,16 +17,23 @@ from typing import Final
 
 import msgspec
 
-from linkspan.io.descriptors import write_all
+from linkspan.io.descriptors import Outlet, write_all
 
-__all__ = ["ProtocolStreams", "claim_stdout"]
+__all__ = ["NoStandardStream", "ProtocolStreams", "claim_stdout"]
 
 _STDIN: Final = 0
 _STDOUT: Final = 1
 _STDERR: Final = 2
 _PIPE_BYTES: Final = 1 << 20
+_UNREAD: Final = 1 << 20
+"""Bytes of printed text that wait for a reader of stderr."""
+
 _SKIPPED: Final = ("linkspan", "logging")
 """Packages that write for somebody else."""
+
+
+class NoStandardStream(OSError):
+    """The process was started without standard input or output."""
 
 
 class ProtocolStreams(msgspec.Struct, frozen=True):
@@ -42,7 +49,7 @@ def claim_stdout() -> ProtocolStreams:
     The second call returns what the first one did. Afterwards stdin is empty, and stdout is stderr: what `print` writes
     appears there as `linkspan: stdout: FILE:LINE: text`, what anything below Python writes as
     `linkspan: stdout (fd 1): text`.
-    Raises: OSError if the process has no standard input or output.
+    Raises: NoStandardStream if the process was started without standard input or output.
     """
     global _claimed
     with _claiming:
@@ -61,11 +68,10 @@ _claiming = threading.Lock()
 def _claim() -> ProtocolStreams:
     global _kept
     _ensure_stderr()
-    for fd, name in ((_STDIN, "input"), (_STDOUT, "output")):
-        try:
-            os.fstat(fd)
-        except OSError as error:
-            raise OSError(error.errno, f"no standard {name} to speak the protocol on") from None
+    for fd, name, opened in ((_STDIN, "input", sys.__stdin__), (_STDOUT, "output", sys.__stdout__)):
+        if opened is None or not _is_open(fd):  # without it, the descriptor may by now be that of some file
+            problem = f"no standard {name} to speak the protocol on: connect stdin and stdout of the server to a client"
+            raise NoStandardStream(problem)
     streams = ProtocolStreams(_private_copy(_STDIN), _private_copy(_STDOUT))
     _replace(_STDIN, os.open(os.devnull, os.O_RDONLY))
     pump = _divert_stdout()
@@ -79,6 +85,14 @@ def _claim() -> ProtocolStreams:
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=lambda: _disown(streams))
     return streams
+
+
+def _is_open(fd: int) -> bool:
+    try:
+        os.fstat(fd)
+    except OSError:
+        return False
+    return True
 
 
 def _private_copy(fd: int) -> int:
@@ -109,6 +123,8 @@ def _replace(fd: int, by: int) -> None:
 
 def _disown(streams: ProtocolStreams) -> None:
     """In a forked child: keep the numbers taken, but lead nowhere."""
+    global _relay
+    _relay = _Relay()
     with suppress(OSError):
         nowhere = os.open(os.devnull, os.O_RDWR)
         os.dup2(nowhere, streams.input_fd, inheritable=False)
@@ -154,11 +170,62 @@ def _finish(pump: threading.Thread) -> None:
     with suppress(OSError):
         os.dup2(_STDERR, _STDOUT)
     pump.join(0.2)  # a child process may hold the pipe open for longer
+    _relay.wait(0.2)
+
+
+class _Relay:
+    """Writes to stderr without making its caller wait: what is not read goes out from a thread, or is dropped beyond a bound."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()  # a finalizer may print while we have it
+        self._outlet = Outlet(_STDERR)
+        self._pending: list[bytes] = []
+        self._size = 0
+        self._dropped = 0
+        self._thread: threading.Thread | None = None
+
+    def put(self, data: bytes) -> None:
+        """Write `data` after what was put before, now or later."""
+        with self._lock:
+            if self._thread is None:
+                with suppress(OSError):  # stderr is closed: nothing else is to be done about it
+                    if rest := self._outlet.write_some(data):
+                        self._pending, self._size = [rest], len(rest)
+                        self._thread = threading.Thread(target=self._work, name="linkspan-stderr", daemon=True)
+                        self._thread.start()
+            elif self._size + len(data) > _UNREAD:
+                self._dropped += len(data)
+            else:
+                self._pending.append(data)
+                self._size += len(data)
+
+    def wait(self, timeout: float) -> None:
+        """Wait until all is written, or for `timeout` seconds."""
+        thread = self._thread
+        if thread is not None:
+            thread.join(timeout)
+
+    def _work(self) -> None:
+        with suppress(OSError):
+            while data := self._next():
+                write_all(_STDERR, data)
+
+    def _next(self) -> bytes:
+        with self._lock:
+            data = b"".join(self._pending)
+            if self._dropped:
+                data += b"linkspan: stdout: %d bytes were dropped, because nothing read stderr\n" % self._dropped
+            self._pending, self._size, self._dropped = [], 0, 0
+            if not data:
+                self._thread = None
+            return data
+
+
+_relay = _Relay()
 
 
 def _to_stderr(data: bytes) -> None:
-    with suppress(OSError):  # nobody reads our log: nothing else is to be done about it
-        write_all(_STDERR, data)
+    _relay.put(data)
 
 
 # In Python: a text stream that knows who writes.

@@ -43,6 +43,8 @@ class Writer:
         self._give_back: Callable[[], object] | None = None
         self.unsent = 0
         self.broken = False
+        self.problem: OSError | None = None
+        """Why nothing could be written any more."""
 
     @property
     def full(self) -> bool:
@@ -64,8 +66,8 @@ class Writer:
         while data:
             try:
                 rest = self._outlet.write_some(data)
-            except OSError:
-                self._break()
+            except OSError as error:
+                self._break(error)
                 return
             if rest:
                 with self._lock:
@@ -121,8 +123,8 @@ class Writer:
         while data:
             try:
                 write_all(self._fd, data)
-            except OSError:
-                self._break()
+            except OSError as error:
+                self._break(error)
                 return
             data = self._next(len(data))
 
@@ -140,9 +142,10 @@ class Writer:
             self._on_change()
         return data
 
-    def _break(self) -> None:
+    def _break(self, problem: OSError) -> None:
         with self._lock:
             self.broken = True
+            self.problem = problem
             self._writing = False
             self._pending = []
             self.unsent = 0
