@@ -81,6 +81,15 @@ def test_the_size_of_a_request_counts() -> None:
     assert [each["id"] for each in said(connection)] == [3]
 
 
+@pytest.mark.parametrize(("room", "waiting"), [(0, 1), (1, 2)])
+def test_what_waits_may_fill_the_bound_exactly(room: int, waiting: int) -> None:
+    size = len(line("tools/call", 2, name="t")) - 1 + 1024
+    connection = adding(max_running=1, max_held_bytes=size + room)
+    begin(connection, 1, 2, 3)
+    assert len(connection._held) == waiting
+    assert len(said(connection)) == 2 - waiting
+
+
 def test_notifications_with_a_handler_wait_too_and_are_dropped_beyond_the_bound() -> None:
     connection = adding(max_running=1, max_held_bytes=1025)
     (running,) = [event.call for event in connection.receive_data(line("notifications/note") * 5)]
