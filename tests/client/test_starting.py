@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import textwrap
 import time
@@ -12,7 +13,7 @@ import pytest
 from faces import FACES, outcome
 from wild import gone, wild
 
-from linkspan import ConnectError, SyncClient, Timeouts
+from linkspan import Client, ConnectError, SyncClient, Timeouts
 from linkspan.io.targets import UnusableTarget
 
 IMPATIENT = Timeouts(connect=0.6, probe=0.2, close=0.3)
@@ -195,3 +196,38 @@ def test_a_failed_start_is_forgotten_when_the_reason_is_gone(tmp_path: Path) -> 
     file.write_text("from linkspan import Server\nServer('late').run()\n")
     assert client.list_tools() == []
     client.close()
+
+
+@pytest.mark.parametrize(
+    ("target", "sentence"),
+    [
+        ("htp://x", r"'htp://x' has the scheme 'htp': the URL of a server begins with http:// or https://"),
+        ("ws://localhost:80/mcp", r"'ws://localhost:80/mcp' has the scheme 'ws'"),
+        ("localhost:8000/mcp", r"is a URL without a scheme: write 'http://localhost:8000/mcp' or 'https://localhost"),
+        ("example.com:443", r"'example\.com:443' is a URL without a scheme"),
+        ("[::1]:8000/mcp", r"is a URL without a scheme"),
+    ],
+)
+def test_what_was_meant_as_a_url_is_not_taken_for_a_command(target: str, sentence: str) -> None:
+    with pytest.raises(UnusableTarget, match=sentence):
+        SyncClient(target)
+
+
+def test_deadlines_are_timeouts() -> None:
+    with pytest.raises(ValueError, match=r"timeouts must be Timeouts, such as Timeouts\(call=5\.0\), got 5"):
+        SyncClient(["server"], timeouts=5)  # type: ignore[arg-type]
+
+
+def test_the_wrong_kind_of_with_names_the_other_client() -> None:
+    with (
+        pytest.raises(TypeError, match=r"opened with `async with`; where there is no event loop, use `with SyncClient"),
+        Client(["server"]),
+    ):
+        pass
+
+    async def wrong() -> None:
+        async with SyncClient(["server"]):
+            pass
+
+    with pytest.raises(TypeError, match=r"opened with `with`; in a coroutine, use `async with Client"):
+        asyncio.run(wrong())

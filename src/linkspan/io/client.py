@@ -8,7 +8,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Never, Self, TypeVar, cast
 
 from linkspan.client import operations
 from linkspan.client.answers import Refused, failed, refused, unanswerable, unanswered
@@ -73,6 +73,14 @@ class Client(ClientFace):
             target=contextvars.copy_context().run, args=(close,), name="linkspan-close", daemon=True
         ).start()
         await done
+
+    def __enter__(self) -> Never:
+        """Raise TypeError: this client needs an event loop."""
+        raise TypeError("Client is opened with `async with`; where there is no event loop, use `with SyncClient(...)`")
+
+    def __exit__(self, *_: object) -> Never:
+        """Raise TypeError, as `__enter__` does."""
+        raise TypeError("Client is opened with `async with`")
 
     async def __aenter__(self) -> Self:
         """Connect."""

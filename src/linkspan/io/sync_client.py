@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from queue import Empty
 from types import TracebackType
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Never, Self, TypeVar, cast
 
 from linkspan.client import operations
 from linkspan.client.answers import Refused, failed, refused, unanswerable, unanswered
@@ -60,6 +60,14 @@ class SyncClient(ClientFace):
     def close(self) -> None:
         """End the server, and every call. Any thread, any number of times; afterwards calls raise `ClientClosed`."""
         self._engine.close()
+
+    def __aenter__(self) -> Never:
+        """Raise TypeError: this client blocks, which an event loop must not."""
+        raise TypeError("SyncClient is opened with `with`; in a coroutine, use `async with Client(...)`")
+
+    def __aexit__(self, *_: object) -> Never:
+        """Raise TypeError, as `__aenter__` does."""
+        raise TypeError("SyncClient is opened with `with`")
 
     def __enter__(self) -> Self:
         """Connect."""

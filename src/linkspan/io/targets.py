@@ -89,6 +89,7 @@ def resolve(
 def _text(text: str, name: str | None, env: Mapping[str, str] | None, cwd: str | None, *, inherit_env: bool) -> Target:
     if re.match(r"https?://", text):
         return Target(Origin(name or _host_of(text), url=redact(text)), url=text)
+    _refuse_other_urls(text)
     path, _, part = text.rpartition(":") if re.search(r"\.(py|json|toml|transcript):[^/\\]*$", text) else (text, "", "")
     if path.endswith((".json", ".toml")) and (" " not in path or Path(path).is_file()):
         return _from_config(path, part or name, env, cwd, inherit_env=inherit_env)
@@ -101,6 +102,16 @@ def _text(text: str, name: str | None, env: Mapping[str, str] | None, cwd: str |
     if not argv:
         raise UnusableTarget("an empty text is no target: give a command, a .py file or a URL")
     return _command(argv, name, env, cwd, inherit_env=inherit_env)
+
+
+def _refuse_other_urls(text: str) -> None:
+    """Raise UnusableTarget for what was meant as a URL: as a command it would only not be found."""
+    if (scheme := re.match(r"([A-Za-z][A-Za-z0-9+.-]*)://", text)) is not None:
+        raise UnusableTarget(
+            f"{text!r} has the scheme {scheme[1]!r}: the URL of a server begins with http:// or https://"
+        )
+    if re.fullmatch(r"(?:[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*|\[[0-9A-Fa-f:.]+\]):\d{1,5}(?:/\S*)?", text):
+        raise UnusableTarget(f"{text!r} is a URL without a scheme: write 'http://{text}' or 'https://{text}'")
 
 
 # Files.
