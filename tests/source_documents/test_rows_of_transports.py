@@ -30,7 +30,7 @@ class ExampleTool(Tool):
 
 server = Server(name="example_server", tools=[ExampleTool])
 transport = StdioTransport(server)
-raise SystemExit(transport.open())
+transport.open()
 """
 TYPED = '{"jsonrpc":"2.0","id":"1","method":"ping"}\n{"jsonrpc":"2.0","id":"2","method":"tools/list"}\n'
 CALL = {"name": "example_tool", "arguments": {"message": "Grüße"}}

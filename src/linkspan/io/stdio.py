@@ -15,6 +15,7 @@ from typing import Final, TypedDict
 
 from linkspan.io.descriptors import can_poll, pump
 from linkspan.io.driver import Connectable, Connection
+from linkspan.io.lifeline import INTERRUPTED
 from linkspan.io.stdout import NoStandardStream, claim_stdout
 from linkspan.io.stream import StreamServer
 from linkspan.io.workers import MAX_WORKERS
@@ -138,9 +139,15 @@ class StdioTransport:
         )
 
     def open(self) -> int:
-        """Serve until the client goes away; return the exit code, 0 or 130 (I1); 1 without standard input or output."""
+        """Serve until the client goes away; return the exit code (I1): 0, or 1 without standard input or output.
+
+        Raises: SystemExit(130) after Ctrl-C, so that a script which ends with this call ends with that status (I2).
+        """
         try:
-            return self._serve()
+            exit_code = self._serve()
         except NoStandardStream as problem:
             _complain(str(problem))
             return 1
+        if exit_code == INTERRUPTED:
+            raise SystemExit(INTERRUPTED)
+        return exit_code
