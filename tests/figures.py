@@ -1,0 +1,453 @@
+"""What the structure of the sources costs a reader and a call, in numbers that are the same on every machine.
+
+`tests/test_architecture.py` holds each figure to a bound. `python tests/figures.py` prints them all.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import gc
+import io
+import json
+import os
+import sys
+import threading
+import tokenize
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+SOURCE = Path(__file__).parent.parent / "src" / "linkspan"
+KERNEL_LEAVES_OUT = {"host", "cli", "testing"}
+CALLS = 50
+"""Calls that are counted, after as many that are not."""
+
+
+def sources() -> dict[str, str]:
+    """Return the text of each module, by its path below `linkspan`."""
+    return {path.relative_to(SOURCE).as_posix(): path.read_text() for path in sorted(SOURCE.rglob("*.py"))}
+
+
+def package(name: str) -> str:
+    """Return the first part of a module's path; modules beside the packages are in "linkspan"."""
+    return name.split("/")[0] if "/" in name else "linkspan"
+
+
+# What is written.
+
+
+def files() -> Counter[str]:
+    """Count the modules of each package."""
+    return Counter(map(package, sources()))
+
+
+def largest() -> tuple[int, str]:
+    """Return the lines and the name of the longest module."""
+    return max((text.count("\n"), name) for name, text in sources().items())
+
+
+def code_lines() -> Counter[str]:
+    """Count the lines of each package that are code: no blank line, comment, docstring or import."""
+    found: Counter[str] = Counter()
+    for name, text in sources().items():
+        found[package(name)] += len(_lines_of_code(text))
+    return found
+
+
+def _lines_of_code(text: str) -> set[int]:
+    left_out: set[int] = set()
+    for node in ast.walk(ast.parse(text)):
+        doc = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        if doc or isinstance(node, ast.Import | ast.ImportFrom):
+            left_out.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))  # type: ignore[attr-defined]
+    layout = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+    lines: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in layout:
+            lines.update(range(token.start[0], token.end[0] + 1))
+    return lines - left_out
+
+
+def foreign_attributes(where: str) -> list[str]:
+    """Return each place below `where` that assigns an attribute of an object other than `self`."""
+    found: list[str] = []
+    for name, text in sources().items():
+        if not name.startswith(where):
+            continue
+        for node in ast.walk(ast.parse(text)):
+            for target in _targets(node):
+                if isinstance(target, ast.Attribute) and not (
+                    isinstance(target.value, ast.Name) and target.value.id == "self"
+                ):
+                    found.append(f"{name}:{target.lineno} {ast.unparse(target)}")
+    return found
+
+
+def _targets(node: ast.AST) -> Iterator[ast.expr]:
+    if isinstance(node, ast.Assign):
+        for target in node.targets:
+            yield from target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
+    elif isinstance(node, ast.AugAssign | ast.AnnAssign):
+        yield node.target
+
+
+def era_decisions(*packages: str) -> list[str]:
+    """Return each comparison with the name of an era, and each look at an attribute called `modern`."""
+    found: list[str] = []
+    for name, text in sources().items():
+        if package(name) not in packages:
+            continue
+        for node in ast.walk(ast.parse(text)):
+            compares = isinstance(node, ast.Compare) and any(
+                isinstance(side, ast.Constant) and side.value in ("modern", "legacy")
+                for side in (node.left, *node.comparators)
+            )
+            looks = isinstance(node, ast.Attribute) and node.attr == "modern" and isinstance(node.ctx, ast.Load)
+            if compares or looks:
+                found.append(f"{name}:{node.lineno} {ast.unparse(node)}")  # type: ignore[attr-defined]
+    return found
+
+
+def private_with_one_caller() -> tuple[int, int]:
+    """Return how many functions have a name with `_` in front that their module uses once, and how many there are at all."""
+    private = functions = 0
+    for text in sources().values():
+        defined: list[str] = []
+        used: Counter[str] = Counter()
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                defined.append(node.name)
+            elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load):
+                used[node.id if isinstance(node, ast.Name) else node.attr] += 1
+        functions += len(defined)
+        private += sum(name.startswith("_") and not name.startswith("__") and used[name] == 1 for name in defined)
+    return private, functions
+
+
+def import_cycles() -> list[list[str]]:
+    """Return the groups of modules that import each other, lazily and for type checkers alike."""
+    texts = sources()
+    modules = {name.removesuffix(".py").removesuffix("/__init__").replace("/", "."): name for name in texts}
+    graph: dict[str, set[str]] = defaultdict(set)
+    for module, name in modules.items():
+        for node in ast.walk(ast.parse(texts[name])):
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("linkspan."):
+                base = node.module.removeprefix("linkspan.")
+                for alias in node.names:
+                    target = f"{base}.{alias.name}" if f"{base}.{alias.name}" in modules else base
+                    if target in modules and target != module:
+                        graph[module].add(target)
+    return [group for group in _components(graph, modules) if len(group) > 1]
+
+
+def _components(graph: dict[str, set[str]], nodes: dict[str, str]) -> Iterator[list[str]]:
+    """Yield the strongly connected components (Kosaraju): few nodes, so two plain searches will do."""
+    order: list[str] = []
+    seen: set[str] = set()
+    for node in nodes:
+        _visit(node, graph, seen, order)
+    reverse: dict[str, set[str]] = defaultdict(set)
+    for source, targets in graph.items():
+        for target in targets:
+            reverse[target].add(source)
+    seen = set()
+    for node in reversed(order):
+        if node not in seen:
+            group: list[str] = []
+            _visit(node, reverse, seen, group)
+            yield sorted(group)
+
+
+def _visit(node: str, graph: dict[str, set[str]], seen: set[str], order: list[str]) -> None:
+    if node in seen:
+        return
+    seen.add(node)
+    for target in sorted(graph[node]):
+        _visit(target, graph, seen, order)
+    order.append(node)
+
+
+# What runs.
+
+
+class Counting:
+    """Counts the calls of functions of ours, in the thread that enters it, or with `everywhere` in those that start later."""
+
+    def __init__(self, everywhere: bool = False) -> None:
+        self.calls = 0
+        self.path: list[str] = []
+        self._everywhere = everywhere
+
+    def __enter__(self) -> Counting:
+        if self._everywhere:
+            threading.setprofile(self._note)
+        sys.setprofile(self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(None)
+        threading.setprofile(None)
+
+    def _note(self, frame: FrameType, event: str, _: object) -> None:
+        code = frame.f_code
+        if event == "call" and "/linkspan/" in code.co_filename and "/tests/" not in code.co_filename:
+            self.calls += 1
+            self.path.append(f"{code.co_filename.partition('/linkspan/')[2]}:{frame.f_lineno} {code.co_qualname}")
+
+
+def _server() -> Any:
+    from linkspan import Context, Server
+
+    server = Server("figures")
+
+    @server.tool(inline=True)
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    @server.tool(inline=True)
+    def report(steps: int, ctx: Context) -> int:
+        for step in range(steps):
+            ctx.progress(step, total=steps)
+        return steps
+
+    @server.resource("note://one")
+    def one() -> str:
+        return "1"
+
+    return server
+
+
+_META = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientInfo": {"name": "figures", "version": "1"},
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+
+
+def _request(number: int, name: str = "add", arguments: Any = None, **meta: Any) -> bytes:
+    params = {"name": name, "arguments": arguments or {"a": 1, "b": 2}, "_meta": _META | meta}
+    return json.dumps({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}).encode()
+
+
+def per_call(run: Callable[[int], object], counting: Counting) -> int:
+    """Return how many functions one call runs: `run(n)` makes a number of calls."""
+    run(CALLS)
+    before = counting.calls
+    run(CALLS)
+    counted = counting.calls - before
+    return round(counted / CALLS)
+
+
+def calls_over_handle_json() -> int:
+    """Count for one message handed to `Server.handle_json`."""
+    server = _server()
+    with Counting() as counting:
+        return per_call(lambda n: [server.handle_json(_request(each)) for each in range(n)], counting)
+
+
+def calls_over_stdio(request: Callable[[int], bytes] = _request, answers: int = 1) -> int:
+    """Count for one line on standard input, up to the line on standard output; inline, one at a time."""
+    from linkspan.io.stdio import serve_stdio
+
+    server = _server()
+    ours, theirs = os.pipe(), os.pipe()
+    result: list[int] = []
+
+    def drive() -> None:
+        out = os.fdopen(theirs[0], "rb", closefd=False)
+
+        def run(count: int) -> None:
+            for each in range(count):
+                os.write(ours[1], request(each) + b"\n")
+                for _ in range(answers):
+                    out.readline()
+
+        result.append(per_call(run, counting))
+        os.close(ours[1])
+
+    with Counting() as counting:
+        feeder = threading.Thread(target=drive)
+        feeder.start()
+        serve_stdio(server.connect, input_fd=ours[0], output_fd=theirs[1], watch_parent=False)
+    feeder.join()
+    for descriptor in (ours[0], *theirs):
+        os.close(descriptor)
+    return result[0]
+
+
+def calls_for_progress() -> int:
+    """Count for one `ctx.progress` of a running tool over stdio, up to the line on standard output."""
+    token = {"progressToken": 1}
+    few, many = 2, 12
+    each = [
+        calls_over_stdio(lambda n, steps=steps: _request(n, "report", {"steps": steps}, **token), answers=steps + 1)
+        for steps in (few, many)
+    ]
+    return round((each[1] - each[0]) / (many - few))
+
+
+_HEADERS = [
+    (b"host", b"localhost"),
+    (b"content-type", b"application/json"),
+    (b"accept", b"application/json, text/event-stream"),
+    (b"mcp-protocol-version", b"2026-07-28"),
+    (b"mcp-method", b"tools/call"),
+    (b"mcp-name", b"add"),
+]
+
+
+async def _post(app: Any, number: int) -> bytes:
+    sent: list[Any] = []
+    messages = iter([{"type": "http.request", "body": _request(number), "more_body": False}])
+
+    async def receive() -> Any:
+        return next(messages)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/",
+        "headers": _HEADERS,
+        "server": ("127.0.0.1", 80),
+        "client": ("127.0.0.1", 5),
+    }
+    await app(scope, receive, send)
+    assert sent[0]["status"] == 200, sent
+    return b"".join(message.get("body", b"") for message in sent)
+
+
+def calls_over_asgi() -> int:
+    """Count for one POST of the newest revision to `Server.asgi()`; inline, answered as JSON."""
+
+    async def main() -> int:
+        app = _server().asgi()
+
+        async def run(count: int) -> None:
+            for each in range(count):
+                assert b'"result"' in await _post(app, each)
+
+        with Counting() as counting:
+            await run(CALLS)
+            before = counting.calls
+            await run(CALLS)
+            return round((counting.calls - before) / CALLS)
+
+    return asyncio.run(main())
+
+
+def calls_of_a_client() -> int:
+    """Count for one `call_tool` of an asyncio client of a server in the same process, both sides together."""
+    from linkspan.client import Client
+
+    async def main() -> int:
+        with Counting(everywhere=True) as counting:
+            async with Client(_server()) as client:
+                await client.list_tools()
+                for _ in range(CALLS):
+                    await client.call_tool("add", {"a": 1, "b": 2})
+                found: list[int] = []
+                for _ in range(CALLS):  # a wake-up more or less is a matter of time, so the least is what a call takes
+                    before = counting.calls
+                    await client.call_tool("add", {"a": 1, "b": 2})
+                    found.append(counting.calls - before)
+                return min(found)
+
+    return asyncio.run(main())
+
+
+def calls_for_a_change() -> int:
+    """Count for one `notify_resource_updated` that one subscriber hears of."""
+    from linkspan.io.memory import MemoryTransport
+
+    server = _server()
+    listen = {"notifications": {"resourceSubscriptions": ["note://one"]}, "_meta": _META}
+    line = {"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": listen}
+    with MemoryTransport(server) as transport:
+        transport.send(json.dumps(line).encode() + b"\n")
+        assert b"note://one" in transport.receive()
+        with Counting() as counting:
+            return per_call(lambda n: [server.notify_resource_updated("note://one") for _ in range(n)], counting)
+
+
+def garbage_over_asgi() -> float:
+    """Return how many objects one POST leaves to the cycle collector."""
+
+    async def main() -> float:
+        app = _server().asgi()
+        for each in range(CALLS):
+            await _post(app, each)
+        gc.collect()
+        gc.disable()
+        try:
+            for each in range(CALLS):
+                await _post(app, each)
+            return gc.collect() / CALLS
+        finally:
+            gc.enable()
+
+    return asyncio.run(main())
+
+
+def garbage_of_a_connection() -> float:
+    """Return how many objects one call on a byte stream leaves to the cycle collector."""
+    from linkspan.io.memory import MemoryTransport
+
+    with MemoryTransport(_server()) as transport:
+
+        def run() -> None:
+            for each in range(CALLS):
+                transport.send(_request(each) + b"\n")
+                assert b"result" in transport.receive()
+
+        run()
+        gc.collect()
+        gc.disable()
+        try:
+            run()
+            return gc.collect() / CALLS
+        finally:
+            gc.enable()
+
+
+def measure() -> dict[str, float]:
+    """Return every figure that is one number, by its name."""
+    private, functions = private_with_one_caller()
+    return {
+        "lines of the longest module": largest()[0],
+        "attributes of other objects assigned in core": len(foreign_attributes("core/")),
+        "decisions by era in server and core": len(era_decisions("server", "core")),
+        "decisions by era in client and io": len(era_decisions("client", "io")),
+        "private functions with one caller, per thousand": round(1000 * private / functions),
+        "modules in import cycles": sum(map(len, import_cycles())),
+        "calls over stdio": calls_over_stdio(),
+        "calls over ASGI": calls_over_asgi(),
+        "calls of a client in memory": calls_of_a_client(),
+        "calls over handle_json": calls_over_handle_json(),
+        "calls for a progress notification": calls_for_progress(),
+        "calls for a change": calls_for_a_change(),
+        "objects a call on a byte stream leaves to the collector": garbage_of_a_connection(),
+        "objects a call over ASGI leaves to the collector": garbage_over_asgi(),
+    }
+
+
+def main() -> None:
+    """Print every figure."""
+    for name, figure in measure().items():
+        print(f"{figure:8} {name}")
+    found, lines = files(), code_lines()
+    print(f"{sum(found.values()):8} files: {dict(found)}")
+    print(f"{sum(lines.values()):8} lines of code: {dict(lines)}")
+    kernel = sum(count for name, count in lines.items() if name not in KERNEL_LEAVES_OUT)
+    print(f"{kernel:8} of them outside {', '.join(sorted(KERNEL_LEAVES_OUT))}")
+    for each in (f"longest: {largest()[1]}", *import_cycles()):
+        print(f"         {each}")
+
+
+if __name__ == "__main__":
+    main()
