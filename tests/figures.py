@@ -20,6 +20,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import linkspan
+
 SOURCE = Path(__file__).parent.parent / "src" / "linkspan"
 KERNEL_LEAVES_OUT = {"host", "cli", "testing"}
 CALLS = 50
@@ -172,6 +174,8 @@ def _visit(node: str, graph: dict[str, set[str]], seen: set[str], order: list[st
 
 # What runs.
 
+_OURS = f"{Path(linkspan.__file__).parent}{os.sep}"
+
 
 class Counting:
     """Counts the calls of functions of ours, in the thread that enters it, or with `everywhere` in those that start later."""
@@ -193,9 +197,9 @@ class Counting:
 
     def _note(self, frame: FrameType, event: str, _: object) -> None:
         code = frame.f_code
-        if event == "call" and "/linkspan/" in code.co_filename and "/tests/" not in code.co_filename:
+        if event == "call" and code.co_filename.startswith(_OURS):
             self.calls += 1
-            self.path.append(f"{code.co_filename.partition('/linkspan/')[2]}:{frame.f_lineno} {code.co_qualname}")
+            self.path.append(f"{code.co_filename.removeprefix(_OURS)}:{frame.f_lineno} {code.co_qualname}")
 
 
 def _server() -> Any:
