@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, TypeGuard
+from typing import Any, Final, TypeGuard
 
 from linkspan.types.base import JSON
 
-__all__ = ["is_array", "is_collection", "is_items", "is_object"]
+__all__ = ["TYPE_WORDS", "is_array", "is_collection", "is_items", "is_object"]
+
+TYPE_WORDS: Final[Mapping[str, str]] = {
+    "string": "a string",
+    "integer": "an integer",
+    "number": "a number",
+    "boolean": "true or false",
+    "null": "null",
+    "array": "an array",
+    "object": "an object",
+}
+"""The types of JSON Schema, as error texts name them."""
 
 
 def is_object(value: JSON) -> TypeGuard[Mapping[str, JSON]]:

@@ -6,22 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from linkspan.schema.kinds import is_array, is_object
+from linkspan.schema.kinds import TYPE_WORDS, is_array, is_object
 from linkspan.schema.problems import Problem, at, describe_value, join_choices, join_words, quote, unknown_words
 from linkspan.schema.repair import local_target, types_of
 from linkspan.types.base import JSON
 
 __all__ = ["holder", "told"]
-
-_TYPE_WORDS = {
-    "string": "a string",
-    "integer": "an integer",
-    "number": "a number",
-    "boolean": "true or false",
-    "null": "null",
-    "array": "an array",
-    "object": "an object",
-}
 
 
 def told(
@@ -100,7 +90,7 @@ def _is_spelled_in(key: str, message: str) -> bool:
 
 def _type(limit: JSON) -> str:
     names: list[str] = limit if is_array(limit) else [limit]
-    return f"be {join_words([_TYPE_WORDS.get(each, each) for each in names])}"
+    return f"be {join_words([TYPE_WORDS.get(each, each) for each in names])}"
 
 
 def _choices(limit: JSON) -> str:

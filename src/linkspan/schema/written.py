@@ -16,7 +16,7 @@ from linkspan.errors import RegistrationError
 from linkspan.schema.canonical import canonical
 from linkspan.schema.containers import UnionShape
 from linkspan.schema.document import Targets
-from linkspan.schema.kinds import is_array, is_items, is_object
+from linkspan.schema.kinds import TYPE_WORDS, is_array, is_items, is_object
 from linkspan.schema.notes import Bounded
 from linkspan.schema.objects import RecursiveShape
 from linkspan.schema.patterns import Matcher, linear_matcher
@@ -207,7 +207,7 @@ class _ByKind(_Source):
     __slots__ = ("_shapes",)
 
     def __init__(self, source: Mapping[str, JSON], shapes: Mapping[str, Shape]) -> None:
-        words = [_WORDS[kind] for kind in shapes if kind != "integer" or "number" not in shapes]
+        words = [TYPE_WORDS[kind] for kind in shapes if kind != "integer" or "number" not in shapes]
         super().__init__(source, frozenset(shapes), "any value" if len(words) == 6 else join_words(words))
         self._shapes: dict[type, Shape] = {}
         for kind, shape in shapes.items():
@@ -265,17 +265,6 @@ class _OneOf(UnionShape):
         return walk.refuse(
             path, f"must fit exactly one of the kinds in the schema ({self.words}), got {describe_value(value)}"
         )
-
-
-_WORDS: Mapping[str, str] = {
-    "string": "a string",
-    "integer": "an integer",
-    "number": "a number",
-    "boolean": "true or false",
-    "null": "null",
-    "array": "an array",
-    "object": "an object",
-}
 
 
 def _python_type(value: Any) -> type:
@@ -412,7 +401,9 @@ class _Compiler:
         recursive = self._open[key]
         if recursive is None:
             kinds = types_of(schema, self._root)
-            words = join_words([_WORDS[each] for each in _KINDS if each in kinds]) if len(kinds) < 4 else "any value"
+            words = (
+                join_words([TYPE_WORDS[each] for each in _KINDS if each in kinds]) if len(kinds) < 4 else "any value"
+            )
             recursive = self._open[key] = RecursiveShape("", None, words, kinds)
         return recursive
 
