@@ -1,8 +1,8 @@
 """Whether the HTTP server around us was asked to stop.
 
 No protocol says so in time: uvicorn sends its lifespan event, and gunicorn ends its threads, only after all connections have
-ended, and a stream that is open for messages of ours ends by itself never. Both note the signal in the object whose method
-handles it, so that is where to look.
+ended, and a stream that is open for our messages never ends by itself. Both note the signal in the object whose method handles
+it, so that is where to look.
 """
 
 from __future__ import annotations
