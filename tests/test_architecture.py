@@ -219,7 +219,7 @@ BOUNDS = {
     "exceptions from the laws": 3,
     "calls over stdio": 77,
     "calls over ASGI": 122,
-    "calls of a client in memory": 134,
+    "calls of a client in memory": 135,
     "calls over handle_json": 71,
     "calls for a progress notification": 22,
     "calls for a change": 18,

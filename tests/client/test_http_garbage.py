@@ -47,14 +47,14 @@ def failure(face: str, plan: Any, *, era: str = "modern", **options: Any) -> Cli
                 with pytest.raises(ClientError) as caught:
                     client.call_tool("hi")
                 found.append(caught.value)
-                assert client.call_tool("again").text == "hi"
+                assert client.call_tool("again", timeout=20).text == "hi"
         else:
 
             async def step(client: Any) -> None:
                 with pytest.raises(ClientError) as caught:
                     await client.call_tool("hi")
                 found.append(caught.value)
-                assert (await client.call_tool("again")).text == "hi"
+                assert (await client.call_tool("again", timeout=20)).text == "hi"
 
             outcome(face, url, step, **options)
         (error,) = found
@@ -518,4 +518,4 @@ def test_a_header_that_cannot_be_sent_is_never_shown(bad: str) -> None:
         assert "headers=" in (caught.value.hint or "")
         assert "sesame99" not in str(caught.value)
         assert (caught.value.problem, caught.value.delivery) == ("the request cannot be sent", "not_sent")
-        assert client.call_tool("again").text == "hi"
+        assert client.call_tool("again", timeout=20).text == "hi"
