@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from linkspan.text import clip
+
 __all__ = [
     "HEADER_MISMATCH",
     "INTERNAL_ERROR",
@@ -57,8 +59,8 @@ def install_hint(extra: str) -> str:
 
 
 def clipped(text: str) -> str:
-    """Return a peer's own text as an answer repeats it: a name of a megabyte must not make an answer of one."""
-    return text if len(text) <= _LONGEST_ECHO else text[: _LONGEST_ECHO - 1] + "…"
+    """Return a peer's text as an answer repeats it: bounded, since a name of a megabyte must not make such an answer."""
+    return clip(text, _LONGEST_ECHO)
 
 
 class LinkspanError(Exception):

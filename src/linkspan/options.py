@@ -6,22 +6,18 @@ from collections.abc import Callable, Collection
 from functools import wraps
 from typing import Any, TypeVar, cast
 
+from linkspan.text import nearest
+
 __all__ = ["check_keywords", "closed", "described_by", "unknown_keyword"]
 
 F = TypeVar("F", bound=Callable[..., object])
 
-_LONGEST_NAME = 200
-
 
 def unknown_keyword(call: str, given: str, known: Collection[str]) -> TypeError:
     """Return the error for a keyword that `call` does not have."""
-    from difflib import get_close_matches
-
-    close = get_close_matches(given[:_LONGEST_NAME], known, 1)
-    takes = f"it takes {', '.join(known)}"
-    if close:
-        return TypeError(f"{call}() has no {given!r}, did you mean {close[0]!r}? {takes.capitalize()}")
-    return TypeError(f"{call}() has no {given!r}; {takes}")
+    meant = nearest(given, known)
+    guess = f", did you mean {meant!r}? It" if meant is not None else "; it"
+    return TypeError(f"{call}() has no {given!r}{guess} takes {', '.join(known)}")
 
 
 def check_keywords(call: str, given: Collection[str], known: Collection[str]) -> None:

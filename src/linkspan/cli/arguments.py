@@ -13,6 +13,7 @@ from pathlib import Path
 
 from linkspan.cli.target import WrongUse
 from linkspan.schema.words import properties_of, required_of, type_words, types_of
+from linkspan.text import nearest
 from linkspan.types.base import JSON, JSONObject, is_object
 from linkspan.wire.plain import one_line
 
@@ -94,13 +95,8 @@ def check_names(what: str, given: Iterable[str], schema: JSON) -> None:
 
 def near(name: str, known: Collection[str]) -> str:
     """Return ` (did you mean 'roll'?)`, or nothing."""
-    import difflib
-
-    close = difflib.get_close_matches(name[:200], known, n=1, cutoff=0.55)
-    if not close:
-        folded = {each.casefold(): each for each in known}
-        close = [folded[name.casefold()]] if name.casefold() in folded else []
-    return f" (did you mean {one_line(close[0])!r}?)" if close else ""
+    meant = nearest(name, known)
+    return f" (did you mean {one_line(meant)!r}?)" if meant is not None else ""
 
 
 def listed(names: Sequence[str]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import textwrap
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ from linkspan.cli.chat_terminal import ChatTerminal
 from linkspan.cli.chat_threads import Stopped, Threads
 from linkspan.host.consent import hints_of, matches
 from linkspan.host.conversation import Conversation
+from linkspan.text import nearest
 from linkspan.wire.plain import one_line
 
 __all__ = ["NAMES", "Commands"]
@@ -60,8 +60,8 @@ class Commands:
         if found is not None:
             found(rest.strip())
             return
-        near = difflib.get_close_matches(name.casefold(), self._known, 1)
-        meant = f"; did you mean /{near[0]}?" if near else ""
+        near = nearest(name, self._known)
+        meant = f"; did you mean /{near}?" if near is not None else ""
         self._terminal.say(
             self._terminal.err.yellow(f"There is no /{one_line(name, 40)}{meant} /help shows what there is.")
         )

@@ -14,6 +14,7 @@ from typing import Generic, Literal, TypeAlias, TypeVar
 import msgspec
 
 from linkspan.client.errors import ClientError
+from linkspan.text import did_you_mean
 
 __all__ = ["MAX_NAME", "Entry", "Names", "ServerStatus", "UnknownName"]
 
@@ -81,7 +82,7 @@ class Names:
         """Return whose it is and what it is called there. Raises: UnknownName."""
         key = self._key_of.get(name)
         if key is None:
-            raise UnknownName(f"no server of this group has {name!r}{_near(name, self._key_of)}")
+            raise UnknownName(f"no server of this group has {name!r}{did_you_mean(name, self._key_of)}")
         return key
 
     def _free(self, name: str, key: Key) -> str:
@@ -98,10 +99,3 @@ def prefixed(server: str, own: str) -> str:
 def _shortened(name: str, key: Key) -> str:
     mark = f"_{zlib.crc32(repr(key).encode()):08x}"
     return name[: MAX_NAME - len(mark)] + mark
-
-
-def _near(name: str, known: Iterable[str]) -> str:
-    import difflib
-
-    found = difflib.get_close_matches(name[:MAX_NAME], list(known), 1)
-    return f"; did you mean {found[0]!r}?" if found else ""

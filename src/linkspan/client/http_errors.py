@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from linkspan.client.errors import Delivery, HttpError, Origin
 from linkspan.errors import PARSE_ERROR, UNSUPPORTED_PROTOCOL_VERSION
 from linkspan.revisions.record import Revision
+from linkspan.text import clip
 from linkspan.wire.limits import Limits
 from linkspan.wire.messages import Batch, ErrorResponse, Malformed, Message, RequestId, Response, decode
 from linkspan.wire.redaction import redact
@@ -117,7 +118,7 @@ def excerpt(data: bytes, secrets: Collection[str] = ()) -> str:
     if title is not None:
         text = title[1]
     line = " ".join("".join(each if each.isprintable() else " " for each in text).split())
-    return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 3]}..."
+    return clip(line, _SHOWN, "...")
 
 
 def secrets_in(headers: Mapping[str, str]) -> list[str]:

@@ -34,6 +34,7 @@ from linkspan.io.client import Client
 from linkspan.io.entries import AskInput
 from linkspan.io.targets import ServerTarget, UnusableTarget, read_config
 from linkspan.schema.providers import Provider
+from linkspan.text import clip
 from linkspan.types.base import JSONObject
 from linkspan.types.elicitation import ElicitParams
 from linkspan.types.logging import ProgressParams
@@ -356,5 +357,4 @@ async def _reconnect(clients: Sequence[Client]) -> None:
 
 def _described(tool: Tool) -> str:
     """Return what a model reads: data of a stranger, so of bounded length and without hidden characters."""
-    text = neutral(tool.description or tool.title or "").strip()
-    return text if len(text) <= _MAX_DESCRIPTION else f"{text[: _MAX_DESCRIPTION - 3]}..."
+    return clip(neutral(tool.description or tool.title or "").strip(), _MAX_DESCRIPTION, "...")

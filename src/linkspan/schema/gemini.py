@@ -14,6 +14,7 @@ from typing import Final
 from linkspan.schema.conjunction import conjoined
 from linkspan.schema.kinds import is_object
 from linkspan.schema.losses import Losses, below
+from linkspan.text import clip
 from linkspan.types.base import JSON, JSONObject
 
 __all__ = ["FORMATS", "KEYWORDS", "for_gemini"]
@@ -275,4 +276,4 @@ def _described(schema: Mapping[str, JSON], notes: list[str]) -> str:
 
 def _shown(value: JSON) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= _LONGEST_SHOWN else f"{text[: _LONGEST_SHOWN - 1]}…"
+    return clip(text, _LONGEST_SHOWN)

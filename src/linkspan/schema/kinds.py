@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, TypeGuard
 
-from linkspan.types.base import JSON
+from linkspan.types.base import JSON, is_array
+from linkspan.types.base import is_mapping as is_object
 
 __all__ = ["TYPE_WORDS", "is_array", "is_collection", "is_items", "is_object"]
 
@@ -19,16 +20,6 @@ TYPE_WORDS: Final[Mapping[str, str]] = {
     "object": "an object",
 }
 """The types of JSON Schema, as error texts name them."""
-
-
-def is_object(value: JSON) -> TypeGuard[Mapping[str, JSON]]:
-    """Tell whether a value is a JSON object."""
-    return isinstance(value, Mapping)
-
-
-def is_array(value: JSON) -> TypeGuard[list[JSON]]:
-    """Tell whether a value is a JSON array."""
-    return isinstance(value, list)
 
 
 def is_items(value: JSON) -> TypeGuard[Sequence[Any]]:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from linkspan.errors import LinkspanError
+from linkspan.text import clip, nearest
 from linkspan.types.base import JSON
 
 __all__ = [
@@ -19,7 +20,6 @@ __all__ = [
     "describe_value",
     "join_choices",
     "join_words",
-    "nearest",
     "quote",
     "unknown_words",
 ]
@@ -60,8 +60,7 @@ def at(path: str, step: str | int) -> str:
 
 def quote(text: str) -> str:
     """Return a text in double quotes, clipped."""
-    clipped = text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 1] + "…"
-    return msgspec.json.encode(clipped.encode("utf-8", "replace").decode()).decode()
+    return msgspec.json.encode(clip(text, _LONGEST_VALUE).encode("utf-8", "replace").decode()).decode()
 
 
 def describe_value(value: JSON) -> str:
@@ -105,28 +104,9 @@ def join_choices(choices: Sequence[str]) -> str:
     return f"one of {join_words(choices)}"
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that `name` was probably meant to be."""
-    if len(name) > _LONGEST_VALUE:
-        return None
-    names = list(known)
-    bare = _bare(name)
-    for each in names:
-        if _bare(each) == bare:
-            return each
-    from difflib import get_close_matches
-
-    return next(iter(get_close_matches(name, names, n=1, cutoff=0.6)), None)
-
-
-def _bare(name: str) -> str:
-    return name.replace("_", "").replace("-", "").lower()
-
-
 def unknown_words(name: str, known: Iterable[str], *, root: bool) -> str:
     """Return the message for a member that the schema does not name, with the near miss it may be."""
-    names = list(known)
-    meant = nearest(name, names)
+    meant = nearest(name, known)
     shown = name if name.isidentifier() and len(name) <= _LONGEST_VALUE else quote(name)
     hint = f" (did you mean {meant}?)" if meant is not None else ""
     return f"unknown argument {shown}{hint}" if root else f"has no field {shown}{hint}"

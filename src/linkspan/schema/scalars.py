@@ -13,9 +13,10 @@ import msgspec
 
 from linkspan.schema.canonical import canonical
 from linkspan.schema.encode import by_value
-from linkspan.schema.problems import join_choices, nearest, quote
+from linkspan.schema.problems import join_choices, quote
 from linkspan.schema.shape import INVALID, Rendering, Walk, marker
-from linkspan.types.base import JSON, JSONObject
+from linkspan.text import clip, nearest
+from linkspan.types.base import JSON, JSONObject, json_type
 
 __all__ = ["FORMATTED", "AnyShape", "Choice", "Formatted", "NoneShape", "Number", "Plain", "choices_of", "path_shape"]
 
@@ -213,7 +214,7 @@ class Choice:
         self._by_key = {_key(wire): value for wire, value in members}
         self._missing = missing
         self.by_name = any(isinstance(each, enum.Enum) and not by_value(type(each)) for _, each in members)
-        self.kinds = frozenset(_type_of(wire) for wire, _ in members)
+        self.kinds = frozenset(json_type(wire) for wire, _ in members)
         self.words = join_choices([_spell(wire) for wire, _ in members])
         self.native = marker(self) if native is None else native
 
@@ -222,7 +223,7 @@ class Choice:
         out.by_name = out.by_name or self.by_name
         by_type: dict[str, list[JSON]] = {}
         for wire, _ in self.members:
-            by_type.setdefault(_type_of(wire), []).append(wire)
+            by_type.setdefault(json_type(wire), []).append(wire)
         if out.portable and not out.output:
             by_type.pop("null", None)
         parts = [_enumeration(kind, values, out) for kind, values in by_type.items()]
@@ -246,7 +247,7 @@ class Choice:
 
     def _missed(self, value: JSON) -> Any:
         """Give the Enum's own `_missing_` a chance, for values of the right JSON type."""
-        if self._missing is None or _type_of(value) not in self.kinds:
+        if self._missing is None or json_type(value) not in self.kinds:
             return INVALID
         try:
             return self._missing(value)
@@ -269,24 +270,8 @@ def _key(value: JSON, *, lax: bool = True) -> tuple[str, JSON]:
     if lax and isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, list | dict) or (type(value) is int and abs(value) >= _HUGE):
-        return _type_of(value), canonical(value)
-    return _type_of(value), value
-
-
-def _type_of(value: JSON) -> str:
-    for kind, name in _TYPES:
-        if isinstance(value, kind):
-            return name
-    return "null" if value is None else "object"
-
-
-_TYPES: Sequence[tuple[type, str]] = (
-    (bool, "boolean"),
-    (str, "string"),
-    (int, "integer"),
-    (float, "number"),
-    (list, "array"),
-)
+        return json_type(value), canonical(value)
+    return json_type(value), value
 
 
 def _enumeration(kind: str, values: list[JSON], out: Rendering) -> JSONObject:
@@ -299,4 +284,4 @@ def _enumeration(kind: str, values: list[JSON], out: Rendering) -> JSONObject:
 
 def _spell(wire: JSON) -> str:
     text = quote(wire) if isinstance(wire, str) else msgspec.json.encode(wire).decode()
-    return text if len(text) <= _LONGEST_SPELLED else text[: _LONGEST_SPELLED - 1] + "…"
+    return clip(text, _LONGEST_SPELLED)

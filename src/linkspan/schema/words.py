@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from linkspan.types.base import JSON, is_array, is_object
+from linkspan.types.base import JSON, is_array, is_object, json_type
 
 __all__ = ["default_words", "properties_of", "required_of", "resolve", "size_words", "type_words", "types_of"]
 
@@ -45,7 +45,7 @@ def types_of(schema: JSON, root: JSON, deep: int = 0) -> frozenset[str]:
     if not is_object(schema) or deep > _DEEP:
         return _EVERY_TYPE
     if "const" in schema or is_array(schema.get("enum")):
-        return frozenset(_type_of(each) for each in schema.get("enum", [schema.get("const")]))
+        return frozenset(json_type(each) for each in schema.get("enum", [schema.get("const")]))
     named: JSON = schema.get("type")
     if isinstance(named, str):
         return frozenset({named})
@@ -124,21 +124,3 @@ def _between(least: JSON, most: JSON, unit: str, low: str = "at least", high: st
         return f"{least}..{most}{unit}"
     words = [f"{low} {least}{unit}" if least is not None else "", f"{high} {most}{unit}" if most is not None else ""]
     return ", ".join(each for each in words if each)
-
-
-def _type_of(value: JSON) -> str:
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "boolean"
-        case int():
-            return "integer"
-        case float():
-            return "number"
-        case str():
-            return "string"
-        case list():
-            return "array"
-        case _:
-            return "object"

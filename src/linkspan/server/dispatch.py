@@ -35,10 +35,11 @@ from linkspan.server.failures import Failures, tool_error
 from linkspan.server.handlers import Handler
 from linkspan.server.observation import Around, Observation
 from linkspan.server.profile import Profile, System
-from linkspan.server.registry import Registry, nearest
+from linkspan.server.registry import Registry
 from linkspan.server.resources import BoundResource, read_outcome
 from linkspan.server.rounds import Rounds
 from linkspan.server.running import Later, Run
+from linkspan.text import did_you_mean
 from linkspan.types.base import JSONObject, Wire
 from linkspan.types.completion import PromptReference
 from linkspan.types.lifecycle import DiscoverResult, ServerCapabilities
@@ -264,7 +265,9 @@ class Dispatcher:
             return _method_not_found(request)
         if observation is not None:
             observation.note_error(f"{noun}_not_found")
-        return RemoteProtocolError(INVALID_PARAMS, f"Unknown {noun}: {clipped(name)}{nearest(name, registry.keys())}")
+        return RemoteProtocolError(
+            INVALID_PARAMS, f"Unknown {noun}: {clipped(name)}{did_you_mean(name, registry.keys())}"
+        )
 
     # Prompts.
 

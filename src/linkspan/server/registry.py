@@ -16,7 +16,7 @@ from linkspan.types.base import JSON, JSONObject, Wire
 from linkspan.wire.messages import encode
 from linkspan.wire.values import to_builtins
 
-__all__ = ["Listed", "Registry", "nearest"]
+__all__ = ["Listed", "Registry"]
 
 
 class Listed(Protocol):
@@ -113,16 +113,3 @@ class Registry(Generic[ItemT]):
 
 
 _MAX_PAGES = 256
-
-
-_LONGEST_NAME = 128
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return `; did you mean x?` for a near miss, else nothing. A name longer than any can be is none: looking takes long."""
-    if len(name) > _LONGEST_NAME:
-        return ""
-    import difflib
-
-    close = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""

@@ -13,6 +13,7 @@ import msgspec
 
 from linkspan.errors import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, RemoteProtocolError
 from linkspan.testing.transcripts import Entry
+from linkspan.text import nearest
 from linkspan.types.base import JSON, JSONObject, is_array, is_object
 from linkspan.wire.messages import RequestId, encode
 from linkspan.wire.redaction import REDACTED
@@ -187,12 +188,10 @@ def explain_missing(exchanges: Iterable[Exchange], method: str, params: JSON) ->
 
 
 def _nearest(method: str, methods: list[str]) -> str:
-    from difflib import get_close_matches
-
     if not methods:
         return "; the recording has no requests"
-    close = get_close_matches(method, methods, 1, 0.0)
-    return f"; the nearest recorded method is {close[0]}, all are {', '.join(methods)}"
+    guess = f"the nearest recorded method is {near}, all" if (near := nearest(method, methods)) else "the recorded methods"
+    return f"; {guess} are {', '.join(methods)}"
 
 
 def _differences(recorded: JSON, given: JSON, path: str) -> Iterator[str]:

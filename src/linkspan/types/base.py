@@ -6,7 +6,7 @@ Wire shapes follow the newest revision's schema. `None` means absent; `UNSET` is
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, TypeAlias, TypeGuard
+from typing import Any, Final, Literal, TypeAlias, TypeGuard
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -16,12 +16,14 @@ __all__ = [
     "JSON",
     "UNSET",
     "JSONObject",
+    "JSONType",
     "Meta",
     "UnsetType",
     "Wire",
     "is_array",
     "is_mapping",
     "is_object",
+    "json_type",
     "keep_unknown",
     "unknown_members",
 ]
@@ -37,6 +39,9 @@ JSONObject: TypeAlias = dict[str, Any]
 
 Meta: TypeAlias = dict[str, Any]
 """The `_meta` member: open, its unknown keys are kept."""
+
+JSONType: TypeAlias = Literal["null", "boolean", "string", "integer", "number", "array", "object"]
+"""A type of JSON Schema."""
 
 
 class Wire(msgspec.Struct, omit_defaults=True, rename="camel", frozen=True, dict=True):
@@ -67,3 +72,20 @@ def is_mapping(value: object) -> TypeGuard[Mapping[str, JSON]]:
 def is_array(value: object) -> TypeGuard[list[JSON]]:
     """Tell whether a JSON value is an array."""
     return isinstance(value, list)
+
+
+_TYPES: Final[tuple[tuple[type, JSONType], ...]] = (
+    (bool, "boolean"),
+    (str, "string"),
+    (int, "integer"),
+    (float, "number"),
+    (list, "array"),
+)
+
+
+def json_type(value: JSON) -> JSONType:
+    """Return the type of a JSON value; a float is a number even if it is whole."""
+    for kind, name in _TYPES:
+        if isinstance(value, kind):
+            return name
+    return "null" if value is None else "object"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from linkspan.text import clip
 from linkspan.types.base import JSON, is_array, is_object
 
 __all__ = ["HIDDEN", "belongs", "neutral", "neutral_json", "one_line", "revealed", "revealed_line"]
@@ -61,16 +62,14 @@ def neutral_json(value: JSON) -> JSON:
 
 def one_line(text: str, limit: int = 0) -> str:
     """Return a text, neutralised, on one line; of at most `limit` characters if that is not 0."""
-    return _clipped(neutral(" ".join(text.split())), limit)
+    found = neutral(" ".join(text.split()))
+    return clip(found, limit, "...") if limit else found
 
 
 def revealed_line(text: str, limit: int = 0) -> str:
     """Return a text on one line with nothing hidden: see `revealed`."""
-    return _clipped(" ".join(re.split(r"[ \t\n]+", revealed(text).strip(" \t\n"))), limit)
-
-
-def _clipped(text: str, limit: int) -> str:
-    return text if not limit or len(text) <= limit else f"{text[: limit - 3]}..."
+    found = " ".join(re.split(r"[ \t\n]+", revealed(text).strip(" \t\n")))
+    return clip(found, limit, "...") if limit else found
 
 
 def belongs(text: str, place: int) -> bool:
