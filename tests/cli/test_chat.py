@@ -618,7 +618,7 @@ def test_whoever_gives_no_input_loses_that_server_only(chat: Scripts, tmp_path: 
     with at_terminal("chat", "--config", config, "--model", chat.model("Hello."), env=chat.env) as person:
         person.expect("pin: ")
         person.press("\x04")
-        person.expect("nobody gave the input 'pin'")
+        person.expect("no value was given for the input 'pin'")
         person.expect(PROMPT)
 
 

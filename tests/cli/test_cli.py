@@ -19,7 +19,7 @@ def linkspan(*arguments: str, given: str = "") -> subprocess.CompletedProcess[st
     ("source", "wanted", "says"),
     [
         ("x = 1", "", "has no Server: write `server = linkspan.Server(...)`"),
-        ("from linkspan import Server; a = Server('a'); b = Server('b')", "", "has several Servers (a, b): say which"),
+        ("from linkspan import Server; a = Server('a'); b = Server('b')", "", "has several Servers (a, b): name one"),
         ("from linkspan import Server; a = Server('a')", ":b", "has no Server named 'b'"),
     ],
 )

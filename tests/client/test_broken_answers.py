@@ -64,7 +64,7 @@ def test_of_two_answers_the_first_one_counts(face: str) -> None:
         (result({"content": [], "isError": "yes"}), "the answer to tools/call is not one"),
         (result({"content": [], "resultType": "hologram"}), "is of the type 'hologram', which this client does not know"),
         (result({"resultType": "input_required", "inputRequests": {"a": {"method": "tools/call"}}}), "servers may not ask"),
-        (result({"resultType": "input_required", "inputRequests": []}), "is no request for input"),
+        (result({"resultType": "input_required", "inputRequests": []}), "invalid input requests in the result of"),
         ({"large": 70}, "the server sent a message longer than 67108864 bytes (max_line_bytes)"),
         pytest.param({"deep": 200}, "the answer to tools/call is not one", id="deep"),
     ],

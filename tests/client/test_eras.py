@@ -151,9 +151,9 @@ def test_a_server_may_answer_the_handshake_with_any_version_of_its_era(version: 
     [
         (result(legacy(protocolVersion="2023-01-01")), "no protocol version in common: it speaks 2023-01-01"),
         (result(legacy(protocolVersion=MODERN)), "no protocol version in common: it speaks 2026-07-28"),
-        (result({}), "its answer to initialize is not one"),
+        (result({}), "invalid response to initialize"),
         (result({"protocolVersion": LEGACY, "capabilities": {}}), "required field `serverInfo`"),
-        (result(legacy(capabilities=[])), "its answer to initialize is not one"),
+        (result(legacy(capabilities=[])), "invalid response to initialize"),
         (error(-32602, "bad version"), r"it refused initialize: bad version \(-32602\)"),
         (error(-32602, "no", {"supported": ["2023-01-01"]}), "it refused initialize"),
     ],

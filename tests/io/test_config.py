@@ -257,9 +257,9 @@ def test_an_input_may_come_from_the_environment(tmp_path: Path, monkeypatch: pyt
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('{"mcpServers": {"a": }}', "is no JSON: Expecting value: line 1"),
+        ('{"mcpServers": {"a": }}', "is not valid JSON: Expecting value: line 1"),
         ("{\n// a comment\n/* two\nlines */ x}", "line 4"),
-        ("[]", "is no JSON object"),
+        ("[]", "is not a JSON object"),
         ("{}", 'has no "mcpServers" (or "servers") object'),
         ("\x00\xff", "is not UTF-8 text"),
         ("[" * 100_000, "is nested too deeply"),

@@ -158,7 +158,7 @@ def _stdin() -> str:
     try:
         return sys.stdin.read()
     except UnicodeDecodeError:
-        raise WrongUse("the arguments on stdin are no UTF-8 text") from None
+        raise WrongUse("the arguments on stdin are not UTF-8 text") from None
 
 
 def _read(key: str, path: str) -> str:

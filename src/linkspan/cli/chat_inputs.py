@@ -43,7 +43,7 @@ def _ask(terminal: ChatTerminal, wanted: InputWanted) -> str:
         try:
             typed = read(prompt).strip()
         except EOFError:
-            raise UnusableTarget(f"nobody gave the input {wanted.id!r}") from None
+            raise UnusableTarget(f"no value was given for the input {wanted.id!r}") from None
         value = _chosen(typed, wanted) if typed else wanted.default
         if value is not None:
             return value

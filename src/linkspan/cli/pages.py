@@ -23,7 +23,7 @@ def ask_to_open(terminal: Terminal, server: str, params: ElicitParams) -> bool:
     """Ask for consent, and open the page. Raises: Refused if nobody can be asked, Dismissed, EOFError."""
     url = params.url or ""
     if not terminal.interactive:
-        raise Refused(f"{one_line(params.message, 200)!r}: somebody must open {revealed_line(url)}")
+        raise Refused(f"{one_line(params.message, 200)!r}: the user must open {revealed_line(url)}")
     style = terminal.err
     parts = _split(url)
     terminal.say(f"\n{style.bold(f'{server} asks you to open a page:')}")

@@ -179,7 +179,7 @@ def load_server(target: str) -> Server:
         raise CannotLoad(f"{path} has no Server: write `server = linkspan.Server(...)` at its top level")
     if len(unique) > 1:
         raise CannotLoad(
-            f"{path} has several Servers ({', '.join(servers)}): say which, as in {path}:{next(iter(servers))}"
+            f"{path} has several Servers ({', '.join(servers)}): name one, as in {path}:{next(iter(servers))}"
         )
     return next(iter(servers.values()))
 

@@ -136,7 +136,7 @@ def _after_refusal(
             return (yield from _shake_hands(state, LATEST_LEGACY))
         if isinstance(answer, ErrorResponse):
             raise _refused(state, "server/discover", answer)
-        raise _disagreed(state, "no modern revision that this client was told to speak")
+        raise _disagreed(state, "no modern revision that this client allows")
     raise _disagreed(state, ", ".join(offered) or "no version at all")
 
 
@@ -162,7 +162,7 @@ def _shake_hands(state: ClientState, revision: Revision, *, repeated: bool = Fal
     try:
         agreement = agree_on_handshake(answer.result)
     except (msgspec.DecodeError, RecursionError) as problem:
-        raise ConnectError(f"its answer to initialize is not one: {problem}", state.origin, phase="negotiate") from None
+        raise ConnectError(f"invalid response to initialize: {problem}", state.origin, phase="negotiate") from None
     if isinstance(agreement, str):
         raise _disagreed(state, agreement)
     if state.options.revision not in (None, agreement.revision):

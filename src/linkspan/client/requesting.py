@@ -274,7 +274,7 @@ def _read_interim(state: ClientState, outgoing: Outgoing, result: Raw) -> _Inter
         found = _interim.decode(result)
     except (msgspec.DecodeError, RecursionError) as problem:
         raise InvalidResponse(
-            f"the answer to {outgoing.method} is no request for input: {problem}", state.origin, delivery="answered"
+            f"invalid input requests in the result of {outgoing.method}: {problem}", state.origin, delivery="answered"
         ) from None
     if found.result_type != "input_required":
         return None
@@ -301,7 +301,7 @@ def _questions(state: ClientState, outgoing: Outgoing, requests: Mapping[str, _Q
         }
     except (msgspec.DecodeError, RecursionError) as problem:
         raise InvalidResponse(
-            f"{outgoing.method} asks a question that is not one: {problem}", state.origin, delivery="answered"
+            f"invalid input request in the result of {outgoing.method}: {problem}", state.origin, delivery="answered"
         ) from None
 
 

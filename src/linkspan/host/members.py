@@ -92,7 +92,7 @@ class Members(Generic[FaceT]):
         """Return which server lists a resource. Raises: UnknownName."""
         owner = self._owner_of.get(uri)
         if owner is None:
-            raise UnknownName(f"no server of this group lists {uri!r}; say which one has it: server=...")
+            raise UnknownName(f"no server of this group lists {uri!r}; name the server that has it: server=...")
         return owner
 
     def _families(self, found: Mapping[str, Sequence[ResourceTemplate]]) -> list[Entry[ResourceTemplate]]:

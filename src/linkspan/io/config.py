@@ -127,7 +127,7 @@ def _toml(file: Path) -> Mapping[str, JSON]:
     try:
         return tomllib.loads(_text(file))
     except tomllib.TOMLDecodeError as error:
-        raise UnusableTarget(f"{os.fspath(file)!r} is no TOML: {error}") from None
+        raise UnusableTarget(f"{os.fspath(file)!r} is not valid TOML: {error}") from None
 
 
 def _json(file: Path) -> Mapping[str, JSON]:
@@ -139,7 +139,7 @@ def _json(file: Path) -> Mapping[str, JSON]:
     except RecursionError:
         raise UnusableTarget(f"{os.fspath(file)!r} is nested too deeply") from None
     if not is_object(found):
-        raise UnusableTarget(f"{os.fspath(file)!r} is no JSON object")
+        raise UnusableTarget(f"{os.fspath(file)!r} is not a JSON object")
     return found
 
 
@@ -150,7 +150,7 @@ def _json_with_comments(file: Path, text: str) -> JSON:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise UnusableTarget(f"{os.fspath(file)!r} is no JSON: {error}") from None
+        raise UnusableTarget(f"{os.fspath(file)!r} is not valid JSON: {error}") from None
 
 
 def _blank(text: str) -> str:

@@ -138,7 +138,7 @@ def _check_reference(reference: str, where: str, root: Mapping[str, JSON], ids: 
         raise RegistrationError(f"the $ref {reference!r} at {where} leads outside; put the definition under $defs")
     if reference[1:] in ids or (reference[1:2] in ("", "/") and local_target(reference, root) is not None):
         return
-    raise RegistrationError(f"the $ref {reference!r} at {where} leads nowhere; define it under $defs")
+    raise RegistrationError(f"the $ref {reference!r} at {where} does not resolve; define it under $defs")
 
 
 class Targets:

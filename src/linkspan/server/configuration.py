@@ -178,7 +178,7 @@ def _check_hook(name: str, hook: object, *, may_be_async: bool = False) -> None:
         raise TypeError(f"{name} must be a function, not {type(hook).__name__}")
     called = getattr(hook, "__call__", None)  # noqa: B004
     if not may_be_async and (is_coroutine_function(hook) or is_coroutine_function(called)):
-        raise TypeError(f"{name} must be a plain function: nobody would await it")
+        raise TypeError(f"{name} must be a plain function: a coroutine function is never awaited here")
 
 
 _CHECKS: Mapping[str, Callable[[object], None]] = {
