@@ -251,7 +251,7 @@ CODE_LINES = {
     "revisions": 1077,
     "schema": 4368,
     "server": 3670,
-    "testing": 485,
+    "testing": 481,
     "types": 423,
     "wire": 932,
 }

@@ -311,7 +311,7 @@ def test_who_did_not_subscribe_hears_nothing() -> None:
         (
             {"id": 1, "method": "tools/lst"},
             -32601,
-            "tools/lst was not recorded; the nearest recorded method is tools/call, all are tools/call",
+            "tools/lst was not recorded; did you mean 'tools/call'? the recorded methods are tools/call",
         ),
     ],
 )

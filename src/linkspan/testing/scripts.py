@@ -13,7 +13,7 @@ import msgspec
 
 from linkspan.errors import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, RemoteProtocolError
 from linkspan.testing.transcripts import Entry
-from linkspan.text import nearest
+from linkspan.text import did_you_mean
 from linkspan.types.base import JSON, JSONObject, is_array, is_object
 from linkspan.wire.messages import RequestId, encode
 from linkspan.wire.redaction import REDACTED
@@ -182,16 +182,10 @@ def explain_missing(exchanges: Iterable[Exchange], method: str, params: JSON) ->
             f"{method} was not recorded with these params. In the nearest recorded {method}: {what}{more}",
         )
     methods = sorted({each.method for each in recorded})
-    return RemoteProtocolError(
-        METHOD_NOT_FOUND, f"Method not found: {method} was not recorded{_nearest(method, methods)}", method
-    )
-
-
-def _nearest(method: str, methods: list[str]) -> str:
-    if not methods:
-        return "; the recording has no requests"
-    guess = f"the nearest recorded method is {near}, all" if (near := nearest(method, methods)) else "the recorded methods"
-    return f"; {guess} are {', '.join(methods)}"
+    near = did_you_mean(method, methods)
+    listed = f"the recorded methods are {', '.join(methods)}" if methods else "the recording has no requests"
+    problem = f"Method not found: {method} was not recorded{near or ';'} {listed}"
+    return RemoteProtocolError(METHOD_NOT_FOUND, problem, method)
 
 
 def _differences(recorded: JSON, given: JSON, path: str) -> Iterator[str]:
