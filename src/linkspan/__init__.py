@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from linkspan.io.client import Client as Client
     from linkspan.io.memory import MemoryTransport as MemoryTransport
     from linkspan.io.memory_loop import AsyncMemoryTransport as AsyncMemoryTransport
+    from linkspan.io.server import Server as Server
     from linkspan.io.stdio import StdioTransport as StdioTransport
     from linkspan.io.sync_client import SyncClient as SyncClient
     from linkspan.revisions.neutral import InputRequired as InputRequired
@@ -82,7 +83,6 @@ if TYPE_CHECKING:
     from linkspan.server.prompts import PromptResult as PromptResult
     from linkspan.server.resources import Resource as Resource
     from linkspan.server.resources import ResourceTemplate as ResourceTemplate
-    from linkspan.server.server import Server as Server
     from linkspan.server.tools import Tool as Tool
     from linkspan.server.tools import ToolResponse as ToolResponse
     from linkspan.types.content import AudioContent as AudioContent
@@ -157,7 +157,7 @@ _HOMES = {
     "linkspan.server.context": ("Context",),
     "linkspan.server.prompts": ("Prompt", "PromptResult"),
     "linkspan.server.resources": ("Resource", "ResourceTemplate"),
-    "linkspan.server.server": ("Server",),
+    "linkspan.io.server": ("Server",),
     "linkspan.server.tools": ("Tool", "ToolResponse"),
     "linkspan.types.content": (
         "AudioContent",

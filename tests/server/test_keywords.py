@@ -122,7 +122,7 @@ def test_typed_keywords_are_those_there_are() -> None:
     assert UvicornKeywords.__annotations__.keys() <= SETTINGS
     assert not SETTINGS & HttpKeywords.__annotations__.keys()
     for function, constant in ((Server.asgi, "_ASGI"), (Server.wsgi, "_WSGI")):
-        listed = getattr(sys.modules["linkspan.server.server"], constant)
+        listed = getattr(sys.modules["linkspan.io.server"], constant)
         assert set(listed) == keywords_of(function).keys() - {"self"}
 
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import argparse
 
     from linkspan.io.driver import Connectable
-    from linkspan.server.server import Server
+    from linkspan.io.server import Server
 
 __all__ = ["load_server", "main"]
 
@@ -110,7 +110,7 @@ def _serve_http(
     from linkspan.core.http_policy import LOOPBACK, HttpPolicy
     from linkspan.errors import LinkspanError
     from linkspan.io.http_server import serve_http
-    from linkspan.server.server import Server
+    from linkspan.io.server import Server
 
     server = _load(target)
     if not isinstance(server, Server):
@@ -157,7 +157,7 @@ def load_server(target: str) -> Server:
     import os
     from importlib.util import module_from_spec, spec_from_file_location
 
-    from linkspan.server.server import Server
+    from linkspan.io.server import Server
 
     path, wanted = _split(target)
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)))

@@ -20,7 +20,7 @@ from linkspan.options import unknown_keyword
 from linkspan.wire.authority import is_loopback
 
 if TYPE_CHECKING:
-    from linkspan.server.server import Server
+    from linkspan.server.registration import BaseServer
 
 __all__ = ["DRAIN", "PORT", "HttpRunKeywords", "UvicornKeywords", "listen", "make_endpoint", "serve_http"]
 
@@ -81,7 +81,7 @@ class HttpRunKeywords(_OwnKeywords, _MoreKeywords, total=False):
     """What `run("http")` takes: all that `serve_http` takes."""
 
 
-def make_endpoint(server: Server, policy: HttpPolicy) -> Endpoint:
+def make_endpoint(server: BaseServer, policy: HttpPolicy) -> Endpoint:
     """Return the machine behind `server.asgi()` and `server.wsgi()`."""
     endpoint = Endpoint(
         server,
@@ -97,7 +97,7 @@ def make_endpoint(server: Server, policy: HttpPolicy) -> Endpoint:
 
 
 def serve_http(
-    server: Server,
+    server: BaseServer,
     *,
     host: str = "127.0.0.1",
     port: int = PORT,

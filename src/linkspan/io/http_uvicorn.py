@@ -23,7 +23,7 @@ from linkspan.io.asgi import AsgiApp
 from linkspan.io.http_server import make_endpoint
 
 if TYPE_CHECKING:
-    from linkspan.server.server import Server
+    from linkspan.server.registration import BaseServer
 
 __all__ = ["SETTINGS", "QuietUvicorn", "serve_with_uvicorn"]
 
@@ -39,7 +39,7 @@ _TICKS_PER_SECOND = 10
 
 
 def serve_with_uvicorn(
-    server: Server,
+    server: BaseServer,
     policy: HttpPolicy,
     listener: socket.socket,
     *,

@@ -1,22 +1,17 @@
-"""`Server`: where an author registers what is offered, and from where it is served.
+"""`BaseServer`: tools, prompts, resources and methods are registered here, and connections are opened from here.
 
-server = Server("dice")
-
-@server.tool
-def roll(sides: int = 6) -> int: ...
-
-server.run()
+Does no I/O: `linkspan.Server`, above, adds the transports.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Never, TypeVar, Unpack, overload
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, Unpack, overload
 from weakref import WeakSet
 
 from linkspan.core.connection import ServerConnection
-from linkspan.errors import LinkspanError, MethodAlreadyDefinedError, RegistrationError
-from linkspan.options import check_keywords, closed, described_by
+from linkspan.errors import MethodAlreadyDefinedError, RegistrationError
+from linkspan.options import closed, described_by
 from linkspan.revisions import REVISIONS
 from linkspan.revisions.neutral import NO_FACTS, Facts
 from linkspan.server import observation
@@ -36,7 +31,7 @@ from linkspan.server.content import check_shown
 from linkspan.server.dispatch import Dispatcher
 from linkspan.server.handlers import Function, Handler, compile_handler
 from linkspan.server.headers import SECRET_HEADERS, SecretHeaders
-from linkspan.server.profile import Profile, ServerContext
+from linkspan.server.profile import Profile, ServerContext, System
 from linkspan.server.resources import (
     Resource,
     ResourceSource,
@@ -56,15 +51,10 @@ from linkspan.wire.limits import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
     from linkspan.core.exchange import Page
-    from linkspan.core.http_policy import HttpKeywords
-    from linkspan.io.asgi import AsgiApp
-    from linkspan.io.http_server import HttpRunKeywords
-    from linkspan.io.stdio import StdioKeywords
-    from linkspan.io.wsgi import WsgiApp
     from linkspan.server.prompts import Prompt, PromptSource
     from linkspan.server.request_state import RequestStateKeys
 
-__all__ = ["Server"]
+__all__ = ["BaseServer"]
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -88,8 +78,8 @@ class _ProposesRevision(type):
         cls._pinned = version
 
 
-class Server(metaclass=_ProposesRevision):
-    """An MCP server: register on it, then serve it over as many transports as you like, in every revision at once."""
+class BaseServer(metaclass=_ProposesRevision):
+    """What is offered, and the connections that offer it. `linkspan.Server` is this with its transports and a `system`."""
 
     @closed
     def __init__(
@@ -574,7 +564,11 @@ class Server(metaclass=_ProposesRevision):
         if really and self._auto_notify:
             self._notify(kind)
 
-    # Serving.
+    # Connections.
+
+    def system(self) -> System:
+        """Return where time, chance and locks come from. A server that is served has one."""
+        raise NotImplementedError(f"{type(self).__name__} has no system(): return an object with the members of System")
 
     def connect(self, *, back_channel: bool = True, one_shot: bool = False) -> ServerConnection:
         """Open a sans-IO connection, for a transport of your own."""
@@ -594,122 +588,22 @@ class Server(metaclass=_ProposesRevision):
             self._forks, self._connections = forks, WeakSet()
         return self._connections
 
-    def handle_json(self, data: str | bytes | bytearray | memoryview, *, raise_exceptions: bool = False) -> str | None:
-        """Answer one JSON-RPC message, or batch, without any transport; None for what needs no answer (A5).
-
-        Plain functions run right here, without an event loop; coroutine functions run on one background loop.
-        `raise_exceptions` raises what a handler raised, or its value when it was encoded, after it was reported, instead of
-        answering (for tests). Raises: TypeError for other data; KeyboardInterrupt and SystemExit of a handler in any case.
-        """
-        from linkspan.io.inline import answer
-
-        reply = answer(self.connect(back_channel=False, one_shot=True), data, raise_exceptions=raise_exceptions)
-        return reply.decode() if reply is not None else None
-
-    def handle(self, request: object, *, raise_exceptions: bool = False) -> Any:
-        """Answer one message, or batch, that is parsed already: a mapping in, a dict (or a list, or None) out (A4).
-
-        Otherwise like `handle_json`.
-        """
-        from linkspan.io.inline import answer_value
-
-        connection = self.connect(back_channel=False, one_shot=True)
-        return answer_value(connection, request, raise_exceptions=raise_exceptions)
-
     def page(self, url: str, facts: Facts = NO_FACTS) -> Page:
         """Return what people see who open `url` in a browser; `facts` are what is known of their request."""
         from linkspan.server.page import make_page
 
         return make_page(self._dispatcher, url, facts)
 
-    def asgi(
-        self,
-        *,
-        path: str | None = None,
-        health: str | None = None,
-        otherwise: Callable[[Any, Any, Any], Awaitable[None]] | None = None,
-        **policy: Unpack[HttpKeywords],
-    ) -> AsgiApp:
-        """Return a plain ASGI callable, to be mounted at any prefix or run by any ASGI server. It needs no lifespan.
-
-        It answers at every path, or at `path` only; `health` is a path that says that all is well; `otherwise` is another
-        ASGI application, which serves all other paths. `policy` are the fields of `HttpPolicy`: allowed_hosts,
-        allowed_origins, cors, sessions, http_sse, page, the limits. Raises: TypeError for others.
-        """
-        from linkspan.core.http_policy import HttpPolicy
-        from linkspan.io.asgi import AsgiApp
-        from linkspan.io.http_server import make_endpoint
-
-        check_keywords("asgi", policy, (*_ASGI, *HttpPolicy.__struct_fields__))
-        return AsgiApp(make_endpoint(self, HttpPolicy(**policy)), path=path, health=health, otherwise=otherwise)
-
-    def wsgi(
-        self,
-        *,
-        path: str | None = None,
-        otherwise: Callable[[Any, Any], Iterable[bytes]] | None = None,
-        **policy: Unpack[HttpKeywords],
-    ) -> WsgiApp:
-        """Return a plain WSGI callable, for Flask, Django, gunicorn and waitress; like `asgi` otherwise.
-
-        Handshake sessions live in one process: with several, pass `sessions=False`, or `require_session=False` for both.
-        """
-        from linkspan.core.http_policy import HttpPolicy
-        from linkspan.io.http_server import make_endpoint
-        from linkspan.io.wsgi import WsgiApp
-
-        check_keywords("wsgi", policy, (*_WSGI, *HttpPolicy.__struct_fields__))
-        return WsgiApp(make_endpoint(self, HttpPolicy(**policy)), path=path, otherwise=otherwise)
-
-    @overload
-    def run(self, transport: Literal["stdio"] = "stdio", **options: Unpack[StdioKeywords]) -> None: ...
-    @overload
-    def run(self, transport: Literal["http"], **options: Unpack[HttpRunKeywords]) -> None: ...
-    @overload
-    def run(self, transport: str) -> None: ...
-    def run(self, transport: str = "stdio", **options: Any) -> None:
-        """Serve until the client goes away or the process is asked to stop, then leave the process.
-
-        `transport` is "stdio" (exit status 0, or 130 after Ctrl-C), or "http" with `host`, `port`, `path` and the options of
-        `serve_http`, among them the fields of `HttpPolicy`. Raises: LinkspanError for a transport that does not exist;
-        TypeError for an option that the transport does not have.
-        """
-        if transport == "http":
-            from linkspan.io.http_server import serve_http
-
-            try:
-                status = serve_http(self, **options)
-            except LinkspanError as problem:  # a taken port is no fault of a line of code
-                raise SystemExit(f"{self._profile.name}: {problem}") from None
-            raise SystemExit(status)
-        if transport != "stdio":
-            raise LinkspanError(f"There is no transport {transport!r}: use 'stdio' or 'http'")
-        from linkspan.io.stdio import StdioTransport, check_stdio_keywords
-
-        check_stdio_keywords(options)
-        raise SystemExit(StdioTransport(self, **options).open())
-
     def share_request_state_key(self) -> None:
         """Make the key that seals `requestState` now, so that processes which are forked from this one have the same."""
         self._dispatcher.share_request_state_key()
-
-    @property
-    def transport(self) -> Never:
-        """Nothing: a server does not know its transports, of which it may have several. Raises: AttributeError."""
-        raise AttributeError(_no_transport("StdioTransport"), name="transport", obj=self)
-
-    @transport.setter
-    def transport(self, value: Never) -> None:
-        raise AttributeError(_no_transport(type(value).__name__), name="transport", obj=self)
 
     # Helpers.
 
     @property
     def _dispatcher(self) -> Dispatcher:
         if self._made_dispatcher is None:
-            from linkspan.io.system import SYSTEM
-
-            self._made_dispatcher = Dispatcher(self._catalogue, self._profile, self._settings, SYSTEM)
+            self._made_dispatcher = Dispatcher(self._catalogue, self._profile, self._settings, self.system())
         return self._made_dispatcher
 
     def _pinned_version(self) -> str | None:
@@ -730,8 +624,6 @@ class Server(metaclass=_ProposesRevision):
 _RESERVED_PREFIXES = ("rpc.", "tasks/", "notifications/tasks/", "skills/")
 """JSON-RPC's own, and those of extensions: tasks came, went, and came back as one."""
 
-_ASGI = ("path", "health", "otherwise")
-_WSGI = ("path", "otherwise")
 _COMPLETER_SCHEMA: JSONObject = {"type": "object", "properties": {"value": {}, "arguments": {}}}
 
 
@@ -747,14 +639,6 @@ def _keys(secrets: Sequence[bytes | str]) -> RequestStateKeys:
     from linkspan.server.request_state import RequestStateKeys
 
     return RequestStateKeys(*secrets)
-
-
-def _no_transport(kind: str) -> str:
-    serve = f"{kind}(server).open()" if kind.endswith("Transport") else "StdioTransport(server).open()"
-    return (
-        "a Server has no `transport`; each transport takes the server that it serves: "
-        f'write `{serve}`, `server.run()` or `server.run("http")`'
-    )
 
 
 def _is_reserved(method: str) -> bool:
