@@ -60,8 +60,8 @@ class Nosy(Server):
 
     heard: Heard
 
-    def connect(self) -> Any:
-        connection = super().connect()
+    def connect(self, **options: Any) -> Any:
+        connection = super().connect(**options)
         receive, send = connection.receive_data, connection.data_to_send
         sent: list[bytes] = []
 

@@ -67,11 +67,11 @@ def test_a_failed_server_is_tried_again_when_it_is_needed(servers: dict[str, Any
     answers = iter([ConnectionRefusedError("not yet"), late])
 
     class Late:
-        def connect(self) -> Any:
+        def connect(self, **options: Any) -> Any:
             found = next(answers)
             if isinstance(found, Exception):
                 raise found
-            return found.connect()
+            return found.connect(**options)
 
     with SyncClientGroup({"late": Late()}) as group:
         assert group.status()[0].state == "failed"

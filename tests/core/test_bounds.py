@@ -156,12 +156,15 @@ def test_no_limit_is_below_one(name: str) -> None:
 
 def tables(connection: ServerConnection) -> dict[str, Any]:
     """Return what a connection remembers of requests: every container of it, and of its session, that is not empty."""
-    owners = {"connection": connection, "batches": connection._batches, "subscriptions": connection._subscriptions}
+    owners: dict[str, object] = {"connection": connection, "subscriptions": connection._subscriptions}
+    if connection._batches is not None:
+        owners["batches"] = connection._batches
     if connection._legacy is not None:
         owners["session"] = connection._legacy
     found = {}
     for owner, each in owners.items():
-        names = getattr(type(each), "__slots__", None) or vars(each)
+        kind = type(each)
+        names = getattr(kind, "__struct_fields__", None) or getattr(kind, "__slots__", None) or vars(each)
         for name in names:
             value = getattr(each, name)
             if isinstance(value, dict | list | set) and value:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-from contextlib import nullcontext
 
 from linkspan.events import CallCancelled, CallReady
 
@@ -21,7 +20,7 @@ class Server:
         self.tools[fn.__name__] = (fn, inline)
         return fn
 
-    def connect(self):
+    def connect(self, *, ports):
         return Connection(self)
 
     def run(self, **options):
@@ -41,7 +40,6 @@ class Connection:
 
     def __init__(self, server):
         self.server, self.out, self.calls, self.rest = server, [], {}, b""
-        self.lock, self.on_output = nullcontext(), lambda: None
 
     def receive_data(self, data):
         *lines, self.rest = (self.rest + data).split(b"\n")

@@ -10,7 +10,8 @@ import pytest
 from linkspan import Configuration, Context, Server
 from linkspan.revisions.neutral import Facts
 from linkspan.server.headers import SecretHeaders, VisibleHeaders
-from talk import connected, say
+from linkspan.wire.messages import decode
+from talk import connected, run
 
 SENT = {
     "authorization": "Bearer hunter2",
@@ -34,8 +35,8 @@ def seen_by(look: Callable[[Any], object], **options: Any) -> object:
     found: list[object] = []
     server.define_tool(name="look", handler=lambda ctx: found.append(look(ctx)))
     connection = connected(server)
-    connection.facts = Facts(headers=SENT, principal="ann")
-    say(connection, "tools/call", 1, name="look", arguments={})
+    line = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"look","arguments":{}}}'
+    run(connection, connection.receive(decode(line), Facts(headers=SENT, principal="ann")))
     (only,) = found
     return only
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from linkspan import Context, RemoteProtocolError, Server, TextContent, ToolError, ToolResponse
+from linkspan.core.call import Ports
 from linkspan.revisions import LATEST
 
 ENVELOPE = {
@@ -101,8 +102,7 @@ def test_progress_is_dropped_for_a_client_that_does_not_read_and_the_answer_is_n
             ctx.progress(n)
         return "done"
 
-    connection = server.connect()
-    connection.congested = lambda: True
+    connection = server.connect(ports=Ports(congested=lambda: True))
     params = '{"name":"flood","_meta":{"progressToken":1}}'
     request = f'{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{params}}}\n'
     (event,) = connection.receive_data(request.encode())

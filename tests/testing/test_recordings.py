@@ -171,8 +171,8 @@ def test_a_client_cannot_tell_a_recording_from_its_server(era: Any, tmp_path: Pa
         def __init__(self, transcript: TranscriptWriter) -> None:
             self.transcript = transcript
 
-        def connect(self) -> Any:
-            connection = SERVERS["basic"]().connect()
+        def connect(self, **options: Any) -> Any:
+            connection = SERVERS["basic"]().connect(**options)
             receive, send = connection.receive_data, connection.data_to_send
 
             def receive_data(data: bytes) -> Any:

@@ -5,26 +5,35 @@ Only one revision has batches: https://modelcontextprotocol.io/specification/202
 
 from __future__ import annotations
 
+import msgspec
+
+from linkspan.core.call import Delivery
 from linkspan.wire.messages import RequestId, encode_batch
 
 __all__ = ["Batches"]
 
 
-class _Batch:
-    __slots__ = ("responses", "waiting")
+class _Batch(msgspec.Struct, eq=False):
+    waiting: set[RequestId] = msgspec.field(default_factory=set[RequestId])
+    responses: list[bytes] = msgspec.field(default_factory=list[bytes])
+    error: int | None = None
+    dispatched: bool = False
 
-    def __init__(self) -> None:
-        self.waiting: set[RequestId] = set()
-        self.responses: list[bytes] = []
+    def add(self, response: Delivery) -> None:
+        """Collect a response. What concerns the whole batch: its last error, and whether any request was dispatched."""
+        if response.data is not None:
+            self.responses.append(response.data)
+            self.error = response.error or self.error
+            self.dispatched = self.dispatched or response.dispatched
 
-    def ready(self) -> bytes | None:
-        return encode_batch(self.responses) if self.responses and not self.waiting else None
+    def whole(self, about: RequestId | None) -> Delivery:
+        """Return all responses, if none is waited for."""
+        data = encode_batch(self.responses) if self.responses and not self.waiting else None
+        return Delivery(data, about, True, self.error, self.dispatched)
 
 
 class Batches:
     """The batches of one connection that are being received, or wait for responses."""
-
-    __slots__ = ("_of", "_open")
 
     def __init__(self) -> None:
         """Begin without any."""
@@ -40,10 +49,10 @@ class Batches:
         """Take what is received and answered from now on as one batch."""
         self._open = _Batch()
 
-    def end(self) -> bytes | None:
+    def end(self) -> Delivery:
         """Note that all of the batch has been received; return its responses if they are complete."""
-        batch, self._open = self._open, None
-        return batch.ready() if batch is not None else None
+        batch, self._open = self._open or _Batch(), None
+        return batch.whole(None)
 
     def expect(self, request_id: RequestId) -> None:
         """Let the batch that is being received, if any, wait for the response to this request."""
@@ -51,24 +60,17 @@ class Batches:
             self._of[request_id] = self._open
             self._open.waiting.add(request_id)
 
-    def collect(self, request_id: RequestId, response: bytes) -> bytes | None:
-        """Take a response; return what can be sent now: the response itself if it is not part of a batch."""
-        return self._leave(request_id, response) if request_id in self._of else response
-
-    def collect_rejection(self, response: bytes) -> bytes | None:
-        """Take an error about something that was no request; return it if no batch is being received."""
-        if self._open is None:
+    def collect(self, response: Delivery) -> Delivery:
+        """Take a response, or the end without one; return what can be sent now: itself if it is not part of a batch."""
+        about = response.about
+        if about is None:  # an error about something that was no request
+            if self._open is None:
+                return response
+            self._open.add(response)
+            return Delivery(None, final=True)
+        batch = self._of.pop(about, None)
+        if batch is None:
             return response
-        self._open.responses.append(response)
-        return None
-
-    def drop(self, request_id: RequestId) -> bytes | None:
-        """Expect no response to this request any more; return those that have waited only for it."""
-        return self._leave(request_id, None) if request_id in self._of else None
-
-    def _leave(self, request_id: RequestId, response: bytes | None) -> bytes | None:
-        batch = self._of.pop(request_id)
-        batch.waiting.discard(request_id)
-        if response is not None:
-            batch.responses.append(response)
-        return None if batch is self._open else batch.ready()
+        batch.waiting.discard(about)
+        batch.add(response)
+        return Delivery(None, about, True) if batch is self._open else batch.whole(about)

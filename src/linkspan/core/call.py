@@ -1,61 +1,93 @@
-"""One run of an author's function: the only thing that the server core cannot do itself."""
+"""What passes between a connection and its driver: the ports it is made with, the calls it hands out, what it sends."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final, Protocol, TypeAlias
 
+import msgspec
 from msgspec import Raw
 
-from linkspan.errors import LocalProtocolError
-from linkspan.revisions.neutral import InputRequired, Outcome, Request
+from linkspan.core.params import HasMeta
+from linkspan.errors import LocalProtocolError, RemoteProtocolError
+from linkspan.revisions.neutral import InputRequired, Outcome, Peer, Request
+from linkspan.wire.messages import RequestId, RpcRequest
 
-__all__ = ["Call", "Conclusion", "Dispatch", "Ending", "Hook"]
+__all__ = ["NO_PORTS", "Call", "Check", "Conclusion", "Delivery", "Dispatch", "HeaderPlan", "Hook", "Ports"]
 
-NO_OUTCOME: Final = Raw(b"{}")
+HeaderPlan: TypeAlias = Callable[[str], Mapping[tuple[str, ...], str]]
+"""Returns which arguments of a tool must be repeated in HTTP headers: paths, and the names of the headers."""
 
-Conclusion: TypeAlias = bytes | InputRequired
-"""What comes of a call: the whole response, encoded, or questions to a handshake client."""
+Check: TypeAlias = Callable[
+    [RpcRequest, HasMeta | None, Peer | None, RemoteProtocolError | None, HeaderPlan], RemoteProtocolError | None
+]
+"""Returns what is wrong with a request for reasons that only its transport knows, None to go on.
 
-
-class Ending(Protocol):
-    """Turns what came of a function into an outcome. Neither method raises."""
-
-    def finish(self, call: Call, value: object) -> Outcome:
-        """Conclude from the function's value."""
-        ...
-
-    def fail(self, call: Call, error: BaseException) -> Outcome:
-        """Conclude from the function's exception."""
-        ...
+Gets the request, its params if they could be read, who sent it if that is known, what is wrong already, and the plan of the
+headers.
+"""
 
 
-class Call:
-    """A function, bound to the arguments of one request. A driver runs it; the connection gets what came of it.
+class Delivery(msgspec.Struct, frozen=True):
+    """A message on its way to the client, and what a transport needs to know to send it."""
 
-    `run()` runs the function: it returns a value, or an awaitable of one, and raises whatever the author raises. `is_async`
-    says that it wants an event loop, `inline` that a thread would cost more than the call itself, `hooked` that the author's
-    hooks run when it ends, which must not happen on an event loop.
+    data: bytes | None
+    """The message; None where the request that it is about ends without a response, or waits for the rest of its batch."""
+    about: RequestId | None = None
+    """The request that it belongs to, if it belongs to one."""
+    final: bool = False
+    """Nothing comes after it for that request; without a request, it answers what was no request."""
+    error: int | None = None
+    """The code of an error response."""
+    dispatched: bool = True
+    """The request got as far as the server behind the connection."""
+
+
+Conclusion: TypeAlias = Delivery | InputRequired
+"""What comes of a call: the response, encoded, or questions to a handshake client."""
+
+
+def _ignore() -> None:
+    """Stand in for a driver that sends only after it has called the connection."""
+
+
+class Ports(msgspec.Struct, frozen=True):
+    """What a connection is connected to. It gets them when it is made, and they never change."""
+
+    lock: AbstractContextManager[object] = nullcontext()
+    """Guards the connection: the driver holds it around each method but `conclude` and `conclude_failure`."""
+    on_output: Callable[[], object] = _ignore
+    """Called without the lock, from any thread, after something was sent outside the driver's calls."""
+    congested: Callable[[], bool] = bool
+    """Whether so much is unsent that progress and logs are dropped."""
+    send: Callable[[Delivery], object] | None = None
+    """Sends each message where not all go the same way; without it they wait in `data_to_send`."""
+    check: Check | None = None
+    """The transport's own check of each request."""
+    hang_up: Callable[[RequestId], bool] | None = None
+    """Ends the stream on which a request would be answered; the client comes back for the response."""
+
+
+NO_PORTS: Final = Ports()
+
+
+class Call(msgspec.Struct, eq=False):
+    """A function, bound to the arguments of one request: the only thing that the server core cannot run itself.
+
+    A driver runs it, and the connection gets what came of it.
     """
 
-    __slots__ = ("_ending", "hooked", "inline", "is_async", "request", "run")
-
-    def __init__(
-        self,
-        request: Request,
-        run: Callable[[], object],
-        ending: Ending,
-        is_async: bool = False,
-        inline: bool = False,
-        hooked: bool = False,
-    ) -> None:
-        """Bind everything; nothing runs yet."""
-        self.request = request
-        self.run = run
-        self._ending: Ending | None = ending
-        self.is_async = is_async
-        self.inline = inline
-        self.hooked = hooked
+    request: Request
+    run: Callable[[], object]
+    """Runs the function: returns a value, or an awaitable of one, and raises whatever the author raises."""
+    is_async: bool = False
+    """It wants an event loop."""
+    inline: bool = False
+    """A thread would cost more than the call itself."""
+    hooked: bool = False
+    """The author's hooks run when it ends, which must not happen on an event loop."""
+    ended: bool = False
 
     @property
     def cancelled(self) -> bool:
@@ -64,37 +96,41 @@ class Call:
 
     def finish(self, value: object) -> Outcome:
         """Turn the function's value into an outcome. Raises: LocalProtocolError if the call has ended already."""
-        return self._end().finish(self, value)
+        raise NotImplementedError
 
     def fail(self, error: BaseException) -> Outcome:
         """Turn the function's exception into an outcome. Raises: LocalProtocolError if the call has ended already."""
-        return self._end().fail(self, error)
+        raise NotImplementedError
 
-    def _end(self) -> Ending:
-        """Return what ends this call, once: hooks must not hear of it twice."""
-        ending, self._ending = self._ending, None
-        if ending is None:
+    def end(self) -> None:
+        """Note that the call ends: hooks must not run twice. Raises: LocalProtocolError if it has ended already."""
+        if self.ended:
             raise LocalProtocolError(f"the call for request {self.request.id!r} has ended already")
-        return ending
+        self.ended = True
 
 
-class Hook:
-    """Ends a call that runs an author's hook, for which nobody waits."""
+_NO_OUTCOME: Final = Raw(b"{}")
 
-    def finish(self, call: Call, value: object) -> Outcome:
+
+class Hook(Call):
+    """A hook of the author's, for which no client waits. It sees to its own exceptions."""
+
+    def finish(self, value: object) -> Outcome:
         """Conclude nothing."""
-        return NO_OUTCOME
+        self.end()
+        return _NO_OUTCOME
 
-    def fail(self, call: Call, error: BaseException) -> Outcome:
-        """Conclude nothing: hooks see to their own exceptions."""
-        return NO_OUTCOME
+    def fail(self, error: BaseException) -> Outcome:
+        """Conclude nothing."""
+        self.end()
+        return _NO_OUTCOME
 
 
 class Dispatch(Protocol):
     """What a connection asks of the server behind it."""
 
     def begin(self, request: Request) -> Outcome | Call:
-        """Serve a request, or say which function must run for it. Never raises."""
+        """Serve a request, or return the function that must run for it. Never raises."""
         ...
 
     def custom_methods(self) -> Mapping[str, object]:

@@ -1,20 +1,21 @@
 """The server's end of one duplex byte stream: bytes in, calls out; values in, bytes out. No I/O, no clock of its own.
 
 Both eras share the stream: an envelope in a request's `_meta` means modern, none means the handshake session. Every request
-is answered exactly once or cancelled. Not thread-safe: the driver holds `lock` around each call but `conclude` and
-`conclude_failure`, and so do handlers that emit. Code of the author runs in none of the others: it is handed out as a call.
+is answered exactly once or cancelled. Not thread-safe: the driver holds the lock of the ports around each call but `conclude`
+and `conclude_failure`, and so do handlers that emit. Code of the author runs in none of the others: it is handed out as a call.
 Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/transports.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol
+
+from msgspec import structs
 
 from linkspan.core.batches import Batches
-from linkspan.core.call import Call, Conclusion, Dispatch, Hook
+from linkspan.core.call import NO_PORTS, Call, Conclusion, Delivery, Dispatch, Hook, Ports
 from linkspan.core.params import AnyParams, HasMeta, read_meta, read_params
 from linkspan.core.subscriptions import Subscriptions
 from linkspan.errors import (
@@ -32,11 +33,13 @@ from linkspan.revisions.legacy import OWN_METHODS, LegacySession, encode_params
 from linkspan.revisions.modern import Envelope, read_envelope
 from linkspan.revisions.neutral import (
     NO_FACTS,
+    Facts,
     InputRequired,
     Outcome,
     Peer,
     Request,
     ServerFacts,
+    stay,
     unsayable,
 )
 from linkspan.revisions.outcomes import encode_outcome
@@ -58,10 +61,9 @@ from linkspan.wire.messages import (
     encode_error,
     encode_notification,
     encode_response,
-    unreadable,
 )
 
-__all__ = ["ConnectionServer", "HeaderPlan", "ServerConnection", "Vet"]
+__all__ = ["ConnectionServer", "ServerConnection"]
 
 _CLOSING = "the server is closing"
 _HELD_OVERHEAD = 1024
@@ -70,10 +72,8 @@ _HELD_OVERHEAD = 1024
 _HOOK_ID = "hook"
 _HOOK_PEER = Peer(DEFAULT_NEGOTIATED)
 _CANCELLED = RemoteProtocolError(INTERNAL_ERROR, "cancelled")
-
-
-HeaderPlan: TypeAlias = Callable[[str], Mapping[tuple[str, ...], str]]
-"""Returns which arguments of a tool must be repeated in HTTP headers: paths, and the names of the headers."""
+_NO_INPUT: Final = InputParams()
+_NOTHING_TO_SEND: Final = Delivery(None)
 
 
 class ConnectionServer(Dispatch, ServerFacts, Protocol):
@@ -111,12 +111,6 @@ class ConnectionServer(Dispatch, ServerFacts, Protocol):
         ...
 
 
-Vet: TypeAlias = Callable[
-    [RpcRequest, HasMeta | None, Peer | None, RemoteProtocolError | None], RemoteProtocolError | None
-]
-"""Objects to a request for reasons that only its transport knows. Gets the params and who sent it, or what is wrong already."""
-
-
 class ServerConnection:
     """The machine. Feed it bytes, run the calls it hands out, send what it has to send."""
 
@@ -128,6 +122,7 @@ class ServerConnection:
         random: Callable[[int], bytes],
         back_channel: bool = True,
         one_shot: bool = False,
+        ports: Ports = NO_PORTS,
     ) -> None:
         """Open a connection to `server`.
 
@@ -152,18 +147,11 @@ class ServerConnection:
         self._held: dict[Request, int] = {}
         self._held_bytes = 0
         self._line_bytes = 0
-        self._batches = Batches()
+        self._batches: Batches | None = None
         self._out: list[bytes] = []
-        self.facts = NO_FACTS
-        self.lock: AbstractContextManager[object] = nullcontext()
-        self.on_output: Callable[[], object] = _nobody
-        self.congested: Callable[[], object] = _nobody
-        # For transports on which not all messages go the same way, and answers have a status.
-        self.route: Callable[[bytes | None, RequestId | None, bool], object] | None = None
-        self.vet: Vet = _content
-        self.hang_up: Callable[[RequestId], bool] | None = None
-        self.error_code: int | None = None
-        self.dispatched = False
+        self._facts = NO_FACTS
+        self._ports = ports
+        self.lock = ports.lock
 
     # What the driver calls.
 
@@ -176,31 +164,29 @@ class ServerConnection:
         return events
 
     def receive_eof(self) -> list[Event[Call]]:
-        """Take note that the client will send no more."""
+        """Receive the end of the input."""
         events: list[Event[Call]] = []
         for line in self._reader.receive_eof():
             self._receive_line(line, events)
         return events
 
-    def receive(self, message: Message | Batch) -> list[Event[Call]]:
-        """Take a message that is decoded already."""
+    def receive(self, message: Message | Batch, facts: Facts = NO_FACTS) -> list[Event[Call]]:
+        """Take a message that is decoded already, and what the transport knows of it."""
+        self._facts = facts
         events: list[Event[Call]] = []
-        if isinstance(message, Batch):
-            self._receive_batch(message, events)
-        else:
-            self._receive_other(message, events)
-        return events
-
-    def cancel(self, request_id: RequestId, reason: str) -> list[Event[Call]]:
-        """Take note that nobody waits for a request any more."""
-        events: list[Event[Call]] = []
-        self._cancel(request_id, reason, events)
+        self._receive(message, events)
         return events
 
     def receive_message(self, data: bytes) -> list[Event[Call]]:
         """Take one whole message or batch that some other framing delivered."""
         events: list[Event[Call]] = []
         self._receive_line(data if len(data) <= self._limits.max_line_bytes else TooLong.of(data), events)
+        return events
+
+    def cancel(self, request_id: RequestId, reason: str) -> list[Event[Call]]:
+        """End a request without a response."""
+        events: list[Event[Call]] = []
+        self._cancel(request_id, reason, events)
         return events
 
     def finish(self, call: Call, value: object) -> list[Event[Call]]:
@@ -216,11 +202,11 @@ class ServerConnection:
 
         Raises: LocalProtocolError if the call has ended already.
         """
-        return self._conclusion(call.request, call.finish(value))
+        return self._conclude(call.request, call.finish(value))
 
     def conclude_failure(self, call: Call, error: BaseException) -> Conclusion:
         """Do the first half of `fail`, like `conclude`."""
-        return self._conclusion(call.request, call.fail(error))
+        return self._conclude(call.request, call.fail(error))
 
     def settle(self, call: Call, conclusion: Conclusion) -> list[Event[Call]]:
         """Do the second half of `finish` and `fail`: send what was concluded, or ask the client."""
@@ -228,24 +214,26 @@ class ServerConnection:
         events: list[Event[Call]] = []
         if request.is_notification or request.cancelled:
             self._unanswered.discard(call)
-            self._tell(request, _CANCELLED, events)
+            self._end_observation(request, _CANCELLED, events)
         elif self._calls.get(request.id) is not call:
             raise LocalProtocolError(f"the call for request {request.id!r} has ended already")
         else:
             del self._calls[request.id]
-            self._take(request, conclusion, events)
+            if isinstance(conclusion, Delivery):
+                self._end(conclusion)
+            else:
+                self._ask(request, conclusion, events)
         if self._held:
             self._release(events)
         return events
 
     def data_to_send(self) -> bytes:
         """Return what must go to the client now, and forget it."""
-        if not self._out:
+        messages = self._out
+        if not messages:
             return b""
-        self._out.append(b"")
-        data = b"\n".join(self._out)
         self._out = []
-        return data
+        return messages[0] + b"\n" if len(messages) == 1 else b"\n".join([*messages, b""])
 
     def messages_to_send(self) -> list[bytes]:
         """Return the same as `data_to_send`, message by message, for other framings."""
@@ -268,11 +256,6 @@ class ServerConnection:
     def limits(self) -> Limits:
         """The bounds on this connection."""
         return self._limits
-
-    @property
-    def header_plan(self) -> HeaderPlan:
-        """Which arguments of a tool must be repeated in HTTP headers."""
-        return self._server.header_plan
 
     @property
     def session(self) -> LegacySession:
@@ -329,7 +312,7 @@ class ServerConnection:
         for request_id in list(self._in_flight):
             self._cancel(request_id, _CLOSING, events)
         for call in [each for each in self._unanswered if each.request.id != _HOOK_ID]:
-            call.request.cancelled, call.request.cancel_reason = True, _CLOSING
+            call.request.cancel(_CLOSING)
             events.append(CallCancelled(call))
             self._unanswered.discard(call)
         return events
@@ -337,58 +320,58 @@ class ServerConnection:
     # What the server behind it calls.
 
     def notify_list_changed(self, kind: str) -> bool:
-        """Tell the client that the list of `kind` ("tools", "prompts", "resources") changed, if it wants to know."""
+        """Notify the client that the list of `kind` ("tools", "prompts", "resources") changed, if it subscribed to that."""
         return self._announce(f"notifications/{kind}/list_changed", kind, None)
 
     def notify_resource_updated(self, uri: str) -> bool:
-        """Tell the client that a resource changed, if it subscribed to it."""
+        """Notify the client that a resource changed, if it subscribed to it."""
         return self._announce("notifications/resources/updated", None, uri)
 
     def _announce(self, method: str, kind: str | None, uri: str | None) -> bool:
         with self.lock:
-            told = False
+            found = self._subscriptions.tagged(method, kind, uri)
             if self._legacy is not None and self._legacy.hears_of(kind, uri):
-                self._send(self._subscriptions.untagged(method, uri))
-                told = True
-            for request_id, message in self._subscriptions.tagged(method, kind, uri):
-                self._send(message, request_id)
-                told = True
-        if told:
-            self.on_output()
-        return told
+                found.insert(0, Delivery(self._subscriptions.untagged(method, uri)))
+            send = self._ports.send
+            for each in found:
+                if send is not None:
+                    send(each)
+                elif each.data is not None:
+                    self._out.append(each.data)
+        if found:
+            self._ports.on_output()
+        return bool(found)
 
     # One message.
 
     def _receive_line(self, line: bytes | TooLong, events: list[Event[Call]]) -> None:
-        if isinstance(line, TooLong):
-            bound = self._limits.max_line_bytes
-            problem = f"Parse error: message longer than {bound} bytes (max_line_bytes)"
-            self._receive_malformed(unreadable(line, problem), events)
-            return
-        self._line_bytes = len(line)
         message = decode(line, self._limits)
-        if isinstance(message, Batch):
-            self._line_bytes //= len(message.messages)
-            self._receive_batch(message, events)
+        if type(line) is bytes:
+            self._line_bytes = len(line)
+        if type(message) is RpcRequest:
+            self._receive_request(message, events)
         else:
-            self._receive_other(message, events)
+            self._receive(message, events)
 
-    def _receive_other(self, message: Message, events: list[Event[Call]]) -> None:
+    def _receive(self, message: Message | Batch, events: list[Event[Call]]) -> None:
         match message:
             case RpcRequest():
-                try:
-                    self._receive_request(message, events)
-                except Exception as error:  # a mistake of ours or the author's must not end the connection
-                    lost = Request(message.id, message.method, message.params, self.session.peer)
-                    self._fail_later(lost, error, events)
+                self._receive_request(message, events)
             case Notification():
                 self._receive_notification(message, events)
             case Response():
                 self._reissue(self.session.receive_answer(message), events)
             case ErrorResponse():
-                self._receive_refusal(message, events)
+                refused = self.session.receive_refusal(message)
+                if isinstance(refused, tuple):
+                    self._end_refused(*refused, events)
+                else:
+                    self._reissue(refused, events)
             case Malformed():
                 self._receive_malformed(message, events)
+            case Batch():
+                self._line_bytes //= len(message.messages)
+                self._receive_batch(message, events)
 
     def _receive_malformed(self, message: Malformed, events: list[Event[Call]]) -> None:
         """Answer what is no message, or end the request that waited for it as the answer to its question."""
@@ -405,37 +388,43 @@ class ServerConnection:
         if not allowed:
             self._reject(None, INVALID_REQUEST, "Invalid Request: batches are not part of this protocol revision")
             return
+        if self._batches is None:
+            self._batches = Batches()
         self._batches.begin()
         for message in batch.messages:
             if isinstance(message, RpcRequest) and message.method == "initialize":
                 self._reject(message.id, INVALID_REQUEST, "Invalid Request: initialize must not be part of a batch")
             else:
-                self._receive_other(message, events)
-        self._send(self._batches.end(), final=True)
+                self._receive(message, events)
+        self._send(self._batches.end())
 
     def _receive_request(self, rpc: RpcRequest, events: list[Event[Call]]) -> None:
         if rpc.id in self._in_flight:
             self._reject(rpc.id, INVALID_REQUEST, "Invalid Request: a request with this id is still running")
             return
-        self._batches.expect(rpc.id)
+        if self._batches is not None:
+            self._batches.expect(rpc.id)
         try:
-            params = read_params(rpc.method, rpc.params)
-            envelope = read_envelope(params.meta)
-        except RemoteProtocolError as error:
-            self._refuse(rpc, error, events)
-            return
-        if (refusal := self.vet(rpc, params, envelope.peer, None)) is not None:
-            self._push_error(rpc.id, refusal)
-            self._hand_out(self._server.observe(rpc.method, refusal, 0.0), rpc.method, events)
-            return
-        if envelope.peer is None:
-            self._begin_legacy(rpc, params, envelope, events)
-        elif self._batches.receiving:
-            self._refuse(rpc, _not_in_a_batch(envelope.peer), events)
-        else:
-            self._begin_modern(rpc, params, envelope, envelope.peer, events)
+            try:
+                params = read_params(rpc.method, rpc.params)
+                envelope = read_envelope(params.meta)
+            except RemoteProtocolError as error:
+                self._refuse_unread(rpc, error, events)
+                return
+            peer, check = envelope.peer, self._ports.check
+            if check is not None and (wrong := check(rpc, params, peer, None, self._server.header_plan)) is not None:
+                self._refuse(rpc, wrong, events)
+            elif peer is None:
+                self._begin_legacy(rpc, params, envelope, events)
+            elif self._batches is not None and self._batches.receiving:
+                self._refuse_unread(rpc, _not_in_a_batch(peer), events)
+            else:
+                self._begin_modern(rpc, params, envelope, peer, events)
+        except Exception as error:  # a mistake of ours or the author's must not end the connection
+            lost = Request(rpc.id, rpc.method, rpc.params, self.session.peer)
+            self._fail_later(lost, error, events)
 
-    def _refuse(self, rpc: RpcRequest, error: RemoteProtocolError, events: list[Event[Call]]) -> None:
+    def _refuse_unread(self, rpc: RpcRequest, error: RemoteProtocolError, events: list[Event[Call]]) -> None:
         """Answer a request that is wrong; what is wrong with its envelope comes first."""
         peer: Peer | None = None
         try:
@@ -446,8 +435,13 @@ class ServerConnection:
             self._modern = self._streams
             if not self._has_method(rpc.method, peer):
                 error = _method_not_found(rpc.method)
-        error = self.vet(rpc, None, peer, error) or error
-        self._push_error(rpc.id, error)
+        check = self._ports.check
+        if check is not None:
+            error = check(rpc, None, peer, error, self._server.header_plan) or error
+        self._refuse(rpc, error, events)
+
+    def _refuse(self, rpc: RpcRequest, error: RemoteProtocolError, events: list[Event[Call]]) -> None:
+        self._push(_error_response(rpc.id, error, dispatched=False))
         self._hand_out(self._server.observe(rpc.method, error, 0.0), rpc.method, events)
 
     def _begin_modern(
@@ -455,16 +449,26 @@ class ServerConnection:
     ) -> None:
         method = rpc.method
         self._modern = self._streams
-        request = self._lift(rpc, params, peer, envelope)
-        request.log_level = envelope.log_level
-        if method == "server/discover":
+        asked = params if isinstance(params, InputParams) else _NO_INPUT
+        request = Request(
+            rpc.id,
+            method,
+            rpc.params if type(params) is AnyParams else params,
+            peer,
+            params.meta,
+            envelope.progress_token,
+            log_level=envelope.log_level,
+            input_responses=asked.input_responses,
+            request_state=asked.request_state,
+            facts=self._facts,
+            emit=self._emit,
+        )
+        if method not in peer.revision.requests and method not in self._server.custom_methods():
+            self._answer(request, lambda: _method_not_found(method), events)
+        elif method == "server/discover":
             self._answer(request, self._server.discover, events)
-        elif method == "subscriptions/listen" and self._one_shot:
-            self._answer(request, _nothing_to_listen_on, events)
         elif method == "subscriptions/listen":
             self._answer(request, lambda: self._listen(request, params), events)
-        elif not self._has_method(method, peer):
-            self._answer(request, lambda: _method_not_found(method), events)
         elif self._streams and len(self._calls) + len(self._unanswered) >= self._limits.max_running:
             self._hold(request, events)
         else:
@@ -472,90 +476,84 @@ class ServerConnection:
 
     def _begin_legacy(self, rpc: RpcRequest, params: HasMeta, envelope: Envelope, events: list[Event[Call]]) -> None:
         session, method = self.session, rpc.method
-        request = self._lift(rpc, params, session.peer, envelope)
+        hang_up = self._ports.hang_up
+        request = Request(
+            rpc.id,
+            method,
+            rpc.params if type(params) is AnyParams else params,
+            session.peer,
+            params.meta,
+            envelope.progress_token,
+            log_level=session.log_level,
+            facts=self._facts,
+            emit=self._emit,
+            hang_up=stay if hang_up is None else partial(hang_up, rpc.id),
+        )
         if self._before_handshake and method not in ("initialize", "ping"):
             self._answer(request, _not_initialized, events)
         elif not self._has_method(method, session.peer):
             self._answer(request, lambda: _method_not_found(method), events)
         elif method in OWN_METHODS:
-            self._answer(request, lambda: self._answer_session(request, params), events)
+            self._answer(request, lambda: session.answer(method, params), events)
+        elif self._streams and not self.has_room:
+            self._hold(request, events)
         else:
-            request.log_level = session.log_level
-            if self._streams and len(self._calls) + len(self._unanswered) >= self._limits.max_running:
-                self._hold(request, events)
-            else:
-                self._begin(request, events)
+            self._begin(request, events)
 
     @property
     def _before_handshake(self) -> bool:
         """Whether a handshake is missing: one that the author insists on, or that a client needs which spoke without one."""
         return not (self.session.negotiated or self._one_shot) and (self._modern or self._server.require_initialized)
 
-    def _answer_session(self, request: Request, params: HasMeta) -> Outcome:
-        outcome = self.session.answer(request.method, params)
-        request.peer = self.session.peer  # a handshake is answered in the revision that it has just agreed on
-        return outcome
-
     def _has_method(self, method: str, peer: Peer) -> bool:
         return method in peer.revision.requests or method in self._server.custom_methods()
-
-    def _lift(self, rpc: RpcRequest, params: HasMeta, peer: Peer, envelope: Envelope) -> Request:
-        request = Request(
-            rpc.id,
-            rpc.method,
-            rpc.params if type(params) is AnyParams else params,
-            peer,
-            params.meta,
-            envelope.progress_token,
-        )
-        if envelope.peer is not None and isinstance(params, InputParams):  # a session has its own way to ask
-            request.input_responses = params.input_responses
-            request.request_state = params.request_state
-        request.facts = self.facts
-        return request
 
     def _answer(self, request: Request, answer: Callable[[], Outcome | None], events: list[Event[Call]]) -> None:
         """Answer a request without the author's code. None means that the answer comes later."""
         started = self._clock()
         outcome = answer()
         if outcome is not None:
-            self._reply(request, outcome, events)
+            if request.method == "initialize":  # it is answered in the revision that was just agreed on
+                request = structs.replace(request, peer=self.session.peer)
+            self._end(self._respond(request, outcome, dispatched=False))
         error = outcome if isinstance(outcome, RemoteProtocolError) else None
         self._hand_out(self._server.observe(request.method, error, self._clock() - started), request.method, events)
 
     def _hand_out(self, hook: Callable[[], object] | None, method: str, events: list[Event[Call]]) -> None:
         """Have the driver run a hook of the author's, which must not run under the lock. It counts as a call."""
         if hook is not None:
-            call = Call(Request(_HOOK_ID, method, None, _HOOK_PEER, is_notification=True), hook, Hook())
+            call = Hook(Request(_HOOK_ID, method, None, _HOOK_PEER, is_notification=True), hook)
             self._unanswered.add(call)
             events.append(CallReady(call))
 
     def _fail_later(self, request: Request, error: Exception, events: list[Event[Call]]) -> None:
         """Have the driver report an exception, and answer with what the client is told."""
-        call = Call(request, partial(_raise, error), _Failed(self._server))
+        call = _Failed(request, partial(_raise, error), server=self._server)
         self._in_flight[request.id], self._calls[request.id] = request, call
         events.append(CallReady(call))
 
     def _begin(self, request: Request, events: list[Event[Call]]) -> None:
-        self.dispatched = True
-        if self.hang_up is not None:
-            request.hang_up = partial(self.hang_up, request.id)
-        request.emit = self._emit
         step = self._server.begin(request)
         if isinstance(step, Call):
             self._in_flight[request.id] = request
             self._calls[request.id] = step
             events.append(CallReady(step))
+            return
+        conclusion = self._conclude(request, step)
+        if isinstance(conclusion, Delivery):
+            self._end(conclusion)
         else:
-            self._take(request, self._conclusion(request, step), events)
+            self._ask(request, conclusion, events)
 
     def _listen(self, request: Request, params: HasMeta) -> Outcome | None:
         assert isinstance(params, ListenParams)
+        if self._one_shot:
+            return _nothing_to_listen_on()
         refusal, acknowledgement = self._subscriptions.add(request, params, self._server)
         if refusal is not None:
             return refusal
         self._in_flight[request.id] = request
-        self._send(acknowledgement, request.id)
+        self._send(Delivery(acknowledgement, request.id))
         return None
 
     # Requests on a byte stream beyond `max_running` wait here; everything else goes on being served.
@@ -606,8 +604,8 @@ class ServerConnection:
         if peer is None and self._before_handshake:
             return
         self._modern = self._modern or (peer is not None and self._streams)
-        request = Request(0, message.method, message.params, peer or self.session.peer, meta, is_notification=True)
-        request.facts = self.facts
+        peer = peer or self.session.peer
+        request = Request(0, message.method, message.params, peer, meta, facts=self._facts, is_notification=True)
         if self._streams and not self.has_room:
             self._hold(request, events)
         else:
@@ -623,25 +621,18 @@ class ServerConnection:
         request = self._in_flight.pop(request_id, None)
         if request is None:
             return
-        request.cancelled = True
-        request.cancel_reason = reason
-        self._tell(request, _CANCELLED, events)
+        request.cancel(reason)
+        self._end_observation(request, _CANCELLED, events)
         self._subscriptions.remove(request_id)
-        self._withdraw_questions(request_id, reason or "cancelled")
-        self._send(self._batches.drop(request_id), request_id, final=True)
+        if self._legacy is not None:
+            self._send_all(self._legacy.forget(request_id, reason or "cancelled"), request_id)
+        self._push(Delivery(None, request_id, True))
         call = self._calls.pop(request_id, None)
         if call is not None:
             events.append(CallCancelled(call))
         if self._held:
             self._held_bytes -= self._held.pop(request, 0)
             self._release(events)
-
-    def _receive_refusal(self, message: ErrorResponse, events: list[Event[Call]]) -> None:
-        refused = self.session.receive_refusal(message)
-        if isinstance(refused, tuple):
-            self._end_refused(*refused, events)
-        else:
-            self._reissue(refused, events)
 
     def _end_refused(
         self, request: Request, outcome: Outcome, withdrawals: list[bytes], events: list[Event[Call]]
@@ -658,18 +649,12 @@ class ServerConnection:
 
     # What comes of a request.
 
-    def _conclusion(self, request: Request, outcome: Outcome) -> Conclusion:
+    def _conclude(self, request: Request, outcome: Outcome) -> Conclusion:
         if type(outcome) is InputRequired and not request.peer.revision.asks_in_results:
             return outcome
         if request.is_notification or request.cancelled:
-            return b""  # nobody will see it
-        return self._response(request, outcome)
-
-    def _take(self, request: Request, conclusion: Conclusion, events: list[Event[Call]]) -> None:
-        if isinstance(conclusion, bytes):
-            self._end(request, conclusion)
-        else:
-            self._ask(request, conclusion, events)
+            return _NOTHING_TO_SEND
+        return self._respond(request, outcome)
 
     def _ask(self, request: Request, outcome: InputRequired, events: list[Event[Call]]) -> None:
         if not self._back_channel:
@@ -679,7 +664,7 @@ class ServerConnection:
         try:
             messages = self.session.ask(request, outcome, self._clock())
         except Exception as error:  # the author asked something that is no JSON
-            self._withdraw_questions(request.id, "not askable")
+            self._send_all(self.session.forget(request.id, "not askable"), request.id)
             self._fail_later(request, error, events)
             return
         if isinstance(messages, list):
@@ -690,101 +675,106 @@ class ServerConnection:
             self._reply(request, messages, events)
 
     def _reply(self, request: Request, outcome: Outcome, events: list[Event[Call]]) -> None:
-        self._tell(request, outcome, events)
-        self._end(request, self._response(request, outcome))
+        self._end_observation(request, outcome, events)
+        self._end(self._respond(request, outcome))
 
-    def _tell(self, request: Request, outcome: Outcome, events: list[Event[Call]]) -> None:
-        """Have whoever wants to know told that a request has ended where it might have waited for the client."""
-        observer, request.observer = request.observer, None
+    def _end_observation(self, request: Request, outcome: Outcome, events: list[Event[Call]]) -> None:
+        """Report the end of a request to its observer, if it may have ended while it waited for the client."""
+        observer = request.take_observer()
         if observer is not None:
             self._hand_out(partial(observer.end, request, outcome), request.method, events)
 
-    def _end(self, request: Request, response: bytes) -> None:
-        self._in_flight.pop(request.id, None)
-        self._withdraw_questions(request.id, "ended")
-        if not request.cancelled:
-            self._push(request.id, response)
-
-    def _withdraw_questions(self, request_id: RequestId, reason: str) -> None:
-        """Tell a handshake client that it need not answer any more what a request has asked."""
-        if self._legacy is not None:
-            self._send_all(self._legacy.forget(request_id, reason), request_id)
-
-    def _response(self, request: Request, outcome: Outcome) -> bytes:
-        if isinstance(outcome, RemoteProtocolError):
+    def _respond(self, request: Request, outcome: Outcome, *, dispatched: bool = True) -> Delivery:
+        """Encode the response to a request."""
+        if not isinstance(outcome, RemoteProtocolError):
+            try:
+                result = encode_outcome(request, outcome, self._server.ending)
+                return Delivery(encode_response(request.id, result), request.id, True, None, dispatched)
+            except Exception as error:  # the author put something into the result that is no JSON
+                problem: Exception | None = error
+        else:
             problem = unsayable(request.peer.revision, outcome)
-            return self._error_response(request.id, self._server.unsendable(request, problem) if problem else outcome)
-        try:
-            return encode_response(request.id, encode_outcome(request, outcome, self._server.ending))
-        except Exception as error:  # the author put something into the result that is no JSON
-            return self._error_response(request.id, self._server.unsendable(request, error))
+        if problem is not None:
+            outcome = self._server.unsendable(request, problem)
+        assert isinstance(outcome, RemoteProtocolError)
+        return _error_response(request.id, outcome, dispatched=dispatched)
 
-    def _error_response(self, request_id: RequestId, error: RemoteProtocolError) -> bytes:
-        self.error_code = error.code
-        try:
-            return encode_error(request_id, error.code, error.message, error.data)
-        except Exception:  # what the author put into `data` is no JSON; the error itself must not be lost with it
-            return encode_error(request_id, INTERNAL_ERROR, "Internal error")
+    # What goes out.
 
-    def _push_error(self, request_id: RequestId, error: RemoteProtocolError) -> None:
-        self._push(request_id, self._error_response(request_id, error))
+    def _end(self, response: Delivery) -> None:
+        """End a request with its response, and withdraw what it has asked a handshake client."""
+        request_id = response.about
+        if self._in_flight and request_id is not None:
+            self._in_flight.pop(request_id, None)
+        if self._legacy is not None and request_id is not None:
+            self._send_all(self._legacy.forget(request_id, "ended"), request_id)
+        if self._batches is not None:
+            response = self._batches.collect(response)
+        if self._ports.send is not None:
+            self._ports.send(response)
+        elif response.data is not None:
+            self._out.append(response.data)
 
     def _reject(self, request_id: RequestId | None, code: int, message: str) -> None:
         """Answer what is no message. It has no place in a table, so it can disturb nothing, nor the request whose id it has."""
         session = self.session
         id_required = session.negotiated and session.revision.error_id_required
-        answer = encode_error(request_id, code, message, id_required=id_required)
-        self.error_code = code
-        self._send(self._batches.collect_rejection(answer), final=True)
+        data = encode_error(request_id, code, message, id_required=id_required)
+        self._push(Delivery(data, final=True, error=code, dispatched=False))
 
-    def _push(self, request_id: RequestId, message: bytes) -> None:
-        self._send(self._batches.collect(request_id, message), request_id, final=True)
+    def _push(self, response: Delivery) -> None:
+        self._send(response if self._batches is None else self._batches.collect(response))
 
-    def _send(self, message: bytes | None, about: RequestId | None = None, *, final: bool = False) -> None:
-        """Send what concerns the request `about`, if it concerns one. `final`: it gets nothing after this, or only this."""
-        if self.route is not None:
-            self.route(message, about, final)
-        elif message is not None:
-            self._out.append(message)
+    def _send(self, delivery: Delivery) -> None:
+        if self._ports.send is not None:
+            self._ports.send(delivery)
+        elif delivery.data is not None:
+            self._out.append(delivery.data)
 
     def _send_all(self, messages: list[bytes], about: RequestId) -> None:
         for message in messages:
-            self._send(message, about)
+            self._send(Delivery(message, about))
 
     def _emit(self, request: Request, method: str, params: Wire) -> None:
         """Send a notification of a running request, from whatever thread it runs in."""
+        ports = self._ports
         with self.lock:
             if self._in_flight.get(request.id) is not request:
-                return  # it has ended, or was cancelled; somebody else may have its id by now
-            if self.congested():
+                return  # it has ended, or was cancelled; another request may have its id by now
+            if ports.congested():
                 return  # progress and logs may be lost on a client that does not read; answers never are
             revision = request.peer.revision
             if method in revision.server_notifications:
-                self._send(encode_notification(method, encode_params(revision, params)), request.id)
-        self.on_output()
+                message = encode_notification(method, encode_params(revision, params))
+                if ports.send is not None:
+                    ports.send(Delivery(message, request.id))
+                else:
+                    self._out.append(message)
+        ports.on_output()
 
 
-def _nobody() -> None:
-    """Stand in for a driver that has not attached itself."""
+def _error_response(request_id: RequestId, error: RemoteProtocolError, *, dispatched: bool) -> Delivery:
+    try:
+        data = encode_error(request_id, error.code, error.message, error.data)
+    except Exception:  # what the author put into `data` is no JSON; the error itself must not be lost with it
+        data = encode_error(request_id, INTERNAL_ERROR, "Internal error")
+    return Delivery(data, request_id, True, error.code, dispatched)
 
 
-def _content(_: RpcRequest, __: HasMeta | None, ___: Peer | None, ____: RemoteProtocolError | None) -> None:
-    """Object to nothing: a byte stream has no headers that a request must agree with."""
+class _Failed(Call, kw_only=True):
+    """Ends a request that failed in the machine itself."""
 
+    server: ConnectionServer
 
-class _Failed:
-    """Ends the call of a request that failed in the machine itself."""
-
-    def __init__(self, server: ConnectionServer) -> None:
-        self._server = server
-
-    def finish(self, call: Call, value: object) -> Outcome:
+    def finish(self, value: object) -> Outcome:
         """There is no value."""
+        self.end()
         return RemoteProtocolError(INTERNAL_ERROR, "Internal error")
 
-    def fail(self, call: Call, error: BaseException) -> Outcome:
+    def fail(self, error: BaseException) -> Outcome:
         """Report the exception."""
-        return self._server.unsendable(call.request, error if isinstance(error, Exception) else Exception(error))
+        self.end()
+        return self.server.unsendable(self.request, error if isinstance(error, Exception) else Exception(error))
 
 
 def _raise(error: Exception) -> None:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Final, Protocol
 from urllib.parse import parse_qs
 
 import msgspec
 
-from linkspan.core.call import Call
+from linkspan.core.call import NO_PORTS, Call, Check, Delivery, Ports
 from linkspan.core.connection import ServerConnection
-from linkspan.core.exchange import Page, ServerExchange
+from linkspan.core.exchange import Page, ServerExchange, status_of
 from linkspan.core.gate import Arrival, Gate, refusal_body
 from linkspan.core.http_pair import SESSION_PARAMETER, Pairs
 from linkspan.core.http_policy import HttpPolicy
@@ -53,7 +54,9 @@ _BUSY: Final = "Too many requests are running in this session (max_running); try
 class Serves(Protocol):
     """A server, as an endpoint sees it."""
 
-    def connect(self, *, back_channel: bool = True, one_shot: bool = False) -> ServerConnection:
+    def connect(
+        self, *, back_channel: bool = True, one_shot: bool = False, ports: Ports = NO_PORTS
+    ) -> ServerConnection:
         """Open a connection."""
         ...
 
@@ -163,27 +166,30 @@ class Endpoint:
         if isinstance(message, RpcRequest) and message.method == "subscriptions/listen" and not exchange.takes_events:
             problem = "subscriptions/listen opens a stream: accept text/event-stream"
             return Opened(exchange.refuse(406, encode_error(message.id, INVALID_REQUEST, problem)))
-        connection = self._connect()
-        connection.facts = facts
-        exchange.connection, exchange.stands_alone, exchange.lock = connection, True, connection.lock
         if isinstance(message, Notification):
-            if message.method == "notifications/cancelled":
-                return Opened(exchange.accept())  # whoever wants to cancel closes the stream (CAN-3)
-            return self._notified(exchange, connection, message)
+            return self._notified(exchange, message, facts)
         assert isinstance(message, RpcRequest)
-        connection.vet = Mirror(headers, connection.header_plan).vet
-        connection.route = lambda data, _, final: exchange.message(data, final=final)
-        events = connection.receive(message)
+
+        def send(each: Delivery) -> None:
+            exchange.message(each.data, final=each.final, status=status_of(each.error, dispatched=each.dispatched))
+
+        connection = self._connect(send=send, check=Mirror(headers).check)
+        exchange.connection, exchange.stands_alone, exchange.lock = connection, True, connection.lock
+        events = connection.receive(message, facts)
         self._note(exchange)
         if exchange.ended and connection.running:
             self._orphans.add(connection)  # a hook of the author's, which nobody waits for
         return Opened(exchange, connection, events)
 
-    def _notified(self, exchange: ServerExchange, connection: ServerConnection, message: Message) -> Opened:
+    def _notified(self, exchange: ServerExchange, message: Notification, facts: Facts) -> Opened:
         """Serve a notification that stands alone. Nobody waits for it, so it takes room until it ends (`max_streams`)."""
+        if message.method == "notifications/cancelled":
+            return Opened(exchange.accept())  # a client cancels by closing the stream (CAN-3)
+        connection = self._connect()
+        exchange.connection, exchange.stands_alone, exchange.lock = connection, True, connection.lock
         if connection.serves(message) and self._is_full:
             return self._no_room(exchange)
-        events = connection.receive(message)
+        events = connection.receive(message, facts)
         if connection.running:
             self._orphans.add(connection)
         return Opened(exchange.accept(), connection, events)
@@ -213,8 +219,8 @@ class Endpoint:
         return self._alone(exchange, version, message, facts)
 
     def _initialize(self, exchange: ServerExchange, message: Message | Batch, facts: Facts) -> Opened:
-        connection = self._connect()
-        session = self.sessions.new(facts.principal, connection)
+        session = self.sessions.new(facts.principal, self._connect)
+        connection = session.connection
         exchange.late_headers = lambda: session.headers if connection.session.negotiated else ()
         opened = self._in_session(exchange, session, message, facts)
         if not connection.session.negotiated:
@@ -241,10 +247,8 @@ class Endpoint:
                 return self._no_room(exchange)
         with connection.lock:
             exchange.lock = connection.lock
-            connection.facts = facts
-            connection.error_code, connection.dispatched = None, False
             session.begin(exchange, requests)
-            events = connection.receive(message)
+            events = connection.receive(message, facts)
             session.received()
         self._note(exchange)
         if not session.id and exchange.ended and connection.running:
@@ -255,10 +259,9 @@ class Endpoint:
         """Serve a handshake client's request without a session (HL-9)."""
         if isinstance(message, Response | ErrorResponse):
             return Opened(exchange.accept())
-        connection = self._connect(back_channel=False)
-        session = HttpSession("", None, connection, self.policy)
+        session = HttpSession("", None, partial(self._connect, back_channel=False), self.policy)
         if not (isinstance(message, RpcRequest) and message.method == "initialize"):
-            connection.session.assume(REVISIONS[version] if version is not None else DEFAULT_NEGOTIATED)
+            session.connection.session.assume(REVISIONS[version] if version is not None else DEFAULT_NEGOTIATED)
         return self._in_session(exchange, session, message, facts)
 
     # GET and DELETE.
@@ -319,7 +322,7 @@ class Endpoint:
             return self._no_room(exchange)
         if not exchange.takes_events:
             return Opened(exchange.refuse(406, _error("GET opens a stream: accept text/event-stream")))
-        pair = self.pairs.open(exchange, self._connect(), facts.principal)
+        pair = self.pairs.open(exchange, self._connect, facts.principal)
         self._note(exchange)
         return Opened(exchange, pair.connection)
 
@@ -335,16 +338,21 @@ class Endpoint:
         if not connection.has_room and any(connection.serves(each) for each in messages):
             return Opened(exchange.refuse(429, _error(_BUSY), [("retry-after", "1")]))
         with connection.lock:
-            connection.facts = facts
-            events = connection.receive(message)
+            events = connection.receive(message, facts)
         return Opened(exchange.accept(), connection, events)
 
     # Life.
 
-    def _connect(self, *, back_channel: bool = True) -> ServerConnection:
-        connection = self._server.connect(back_channel=back_channel)
-        connection.lock = self._lock()
-        return connection
+    def _connect(
+        self,
+        *,
+        back_channel: bool = True,
+        send: Callable[[Delivery], object] | None = None,
+        check: Check | None = None,
+        hang_up: Callable[[RequestId], bool] | None = None,
+    ) -> ServerConnection:
+        ports = Ports(self._lock(), send=send, check=check, hang_up=hang_up)
+        return self._server.connect(back_channel=back_channel, ports=ports)
 
     @property
     def _is_full(self) -> bool:

@@ -120,7 +120,7 @@ class ServerExchange:
         self.headers = list(headers)
         self.takes_json = takes_json
         self.takes_events = takes_events
-        self.started = self.ended = self.overrun = self.receiving = False
+        self.started = self.ended = self.overrun = False
         self.complaint: str | None = None
         self.quiet_since = now
         self.on_output: Callable[[], object] = _nobody
@@ -182,13 +182,16 @@ class ServerExchange:
         self._whole(200, page.body)
         return self
 
-    def message(self, message: bytes | None, *, final: bool) -> None:
-        """Send one message; `final` is the answer, or with None the end without one."""
+    def message(self, message: bytes | None, *, final: bool, status: int = 200) -> None:
+        """Send one message; `final` is the answer, or with None the end without one.
+
+        `status` is that of the response if the answer is all of it.
+        """
         with self.lock:
             if self.ended:
                 return
             if final and not self.started and self.takes_json:
-                self._answer(message)
+                self._answer(message, status)
             elif message is not None and (self.takes_events or self.started):
                 self._event(message, final=final)
             elif final:
@@ -221,16 +224,10 @@ class ServerExchange:
             self._add(HttpData(data))
         self.on_output()
 
-    def _answer(self, message: bytes | None) -> None:
+    def _answer(self, message: bytes | None, status: int) -> None:
         if message is None:
             self._whole(202, b"")
             return
-        connection = self.connection
-        status = 200
-        if self.stands_alone and connection is not None:
-            status = status_of(connection.error_code, dispatched=connection.dispatched)
-        elif connection is not None and self.receiving and not connection.dispatched:
-            status = 400 if connection.error_code in (PARSE_ERROR, INVALID_REQUEST) else 200
         self.headers += JSON_HEADERS
         self._whole(status, message)
 

@@ -7,9 +7,11 @@ Spec: https://modelcontextprotocol.io/specification/2024-11-05/basic/transports 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import msgspec
 
+from linkspan.core.call import Delivery, HeaderPlan
 from linkspan.core.connection import ServerConnection
 from linkspan.core.exchange import ServerExchange
 from linkspan.core.params import HasMeta
@@ -47,13 +49,12 @@ class Pairs:
     def __iter__(self) -> Iterator[Pair]:
         return iter(list(self._pairs.values()))
 
-    def open(self, exchange: ServerExchange, connection: ServerConnection, principal: str | None) -> Pair:
+    def open(self, exchange: ServerExchange, connect: Callable[..., ServerConnection], principal: str | None) -> Pair:
         """Begin a stream, and say on it where to send messages (SSE-1)."""
+        connection = connect(send=partial(_send, exchange), check=_only_handshakes)
         pair = Pair(self._random(16).hex(), principal, connection, exchange)
         exchange.connection, exchange.lock = connection, connection.lock
         exchange.takes_json, exchange.event_name = False, "message"
-        connection.route = lambda message, _, __: _send(exchange, message)
-        connection.vet = _only_handshakes
         # Relative to the URL that the client asked for, which a proxy may have changed on its way to us.
         exchange.send_event(encode_event(f"?{SESSION_PARAMETER}={pair.id}".encode(), event="endpoint"))
         self._pairs[pair.id] = self._of_exchange[exchange] = pair
@@ -71,13 +72,13 @@ class Pairs:
             del self._pairs[pair.id]
 
 
-def _send(exchange: ServerExchange, message: bytes | None) -> None:
-    if message is not None:
-        exchange.message(message, final=False)
+def _send(exchange: ServerExchange, delivery: Delivery) -> None:
+    if delivery.data is not None:
+        exchange.message(delivery.data, final=False)
 
 
 def _only_handshakes(
-    _: RpcRequest, __: HasMeta | None, peer: Peer | None, ___: RemoteProtocolError | None
+    _: RpcRequest, __: HasMeta | None, peer: Peer | None, ___: RemoteProtocolError | None, ____: HeaderPlan
 ) -> RemoteProtocolError | None:
     """Refuse requests that need headers to agree with: on this transport nobody can hold them to any (SEC-2)."""
     if peer is None:

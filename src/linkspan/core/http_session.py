@@ -12,9 +12,11 @@ from contextlib import AbstractContextManager
 
 import msgspec
 
+from linkspan.core.call import Delivery
 from linkspan.core.connection import ServerConnection
 from linkspan.core.exchange import Header, ServerExchange, is_list_changed
 from linkspan.core.http_policy import HttpPolicy
+from linkspan.errors import INVALID_REQUEST, PARSE_ERROR
 from linkspan.wire.messages import RequestId
 from linkspan.wire.sse import encode_event
 
@@ -55,11 +57,11 @@ class _Stream:
             return b""
         return encode_event(b"", event_id=f"{self.name}-0", retry=self._session.policy.retry)
 
-    def message(self, message: bytes | None, *, final: bool) -> None:
-        """Send a message, or keep it for a client that is away."""
+    def message(self, message: bytes | None, *, final: bool, status: int = 200) -> None:
+        """Send a message, or keep it for a client that is away. `status` is for an answer that is the whole response."""
         self.finished = self.finished or final
         if self.exchange is not None:
-            self.exchange.message(message, final=final)
+            self.exchange.message(message, final=final, status=status)
         elif message is not None:
             self.number(message)
 
@@ -89,12 +91,12 @@ class HttpSession:
     """One client's session. Its connection is shared by all its requests, so use it with the connection's lock."""
 
     def __init__(
-        self, session_id: str, principal: str | None, connection: ServerConnection, policy: HttpPolicy
+        self, session_id: str, principal: str | None, connect: Callable[..., ServerConnection], policy: HttpPolicy
     ) -> None:
-        """Begin; the handshake is still to come."""
+        """Begin; the handshake is still to come. `connect` takes the ports `send` and `hang_up`."""
         self.id = session_id
         self.principal = principal
-        self.connection = connection
+        self.connection = connect(send=self._send, hang_up=self._hang_up)
         self.policy = policy
         self.used = 0.0
         self._count = 0
@@ -107,8 +109,6 @@ class HttpSession:
         self._missed: dict[bytes, None] = {}
         """The lists that have changed while nobody had a GET stream, as notifications."""
         self._general = self._new_stream()
-        connection.route = self._route
-        connection.hang_up = self._hang_up
 
     @property
     def headers(self) -> Sequence[Header]:
@@ -136,7 +136,6 @@ class HttpSession:
         """Receive a POST from now on, whose requests are answered on `exchange`."""
         stream = self._new_stream()
         stream.attach(exchange)
-        exchange.receiving = True
         for request_id in requests:
             self._of_request.setdefault(request_id, stream)
         self._receiving, self._answering = stream, exchange
@@ -147,7 +146,6 @@ class HttpSession:
         self._receiving = self._answering = None
         if stream is None or exchange is None:
             return
-        exchange.receiving = False
         for request_id, of_stream in list(self._of_request.items()):
             if of_stream is stream and not self.connection.is_running(request_id):
                 del self._of_request[request_id]  # it was refused as part of something else
@@ -223,8 +221,9 @@ class HttpSession:
             if stream.exchange is not None:
                 stream.exchange.end()
 
-    def _route(self, message: bytes | None, about: RequestId | None, final: bool) -> None:
+    def _send(self, delivery: Delivery) -> None:
         """Send a message on the one stream that it belongs to."""
+        message, about, final = delivery.data, delivery.about, delivery.final
         stream = self._of_request.get(about) if about is not None else None
         if stream is None and final:
             stream = self._receiving  # an answer to something that was no request, or to all of a batch
@@ -238,7 +237,8 @@ class HttpSession:
             return  # a part of a batch whose other parts are still to come
         last = final and (about is None or stream not in self._of_request.values())
         if message is not None or last:
-            stream.message(message, final=last)
+            invalid = not delivery.dispatched and delivery.error in (PARSE_ERROR, INVALID_REQUEST)
+            stream.message(message, final=last, status=400 if invalid else 200)
         if last:
             stream.exchange = None
             self._drop_if_empty(stream)
@@ -283,9 +283,9 @@ class Sessions:
     def __iter__(self) -> Iterator[HttpSession]:
         return iter(list(self._sessions.values()))
 
-    def new(self, principal: str | None, connection: ServerConnection) -> HttpSession:
+    def new(self, principal: str | None, connect: Callable[..., ServerConnection]) -> HttpSession:
         """Return a session that is not kept yet: that comes after its handshake."""
-        return HttpSession(self._random(16).hex(), principal, connection, self._policy)
+        return HttpSession(self._random(16).hex(), principal, connect, self._policy)
 
     def keep(self, session: HttpSession, now: float) -> HttpSession | None:
         """Keep a session; return the one that has to go for it. Raises: OverflowError with the bound, if calls run in all."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from linkspan.core.connection import HeaderPlan
+from linkspan.core.call import HeaderPlan
 from linkspan.core.params import HasMeta
 from linkspan.errors import (
     HEADER_MISMATCH,
@@ -31,13 +31,17 @@ __all__ = ["Mirror"]
 class Mirror:
     """The headers of one request. The order of the checks is that of the checklist, which all probes agree with."""
 
-    def __init__(self, headers: Mapping[str, str], header_plan: HeaderPlan) -> None:
+    def __init__(self, headers: Mapping[str, str]) -> None:
         """Hold requests to `headers`, names in lower case."""
         self._headers = headers
-        self._header_plan = header_plan
 
-    def vet(
-        self, rpc: RpcRequest, params: HasMeta | None, peer: Peer | None, error: RemoteProtocolError | None
+    def check(
+        self,
+        rpc: RpcRequest,
+        params: HasMeta | None,
+        peer: Peer | None,
+        error: RemoteProtocolError | None,
+        header_plan: HeaderPlan,
     ) -> RemoteProtocolError | None:
         """Return what is wrong; None to go on (or to keep `error`, which was found already)."""
         version = self._headers.get("mcp-protocol-version")
@@ -46,7 +50,7 @@ class Mirror:
         if peer is None:
             missing = f"Invalid params: _meta lacks {PROTOCOL_VERSION}, {CAPABILITIES}"
             return RemoteProtocolError(INVALID_PARAMS, missing, {"supported": supported_versions()})
-        return self._wrong_version(version, peer.revision.date) or self._wrong_names(rpc, params)
+        return self._wrong_version(version, peer.revision.date) or self._wrong_names(rpc, params, header_plan)
 
     def _before(
         self, rpc: RpcRequest, peer: Peer | None, error: RemoteProtocolError, version: str | None
@@ -73,12 +77,14 @@ class Mirror:
             return None
         return _mismatch("Mcp-Method is missing" if method is None else "Mcp-Method is not the method of the body")
 
-    def _wrong_names(self, rpc: RpcRequest, params: HasMeta | None) -> RemoteProtocolError | None:
+    def _wrong_names(
+        self, rpc: RpcRequest, params: HasMeta | None, header_plan: HeaderPlan
+    ) -> RemoteProtocolError | None:
         if (problem := self._wrong_method(rpc)) is not None:
             return problem
         match params:
             case CallToolParams():
-                return self._wrong_name(params.name) or self._wrong_parameters(params)
+                return self._wrong_name(params.name) or self._wrong_parameters(params, header_plan(params.name))
             case GetPromptParams():
                 return self._wrong_name(params.name)
             case ReadResourceParams():
@@ -97,8 +103,9 @@ class Mirror:
         except BadEncoding as problem:
             return _mismatch(f"Mcp-Name {problem}")
 
-    def _wrong_parameters(self, params: CallToolParams) -> RemoteProtocolError | None:
-        plan = self._header_plan(params.name)
+    def _wrong_parameters(
+        self, params: CallToolParams, plan: Mapping[tuple[str, ...], str]
+    ) -> RemoteProtocolError | None:
         if not plan:
             return None
         try:

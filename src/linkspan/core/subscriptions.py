@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import msgspec
 from msgspec import Raw
 
+from linkspan.core.call import Delivery
 from linkspan.errors import INVALID_PARAMS, METHOD_NOT_FOUND, RemoteProtocolError
 from linkspan.revisions.modern import SUBSCRIPTION_ID
 from linkspan.revisions.neutral import Outcome, Request, ServerFacts
@@ -28,13 +29,14 @@ class _Subscription(msgspec.Struct, frozen=True):
     uris: frozenset[str]
 
 
-class Subscriptions:
-    """A table of subscriptions by request id, which doubles as the subscription id (MSG-14)."""
+class Subscriptions(msgspec.Struct):
+    """A table of up to `limit` subscriptions, with as many resources each.
 
-    def __init__(self, limit: int) -> None:
-        """Allow `limit` subscriptions, and as many resources in each."""
-        self._limit = limit
-        self._open: dict[RequestId, _Subscription] = {}
+    Its key is the request id, which doubles as the subscription id (MSG-14).
+    """
+
+    limit: int
+    _open: dict[RequestId, _Subscription] = msgspec.field(default_factory=dict[RequestId, _Subscription])
 
     def add(
         self, request: Request, params: ListenParams, server: ServerFacts
@@ -45,8 +47,8 @@ class Subscriptions:
             return RemoteProtocolError(METHOD_NOT_FOUND, f"Method not found: {request.method}", request.method), b""
         wanted = params.notifications
         uris = wanted.resource_subscriptions or []
-        if len(self._open) >= self._limit or len(uris) > self._limit:
-            return RemoteProtocolError(INVALID_PARAMS, f"More than {self._limit} subscriptions"), b""
+        if len(self._open) >= self.limit or len(uris) > self.limit:
+            return RemoteProtocolError(INVALID_PARAMS, f"More than {self.limit} subscriptions"), b""
         flags = {
             "tools": wanted.tools_list_changed,
             "prompts": wanted.prompts_list_changed,
@@ -72,14 +74,14 @@ class Subscriptions:
         """Return the result that ends a subscription gracefully (SUB-8)."""
         return Raw(encode({"_meta": {SUBSCRIPTION_ID: request.id}}))
 
-    def tagged(self, method: str, kind: str | None, uri: str | None) -> list[tuple[RequestId, bytes]]:
+    def tagged(self, method: str, kind: str | None, uri: str | None) -> list[Delivery]:
         """Encode a notification once for each subscription that asked for it, with its id (SUB-4)."""
         params: JSONObject = {} if uri is None else {"uri": uri}
-        return [
-            (request_id, _tagged(method, request_id, params))
-            for request_id, subscription in self._open.items()
-            if kind in subscription.kinds or uri in subscription.uris
-        ]
+        found: list[Delivery] = []
+        for request_id, subscription in self._open.items():
+            if kind in subscription.kinds or uri in subscription.uris:
+                found.append(Delivery(_tagged(method, request_id, params), request_id))
+        return found
 
     def untagged(self, method: str, uri: str | None) -> bytes:
         """Encode a notification as a handshake client gets it."""

@@ -12,23 +12,18 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Protocol, cast
 
+from linkspan.core.call import Ports
 from linkspan.events import CallCancelled, Event
 from linkspan.io.workers import MAX_WORKERS, Workers
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
     from linkspan.core.call import Call, Conclusion
 
-__all__ = ["Connectable", "Connection", "Driver", "Face"]
+__all__ = ["Connect", "Connectable", "Connection", "Driver", "Face"]
 
 
 class Connection(Protocol):
     """The server's end of a byte stream, as a driver sees it: `ServerConnection` says what each method means."""
-
-    lock: AbstractContextManager[object]
-    on_output: Callable[[], object]
-    congested: Callable[[], object]
 
     @property
     def running(self) -> int: ...
@@ -48,9 +43,15 @@ class Connection(Protocol):
 class Connectable(Protocol):
     """A server, as a transport sees it."""
 
-    def connect(self) -> Connection:
+    def connect(self, *, ports: Ports) -> Connection:
         """Open a connection."""
         ...
+
+
+class Connect(Protocol):
+    """Opens a connection, as `Connectable.connect` does."""
+
+    def __call__(self, *, ports: Ports) -> Connection: ...
 
 
 class Face(Protocol):
@@ -72,10 +73,12 @@ class Face(Protocol):
 class Driver:
     """Feeds one connection and runs its calls: inline, in a worker thread, or through the face on an event loop."""
 
-    def __init__(self, connection: Connection, face: Face, *, max_workers: int = MAX_WORKERS) -> None:
-        """Attach to `connection`, which nobody else may drive."""
+    def __init__(
+        self, connect: Connect, face: Face, *, max_workers: int = MAX_WORKERS, congested: Callable[[], bool] = bool
+    ) -> None:
+        """Open a connection, and drive it. `congested` returns whether progress and logs are dropped."""
         self.lock = threading.RLock()
-        self.connection = connection
+        self.connection = connect(ports=Ports(self.lock, face.flush, congested))
         self._face = face
         self._context = contextvars.copy_context()
         self._workers: Workers[Call] = Workers(self._work, max_workers)
@@ -84,8 +87,6 @@ class Driver:
         self._submit: Callable[[Call], object] = self._workers.submit
         if max_workers < 1:
             self._submit = self.run_inline
-        connection.lock = self.lock
-        connection.on_output = face.flush
 
     def receive_data(self, data: bytes) -> None:
         """Feed bytes and start what they ask for."""

@@ -42,8 +42,8 @@ class MemoryTransport:
 
     def start_afresh(self) -> None:
         """Connect; in a forked child, anew."""
-        self._connection = self._server.connect()
-        self._driver = Driver(self._connection, self, max_workers=self._max_workers)
+        self._driver = Driver(self._server.connect, self, max_workers=self._max_workers)
+        self._connection = self._driver.connection
         self._arrived = threading.Condition(self._driver.lock)
         self._output: list[bytes] = []
         self._tasks: Tasks | None = None

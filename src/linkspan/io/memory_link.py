@@ -66,8 +66,8 @@ class MemoryLink(Link):
         """Connect to `server`. Its async functions run on the loop that `home` names at that time, else in the background."""
         super().__init__(owner, state)
         self._home = home
-        self._connection = server.connect()
-        self._driver = Driver(self._connection, self)
+        self._driver = Driver(server.connect, self)
+        self._connection = self._driver.connection
         self._tasks: dict[asyncio.AbstractEventLoop, Tasks] = {}
         self._to_server = _Wire(self._take, self._driver.receive_data)
         self._to_client = _Wire(self._take_from_server, self.receive_data)

@@ -24,8 +24,8 @@ class AsyncMemoryTransport:
     def __init__(self, server: Connectable, *, max_workers: int = MAX_WORKERS) -> None:
         """Connect to `server`; async functions will run as tasks of the running loop."""
         self._loop = asyncio.get_running_loop()
-        self._connection = server.connect()
-        self._driver = Driver(self._connection, self, max_workers=max_workers)
+        self._driver = Driver(server.connect, self, max_workers=max_workers)
+        self._connection = self._driver.connection
         self._tasks = Tasks(self._driver, self._loop, self._take)
         self._arrived = asyncio.Event()
         self._output: list[bytes] = []

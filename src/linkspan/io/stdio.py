@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Final, TypedDict
 
 from linkspan.io.descriptors import can_poll, pump
-from linkspan.io.driver import Connectable, Connection
+from linkspan.io.driver import Connect, Connectable
 from linkspan.io.lifeline import INTERRUPTED
 from linkspan.io.stdout import NoStandardStream, claim_stdout
 from linkspan.io.stream import StreamServer
@@ -55,7 +55,7 @@ def check_stdio_keywords(given: Collection[str]) -> None:
 
 
 def serve_stdio(
-    open_connection: Callable[[], Connection],
+    connect: Connect,
     *,
     input_fd: int | None = None,
     output_fd: int | None = None,
@@ -81,7 +81,7 @@ def serve_stdio(
         input_fd = streams.input_fd if input_fd is None else input_fd
         output_fd = streams.output_fd if output_fd is None else output_fd
     with StreamServer(
-        open_connection(),
+        connect,
         input_fd if can_poll else pump(input_fd),
         output_fd,
         watch_parent=watch_parent,

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
 from linkspan.io.descriptors import CHUNK, Waiter, WakePipe
-from linkspan.io.driver import Connection, Driver
+from linkspan.io.driver import Connect, Driver
 from linkspan.io.lifeline import INTERRUPTED, Lifeline
 from linkspan.io.writer import Writer
 
@@ -38,7 +38,7 @@ class StreamServer:
 
     def __init__(
         self,
-        connection: Connection,
+        connect: Connect,
         input_fd: int,
         output_fd: int,
         *,
@@ -47,13 +47,12 @@ class StreamServer:
         max_workers: int,
         max_unsent: int,
     ) -> None:
-        """Take `connection` into service; `input_fd` can be waited for."""
-        self.connection = connection
+        """Open a connection and take it into service; `input_fd` can be waited for."""
         self.input_fd = input_fd
         self.wakes = WakePipe()
-        self.driver = Driver(connection, self, max_workers=max_workers)
-        self.writer = Writer(connection, self.driver.lock, output_fd, bound=max_unsent, on_change=self.wakes.wake)
-        connection.congested = lambda: self.writer.full
+        self.driver = Driver(connect, self, max_workers=max_workers, congested=self._is_congested)
+        self.connection = self.driver.connection
+        self.writer = Writer(self.connection, self.driver.lock, output_fd, bound=max_unsent, on_change=self.wakes.wake)
         self.lifeline = Lifeline(
             input_fd,
             on_stop=self.wakes.wake,
@@ -208,6 +207,9 @@ class StreamServer:
             due = self.driver.next_timeout()
             if due is not None and (self._sleeps_until is None or due < self._sleeps_until):
                 self.wakes.wake()
+
+    def _is_congested(self) -> bool:
+        return self.writer.full
 
     def start(self, call: Call, awaitable: Awaitable[object] | None) -> None:
         """Leave an async call to the event loop."""

@@ -46,6 +46,7 @@ __all__ = [
     "ServerFacts",
     "missing_capability",
     "read_only",
+    "stay",
     "unsayable",
 ]
 
@@ -164,8 +165,8 @@ class Observer(Protocol):
         ...
 
 
-def _stay() -> bool:
-    """Where nothing can be hung up."""
+def stay() -> bool:
+    """Stand in where no stream can be ended early."""
     return False
 
 
@@ -188,7 +189,7 @@ class Request(msgspec.Struct, eq=False):
     facts: Facts = NO_FACTS
     emit: Callable[[Request, str, Wire], None] = _discard
     """Send a notification that belongs to the request it is given, this one; it comes before the response."""
-    hang_up: Callable[[], bool] = _stay
+    hang_up: Callable[[], bool] = stay
     """End the stream on which the answer would go; the client comes back for it. False where that is not possible."""
     is_notification: bool = False
     """Nobody waits for an answer: a custom method came without an id."""
@@ -198,6 +199,16 @@ class Request(msgspec.Struct, eq=False):
     """Who hears of the request while no call of it is at work: it waits for a handshake client's answers."""
     failure: BaseException | None = None
     """What the author's function, or the encoding of its value, raised."""
+
+    def cancel(self, reason: str | None) -> None:
+        """Note that the client does not want the answer any more."""
+        self.cancelled = True
+        self.cancel_reason = reason
+
+    def take_observer(self) -> Observer | None:
+        """Return the observer that still waits for the end of the request, once."""
+        observer, self.observer = self.observer, None
+        return observer
 
 
 class ServerFacts(Protocol):

@@ -38,7 +38,7 @@ from linkspan.server.profile import Profile, System
 from linkspan.server.registry import Registry
 from linkspan.server.resources import BoundResource, read_outcome
 from linkspan.server.rounds import Rounds
-from linkspan.server.running import Later, Run
+from linkspan.server.running import Later, Preparation, Run
 from linkspan.text import did_you_mean
 from linkspan.types.base import JSONObject, Wire
 from linkspan.types.completion import PromptReference
@@ -442,8 +442,19 @@ class Dispatcher:
         around: Around | None = None
         if settings.around_request is not None and observation is not None:
             run = around = Around(run, settings.around_request, observation.data)
-        ending = Run(self._rounds, self._failures, current, conclude, target, observation, around)
-        return Call(request, run, ending, handler.is_async, handler.inline)
+        return Run(
+            request,
+            run,
+            handler.is_async,
+            handler.inline,
+            rounds=self._rounds,
+            failures=self._failures,
+            current=current,
+            conclude=conclude,
+            target=target,
+            observation=observation,
+            around=around,
+        )
 
     def unsendable(self, request: Request, error: Exception) -> RemoteProtocolError:
         """Report that an outcome could not be encoded, and say what the client is told instead."""
@@ -474,8 +485,8 @@ class Dispatcher:
 
 
 def _later(request: Request, begin: Callable[[], Outcome | Call], *, hooked: bool) -> Call:
-    later = Later(begin)
-    return Call(request, later.run, later, hooked=hooked)
+    preparation = Preparation(begin)
+    return Later(request, preparation.run, hooked=hooked, preparation=preparation)
 
 
 _GATES = {"tools/call": "tools", "prompts/get": "prompts", "resources/read": "resources"}

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, Unpack, overload
 from weakref import WeakSet
 
+from linkspan.core.call import NO_PORTS, Ports
 from linkspan.core.connection import ServerConnection
 from linkspan.errors import MethodAlreadyDefinedError, RegistrationError
 from linkspan.options import closed, described_by
@@ -570,12 +571,19 @@ class BaseServer(metaclass=_ProposesRevision):
         """Return where time, chance and locks come from. A server that is served has one."""
         raise NotImplementedError(f"{type(self).__name__} has no system(): return an object with the members of System")
 
-    def connect(self, *, back_channel: bool = True, one_shot: bool = False) -> ServerConnection:
-        """Open a sans-IO connection, for a transport of your own."""
+    def connect(
+        self, *, back_channel: bool = True, one_shot: bool = False, ports: Ports = NO_PORTS
+    ) -> ServerConnection:
+        """Open a sans-IO connection, for a transport of your own; `ports` connect it to its driver."""
         dispatcher = self._dispatcher
         system = dispatcher.system
         connection = ServerConnection(
-            dispatcher, clock=system.clock, random=system.random, back_channel=back_channel, one_shot=one_shot
+            dispatcher,
+            clock=system.clock,
+            random=system.random,
+            back_channel=back_channel,
+            one_shot=one_shot,
+            ports=ports,
         )
         if not one_shot:
             self._own_connections().add(connection)

@@ -6,12 +6,12 @@ Law: a request that was never recorded gets an error that says what was; nothing
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
+from linkspan.core.call import NO_PORTS, Ports
 from linkspan.errors import INVALID_PARAMS, INVALID_REQUEST, LocalProtocolError
 from linkspan.revisions.modern import SUBSCRIPTION_ID
 from linkspan.testing.scripts import (
@@ -41,7 +41,6 @@ from linkspan.wire.messages import (
     encode,
     encode_error,
     encode_response,
-    unreadable,
 )
 
 if TYPE_CHECKING:
@@ -67,8 +66,8 @@ class Player:
         self.limits = limits
         self._exchanges = read_exchanges(recording)
 
-    def connect(self) -> Playback:
-        """Open a connection, which plays the recording from its beginning."""
+    def connect(self, *, ports: Ports = NO_PORTS) -> Playback:
+        """Open a connection, which plays the recording from its beginning; it runs no calls and has no use for `ports`."""
         return Playback(self._exchanges, self.limits)
 
 
@@ -97,9 +96,6 @@ class Playback:
         self._tokens: dict[RequestId | None, RequestId | None] = {}
         self._listening: dict[RequestId, RequestId] = {}
         self._out: list[bytes] = []
-        self.lock: AbstractContextManager[object] = nullcontext()
-        self.on_output: Callable[[], object] = _nobody
-        self.congested: Callable[[], object] = _nobody
 
     # What drivers call.
 
@@ -169,10 +165,6 @@ class Playback:
     # What the client sent.
 
     def _receive_line(self, line: bytes | TooLong) -> None:
-        if isinstance(line, TooLong):
-            bound = self._limits.max_line_bytes
-            self._receive(unreadable(line, f"Parse error: message longer than {bound} bytes (max_line_bytes)"))
-            return
         message = decode(line, self._limits)
         for each in message.messages if isinstance(message, Batch) else [message]:
             self._receive(each)
@@ -318,7 +310,3 @@ def _subscription(body: JSON) -> RequestId | None:
 
 def _no_calls() -> NoReturn:
     raise LocalProtocolError("a recording has no calls")
-
-
-def _nobody() -> None:
-    """Stand in for a driver that has not attached itself."""

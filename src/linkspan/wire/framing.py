@@ -27,26 +27,27 @@ class TooLong(msgspec.Struct, frozen=True):
         return cls(line[:_HEAD], line[-_TAIL:])
 
 
-class LineReader:
-    """Cut a byte stream into lines, whatever the chunks; each byte is searched once."""
+class LineReader(msgspec.Struct):
+    """Cut a byte stream into lines of up to `limit` bytes, newline excluded, whatever the chunks; search each byte once."""
 
-    __slots__ = ("_head", "_limit", "_parts", "_size", "_tail")
-
-    def __init__(self, limit: int) -> None:
-        """Bound each line to `limit` bytes, newline excluded."""
-        self._limit = limit
-        self._reset()
+    limit: int
+    _parts: list[bytes] = msgspec.field(default_factory=list[bytes])
+    _size: int = 0
+    _head: bytes = b""
+    _tail: bytes = b""
 
     def receive_data(self, data: bytes) -> list[bytes | TooLong]:
         """Return the lines that `data` completes, without their newlines; blank ones are left out."""
         *lines, rest = data.split(b"\n")
+        limit = self.limit
+        if len(lines) == 1 and not rest and not self._size and 2 <= len(data) <= limit and not data.isspace():
+            return [lines[0]]  # one whole line, as nearly always
         found: list[bytes | TooLong] = []
         if lines and self._size:
             self._keep(lines.pop(0))
             found = self._finish()
         if rest:
             self._keep(rest)
-        limit = self._limit
         for line in lines:
             if len(line) > limit:
                 found.append(TooLong.of(line))
@@ -59,14 +60,9 @@ class LineReader:
         self._tail = b""  # the line may have been cut anywhere
         return self._finish()
 
-    def _reset(self) -> None:
-        self._parts: list[bytes] = []
-        self._size = 0
-        self._head = self._tail = b""
-
     def _keep(self, part: bytes) -> None:
         self._size += len(part)
-        if self._size <= self._limit:
+        if self._size <= self.limit:
             self._parts.append(part)
             return
         if self._parts:
@@ -77,7 +73,8 @@ class LineReader:
 
     def _finish(self) -> list[bytes | TooLong]:
         """Return the line that was kept, unless it is blank, and begin with the next."""
-        too_long = self._size > self._limit
+        too_long = self._size > self.limit
         line: bytes | TooLong = TooLong(self._head, self._tail) if too_long else b"".join(self._parts)
-        self._reset()
+        self._parts, self._size = [], 0
+        self._head = self._tail = b""
         return [line] if isinstance(line, TooLong) or line.strip() else []

@@ -134,8 +134,10 @@ _RESULT = len(b',"result":')
 _QUOTES = 1  # two, in place of the digit
 
 
-def decode(line: bytes, limits: Limits = DEFAULT_LIMITS) -> Message | Batch:
+def decode(line: bytes | TooLong, limits: Limits = DEFAULT_LIMITS) -> Message | Batch:
     """Read one message, or one batch, from UTF-8 JSON. What is wrong comes back as `Malformed`, never as an exception."""
+    if isinstance(line, TooLong):
+        return unreadable(line, f"Parse error: message longer than {limits.max_line_bytes} bytes (max_line_bytes)")
     if len(line) > 2 * limits.max_depth and _too_deep(line, limits.max_depth):
         problem = f"Parse error: nested deeper than {limits.max_depth} levels (max_depth)"
         return unreadable(TooLong.of(line), problem)
@@ -148,7 +150,22 @@ def decode(line: bytes, limits: Limits = DEFAULT_LIMITS) -> Message | Batch:
         return _not_an_envelope(line, limits)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return Malformed(PARSE_ERROR, f"Parse error: {_plain(error)}")
-    return _classify(envelope, line)
+    request_id, method, params = envelope.id, envelope.method, envelope.params
+    if (
+        request_id is None
+        or request_id is UNSET
+        or method is UNSET
+        or envelope.jsonrpc != "2.0"
+        or envelope.result is not UNSET
+        or envelope.error is not UNSET
+    ):
+        return _classify(envelope, line)
+    spare = len(line) - len(method) - _BARE_REQUEST - (len(params) + _PARAMS if params is not ABSENT else 0)
+    if type(request_id) is str:
+        spare -= len(request_id) + _QUOTES
+    if spare > SLACK and (name := repeated(line, params)) is not None:
+        return _ambiguous(name, request_id)
+    return RpcRequest(request_id, method, params)
 
 
 def unreadable(line: TooLong, problem: str) -> Malformed:
@@ -158,6 +175,7 @@ def unreadable(line: TooLong, problem: str) -> Malformed:
 
 
 def _classify(envelope: _Envelope, line: bytes) -> Message:
+    """Return the message that is no request, or what is wrong with it."""
     request_id = envelope.id
     known_id = request_id if isinstance(request_id, int | str) else None
     if envelope.jsonrpc != "2.0":
@@ -167,14 +185,9 @@ def _classify(envelope: _Envelope, line: bytes) -> Message:
         if envelope.result is not UNSET or envelope.error is not UNSET:
             return Malformed(INVALID_REQUEST, "Invalid Request: both a method and a result or error", known_id)
         params = envelope.params
-        spare = len(line) - len(method) - (len(params) + _PARAMS if params is not ABSENT else 0)
-        if known_id is not None:
-            spare -= _BARE_REQUEST + (len(known_id) + _QUOTES if isinstance(known_id, str) else 0)
-            if spare > SLACK and (name := repeated(line, params)) is not None:
-                return _ambiguous(name, known_id)
-            return RpcRequest(known_id, method, params)
         if request_id is None:
             return Malformed(INVALID_REQUEST, "Invalid Request: id must be a string or an integer, got null")
+        spare = len(line) - len(method) - (len(params) + _PARAMS if params is not ABSENT else 0)
         if spare - _BARE_NOTIFICATION > SLACK and (name := repeated(line)) is not None:
             return _ambiguous(name, None)
         return Notification(method, params)
