@@ -15,6 +15,7 @@ import pytest
 from linkspan import Client, Server, SyncClient
 from linkspan.core.http_policy import HttpKeywords, HttpPolicy
 from linkspan.errors import install_hint
+from linkspan.io.face import CallKeywords, ListKeywords, RequestKeywords, call_options
 from linkspan.io.http_server import HttpRunKeywords, UvicornKeywords, serve_http
 from linkspan.io.stdio import StdioKeywords, StdioTransport
 from linkspan.server.prompts import bind_prompt
@@ -44,6 +45,10 @@ CALLS: dict[str, tuple[Callable[..., object], str, str]] = {
     "asgi": (lambda **given: Server().asgi(**given), "alowed_hosts", "allowed_hosts"),
     "wsgi": (lambda **given: Server().wsgi(**given), "otherwize", "otherwise"),
     "run": (lambda **given: Server().run("http", **given), "prot", "port"),
+    "call_tool": (lambda **given: SyncClient(Server()).call_tool("b", **given), "time_out", "timeout"),
+    "ping": (lambda **given: SyncClient(Server()).ping(**given), "timeuot", "timeout"),
+    "iter_tools": (lambda **given: Client(Server()).iter_tools(**given), "header", "headers"),
+    "complete": (lambda **given: SyncClient(Server()).complete(None, "b", "c", **given), "Auth", "auth"),  # type: ignore[arg-type]
 }
 
 
@@ -126,6 +131,18 @@ def test_typed_keywords_are_those_there_are() -> None:
         assert set(listed) == keywords_of(function).keys() - {"self"}
 
 
+def test_the_methods_of_a_client_take_the_keywords_of_their_types() -> None:
+    kinds = {each.__name__: each for each in (ListKeywords, RequestKeywords, CallKeywords)}
+    for face in (Client, SyncClient):
+        for name, method in inspect.getmembers(face, inspect.isfunction):
+            hint = method.__annotations__.get("options")
+            if name.startswith("_") or hint is None:
+                continue
+            known = list(kinds[hint.removeprefix("Unpack[").removesuffix("]")].__annotations__)
+            with pytest.raises(TypeError, match=f"it takes {', '.join(known)}$"):
+                call_options(name, {"qqqq": 1})
+
+
 def test_help_shows_the_parameters() -> None:
     shown = pydoc.plain(pydoc.render_doc(Server.tool))
     for name in ToolKeywords.__annotations__:
@@ -145,9 +162,18 @@ WRONG = {
     'Server("a", titel="b")': 'Unexpected keyword argument "titel"',
     'SyncClient("a", timeout=1)': 'Unexpected keyword argument "timeout"',
     "server.asgi(max_streams='many')": "incompatible type",
+    'SyncClient("a").call_tool("b", time_out=1)': 'Unexpected keyword argument "time_out"',
+    'SyncClient("a").list_tools(timeout=1)': 'Unexpected keyword argument "timeout"',
+    'SyncClient("a").ping(total=1)': 'Unexpected keyword argument "total"',
+    'Client("a").call_tool("b", timeout="1")': "incompatible type",
+    'Client("a").iter_prompts(meta={})': 'Unexpected keyword argument "meta"',
 }
 RIGHT = """
-from linkspan import Server, SyncClient
+from collections.abc import AsyncIterator, Iterator
+from typing import assert_type
+from linkspan import Client, Server, SyncClient
+from linkspan.client.results import ToolResult
+from linkspan.types.tools import Tool
 server = Server("a", title="b", page_size=3)
 @server.tool
 def one() -> int: return 1
@@ -158,13 +184,23 @@ server.asgi(path="/mcp", allowed_hosts=["a"], cors=True, max_streams=1)
 server.run()
 server.run(grace=2)
 server.run("http", port=0, allowed_hosts=["a"], ssl_certfile="a.pem")
+client = SyncClient("a")
+assert_type(client.call_tool("b", {}, timeout=1, total=2.5, on_progress=print, meta={"c": 1}, auth="d"), ToolResult)
+assert_type(client.list_tools(headers={"a": "b"}, auth=lambda: "d"), list[Tool])
+assert_type(client.iter_tools(), Iterator[Tool])
+client.ping(timeout=1)
+client.request("x/y", {}, timeout=None, headers={})
+async def use(client: Client) -> None:
+    assert_type(await client.call_tool("b", timeout=1, stopper=None), ToolResult)
+    assert_type(await client.list_tools(auth="d"), list[Tool])
+    assert_type(client.iter_tools(), AsyncIterator[Tool])
 """
 
 
 @pytest.mark.timeout(400)
 def test_a_type_checker_refuses_what_there_is_not(tmp_path: Path) -> None:
     (tmp_path / "wrong.py").write_text(
-        "from linkspan import Server, SyncClient\nserver = Server()\n" + "\n".join(WRONG)
+        "from linkspan import Client, Server, SyncClient\nserver = Server()\n" + "\n".join(WRONG)
     )
     (tmp_path / "right.py").write_text(RIGHT)
     command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(ROOT / ".mypy_cache"), "--no-pretty"]

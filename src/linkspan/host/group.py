@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
 from linkspan.client.catalogue import Entry, UnknownName
 from linkspan.client.errors import ClientError
 from linkspan.client.results import ToolResult
 from linkspan.host.members import Members
 from linkspan.io.client import Client
+from linkspan.io.face import CallKeywords
 from linkspan.types.prompts import GetPromptResult, Prompt
 from linkspan.types.resources import ReadResourceResult, Resource, ResourceTemplate
 from linkspan.types.tools import Tool
@@ -57,7 +58,9 @@ class ClientGroup(Members[Client]):
         """Return the tools of all servers that can be reached, or `only` of some, by their names in the group."""
         return self._named(self._tools, await self._ask_all(lambda client: client.list_tools(), only))
 
-    async def call_tool(self, name: str, arguments: Mapping[str, Any] | None = None, **options: Any) -> ToolResult:
+    async def call_tool(
+        self, name: str, arguments: Mapping[str, Any] | None = None, **options: Unpack[CallKeywords]
+    ) -> ToolResult:
         """Call a tool by its name in the group; options as for `Client.call_tool`. Raises: UnknownName, ClientError."""
         server, own = await self._find(self._tools.find, name, self.list_tools)
         return await self.client(server).call_tool(own, arguments, **options)
@@ -67,7 +70,7 @@ class ClientGroup(Members[Client]):
         return self._named(self._prompts, await self._ask_all(lambda client: client.list_prompts()))
 
     async def get_prompt(
-        self, name: str, arguments: Mapping[str, str] | None = None, **options: Any
+        self, name: str, arguments: Mapping[str, str] | None = None, **options: Unpack[CallKeywords]
     ) -> GetPromptResult:
         """Get a prompt by its name in the group. Raises: UnknownName, ClientError."""
         server, own = await self._find(self._prompts.find, name, self.list_prompts)
@@ -81,7 +84,9 @@ class ClientGroup(Members[Client]):
         """Return the resource templates of all servers that can be reached."""
         return self._families(await self._ask_all(lambda client: client.list_resource_templates()))
 
-    async def read_resource(self, uri: str, *, server: str | None = None, **options: Any) -> ReadResourceResult:
+    async def read_resource(
+        self, uri: str, *, server: str | None = None, **options: Unpack[CallKeywords]
+    ) -> ReadResourceResult:
         """Read a resource: of the server that lists it, or of `server` (for one that a template makes).
 
         Raises: UnknownName, ClientError.

@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Mapping
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
 from linkspan.client.catalogue import Entry, UnknownName
 from linkspan.client.errors import ClientError
 from linkspan.client.results import ToolResult
 from linkspan.host.members import Members
+from linkspan.io.face import CallKeywords
 from linkspan.io.forks import ForkedLock
 from linkspan.io.sync_client import SyncClient
 from linkspan.io.targets import ServerTarget
@@ -66,7 +67,9 @@ class SyncClientGroup(Members[SyncClient]):
         with self._naming:
             return self._named(self._tools, found)
 
-    def call_tool(self, name: str, arguments: Mapping[str, Any] | None = None, **options: Any) -> ToolResult:
+    def call_tool(
+        self, name: str, arguments: Mapping[str, Any] | None = None, **options: Unpack[CallKeywords]
+    ) -> ToolResult:
         """Call a tool by its name in the group; options as for `SyncClient.call_tool`. Raises: UnknownName, ClientError."""
         server, own = self._find(self._tools.find, name, self.list_tools)
         return self.client(server).call_tool(own, arguments, **options)
@@ -77,7 +80,9 @@ class SyncClientGroup(Members[SyncClient]):
         with self._naming:
             return self._named(self._prompts, found)
 
-    def get_prompt(self, name: str, arguments: Mapping[str, str] | None = None, **options: Any) -> GetPromptResult:
+    def get_prompt(
+        self, name: str, arguments: Mapping[str, str] | None = None, **options: Unpack[CallKeywords]
+    ) -> GetPromptResult:
         """Get a prompt by its name in the group. Raises: UnknownName, ClientError."""
         server, own = self._find(self._prompts.find, name, self.list_prompts)
         return self.client(server).get_prompt(own, arguments, **options)
@@ -90,7 +95,9 @@ class SyncClientGroup(Members[SyncClient]):
         """Return the resource templates of all servers that can be reached."""
         return self._families(self._ask_all(lambda client: client.list_resource_templates()))
 
-    def read_resource(self, uri: str, *, server: str | None = None, **options: Any) -> ReadResourceResult:
+    def read_resource(
+        self, uri: str, *, server: str | None = None, **options: Unpack[CallKeywords]
+    ) -> ReadResourceResult:
         """Read a resource: of the server that lists it, or of `server` (for one that a template makes).
 
         Raises: UnknownName, ClientError.

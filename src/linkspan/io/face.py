@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import msgspec
 
@@ -23,13 +23,14 @@ from linkspan.client.events import Change, ClientEvent
 from linkspan.client.operations import DEFAULT_CALL, CallOptions
 from linkspan.client.state import ClientOptions, ClientState, OutputPolicy, Retry
 from linkspan.client.timeouts import CLIENT_LIMITS, DEFAULT_TIMEOUTS, Timeouts
-from linkspan.core.flow import ProgressCallback, Stopper
+from linkspan.core.flow import Outgoing, ProgressCallback, Stopper
 from linkspan.errors import UnsupportedProtocolVersion
 from linkspan.io.engine import Callbacks, Engine
 from linkspan.io.link import Link, Recorder
 from linkspan.io.listening import Filter, Kind
+from linkspan.io.slots import Slot
 from linkspan.io.targets import ServerTarget, Target, resolve
-from linkspan.options import closed
+from linkspan.options import check_keywords, closed
 from linkspan.revisions import REVISIONS, Revision, supported_versions
 from linkspan.revisions.agreement import ClientProfile
 from linkspan.revisions.neutral import InputRequest
@@ -42,7 +43,7 @@ from linkspan.wire.limits import Limits
 if TYPE_CHECKING:
     from ssl import SSLContext
 
-__all__ = ["ClientFace", "call_options", "filter_of"]
+__all__ = ["CallKeywords", "ClientFace", "ListKeywords", "RequestKeywords", "call_options", "filter_of"]
 
 
 class ClientFace:
@@ -199,28 +200,66 @@ class ClientFace:
         except Exception as error:  # there is no end to what a handler may return
             raise failed(request.method, self.origin, error) from error
 
+    def _attach(self, outgoing: Outgoing | None, slot: Slot) -> Callable[[], None] | None:
+        """Let the stopper of a call end its wait; return what detaches it, or None for a call without one."""
+        if outgoing is None or (stopper := outgoing.stopper) is None:
+            return None
+
+        def stop() -> None:
+            self._engine.withdraw(slot, stopper.reason, tell=True)
+
+        stopper.attach(stop)
+        return partial(stopper.detach, stop)
+
     def notify_roots_changed(self) -> None:
         """Tell the server that the roots are others now, where its revision wants to know."""
         self._engine.roots_changed()
 
 
-_NOTHING_GIVEN = (None,) * 7
+class ListKeywords(TypedDict, total=False):
+    """What every call takes: who asks, over HTTP."""
+
+    headers: Mapping[str, str] | None
+    auth: Auth | None
 
 
-def call_options(
-    timeout: float | None = None,
-    total: float | None = None,
-    on_progress: ProgressCallback | None = None,
-    stopper: Stopper | None = None,
-    meta: Mapping[str, JSON] | None = None,
-    headers: Mapping[str, str] | None = None,
-    auth: Auth | None = None,
-) -> CallOptions:
-    """Gather what a call wants different from the defaults. Raises: ValueError for an `auth` that is no token."""
-    if (timeout, total, on_progress, stopper, meta, headers, auth) == _NOTHING_GIVEN:
+class RequestKeywords(ListKeywords, total=False):
+    """What a call with a deadline of its own takes; seconds."""
+
+    timeout: float | None
+
+
+class CallKeywords(RequestKeywords, total=False):
+    """What a call that may run for long takes; seconds."""
+
+    total: float | None
+    on_progress: ProgressCallback | None
+    stopper: Stopper | None
+    meta: Mapping[str, JSON] | None
+
+
+_TAKES: Mapping[str, type[Any]] = {
+    "call_tool": CallKeywords,
+    "read_resource": CallKeywords,
+    "get_prompt": CallKeywords,
+    "ping": RequestKeywords,
+    "request": RequestKeywords,
+}
+"""The keywords of the methods of the clients; all others take `ListKeywords`."""
+
+
+def call_options(call: str, given: Mapping[str, Any]) -> CallOptions:
+    """Return the options of one call from the keywords that the method `call` was given.
+
+    Raises: TypeError for a keyword that the method does not have, ValueError for an invalid token.
+    """
+    if not given:
         return DEFAULT_CALL
-    who = {**(headers or {}), **bearer(auth)} if auth is not None else headers
-    return CallOptions(timeout, total, on_progress, stopper, meta, who)
+    check_keywords(call, given, _TAKES.get(call, ListKeywords).__annotations__)
+    fields = {name: value for name, value in given.items() if name != "auth"}
+    if (auth := given.get("auth")) is not None:
+        fields["headers"] = {**(fields.get("headers") or {}), **bearer(auth)}
+    return CallOptions(**fields)
 
 
 def filter_of(*, tools: bool, prompts: bool, resources: bool, uris: tuple[str, ...]) -> Filter:

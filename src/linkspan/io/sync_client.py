@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from functools import partial
 from queue import Empty
 from types import TracebackType
-from typing import Any, Never, Self, TypeVar, cast
+from typing import Any, Never, Self, TypeVar, Unpack, cast
 
 from linkspan.client import operations
 from linkspan.client.answers import Refused, failed, refused, unanswerable, unanswered
-from linkspan.client.authorizing import Auth
 from linkspan.client.errors import ClientError
 from linkspan.client.events import Change
 from linkspan.client.operations import PROMPTS, RESOURCES, TEMPLATES, TOOLS, CallOptions, ListKind, Pages
 from linkspan.client.results import ToolResult
-from linkspan.core.flow import Ask, Effect, Flow, Outgoing, ProgressCallback, Send, Sleep, Stopper
+from linkspan.core.flow import Ask, Effect, Flow, Outgoing, Send, Sleep
 from linkspan.io.courier import is_awaitable
-from linkspan.io.face import ClientFace, call_options, filter_of
+from linkspan.io.face import CallKeywords, ClientFace, ListKeywords, RequestKeywords, call_options, filter_of
 from linkspan.io.forks import depth
 from linkspan.io.link import Link
 from linkspan.io.listening import READY, Filter, left_behind, unconfirmed
@@ -82,17 +80,7 @@ class SyncClient(ClientFace):
     # Tools.
 
     def call_tool(
-        self,
-        name: str,
-        arguments: Mapping[str, Any] | None = None,
-        *,
-        timeout: float | None = None,
-        total: float | None = None,
-        on_progress: ProgressCallback | None = None,
-        stopper: Stopper | None = None,
-        meta: Mapping[str, JSON] | None = None,
-        headers: Mapping[str, str] | None = None,
-        auth: Auth | None = None,
+        self, name: str, arguments: Mapping[str, Any] | None = None, **options: Unpack[CallKeywords]
     ) -> ToolResult:
         """Call a tool; its own failure is a result with `is_error`, not an exception.
 
@@ -101,107 +89,75 @@ class SyncClient(ClientFace):
         function that returns one) says who asks (over HTTP).
         Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/tools.
         """
-        options = call_options(timeout, total, on_progress, stopper, meta, headers, auth)
-        return self._run(operations.call_tool(self._state, name, arguments, options))
+        return self._run(operations.call_tool(self._state, name, arguments, call_options("call_tool", options)))
 
-    def list_tools(self, *, headers: Mapping[str, str] | None = None, auth: Auth | None = None) -> list[Tool]:
+    def list_tools(self, **options: Unpack[ListKeywords]) -> list[Tool]:
         """Return all tools, page after page."""
-        return self._run(operations.list_all(self._state, TOOLS, call_options(headers=headers, auth=auth)))
+        return self._run(operations.list_all(self._state, TOOLS, call_options("list_tools", options)))
 
-    def list_tools_page(
-        self, cursor: str | None = None, *, headers: Mapping[str, str] | None = None, auth: Auth | None = None
-    ) -> ListToolsResult:
+    def list_tools_page(self, cursor: str | None = None, **options: Unpack[ListKeywords]) -> ListToolsResult:
         """Return one page of tools; `next_cursor` leads to the next."""
-        return self._run(operations.list_page(self._state, TOOLS, cursor, call_options(headers=headers, auth=auth)))
+        return self._run(operations.list_page(self._state, TOOLS, cursor, call_options("list_tools_page", options)))
 
-    def iter_tools(self, *, headers: Mapping[str, str] | None = None, auth: Auth | None = None) -> Iterator[Tool]:
+    def iter_tools(self, **options: Unpack[ListKeywords]) -> Iterator[Tool]:
         """Go through all tools, asking for pages as they are needed."""
-        return self._iterate(TOOLS, call_options(headers=headers, auth=auth))
+        return self._iterate(TOOLS, call_options("iter_tools", options))
 
     # Resources.
 
-    def read_resource(
-        self,
-        uri: str,
-        *,
-        timeout: float | None = None,
-        total: float | None = None,
-        on_progress: ProgressCallback | None = None,
-        stopper: Stopper | None = None,
-        meta: Mapping[str, JSON] | None = None,
-        headers: Mapping[str, str] | None = None,
-        auth: Auth | None = None,
-    ) -> ReadResourceResult:
+    def read_resource(self, uri: str, **options: Unpack[CallKeywords]) -> ReadResourceResult:
         """Read a resource. Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/resources."""
-        options = call_options(timeout, total, on_progress, stopper, meta, headers, auth)
-        return self._run(operations.read_resource(self._state, uri, options))
+        return self._run(operations.read_resource(self._state, uri, call_options("read_resource", options)))
 
-    def list_resources(self, *, headers: Mapping[str, str] | None = None, auth: Auth | None = None) -> list[Resource]:
+    def list_resources(self, **options: Unpack[ListKeywords]) -> list[Resource]:
         """Return all resources, page after page."""
-        return self._run(operations.list_all(self._state, RESOURCES, call_options(headers=headers, auth=auth)))
+        return self._run(operations.list_all(self._state, RESOURCES, call_options("list_resources", options)))
 
-    def list_resources_page(
-        self, cursor: str | None = None, *, headers: Mapping[str, str] | None = None, auth: Auth | None = None
-    ) -> ListResourcesResult:
+    def list_resources_page(self, cursor: str | None = None, **options: Unpack[ListKeywords]) -> ListResourcesResult:
         """Return one page of resources."""
-        return self._run(operations.list_page(self._state, RESOURCES, cursor, call_options(headers=headers, auth=auth)))
+        return self._run(
+            operations.list_page(self._state, RESOURCES, cursor, call_options("list_resources_page", options))
+        )
 
-    def iter_resources(
-        self, *, headers: Mapping[str, str] | None = None, auth: Auth | None = None
-    ) -> Iterator[Resource]:
+    def iter_resources(self, **options: Unpack[ListKeywords]) -> Iterator[Resource]:
         """Go through all resources, asking for pages as they are needed."""
-        return self._iterate(RESOURCES, call_options(headers=headers, auth=auth))
+        return self._iterate(RESOURCES, call_options("iter_resources", options))
 
-    def list_resource_templates(
-        self, *, headers: Mapping[str, str] | None = None, auth: Auth | None = None
-    ) -> list[ResourceTemplate]:
+    def list_resource_templates(self, **options: Unpack[ListKeywords]) -> list[ResourceTemplate]:
         """Return all resource templates, page after page."""
-        return self._run(operations.list_all(self._state, TEMPLATES, call_options(headers=headers, auth=auth)))
+        return self._run(operations.list_all(self._state, TEMPLATES, call_options("list_resource_templates", options)))
 
     def list_resource_templates_page(
-        self, cursor: str | None = None, *, headers: Mapping[str, str] | None = None, auth: Auth | None = None
+        self, cursor: str | None = None, **options: Unpack[ListKeywords]
     ) -> ListResourceTemplatesResult:
         """Return one page of resource templates."""
-        return self._run(operations.list_page(self._state, TEMPLATES, cursor, call_options(headers=headers, auth=auth)))
+        return self._run(
+            operations.list_page(self._state, TEMPLATES, cursor, call_options("list_resource_templates_page", options))
+        )
 
-    def iter_resource_templates(
-        self, *, headers: Mapping[str, str] | None = None, auth: Auth | None = None
-    ) -> Iterator[ResourceTemplate]:
+    def iter_resource_templates(self, **options: Unpack[ListKeywords]) -> Iterator[ResourceTemplate]:
         """Go through all resource templates, asking for pages as they are needed."""
-        return self._iterate(TEMPLATES, call_options(headers=headers, auth=auth))
+        return self._iterate(TEMPLATES, call_options("iter_resource_templates", options))
 
     # Prompts and completion.
 
     def get_prompt(
-        self,
-        name: str,
-        arguments: Mapping[str, str] | None = None,
-        *,
-        timeout: float | None = None,
-        total: float | None = None,
-        on_progress: ProgressCallback | None = None,
-        stopper: Stopper | None = None,
-        meta: Mapping[str, JSON] | None = None,
-        headers: Mapping[str, str] | None = None,
-        auth: Auth | None = None,
+        self, name: str, arguments: Mapping[str, str] | None = None, **options: Unpack[CallKeywords]
     ) -> GetPromptResult:
         """Get a prompt's messages. Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/prompts."""
-        options = call_options(timeout, total, on_progress, stopper, meta, headers, auth)
-        return self._run(operations.get_prompt(self._state, name, arguments, options))
+        return self._run(operations.get_prompt(self._state, name, arguments, call_options("get_prompt", options)))
 
-    def list_prompts(self, *, headers: Mapping[str, str] | None = None, auth: Auth | None = None) -> list[Prompt]:
+    def list_prompts(self, **options: Unpack[ListKeywords]) -> list[Prompt]:
         """Return all prompts, page after page."""
-        return self._run(operations.list_all(self._state, PROMPTS, call_options(headers=headers, auth=auth)))
+        return self._run(operations.list_all(self._state, PROMPTS, call_options("list_prompts", options)))
 
-    def list_prompts_page(
-        self, cursor: str | None = None, *, headers: Mapping[str, str] | None = None, auth: Auth | None = None
-    ) -> ListPromptsResult:
+    def list_prompts_page(self, cursor: str | None = None, **options: Unpack[ListKeywords]) -> ListPromptsResult:
         """Return one page of prompts."""
-        return self._run(operations.list_page(self._state, PROMPTS, cursor, call_options(headers=headers, auth=auth)))
+        return self._run(operations.list_page(self._state, PROMPTS, cursor, call_options("list_prompts_page", options)))
 
-    def iter_prompts(self, *, headers: Mapping[str, str] | None = None, auth: Auth | None = None) -> Iterator[Prompt]:
+    def iter_prompts(self, **options: Unpack[ListKeywords]) -> Iterator[Prompt]:
         """Go through all prompts, asking for pages as they are needed."""
-        return self._iterate(PROMPTS, call_options(headers=headers, auth=auth))
+        return self._iterate(PROMPTS, call_options("iter_prompts", options))
 
     def complete(
         self,
@@ -209,23 +165,19 @@ class SyncClient(ClientFace):
         argument: str,
         value: str,
         given: Mapping[str, str] | None = None,
-        *,
-        headers: Mapping[str, str] | None = None,
-        auth: Auth | None = None,
+        **options: Unpack[ListKeywords],
     ) -> Completion:
         """Complete what the user has typed of an argument; `given` are the other arguments so far."""
         return self._run(
-            operations.complete(self._state, ref, argument, value, given, call_options(headers=headers, auth=auth))
+            operations.complete(self._state, ref, argument, value, given, call_options("complete", options))
         )
 
     # The connection.
 
-    def ping(
-        self, *, timeout: float | None = None, headers: Mapping[str, str] | None = None, auth: Auth | None = None
-    ) -> None:
+    def ping(self, **options: Unpack[RequestKeywords]) -> None:
         """Make sure that the server answers."""
         self._exchange(None)
-        self._run(operations.ping(self._state, call_options(timeout, headers=headers, auth=auth)))
+        self._run(operations.ping(self._state, call_options("ping", options)))
 
     def set_logging_level(self, level: LoggingLevel) -> None:
         """Choose the least level of log messages to get, for this connection and the ones that may follow."""
@@ -233,18 +185,9 @@ class SyncClient(ClientFace):
         self._engine.set_level(level)
         self._run(operations.set_level(self._state, level))
 
-    def request(
-        self,
-        method: str,
-        params: Mapping[str, Any] | None = None,
-        *,
-        timeout: float | None = None,
-        headers: Mapping[str, str] | None = None,
-        auth: Auth | None = None,
-    ) -> JSON:
+    def request(self, method: str, params: Mapping[str, Any] | None = None, **options: Unpack[RequestKeywords]) -> JSON:
         """Call a method that has no name here, and return its result as it came."""
-        options = call_options(timeout, headers=headers, auth=auth)
-        return self._run(operations.call_method(self._state, method, params, options))
+        return self._run(operations.call_method(self._state, method, params, call_options("request", options)))
 
     def subscribe(self, uri: str) -> None:
         """Have `on_change` told when a resource changes. Raises: ValueError without an `on_change`."""
@@ -297,7 +240,7 @@ class SyncClient(ClientFace):
         link = self._engine.submit(outgoing, slot)
         if link is not None:
             link.flush()
-        stop = self._stop_with(outgoing, slot)
+        detach = self._attach(outgoing, slot)
         try:
             while True:
                 item = slot.get()
@@ -314,19 +257,8 @@ class SyncClient(ClientFace):
                 self._engine.withdraw(slot, "the caller gave up")
             raise
         finally:
-            if stop is not None:
-                stop()
-
-    def _stop_with(self, outgoing: Outgoing | None, slot: ThreadSlot) -> Any:
-        stopper = outgoing.stopper if outgoing is not None else None
-        if stopper is None:
-            return None
-        callback = partial(self._stop_call, stopper, slot)
-        stopper.attach(callback)
-        return partial(stopper.detach, callback)
-
-    def _stop_call(self, stopper: Stopper, slot: ThreadSlot) -> None:
-        self._engine.withdraw(slot, stopper.reason, tell=True)
+            if detach is not None:
+                detach()
 
     def _answers(self, ask: Ask) -> Mapping[str, bytes]:
         """Ask one after the other. A handler in the caller's thread cannot be cut short, but the next is not begun."""
