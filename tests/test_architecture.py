@@ -244,7 +244,7 @@ CODE_LINES = {
     "host": 2672,
     "io": 7038,
     "linkspan": 318,
-    "revisions": 1084,
+    "revisions": 1096,
     "schema": 4368,
     "server": 3633,
     "testing": 473,

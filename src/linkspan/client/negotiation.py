@@ -22,6 +22,7 @@ from linkspan.revisions.agreement import (
     choose,
     handshake_params,
     offered_versions,
+    opening,
 )
 from linkspan.revisions.record import Revision
 from linkspan.types.base import is_array, is_object
@@ -38,14 +39,13 @@ _OLD_TRANSPORT = (400, 404, 405)
 
 def negotiate(state: ClientState) -> Flow[Agreement]:
     """Agree with a server that has just been opened. Raises: ConnectError."""
-    wanted = state.options.revision
-    pinned = state.options.era or (wanted.era if wanted is not None else None)
+    first = opening(state.options.era, state.options.revision, state.era)
     try:
-        if pinned == "legacy":
-            return (yield from _shake_hands(state, wanted or LATEST_LEGACY))
-        if pinned is None and state.era == "legacy":
-            return (yield from _as_remembered(state))
-        return (yield from _probe(state, wanted or LATEST, only_modern=pinned == "modern"))
+        if not first.handshake:
+            return (yield from _probe(state, first.revision, only_modern=first.pinned, certain=first.certain))
+        if first.pinned:
+            return (yield from _shake_hands(state, first.revision))
+        return (yield from _as_remembered(state))
     except (ConnectError, HttpError):
         raise
     except ClientError as error:
@@ -65,9 +65,10 @@ def _as_remembered(state: ClientState) -> Flow[Agreement]:
     return (yield from _probe(state, LATEST, only_modern=True))
 
 
-def _probe(state: ClientState, revision: Revision, *, only_modern: bool, repeated: bool = False) -> Flow[Agreement]:
+def _probe(
+    state: ClientState, revision: Revision, *, only_modern: bool, certain: bool = True, repeated: bool = False
+) -> Flow[Agreement]:
     """Ask for `server/discover` in `revision`, and read from the answer which era this is."""
-    certain = only_modern or state.era == "modern"
     patient = certain or state.origin.url is not None
     timeouts = state.options.timeouts
     question = Outgoing(

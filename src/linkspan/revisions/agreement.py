@@ -12,9 +12,9 @@ import msgspec
 from msgspec import Raw
 
 from linkspan.errors import UNSUPPORTED_PROTOCOL_VERSION
-from linkspan.revisions import LATEST_LEGACY, LEGACY, MODERN, REVISIONS
+from linkspan.revisions import LATEST, LATEST_LEGACY, LEGACY, MODERN, REVISIONS
 from linkspan.revisions.modern import CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION, SERVER_INFO
-from linkspan.revisions.record import Revision
+from linkspan.revisions.record import Era, Revision
 from linkspan.revisions.stepdown import knows_field, step_down
 from linkspan.types.base import JSON, JSONObject, is_array, is_object, unknown_members
 from linkspan.types.elicitation import ElicitParams
@@ -28,12 +28,14 @@ from linkspan.wire.values import decode_open, from_builtins, to_builtins
 __all__ = [
     "Agreement",
     "ClientProfile",
+    "Opening",
     "agree_modern",
     "agree_on_handshake",
     "before_agreement",
     "choose",
     "handshake_params",
     "offered_versions",
+    "opening",
 ]
 
 _NO_CAPABILITIES = ServerCapabilities()
@@ -80,6 +82,26 @@ class Agreement(msgspec.Struct, frozen=True):
         if self.revision.era == "legacy":
             return self
         return msgspec.structs.replace(self, envelope=_envelope(self.revision, profile, level))
+
+
+class Opening(msgspec.Struct, frozen=True):
+    """How to begin with a server."""
+
+    revision: Revision
+    handshake: bool
+    """Begin with `initialize`; else with `server/discover`."""
+    pinned: bool
+    """The caller allows no other era."""
+    certain: bool
+    """The server must be of this era, or was before: neither silence nor its end shows another (ERA-7)."""
+
+
+def opening(era: Era | None, revision: Revision | None, remembered: Era | None) -> Opening:
+    """Return how to begin, from what the caller pinned and what the server was before; None where that is open."""
+    pinned = era or (revision.era if revision is not None else None)
+    handshake = (pinned or remembered) == "legacy"
+    latest = LATEST_LEGACY if handshake else LATEST
+    return Opening(revision or latest, handshake, pinned is not None, pinned is not None or remembered is not None)
 
 
 def before_agreement(revision: Revision, profile: ClientProfile) -> Agreement:
