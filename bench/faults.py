@@ -219,7 +219,20 @@ def _noticed(tests: list[str], seconds: float) -> str:
     """Run tests; return how they noticed something, or an empty text."""
     if not tests:
         return ""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider", "-o", "timeout=30", *tests]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-x",
+        "-q",
+        "-n",
+        "0",
+        "-p",
+        "no:cacheprovider",
+        "-o",
+        "timeout=30",
+        *tests,
+    ]
     with subprocess.Popen(
         command, cwd=HOME, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
     ) as running:

@@ -472,7 +472,7 @@ def test_a_thousand_clients_that_were_never_used_cost_no_thread_and_no_process()
     threads = threading.active_count()
     clients: list[SyncClient | Client] = [SyncClient(wild()) for _ in range(500)]
     clients += [Client(wild()) for _ in range(500)]
-    assert threading.active_count() == threads
+    assert threading.active_count() <= threads
     del clients
 
 

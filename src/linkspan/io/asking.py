@@ -13,7 +13,7 @@ import msgspec
 
 from linkspan.client.errors import ClientError
 from linkspan.core.flow import Outgoing, Send
-from linkspan.io.link import Link, Ticket
+from linkspan.io.link import CallbackSlot, Link, Slot, Ticket
 from linkspan.wire.messages import ErrorResponse, Response
 
 __all__ = ["Asking"]
@@ -22,28 +22,15 @@ _LEAST: float = 0.1
 Answer: TypeAlias = Response | ErrorResponse | ClientError
 
 
-class _Place:
-    """Where one request's answer arrives: in the inbox that all share."""
-
-    loop = None
-
-    def __init__(self, inbox: SimpleQueue[tuple[_Place, Any]]) -> None:
-        self.ticket: Any = None
-        self._inbox = inbox
-
-    def put(self, item: object) -> None:
-        self._inbox.put((self, item))
-
-
 class Asking:
     """The requests of one negotiation."""
 
     def __init__(self, give_up: float) -> None:
         """Ask until `give_up`, by the monotonic clock."""
         self._give_up = give_up
-        self._inbox: SimpleQueue[tuple[_Place, Answer]] = SimpleQueue()
-        self._answers: dict[_Place, Answer] = {}
-        self._beside: tuple[Outgoing, _Place] | None = None
+        self._inbox: SimpleQueue[tuple[Slot, Any]] = SimpleQueue()
+        self._answers: dict[Slot, Answer] = {}
+        self._beside: tuple[Outgoing, Slot] | None = None
 
     @property
     def left(self) -> float:
@@ -77,14 +64,14 @@ class Asking:
             ticket: Ticket = self._beside[1].ticket
             link.discard(ticket.request_id)
 
-    def _submit(self, link: Link, outgoing: Outgoing) -> _Place:
-        place = _Place(self._inbox)
+    def _submit(self, link: Link, outgoing: Outgoing) -> Slot:
+        place: Slot = CallbackSlot(lambda item: self._inbox.put((place, item)))
         left = self.left
         link.submit(msgspec.structs.replace(outgoing, timeout=min(outgoing.timeout or left, left)), place)
         link.flush()
         return place
 
-    def _comes_within(self, place: _Place, seconds: float) -> bool:
+    def _comes_within(self, place: Slot, seconds: float) -> bool:
         try:
             self._receive(seconds)
         except Empty:
@@ -95,7 +82,7 @@ class Asking:
         place, answer = self._inbox.get(timeout=timeout)
         self._answers[place] = answer
 
-    def _answer_to(self, place: _Place) -> Response | ErrorResponse:
+    def _answer_to(self, place: Slot) -> Response | ErrorResponse:
         while place not in self._answers:
             self._receive()
         answer = self._answers.pop(place)

@@ -21,9 +21,8 @@ from linkspan.io.courier import is_awaitable
 from linkspan.io.engine import Question
 from linkspan.io.face import CallKeywords, ClientFace, ListKeywords, RequestKeywords, call_options, filter_of
 from linkspan.io.forks import depth
-from linkspan.io.link import Link
+from linkspan.io.link import Link, LoopSlot, deliver
 from linkspan.io.listening import READY, Filter, left_behind, unconfirmed
-from linkspan.io.slots import LoopSlot, deliver
 from linkspan.types.base import JSON
 from linkspan.types.completion import Completion, PromptReference, ResourceTemplateReference
 from linkspan.types.logging import LoggingLevel, ProgressParams
@@ -60,18 +59,17 @@ class Client(ClientFace):
 
     async def close(self) -> None:
         """End the server, and every call. Any task, any number of times; afterwards calls raise `ClientClosed`."""
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[None] = loop.create_future()
+        slot = LoopSlot(asyncio.get_running_loop())
 
         def close() -> None:
             self._engine.close()
-            deliver([(_Signal(loop, done), None)])
+            deliver([(slot, None)])
 
         # In our context, which tells whether a callback is closing its own client.
         threading.Thread(
             target=contextvars.copy_context().run, args=(close,), name="linkspan-close", daemon=True
         ).start()
-        await done
+        await slot.get()
 
     def __enter__(self) -> Never:
         """Raise TypeError: this client needs an event loop."""
@@ -270,7 +268,9 @@ class Client(ClientFace):
         detach = self._attach(outgoing, slot)
         try:
             while True:
-                item = await slot.get()
+                while not slot.items:
+                    await slot.arrival()
+                item = slot.items.popleft()
                 if isinstance(item, ProgressParams):
                     assert outgoing is not None
                     assert outgoing.on_progress is not None
@@ -393,19 +393,6 @@ class Changes:
                 raise item
             if item is not READY:
                 return cast("Change", item)
-
-
-class _Signal:
-    """A slot that is a future."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:
-        self.loop = loop
-        self.ticket: Any = None
-        self._future = future
-
-    def put(self, item: object) -> None:
-        if not self._future.done():
-            self._future.set_result(None)
 
 
 async def _called(handler: Callable[[], Any]) -> Any:

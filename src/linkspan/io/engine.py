@@ -27,9 +27,8 @@ from linkspan.errors import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
 from linkspan.io.asking import Asking
 from linkspan.io.courier import Courier
 from linkspan.io.forks import keep, renew
-from linkspan.io.link import Link, Recorder, Ticket
+from linkspan.io.link import Link, Recorder, Slot, ThreadSlot, Ticket, deliver
 from linkspan.io.listening import Filter, Listener, Listeners
-from linkspan.io.slots import Slot, ThreadSlot, deliver
 from linkspan.revisions.agreement import Agreement
 from linkspan.types.base import JSON, Wire
 from linkspan.types.logging import LoggingLevel, LoggingMessageParams

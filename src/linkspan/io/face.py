@@ -26,9 +26,8 @@ from linkspan.client.timeouts import CLIENT_LIMITS, DEFAULT_TIMEOUTS, Timeouts
 from linkspan.core.flow import Outgoing, ProgressCallback, Stopper
 from linkspan.errors import UnsupportedProtocolVersion
 from linkspan.io.engine import Callbacks, Engine
-from linkspan.io.link import Link, Recorder
+from linkspan.io.link import Link, Recorder, Slot
 from linkspan.io.listening import Filter, Kind
-from linkspan.io.slots import Slot
 from linkspan.io.targets import ServerTarget, Target, resolve
 from linkspan.options import check_keywords, closed
 from linkspan.revisions import REVISIONS, Revision, supported_versions

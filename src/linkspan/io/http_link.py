@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -43,9 +43,7 @@ from linkspan.io.background import background_loop
 from linkspan.io.http_port import HttpFailure, HttpReply
 from linkspan.io.http_requests import HttpRequests
 from linkspan.io.http_streams import EVENTS, FirstTransport, OwnStream, Read, is_event_stream, wait_asked_for
-from linkspan.io.link import Link, LinkOwner, Ticket
-from linkspan.io.reactor import reactor
-from linkspan.io.slots import Slot, deliver
+from linkspan.io.link import Link, LinkOwner, Slot, Ticket, deliver
 from linkspan.revisions.agreement import Agreement
 from linkspan.wire.headers import media_type
 from linkspan.wire.messages import Batch, ErrorResponse, Message, RequestId, decode
@@ -109,8 +107,7 @@ class HttpLink(Link):
         self._released = threading.Event()
         self._own_stream = OwnStream(self)
         self._first_transport = FirstTransport(self)
-        self._watching = reactor()
-        self._watching.call(lambda: self._watching.watch(self))
+        self.watch()
         if state.era is None and known_eras.is_legacy(shown_url(url)):
             state.era = "legacy"
 
@@ -213,15 +210,11 @@ class HttpLink(Link):
             raise reason from None
         self._first_transport.used = True
 
-    def later(self, seconds: float, step: Callable[[], object]) -> None:
-        """Take a step after some seconds."""
-        self._on_loop(lambda: self._loop.call_later(seconds, step))
-
     def end(self, *, by_us: bool = False, error: ClientError | None = None) -> None:
         """Take note that the connection is gone, and give back what it holds."""
         super().end(by_us=by_us, error=error)
         if not self._closed:
-            self._watching.call(lambda: self._watching.forget(self))
+            self.unwatch()
             self._on_loop(lambda: self.start("release", self._release()))
 
     def close(self) -> None:
@@ -230,7 +223,7 @@ class HttpLink(Link):
             again, self._closed = self._closed, True
         if not again:
             self.end(by_us=True)
-            self._watching.call(lambda: self._watching.forget(self))
+            self.unwatch()
             asyncio.run_coroutine_threadsafe(self._release(), self._loop)
         if not background_loop().is_here():
             self._released.wait(self.state.options.timeouts.close + 1.0)
@@ -261,17 +254,9 @@ class HttpLink(Link):
 
     # The reactor.
 
-    def next_timeout(self) -> float | None:
-        """Return when something is due."""
-        with self.lock:
-            return self.machine.next_timeout()
-
     def handle_timeout(self, now: float) -> None:
         """Give up late requests."""
         self._close_streams(self.expire(now))
-
-    def handle_readable(self, fd: int) -> None:
-        """There is nothing to read here."""
 
     # On the loop.
 

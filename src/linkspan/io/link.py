@@ -1,7 +1,15 @@
 """One connection of a client to a server, used by any number of threads and loops at once.
 
+    client (waits at a slot)            engine (one connection at a time)
+        |  submit(request, slot)            ^  link_asked, link_notified, link_lost ...
+        v                                   |
+    Link: submit -> machine -> flush    receive_data -> machine -> deliver to slots
+        |  bytes                            ^  bytes
+        v                                   |
+    transport: pipe, HTTP requests, memory
+
 Law: every request that was submitted ends exactly once: its slot gets a response, an error response or a `ClientError`.
-The machine is held under `lock`, never while anything is delivered or written.
+`lock` guards the machine. It is held while the machine is called and never while anything is delivered or written.
 """
 
 from __future__ import annotations
@@ -9,8 +17,12 @@ from __future__ import annotations
 import threading
 import time
 from abc import abstractmethod
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections import deque
+from collections.abc import Callable, Iterable
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+import msgspec
 
 from linkspan.client.errors import (
     CallStopped,
@@ -41,14 +53,110 @@ from linkspan.core.client_connection import (
 )
 from linkspan.core.flow import Outgoing
 from linkspan.io.reactor import reactor
-from linkspan.io.slots import Slot, deliver
 from linkspan.revisions import LATEST
 from linkspan.revisions.agreement import Agreement, before_agreement
 from linkspan.wire.messages import Notification, RequestId, RpcRequest
 
-__all__ = ["Link", "LinkOwner", "Recorder", "Ticket"]
+if TYPE_CHECKING:
+    import asyncio
+
+__all__ = ["CallbackSlot", "Link", "LinkOwner", "LoopSlot", "Recorder", "Slot", "ThreadSlot", "Ticket", "deliver"]
 
 _STRAY_KEPT = 5
+
+
+class Slot(Protocol):
+    """One caller's place: a thread at a queue, a task at its event loop, or a function. `ticket` is for the link."""
+
+    ticket: Any
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """The loop on which `put` must be called; None for any thread."""
+        ...
+
+    @property
+    def put(self) -> Callable[[object], object]:
+        """Deliver an item without blocking."""
+        ...
+
+
+class ThreadSlot:
+    """For a thread."""
+
+    __slots__ = ("get", "put", "ticket")
+
+    loop = None
+
+    def __init__(self) -> None:
+        queue: SimpleQueue[Any] = SimpleQueue()
+        self.ticket: Any = None
+        self.put = queue.put
+        self.get = queue.get
+
+
+class CallbackSlot:
+    """For a function, which is called at once in the thread that delivers. It must not block."""
+
+    loop = None
+
+    def __init__(self, function: Callable[[object], object]) -> None:
+        self.ticket: Any = None
+        self.put: Callable[[object], object] = function
+
+
+class LoopSlot(msgspec.Struct, eq=False):
+    """For a task of `loop`."""
+
+    loop: asyncio.AbstractEventLoop
+    ticket: Any = None
+    items: deque[Any] = msgspec.field(default_factory=deque[Any])
+    _waiter: asyncio.Future[None] | None = None
+
+    def put(self, item: object) -> None:
+        """Deliver an item; on the loop only."""
+        self.items.append(item)
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    def arrival(self) -> asyncio.Future[None]:
+        """Return a future that is done with the next `put`, while `items` is empty. For one task at a time."""
+        waiter = self._waiter = self.loop.create_future()
+        return waiter
+
+    async def get(self) -> Any:
+        """Wait for the next item."""
+        while not self.items:
+            await self.arrival()
+        return self.items.popleft()
+
+
+_Deliveries: TypeAlias = list[tuple[Slot, object]]
+
+
+def deliver(deliveries: Iterable[tuple[Slot, object]]) -> None:
+    """Put items into slots, from any thread, with one wake-up for each loop. Slots of a closed loop get nothing."""
+    by_loop: dict[asyncio.AbstractEventLoop, _Deliveries] = {}
+    for slot, item in deliveries:
+        loop = slot.loop
+        if loop is None:
+            slot.put(item)
+        else:
+            by_loop.setdefault(loop, []).append((slot, item))
+    for loop, mine in by_loop.items():
+        try:
+            if len(mine) == 1:
+                loop.call_soon_threadsafe(mine[0][0].put, mine[0][1])
+            else:
+                loop.call_soon_threadsafe(_put_all, mine)
+        except RuntimeError:
+            continue
+
+
+def _put_all(deliveries: _Deliveries) -> None:
+    for slot, item in deliveries:
+        slot.put(item)
 
 
 class Recorder(Protocol):
@@ -96,19 +204,23 @@ class LinkOwner(Protocol):
         ...
 
 
-class Ticket:
+class Ticket(msgspec.Struct, frozen=True, eq=False):
     """A request under way: what a slot's caller needs to give it up."""
 
-    __slots__ = ("link", "outgoing", "request_id")
-
-    def __init__(self, link: Link, outgoing: Outgoing, request_id: RequestId) -> None:
-        self.link = link
-        self.outgoing = outgoing
-        self.request_id = request_id
+    link: Link
+    outgoing: Outgoing
+    request_id: RequestId
 
 
 class Link:
-    """What all links share; `_send` and `_stop` are the transport's own."""
+    """What all transports share.
+
+    A transport overrides `flush` and `close`, calls `receive_data` with what arrives and `end` when the connection is gone.
+    The reactor watches it from `watch` to `unwatch`, and calls the three methods below "The reactor" in its own thread.
+    May be overridden, with a call of `super()`: `submit` to refuse or to add headers, `give_up` and `discard` to close what
+    carries one request, `agree` and `settle` to act on the agreement, `end` to give back what the transport holds.
+    Instead of: `fall_back` for an older transport, `ending` for what is known of a process.
+    """
 
     def __init__(self, owner: LinkOwner, state: ClientState) -> None:
         """Prepare to connect; nothing is opened yet."""
@@ -124,7 +236,12 @@ class Link:
         self.agreed = False
         self.opened_at = time.monotonic()
         self.recorder = owner.recorder
+        self.data_to_send: Callable[[], bytes] = (
+            self.machine.data_to_send if self.recorder is None else self._recorded_data_to_send
+        )
+        """Returns what must go to the server now, and forgets it. With the lock."""
         self._owner = owner
+        self._reactor = reactor()
         self._stray: list[str] = []
         self._complained = False
         self.ended = threading.Event()
@@ -138,13 +255,12 @@ class Link:
         """Send a request; everything that comes of it goes to `slot`. `flush` must follow. Raises: ConnectionLost."""
         timeouts = self.state.options.timeouts
         timeout = timeouts.list if outgoing.timeout is None else outgoing.timeout
-        total = total_of(self.state, outgoing) if outgoing.left is None else outgoing.left
+        total = outgoing.left
+        if total is None:
+            total = max(timeout, timeouts.total) if outgoing.total is None else outgoing.total
         with self.lock:
             if not self.alive:
                 raise self._gone("not_sent", outgoing.phase)
-            if self.congested():
-                problem = "the server does not read what it is sent, and too much is waiting for it"
-                raise ConnectionLost(problem, self.state.origin, phase=outgoing.phase)
             request_id = self.machine.send_request(
                 outgoing.method,
                 outgoing.params,
@@ -157,7 +273,7 @@ class Link:
                 cancellable=outgoing.cancellable,
             )
             slot.ticket = Ticket(self, outgoing, request_id)
-        reactor().expect(time.monotonic() + min(timeout, total))
+        self._reactor.expect(time.monotonic() + min(timeout, total))
 
     def give_up(self, request_id: RequestId, reason: str | None, *, tell: bool = False) -> None:
         """Cancel a request and tell the server; with `tell` its slot gets a `CallStopped`."""
@@ -208,7 +324,7 @@ class Link:
         with self.lock:
             due = self.machine.next_timeout()
         if due is not None:
-            reactor().expect(due)
+            self._reactor.expect(due)
 
     def agree(self, agreement: Agreement) -> None:
         """From now on speak by `agreement`."""
@@ -218,12 +334,6 @@ class Link:
     def settle(self) -> None:
         """Wait, briefly, until the server can say something by itself. In the thread that connects."""
 
-    def later(self, seconds: float, step: Callable[[], object]) -> None:
-        """Take a step after some seconds."""
-        timer = threading.Timer(seconds, step)
-        timer.daemon = True
-        timer.start()
-
     def restored(self, error: ClientError) -> None:
         """Take note that a stream on which the server speaks by itself was lost, and is open again."""
         self._owner.link_restored(self, error)
@@ -231,10 +341,6 @@ class Link:
     def fall_back(self, reason: Exception, timeout: float) -> None:
         """Use an older transport from now on; most have none. Raises: `reason`."""
         raise reason
-
-    def congested(self) -> bool:
-        """Tell whether so much is unsent that nothing more should be added."""
-        return False
 
     @abstractmethod
     def flush(self) -> None:
@@ -246,10 +352,31 @@ class Link:
         """End the connection and whatever it has started; wait until that is done. Any thread, any number of times."""
         raise NotImplementedError
 
+    # The reactor.
+
+    def next_timeout(self) -> float | None:
+        """Return when something is due."""
+        with self.lock:
+            return self.machine.next_timeout()
+
+    def handle_timeout(self, now: float) -> None:
+        """Give up late requests."""
+        self.expire(now)
+
+    def handle_readable(self, fd: int) -> None:
+        """Read from a descriptor that was watched; by default there is none."""
+
     # What transports use.
 
-    def data_to_send(self) -> bytes:
-        """Return what must go to the server now, and forget it. With the lock."""
+    def watch(self, *fds: int) -> None:
+        """Let the reactor watch this link, and its descriptors, from now on."""
+        self._reactor.call(lambda: self._reactor.watch(self, fds))
+
+    def unwatch(self) -> None:
+        """Let the reactor forget this link."""
+        self._reactor.call(lambda: self._reactor.forget(self))
+
+    def _recorded_data_to_send(self) -> bytes:
         data = self.machine.data_to_send()
         if self.recorder is not None and data:
             self.recorder.client(data)

@@ -11,7 +11,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -28,12 +28,11 @@ from linkspan.client.events import Change
 from linkspan.client.requesting import backoff
 from linkspan.core.flow import Outgoing
 from linkspan.io.forks import renew
+from linkspan.io.link import CallbackSlot, Link, ThreadSlot
+from linkspan.io.reactor import reactor
 from linkspan.revisions.modern import SUBSCRIPTION_ID
 from linkspan.types.base import JSON, is_object
 from linkspan.wire.messages import ErrorResponse, Notification, Response, encode
-
-if TYPE_CHECKING:
-    from linkspan.io.link import Link, Ticket
 
 __all__ = ["READY", "Filter", "Listener", "Listeners", "left_behind", "unconfirmed"]
 
@@ -94,16 +93,6 @@ class Listener:
         self.failures = 0
         self.lost: ClientError | None = None
         self.behind = False
-
-
-class _Reply:
-    """A slot whose items go to a function, at once."""
-
-    loop = None
-
-    def __init__(self, function: Callable[[object], object]) -> None:
-        self.ticket: Ticket | None = None
-        self.put: Callable[[object], object] = function
 
 
 class Listeners:
@@ -195,11 +184,10 @@ class Listeners:
                 self._lose(listener, link, item if isinstance(item, ClientError) else _ended(link))
 
         began = time.monotonic()
-        slot = _Reply(hear)
+        slot = CallbackSlot(hear)
         outgoing = Outgoing("subscriptions/listen", listener.wanted.encode(), timeout=math.inf, total=math.inf)
         with link.lock:  # so that no notification is looked at before the id is known
             link.submit(outgoing, slot)
-            assert slot.ticket is not None
             listener.request_id = slot.ticket.request_id
 
     def _subscribe(self, listener: Listener, link: Link, attempt: object) -> None:
@@ -221,7 +209,7 @@ class Listeners:
                 elif isinstance(item, Response) and not waiting:
                     self._ready(listener)
 
-            link.submit(Outgoing("resources/subscribe", encode({"uri": uri}), phase="list"), _Reply(hear))
+            link.submit(Outgoing("resources/subscribe", encode({"uri": uri}), phase="list"), CallbackSlot(hear))
 
     def _lose(self, listener: Listener, link: Link, error: ClientError) -> None:
         """Ask again after a pause, as long as that makes sense. If the connection is gone, the next one will be asked."""
@@ -239,7 +227,7 @@ class Listeners:
                 self.establish(listener, link)
 
         asked = getattr(error, "retry_after", None) or 0.0
-        link.later(min(max(asked, backoff(listener.failures, link.state.random())), _LONGEST_PAUSE), again)
+        reactor().call_later(min(max(asked, backoff(listener.failures, link.state.random())), _LONGEST_PAUSE), again)
 
     def _ready(self, listener: Listener) -> None:
         lost, listener.lost = listener.lost, None
@@ -274,7 +262,7 @@ class Listeners:
         others = {uri for each in self._all for uri in each.wanted.uris} | keep
         for uri in wanted.uris - others:
             try:
-                link.submit(Outgoing("resources/unsubscribe", encode({"uri": uri}), phase="list"), _Reply(_ignore))
+                link.submit(Outgoing("resources/unsubscribe", encode({"uri": uri}), phase="list"), ThreadSlot())
             except ClientError:
                 return
         link.flush()
@@ -369,7 +357,3 @@ def _refused(link: Link, error: ErrorResponse) -> ServerError:
 
 def _ended(link: Link) -> InvalidResponse:
     return InvalidResponse("the server ended the subscription at once", link.state.origin, delivery="answered")
-
-
-def _ignore(_item: object) -> None:
-    """Whether the server could unsubscribe does not matter to anybody."""

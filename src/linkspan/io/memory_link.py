@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from linkspan.client.state import ClientState
 from linkspan.io.driver import Connectable, Driver
 from linkspan.io.link import Link, LinkOwner
-from linkspan.io.reactor import reactor
 
 if TYPE_CHECKING:
     import asyncio
@@ -27,12 +26,12 @@ __all__ = ["MemoryLink"]
 
 
 class _Wire:
-    """One direction: whoever brings bytes delivers for everybody, in order."""
+    """One direction: the thread that brings bytes delivers for all threads, in order. `lock` guards `take`."""
 
-    def __init__(self, take: Callable[[], bytes], receive: Callable[[bytes], object]) -> None:
+    def __init__(self, lock: threading.RLock, take: Callable[[], bytes], receive: Callable[[bytes], object]) -> None:
+        self._lock = lock
         self._take = take
         self._receive = receive
-        self._lock = threading.Lock()
         self._waiting: deque[bytes] = deque()
         self._busy = False
 
@@ -67,20 +66,10 @@ class MemoryLink(Link):
         super().__init__(owner, state)
         self._home = home
         self._driver = Driver(server.connect, self)
-        self._connection = self._driver.connection
         self._tasks: dict[asyncio.AbstractEventLoop, Tasks] = {}
-        self._to_server = _Wire(self._take, self._driver.receive_data)
-        self._to_client = _Wire(self._take_from_server, self.receive_data)
-        self._watching = reactor()
-        self._watching.call(lambda: self._watching.watch(self))
-
-    def _take(self) -> bytes:
-        with self.lock:
-            return self.data_to_send()
-
-    def _take_from_server(self) -> bytes:
-        with self._driver.lock:
-            return self._connection.data_to_send()
+        self._to_server = _Wire(self.lock, self.data_to_send, self._driver.receive_data)
+        self._to_client = _Wire(self._driver.lock, self._driver.connection.data_to_send, self.receive_data)
+        self.watch()
 
     # Callers. `flush` is also the face of the server's driver: either side may have something to send.
 
@@ -98,23 +87,18 @@ class MemoryLink(Link):
         self.end(by_us=True)
         self._driver.receive_eof()
         self._driver.close()
-        self._watching.call(lambda: self._watching.forget(self))
+        self.unwatch()
 
     def next_timeout(self) -> float | None:
         """Return when either side has something to do."""
-        with self.lock:
-            ours = self.machine.next_timeout()
-        theirs = self._driver.next_timeout()
-        return min((at for at in (ours, theirs) if at is not None), default=None)
+        both = super().next_timeout(), self._driver.next_timeout()
+        return min((at for at in both if at is not None), default=None)
 
     def handle_timeout(self, now: float) -> None:
         """Do what is due on either side."""
         self.expire(now)
         self._driver.handle_timeout(now)
         self.flush()
-
-    def handle_readable(self, fd: int) -> None:
-        """There is nothing to read."""
 
     # The driver's face.
 

@@ -6,6 +6,8 @@ are woken from here and run elsewhere.
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import logging
 import math
 import threading
@@ -45,6 +47,8 @@ class Reactor:
         self._thread: threading.Thread | None = None
         self._wakes: WakePipe | None = None
         self._calls: deque[Callable[[], object]] = deque()
+        self._timers: list[tuple[float, int, Callable[[], object]]] = []
+        self._count = itertools.count()
         self._watched: list[Watched] = []
         self._fds: dict[int, Watched] = {}
         self._waiter: Waiter | None = None
@@ -65,6 +69,11 @@ class Reactor:
         """Make sure that the thread is awake at that time. Cheap: deadlines are nearly always later than others."""
         if at < self._sleeps_until and self._wakes is not None:
             self._wakes.wake()
+
+    def call_later(self, seconds: float, step: Callable[[], object]) -> None:
+        """Run `step` in the thread after some seconds."""
+        timer = (time.monotonic() + seconds, next(self._count), step)
+        self.call(lambda: heapq.heappush(self._timers, timer))
 
     # In the thread.
 
@@ -113,6 +122,7 @@ class Reactor:
         if self._calls:
             return 0.0
         due = [at for watched in self._watched if (at := watched.next_timeout()) is not None]
+        due += [at for at, _, _ in self._timers[:1]]
         if not due:
             return None
         self._sleeps_until = min(due)
@@ -120,6 +130,8 @@ class Reactor:
 
     def _tick(self) -> None:
         now = time.monotonic()
+        while self._timers and self._timers[0][0] <= now:
+            self._attempt(heapq.heappop(self._timers)[2])
         for watched in list(self._watched):
             due = watched.next_timeout()
             if due is not None and due <= now:

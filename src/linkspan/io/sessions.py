@@ -14,8 +14,7 @@ from linkspan.client.events import ClientEvent, StateLost
 from linkspan.client.state import ClientState
 from linkspan.core.flow import Outgoing
 from linkspan.io.engine import Callbacks, Engine
-from linkspan.io.link import Link
-from linkspan.io.slots import Slot, ThreadSlot
+from linkspan.io.link import Link, Slot, ThreadSlot
 from linkspan.types.logging import LoggingLevel
 from linkspan.wire.messages import encode
 

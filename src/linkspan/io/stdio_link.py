@@ -15,13 +15,13 @@ from typing import Final
 
 import msgspec
 
-from linkspan.client.errors import ConnectError, Ending
+from linkspan.client.errors import ConnectError, ConnectionLost, Ending
 from linkspan.client.hints import hint_for_missing_command
 from linkspan.client.state import ClientState
+from linkspan.core.flow import Outgoing
 from linkspan.io.child import Child, signal_name
 from linkspan.io.descriptors import CHUNK, can_poll, pump
-from linkspan.io.link import Link, LinkOwner
-from linkspan.io.reactor import reactor
+from linkspan.io.link import Link, LinkOwner, Slot
 from linkspan.io.writer import Writer
 from linkspan.wire.redaction import redact
 
@@ -64,8 +64,7 @@ class StdioLink(Link):
         self._dying_until: float | None = None
         self._next_look = 0.0
         self._buried = threading.Lock()
-        self._watching = reactor()
-        self._watching.call(lambda: self._watching.watch(self, tuple(self._open)))
+        self.watch(*self._open)
 
     def _spawn(self) -> Child:
         command = self._command
@@ -100,9 +99,12 @@ class StdioLink(Link):
         """Send what goes out without blocking; the rest follows when the server reads."""
         self._writer.flush_now()
 
-    def congested(self) -> bool:
-        """Tell whether the server has stopped reading."""
-        return self._writer.full
+    def submit(self, outgoing: Outgoing, slot: Slot) -> None:
+        """Send a request. Raises: ConnectionLost, also if the server has stopped reading."""
+        if self.alive and self._writer.full:
+            problem = "the server does not read its input, and too much is waiting for it"
+            raise ConnectionLost(problem, self.state.origin, phase=outgoing.phase)
+        super().submit(outgoing, slot)
 
     def close(self) -> None:
         """Hang up, wait for the process to end, and end it if it does not. Blocks."""
@@ -111,7 +113,7 @@ class StdioLink(Link):
         self.end(by_us=True)
         with self._buried:
             self._child.stop(self.state.options.timeouts.close)
-        self._watching.call(self._leave)
+        self._reactor.call(self._leave)
 
     def ending(self) -> Ending:
         """Return what is known of the process."""
@@ -188,7 +190,7 @@ class StdioLink(Link):
     def _look_at_writer(self) -> None:
         """A server that has closed its input will answer nothing more that it is asked."""
         if self._writer.broken:
-            self._watching.call(self._begin_to_end)
+            self._reactor.call(self._begin_to_end)
 
     def _keep_stderr(self, data: bytes) -> None:
         self._stderr += data
@@ -199,14 +201,14 @@ class StdioLink(Link):
 
     def _close_fd(self, fd: int) -> None:
         """Watch a descriptor no more. Pipes are closed at the very end, by the child; others are ours."""
-        self._watching.drop_fd(fd)
+        self._reactor.drop_fd(fd)
         self._open.discard(fd)
         if fd == self._process_fd or not can_poll:
             os.close(fd)
 
     def _leave(self) -> None:
         """In the reactor's thread, when the process is gone: give everything back."""
-        self._watching.forget(self)
+        self._reactor.forget(self)
         for fd in list(self._open):
             self._close_fd(fd)
         self._writer.leave(self._child.close_pipes)

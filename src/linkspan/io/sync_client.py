@@ -18,9 +18,8 @@ from linkspan.core.flow import Ask, Effect, Flow, Outgoing, Send, Sleep
 from linkspan.io.courier import is_awaitable
 from linkspan.io.face import CallKeywords, ClientFace, ListKeywords, RequestKeywords, call_options, filter_of
 from linkspan.io.forks import depth
-from linkspan.io.link import Link
+from linkspan.io.link import Link, ThreadSlot
 from linkspan.io.listening import READY, Filter, left_behind, unconfirmed
-from linkspan.io.slots import ThreadSlot
 from linkspan.types.base import JSON
 from linkspan.types.completion import Completion, PromptReference, ResourceTemplateReference
 from linkspan.types.logging import LoggingLevel, ProgressParams
