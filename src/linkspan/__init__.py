@@ -64,9 +64,9 @@ if TYPE_CHECKING:
     from linkspan.io.stdio import StdioTransport as StdioTransport
     from linkspan.io.sync_client import SyncClient as SyncClient
     from linkspan.revisions.neutral import InputRequired as InputRequired
-    from linkspan.schema.hints import Ask as Ask
-    from linkspan.schema.hints import Format as Format
-    from linkspan.schema.hints import Header as Header
+    from linkspan.schema.annotations import Ask as Ask
+    from linkspan.schema.annotations import Format as Format
+    from linkspan.schema.annotations import Header as Header
     from linkspan.server.asking import ask_form as ask_form
     from linkspan.server.asking import ask_roots as ask_roots
     from linkspan.server.asking import ask_sampling as ask_sampling
@@ -150,7 +150,7 @@ _HOMES = {
     "linkspan.io.memory_loop": ("AsyncMemoryTransport",),
     "linkspan.io.stdio": ("StdioTransport",),
     "linkspan.revisions.neutral": ("InputRequired",),
-    "linkspan.schema.hints": ("Ask", "Format", "Header"),
+    "linkspan.schema.annotations": ("Ask", "Format", "Header"),
     "linkspan.server.asking": ("ask_form", "ask_roots", "ask_sampling", "ask_url"),
     "linkspan.server.configuration": ("Configuration", "configuration", "configure", "reset_configuration"),
     "linkspan.server.content": ("Content", "audio", "image"),

@@ -160,5 +160,5 @@ def test_the_command_line_waits_for_no_event_loop() -> None:
     ours = {each for each in loaded if each.startswith(("linkspan.server", "linkspan.schema"))}
     assert ours <= {
         "linkspan.schema",
-        "linkspan.schema.words",
+        "linkspan.schema.summary",
     }  # words about schemas, without what checks or makes them

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from types_and_values import fitting, json_values, types
 
-from linkspan.schema.compile import Parameters, compile_parameters
+from linkspan.schema.parameters import Parameters, compile_parameters
 from linkspan.schema.problems import ArgumentsInvalid
 from linkspan.schema.results import compile_result
 

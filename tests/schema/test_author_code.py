@@ -12,8 +12,8 @@ from typing import Annotated, Any, NamedTuple, TypedDict
 import msgspec
 import pytest
 
-from linkspan.schema.author_code import runs_author_code
-from linkspan.schema.compile import compile_parameters
+from linkspan.schema.build import runs_author_code
+from linkspan.schema.parameters import compile_parameters
 
 attrs = pytest.importorskip("attrs")
 pydantic = pytest.importorskip("pydantic")

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from linkspan.schema.docstrings import Docstring, parse_docstring
+from linkspan.schema.annotations import Docstring, parse_docstring
 
 GOOGLE = """Do it.
 

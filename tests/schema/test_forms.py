@@ -11,8 +11,8 @@ import pydantic
 import pytest
 
 from linkspan.errors import RegistrationError
+from linkspan.schema.annotations import Format
 from linkspan.schema.forms import compile_form
-from linkspan.schema.hints import Format
 from linkspan.schema.problems import ArgumentsInvalid
 from linkspan.types.base import UNSET
 

@@ -16,8 +16,8 @@ import pydantic
 import pytest
 
 from linkspan.errors import RegistrationError
-from linkspan.schema.compile import Decoded, compile_parameters
-from linkspan.schema.hints import Ask, Header
+from linkspan.schema.annotations import Ask, Header
+from linkspan.schema.parameters import Decoded, compile_parameters
 from linkspan.schema.problems import ArgumentsInvalid
 
 if TYPE_CHECKING:

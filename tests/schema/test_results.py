@@ -19,7 +19,7 @@ import pydantic
 import pytest
 
 from linkspan.errors import RegistrationError
-from linkspan.schema.hints import return_hint
+from linkspan.schema.annotations import return_hint
 from linkspan.schema.results import ResultShape, compile_result, encode_json
 
 

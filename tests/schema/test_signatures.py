@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from linkspan.schema.signatures import EMPTY, clean_docstring, is_coroutine_function, parameters_of
+from linkspan.schema.annotations import EMPTY, clean_docstring, is_coroutine_function, parameters_of
 
 
 def everything(a, /, b: int, c: str = "x", *args: int, d, e: float = 1.0, **rest: bool) -> None: ...  # type: ignore[no-untyped-def]

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from linkspan.errors import RegistrationError
-from linkspan.schema.patterns import linear_matcher
+from linkspan.schema.document import linear_matcher
 from linkspan.schema.validate import compile_foreign, compile_raw_parameters, compile_validator
 
 # Small alphabets, so that values and schemas meet.

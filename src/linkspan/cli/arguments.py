@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from linkspan.cli.target import WrongUse
-from linkspan.schema.words import properties_of, required_of, type_words, types_of
+from linkspan.schema.summary import properties_of, required_of, type_words, types_of
 from linkspan.text import nearest
 from linkspan.types.base import JSON, JSONObject, is_object
 from linkspan.wire.plain import one_line

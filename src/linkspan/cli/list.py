@@ -14,7 +14,7 @@ from linkspan.cli.target import CommandLine
 from linkspan.cli.terminal import Style
 from linkspan.client.errors import ServerError
 from linkspan.io.sync_client import SyncClient
-from linkspan.schema.words import default_words, properties_of, required_of, size_words, type_words
+from linkspan.schema.summary import default_words, properties_of, required_of, size_words, type_words
 from linkspan.types.base import JSON, JSONObject, is_object
 from linkspan.wire.plain import neutral, one_line
 from linkspan.wire.values import to_builtins

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from linkspan.schema.build import build
-from linkspan.schema.shape import Shape, Walk
+from linkspan.schema.shapes import Shape, Walk
 from linkspan.types.base import JSON, is_object
 
 __all__ = ["Misfit", "decode_as"]

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Raw
 
 from linkspan.revisions.agreement import Agreement
-from linkspan.schema.headers import header_paths
+from linkspan.schema.document import header_paths
 from linkspan.types.base import ABSENT, JSON
 from linkspan.types.tools import Tool
 from linkspan.wire.headers import encode_value, value_at

@@ -1,4 +1,4 @@
-"""From a hint to a shape. One table from classes to builders; what is not in it is refused with a sentence."""
+"""From a hint to a shape: one table from classes to builders. What is not in it is refused with a sentence."""
 
 from __future__ import annotations
 
@@ -9,22 +9,44 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
+from msgspec import structs
 
 from linkspan.errors import RegistrationError
-from linkspan.schema.containers import ArrayShape, DictShape, TupleShape, UnionShape, most_specific_first
+from linkspan.schema.annotations import EMPTY, Ask, class_hints, is_class, parse_docstring, peel
+from linkspan.schema.constraints import annotate
+from linkspan.schema.containers import (
+    ArrayShape,
+    DictShape,
+    Field,
+    ObjectShape,
+    RecursiveShape,
+    TupleShape,
+    UnionShape,
+    most_specific_first,
+)
 from linkspan.schema.encode import to_json
-from linkspan.schema.foreign import ForeignShape, is_foreign
-from linkspan.schema.hints import Ask, peel
-from linkspan.schema.notes import annotate
-from linkspan.schema.objects import ObjectShape, RecursiveShape
-from linkspan.schema.records import is_record, read_record
-from linkspan.schema.scalars import FORMATTED, AnyShape, Choice, NoneShape, Number, Plain, choices_of, path_shape
-from linkspan.schema.shape import Rendering, Shape
-from linkspan.schema.signatures import EMPTY
-from linkspan.types.base import JSONObject
+from linkspan.schema.pydantic_types import ForeignShape, is_foreign
+from linkspan.schema.shapes import (
+    FORMATTED,
+    AnyShape,
+    Choice,
+    NoneShape,
+    Number,
+    Plain,
+    Rendering,
+    Shape,
+    choices_of,
+    path_shape,
+)
+from linkspan.types.base import UNSET, JSONObject
 
-__all__ = ["build", "rendered"]
+if TYPE_CHECKING:
+    import dataclasses
+
+__all__ = ["build", "rendered", "runs_author_code"]
 
 
 def _of(generic: Any, item: Any) -> Any:
@@ -246,3 +268,212 @@ class _Builder:
         else:
             advice = "use str, int, float, bool, list, dict, a dataclass or a TypedDict"
         return RegistrationError(f"{self.where} has the type {shown}, which JSON cannot carry; {advice}")
+
+
+_Look: TypeAlias = Callable[[Any], Shape]
+
+
+def is_record(target: object) -> bool:
+    """Tell whether a class has fields that this module can read."""
+    return isinstance(target, type) and _kind(target) is not None
+
+
+def read_record(target: type, look: _Look, where: str) -> ObjectShape:
+    """Return the shape of a class with fields; `look` gives the shapes of their hints. Raises: RegistrationError."""
+    read = _kind(target)
+    if read is None:
+        raise RegistrationError(f"{where}: {target.__name__} has no fields to read; use a dataclass")
+    said = parse_docstring(_own_docstring(target))
+    shape = read(target, look)
+    shape.description = said.description
+    shape.fields = [_described(each, said.parameters) for each in shape.fields]
+    shape.close()
+    return shape
+
+
+def _described(each: Field, texts: dict[str, str]) -> Field:
+    text = texts.get(each.name)
+    return structs.replace(each, description=text) if text and each.description is None else each
+
+
+def _own_docstring(target: type) -> str | None:
+    """Return what the author wrote, not what `dataclass` or `NamedTuple` make up."""
+    doc = vars(target).get("__doc__")
+    if not isinstance(doc, str) or doc.startswith(f"{target.__name__}("):
+        return None
+    return doc
+
+
+def _kind(target: Any) -> Callable[[type, _Look], ObjectShape] | None:
+    for mark, read in _KINDS.items():
+        if hasattr(target, mark):
+            return read
+    return _typed_dict if typing.is_typeddict(target) else None
+
+
+def _dataclass(target: type, look: _Look) -> ObjectShape:
+    from dataclasses import MISSING
+
+    hints = class_hints(target)
+    fields: list[Field] = []
+    for each in _dataclass_fields(target):
+        hint: Any = hints.get(each.name, Any)
+        init_only = type(hint).__name__ == "InitVar"
+        required = each.default is MISSING and each.default_factory is MISSING
+        fields.append(
+            Field(
+                each.name,
+                each.name,
+                look(hint.type if init_only else hint),
+                required=required if each.init else True,
+                default=_default(each.default, each.default_factory, MISSING),
+                description=_field_text(each.metadata),
+                written=not init_only,
+                taken=each.init,
+            )
+        )
+    return ObjectShape(target.__name__, fields, lambda taken: target(**taken))
+
+
+def _dataclass_fields(target: Any) -> Sequence[dataclasses.Field[Any]]:
+    """Return the fields and the `InitVar`s, without the class variables."""
+    every: dict[str, dataclasses.Field[Any]] = target.__dataclass_fields__
+    return [each for each in every.values() if str(getattr(each, "_field_type", "")) != "_FIELD_CLASSVAR"]
+
+
+def _field_text(metadata: Any) -> str | None:
+    text = metadata.get("description")
+    return text if isinstance(text, str) else None
+
+
+def _struct(target: Any, look: _Look) -> ObjectShape:
+    class_hints(target)
+    fields = [
+        Field(
+            each.name,
+            each.encode_name,
+            look(each.type),
+            required=each.required,
+            default=_default(each.default, each.default_factory, msgspec.NODEFAULT),
+        )
+        for each in msgspec.structs.fields(target)
+    ]
+    config: Any = target.__struct_config__
+    dropped: frozenset[str] = frozenset()
+    if config.tag_field is not None:
+        tag = Choice([(config.tag, config.tag)], typing.Literal[config.tag])
+        fields.insert(0, Field(config.tag_field, config.tag_field, tag))
+        dropped = frozenset({config.tag_field})
+    return ObjectShape(
+        target.__name__, fields, lambda taken: target(**taken), dropped=dropped, as_array=config.array_like
+    )
+
+
+def _typed_dict(target: Any, look: _Look) -> ObjectShape:
+    fields: list[Field] = []
+    required_keys: frozenset[str] = target.__required_keys__
+    for name, hint in class_hints(target).items():
+        marks = _marks(hint)
+        required = name in required_keys
+        if typing.Required in marks or typing.NotRequired in marks:
+            required = typing.Required in marks
+        fields.append(Field(name, name, look(hint), required=required))
+    return ObjectShape(target.__name__, fields, dict)
+
+
+def _marks(hint: Any) -> set[Any]:
+    """Return `Required` and `NotRequired` where they stand around a hint."""
+    found: set[Any] = set()
+    while (origin := typing.get_origin(hint)) in (typing.Required, typing.NotRequired, typing.Annotated):
+        found.add(origin)
+        hint = typing.get_args(hint)[0]
+    return found
+
+
+def _named_tuple(target: Any, look: _Look) -> ObjectShape:
+    hints = class_hints(target)
+    names: Sequence[str] = target._fields
+    defaults: dict[str, Any] = target._field_defaults
+    fields = [
+        Field(name, name, look(hints.get(name, Any)), required=name not in defaults, default=defaults.get(name, UNSET))
+        for name in names
+    ]
+    return ObjectShape(target.__name__, fields, lambda taken: target(**taken), as_array=True)
+
+
+def _attrs(target: Any, look: _Look) -> ObjectShape:
+    hints = class_hints(target)
+    fields: list[Field] = []
+    for each in target.__attrs_attrs__:
+        factory = getattr(each.default, "factory", None)
+        absent = type(each.default).__name__ == "_Nothing" or repr(each.default) == "NOTHING"
+        alias: str = getattr(each, "alias", None) or each.name.lstrip("_")
+        fields.append(
+            Field(
+                alias,
+                alias,
+                look(hints.get(each.name, Any if each.type is None else each.type)),
+                required=absent,
+                default=UNSET
+                if absent or getattr(each.default, "takes_self", False)
+                else factory()
+                if factory
+                else each.default,
+                description=_field_text(each.metadata),
+                written=not each.name.startswith("_"),
+                taken=each.init,
+            )
+        )
+    return ObjectShape(target.__name__, fields, lambda taken: target(**taken))
+
+
+def _default(value: Any, factory: Any, absent: Any) -> Any:
+    """Return the default to show in the schema: a factory is asked once, if it is one of the harmless ones."""
+    if value is not absent:
+        return value
+    harmless: tuple[Any, ...] = (list, dict, set, frozenset, tuple, str, int, float, bool)
+    return factory() if factory in harmless else UNSET
+
+
+_KINDS: Mapping[str, Callable[[type, _Look], ObjectShape]] = {
+    "__struct_config__": _struct,
+    "__dataclass_fields__": _dataclass,
+    "_field_defaults": _named_tuple,
+    "__attrs_attrs__": _attrs,
+}
+
+
+_HARMLESS: tuple[Any, ...] = (list, dict, set, frozenset, tuple, str, int, float, bool)
+
+
+def runs_author_code(hint: Any, seen: frozenset[Any] = frozenset()) -> bool:
+    """Return whether the author's code runs when a value of this type is read. When in doubt it does."""
+    bare, notes = peel(hint)
+    if is_foreign(bare, notes):
+        return True
+    target: Any = typing.get_origin(bare) or bare
+    if any(runs_author_code(each, seen) for each in typing.get_args(bare) if not isinstance(each, str | int | list)):
+        return True
+    if not is_class(target) or target in seen or target.__module__ in ("builtins", "typing", "datetime"):
+        return False
+    if issubclass(target, enum.Enum):
+        return "_missing_" in {name for each in target.__mro__[:-1] for name in vars(each) if each is not enum.Enum}
+    if hasattr(target, "__attrs_attrs__") or hasattr(target, "__post_init__") or _makes_defaults(target):
+        return True
+    return any(runs_author_code(each, seen | {target}) for each in _members(target))
+
+
+def _makes_defaults(target: Any) -> bool:
+    """Return whether a class has a constructor of its own, or functions that make the defaults of its fields."""
+    settings = getattr(target, "__dataclass_params__", None)
+    if settings is not None and not settings.init:
+        return True
+    fields: Any = getattr(target, "__dataclass_fields__", {}).values()
+    return any(callable(each.default_factory) and each.default_factory not in _HARMLESS for each in fields)
+
+
+def _members(target: type) -> list[Any]:
+    marks = ("__struct_config__", "__dataclass_fields__", "_field_defaults")
+    if not typing.is_typeddict(target) and not any(hasattr(target, mark) for mark in marks):
+        return []
+    return list(class_hints(target).values())

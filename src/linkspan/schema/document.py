@@ -5,19 +5,33 @@ Checklist 1.11 (JS-1 ... JS-5) and MSG-55.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from typing import Any
+from importlib import import_module
+from typing import Any, TypeAlias
 
 import msgspec
 
 from linkspan.errors import RegistrationError
-from linkspan.schema.kinds import is_array, is_object
-from linkspan.schema.patterns import why_not_linear
-from linkspan.schema.repair import local_target
-from linkspan.types.base import JSON, JSONObject
+from linkspan.schema.problems import Problem, at, unknown_words
+from linkspan.types.base import JSON, JSONObject, is_array
+from linkspan.types.base import is_mapping as is_object
 
-__all__ = ["DRAFT_7", "DRAFT_2020_12", "Targets", "check_document", "dialect_of", "input_schema"]
+__all__ = [
+    "DRAFT_7",
+    "Matcher",
+    "Targets",
+    "check_document",
+    "dialect_of",
+    "header_paths",
+    "input_schema",
+    "linear_matcher",
+    "local_target",
+    "repair_value",
+    "types_of",
+    "unknown_keys",
+]
 
 DRAFT_2020_12 = "https://json-schema.org/draft/2020-12/schema"
 DRAFT_7 = "http://json-schema.org/draft-07/schema"
@@ -196,3 +210,307 @@ class _Cost:
         target = self._targets.find(schema.get("$ref"))
         if target is not None:
             yield target
+
+
+Matcher: TypeAlias = Callable[[str], bool]
+"""Tells whether a text fits."""
+
+_LOOKAROUND = re.compile(r"\(\?<?[=!]")
+_QUANTIFIER = re.compile(r"[*+]|\{(\d*)(,?)(\d*)\}")
+_FEW = 16
+
+
+def linear_matcher(pattern: str) -> Matcher | None:
+    """Return what finds a pattern anywhere in a text, in linear time; None if there is no such engine for it here."""
+    try:
+        library: Any = import_module("jsonschema_rs")
+    except ImportError:
+        return None
+    try:
+        compiled = library.Draft202012Validator({"pattern": pattern}, pattern_options=library.RegexOptions())
+    except (library.ValidationError, ValueError):
+        return None
+    matches: Matcher = compiled.is_valid
+    return matches
+
+
+def why_not_linear(pattern: str) -> str | None:
+    """Return what makes a pattern dangerous, or None: a look-around, a back-reference, or a repeat within a repeat."""
+    bare = _without_classes(pattern)
+    if _LOOKAROUND.search(bare):
+        return "looks ahead or behind"
+    if re.search(r"\\[1-9]|\\k<|\(\?P=", bare):
+        return "refers back to a group"
+    return "repeats within a repeat" if _nests(bare) else None
+
+
+def _without_classes(pattern: str) -> str:
+    """Return the pattern with `[...]` and escaped characters replaced by one plain character each."""
+    found: list[str] = []
+    position = 0
+    while position < len(pattern):
+        char = pattern[position]
+        if char == "\\":
+            following = pattern[position + 1 : position + 2]
+            found.append(f"\\{following}" if following.isdigit() or following == "k" else "x")
+            position += 2
+        elif char == "[":
+            position = _class_end(pattern, position + 1)
+            found.append("x")
+        else:
+            found.append(char)
+            position += 1
+    return "".join(found)
+
+
+def _class_end(pattern: str, position: int) -> int:
+    if pattern[position : position + 1] == "^":
+        position += 1
+    if pattern[position : position + 1] == "]":
+        position += 1
+    while position < len(pattern) and pattern[position] != "]":
+        position += 2 if pattern[position] == "\\" else 1
+    return position + 1
+
+
+def _nests(bare: str) -> bool:
+    """Tell whether a group that repeats something is repeated itself."""
+    repeats = [False]
+    position = 0
+    while position < len(bare):
+        char = bare[position]
+        if char == "(":
+            repeats.append(False)
+        elif char == ")" and len(repeats) > 1:
+            inner = repeats.pop()
+            unbounded = _is_repeat(bare, position + 1)
+            if inner and unbounded:
+                return True
+            repeats[-1] = repeats[-1] or inner or unbounded
+        elif _is_repeat(bare, position):
+            repeats[-1] = True
+        position += 1
+    return False
+
+
+def _is_repeat(bare: str, position: int) -> bool:
+    """Tell whether a quantifier that repeats often or without end begins here."""
+    found = _QUANTIFIER.match(bare, position)
+    if found is None:
+        return False
+    if found[0] in "*+":
+        return True
+    least, comma, most = found[1], found[2], found[3]
+    if not least and not most:
+        return False
+    return bool(comma and not most) or int(most or least or 0) > _FEW
+
+
+HEADER_KEYWORD = "x-mcp-header"
+_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_TYPES = ("integer", "string", "boolean")
+_DATA = ("default", "enum", "const", "examples", "required")
+_HEADER_MAPS = ("properties", "$defs", "definitions", "patternProperties", "dependentSchemas")
+
+
+def header_paths(schema: Mapping[str, JSON], name: str = "the input schema") -> dict[tuple[str, ...], str]:
+    """Return the header name of each annotated property, by its path. Raises: RegistrationError for a misplaced one."""
+    found: dict[tuple[str, ...], str] = {}
+    try:
+        _search(schema, (), True, found)
+        _check_unique(found)
+    except RegistrationError as problem:
+        raise RegistrationError(f"{name}: {problem}") from None
+    return found
+
+
+def _check_unique(found: Mapping[tuple[str, ...], str]) -> None:
+    names = [name.lower() for name in found.values()]
+    for path, name in found.items():
+        if names.count(name.lower()) > 1:
+            raise RegistrationError(
+                f"{'.'.join(path)}: another argument has the header {name!r} too; choose another name"
+            )
+
+
+def _search(schema: JSON, path: tuple[str, ...], reachable: bool, found: dict[tuple[str, ...], str]) -> None:
+    if is_array(schema):
+        items: list[JSON] = schema
+        for each in items:
+            _search(each, path, False, found)
+        return
+    if not is_object(schema):
+        return
+    members: Mapping[str, JSON] = schema
+    if HEADER_KEYWORD in members:
+        found[path] = _checked(members, path, reachable)
+    for key, each in members.items():
+        if key in _DATA:
+            continue
+        if key in _HEADER_MAPS and is_object(each):
+            inner: Mapping[str, JSON] = each
+            for name, one in inner.items():
+                _search(one, (*path, name), reachable and key == "properties", found)
+        else:
+            _search(each, (*path, key), False, found)
+
+
+def _checked(schema: Mapping[str, JSON], path: tuple[str, ...], reachable: bool) -> str:
+    where = ".".join(path) or "the whole"
+    name: JSON = schema[HEADER_KEYWORD]
+    if not isinstance(name, str) or not _TOKEN.fullmatch(name):
+        raise RegistrationError(f"{where}: {name!r} cannot be part of a header name; use letters, digits and '-'")
+    if not reachable or not path:
+        raise RegistrationError(
+            f"{where}: only a plain argument or a field of a nested object can go into the header {name!r}, "
+            "not one inside an array, a dictionary or a union"
+        )
+    if schema.get("type") not in _TYPES:
+        raise RegistrationError(f"{where}: only a string, an integer or a boolean can go into the header {name!r}")
+    return name
+
+
+_DEEPEST_REPAIR = 64
+_INDEX = re.compile(r"[0-9]{1,9}")
+_EVERY = frozenset({"string", "integer", "number", "boolean", "null", "array", "object"})
+
+
+def repair_value(value: JSON, schema: JSON, root: JSON, path: str, repairs: list[str], depth: int = 0) -> JSON:
+    """Return the value with its repairs made; each is written down as a short sentence."""
+    if depth > _DEEPEST_REPAIR or not is_object(schema):
+        return value
+    types = types_of(schema, root)
+    value = _decoded(value, types, path, repairs)
+    if isinstance(value, float) and value.is_integer() and "integer" in types and "number" not in types:
+        return int(value)
+    found = arm(value, schema, root)
+    if is_object(value):
+        members: Mapping[str, JSON] = value
+        return {
+            key: repair_value(each, member_schema(found, key), root, at(path, key), repairs, depth + 1)
+            for key, each in members.items()
+        }
+    if is_array(value):
+        items: list[JSON] = value
+        return [
+            repair_value(each, item_schema(found, index), root, at(path, index), repairs, depth + 1)
+            for index, each in enumerate(items)
+        ]
+    return value
+
+
+def _decoded(value: JSON, types: frozenset[str], path: str, repairs: list[str]) -> JSON:
+    if not isinstance(value, str) or "string" in types or value.lstrip()[:1] not in ("[", "{"):
+        return value
+    wanted = "array" if value.lstrip()[0] == "[" else "object"
+    if wanted not in types:
+        return value
+    try:
+        found: JSON = msgspec.json.decode(value)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return value
+    repairs.append(f"{path or 'the arguments'}: decoded a string into an {wanted}")
+    return found
+
+
+def unknown_keys(value: JSON, schema: JSON, root: JSON, path: str, depth: int = 0) -> Iterator[Problem]:
+    """Yield a problem for each member that a closed object schema does not name."""
+    if depth > _DEEPEST_REPAIR or not is_object(schema):
+        return
+    found = arm(value, schema, root)
+    if is_object(value):
+        members: Mapping[str, JSON] = value
+        properties: Mapping[str, JSON] = found.get("properties") or {}
+        closed = found.get("additionalProperties") is False and not found.get("patternProperties")
+        for key, each in members.items():
+            if closed and key not in properties:
+                yield Problem(path, unknown_words(key, properties, root=not path))
+            else:
+                yield from unknown_keys(each, member_schema(found, key), root, at(path, key), depth + 1)
+    elif is_array(value):
+        items: list[JSON] = value
+        for index, each in enumerate(items):
+            yield from unknown_keys(each, item_schema(found, index), root, at(path, index), depth + 1)
+
+
+def member_schema(schema: Mapping[str, JSON], key: str) -> JSON:
+    """Return the schema of a member of an object."""
+    properties: Mapping[str, JSON] = schema.get("properties") or {}
+    return properties.get(key, schema.get("additionalProperties"))
+
+
+def item_schema(schema: Mapping[str, JSON], index: int) -> JSON:
+    """Return the schema of an item of an array."""
+    first: JSON = schema.get("prefixItems")
+    if is_array(first):
+        fixed: Sequence[JSON] = first
+        if index < len(fixed):
+            return fixed[index]
+    return schema.get("items")
+
+
+def local_target(reference: JSON, root: JSON) -> JSON:
+    """Return what a reference inside the document (`#/$defs/Node`) points at, or None."""
+    if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
+        return None
+    found = root
+    for step in reference[1:].split("/")[1:]:
+        name = _unescaped(step)
+        if is_object(found):
+            members: Mapping[str, JSON] = found
+            found = members.get(name)
+        elif is_array(found) and _INDEX.fullmatch(name) and int(name) < len(found):
+            items: list[JSON] = found
+            found = items[int(name)]
+        else:
+            return None
+    return found
+
+
+def _unescaped(step: str) -> str:
+    """Return a name as it was before it went into a pointer, and that into a URI (RFC 6901, section 6)."""
+    if "%" in step:
+        from urllib.parse import unquote
+
+        step = unquote(step)
+    return step.replace("~1", "/").replace("~0", "~")
+
+
+def types_of(schema: JSON, root: JSON, depth: int = 0) -> frozenset[str]:
+    """Return the JSON types that a schema lets through, as far as is plain to see."""
+    if not is_object(schema) or depth > 16:
+        return _EVERY
+    members: Mapping[str, JSON] = schema
+    found = _EVERY
+    declared: JSON = members.get("type")
+    if isinstance(declared, str):
+        found &= {declared}
+    elif is_array(declared):
+        listed: list[str] = declared
+        found &= set(listed)
+    if "$ref" in members:
+        target = local_target(members["$ref"], root)
+        found &= types_of(target, root, depth + 1) if target is not None else _EVERY
+    for keyword in ("anyOf", "oneOf"):
+        arms: JSON = members.get(keyword)
+        if is_array(arms) and arms:
+            each: list[JSON] = arms
+            found &= frozenset[str]().union(*(types_of(one, root, depth + 1) for one in each))
+    return found
+
+
+def arm(value: JSON, schema: Mapping[str, JSON], root: JSON, depth: int = 0) -> Mapping[str, JSON]:
+    """Follow references, and a union where only one arm has the value's type, to the schema that says more."""
+    if depth > 16:
+        return schema
+    if "$ref" in schema:
+        target = local_target(schema["$ref"], root)
+        return arm(value, target, root, depth + 1) if is_object(target) else schema
+    for keyword in ("anyOf", "oneOf"):
+        arms: JSON = schema.get(keyword)
+        if is_array(arms):
+            each: list[JSON] = arms
+            kind = "object" if is_object(value) else "array" if is_array(value) else "null"
+            fitting = [one for one in each if is_object(one) and kind in types_of(one, root)]
+            return arm(value, fitting[0], root, depth + 1) if len(fitting) == 1 else schema
+    return schema

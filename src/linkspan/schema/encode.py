@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
 from functools import cache
 from typing import Any, TypeGuard
 
 import msgspec
 
-from linkspan.schema.kinds import is_collection, is_items, is_object
 from linkspan.types.base import JSON
+from linkspan.types.base import is_mapping as is_object
 
-__all__ = ["by_value", "encode_json", "to_json"]
+__all__ = ["by_value", "canonical", "encode_json", "is_collection", "is_items", "to_json"]
 
 
 def encode_json(value: Any) -> bytes:
@@ -208,3 +208,34 @@ def _refuse_nan(value: Any) -> None:
 
 
 _encoder = msgspec.json.Encoder(enc_hook=_unknown)
+
+
+_deterministic = msgspec.json.Encoder(order="deterministic")
+
+
+def canonical(value: JSON) -> str | bytes:
+    """Return a text for itself, and the canonical bytes of anything else.
+
+    Both are hashed with a secret of this process, so that nobody can choose values whose hashes collide, as with numbers.
+    """
+    return value if isinstance(value, str) else _deterministic.encode(_settled(value))
+
+
+def _settled(value: JSON) -> JSON:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if is_object(value):
+        return {name: _settled(each) for name, each in value.items()}
+    if is_items(value):
+        return [_settled(each) for each in value]
+    return value
+
+
+def is_items(value: JSON) -> TypeGuard[Sequence[Any]]:
+    """Tell whether a value is an array, or what a caller in this process may give instead of one."""
+    return isinstance(value, list | tuple)
+
+
+def is_collection(value: Any) -> TypeGuard[Collection[Any]]:
+    """Tell whether a value is a list, a tuple or a set."""
+    return isinstance(value, list | tuple | set | frozenset)

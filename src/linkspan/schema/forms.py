@@ -13,15 +13,22 @@ from msgspec import structs
 
 from linkspan.errors import RegistrationError
 from linkspan.schema.build import build
-from linkspan.schema.containers import ArrayShape, UnionShape, is_nullable, without_null
-from linkspan.schema.foreign import ForeignShape
-from linkspan.schema.kinds import is_array, is_object
-from linkspan.schema.notes import Bounded, Noted
-from linkspan.schema.objects import Field, ObjectShape, default_schema, fresh
+from linkspan.schema.constraints import Bounded, Noted
+from linkspan.schema.containers import (
+    ArrayShape,
+    Field,
+    ObjectShape,
+    UnionShape,
+    default_schema,
+    fresh,
+    is_nullable,
+    without_null,
+)
 from linkspan.schema.problems import ArgumentsInvalid
-from linkspan.schema.scalars import Choice, Formatted, Number, Plain
-from linkspan.schema.shape import Rendering, Shape, Walk
-from linkspan.types.base import JSON, UNSET, JSONObject
+from linkspan.schema.pydantic_types import ForeignShape
+from linkspan.schema.shapes import Choice, Formatted, Number, Plain, Rendering, Shape, Walk
+from linkspan.types.base import JSON, UNSET, JSONObject, is_array
+from linkspan.types.base import is_mapping as is_object
 
 __all__ = ["Form", "compile_form"]
 

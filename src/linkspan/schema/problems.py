@@ -6,6 +6,7 @@ No names of libraries, no URLs; long values are clipped; paths read like `items[
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 import msgspec
 
@@ -14,6 +15,7 @@ from linkspan.text import clip, nearest
 from linkspan.types.base import JSON
 
 __all__ = [
+    "TYPE_WORDS",
     "ArgumentsInvalid",
     "Problem",
     "at",
@@ -23,6 +25,18 @@ __all__ = [
     "quote",
     "unknown_words",
 ]
+
+TYPE_WORDS: Final[Mapping[str, str]] = {
+    "string": "a string",
+    "integer": "an integer",
+    "number": "a number",
+    "boolean": "true or false",
+    "null": "null",
+    "array": "an array",
+    "object": "an object",
+}
+"""The types of JSON Schema, as error texts name them."""
+
 
 _LONGEST_VALUE = 60
 _MOST_PROBLEMS = 20

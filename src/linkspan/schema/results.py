@@ -15,18 +15,15 @@ from typing import Any
 import msgspec
 
 from linkspan.errors import RegistrationError
+from linkspan.schema.annotations import EMPTY, peel
 from linkspan.schema.build import build, rendered
-from linkspan.schema.containers import ArrayShape, UnionShape
+from linkspan.schema.constraints import Noted
+from linkspan.schema.containers import ArrayShape, ObjectShape, UnionShape
 from linkspan.schema.encode import encode_json, to_json
-from linkspan.schema.hints import peel
-from linkspan.schema.kinds import is_object
-from linkspan.schema.notes import Noted
-from linkspan.schema.objects import ObjectShape
 from linkspan.schema.problems import ArgumentsInvalid, describe_value
-from linkspan.schema.scalars import AnyShape
-from linkspan.schema.shape import Rendering, Shape, Steps, Walk, is_marker
-from linkspan.schema.signatures import EMPTY
+from linkspan.schema.shapes import AnyShape, Rendering, Shape, Steps, Walk, is_marker
 from linkspan.types.base import JSON, JSONObject
+from linkspan.types.base import is_mapping as is_object
 
 __all__ = ["ResultShape", "compile_result", "encode_json", "to_json"]
 

@@ -13,18 +13,26 @@ from math import isfinite
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from linkspan.errors import RegistrationError
-from linkspan.schema.canonical import canonical
-from linkspan.schema.containers import UnionShape
-from linkspan.schema.document import Targets
-from linkspan.schema.kinds import TYPE_WORDS, is_array, is_items, is_object
-from linkspan.schema.notes import Bounded
-from linkspan.schema.objects import RecursiveShape
-from linkspan.schema.patterns import Matcher, linear_matcher
-from linkspan.schema.problems import at, describe_value, join_words, quote, unknown_words
-from linkspan.schema.repair import types_of
-from linkspan.schema.scalars import FORMATTED, AnyShape, Choice, NoneShape, Number, Plain
-from linkspan.schema.shape import INVALID, Rendering, Shape, Walk, marker
-from linkspan.types.base import JSON, JSONObject
+from linkspan.schema.constraints import Bounded
+from linkspan.schema.containers import RecursiveShape, UnionShape
+from linkspan.schema.document import Matcher, Targets, linear_matcher, types_of
+from linkspan.schema.encode import canonical, is_items
+from linkspan.schema.problems import TYPE_WORDS, at, describe_value, join_words, quote, unknown_words
+from linkspan.schema.shapes import (
+    FORMATTED,
+    INVALID,
+    AnyShape,
+    Choice,
+    NoneShape,
+    Number,
+    Plain,
+    Rendering,
+    Shape,
+    Walk,
+    marker,
+)
+from linkspan.types.base import JSON, JSONObject, is_array
+from linkspan.types.base import is_mapping as is_object
 
 __all__ = ["Written", "compile_written"]
 

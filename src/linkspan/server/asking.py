@@ -43,8 +43,8 @@ from linkspan.wire.messages import encode
 from linkspan.wire.values import from_builtins, to_builtins
 
 if TYPE_CHECKING:
-    from linkspan.schema.compile import AskParameter
     from linkspan.schema.forms import Form
+    from linkspan.schema.parameters import AskParameter
     from linkspan.server.once import Chain, Chains
 
 __all__ = [

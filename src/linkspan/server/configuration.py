@@ -10,7 +10,7 @@ import msgspec
 
 from linkspan.errors import UnsupportedProtocolVersion
 from linkspan.revisions import supported_versions
-from linkspan.schema.signatures import is_coroutine_function
+from linkspan.schema.annotations import is_coroutine_function
 from linkspan.types.base import UNSET, UnsetType
 
 __all__ = [

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 import msgspec
 
 from linkspan.errors import RegistrationError
-from linkspan.schema.compile import Parameters, compile_parameters
-from linkspan.schema.signatures import (
+from linkspan.schema.annotations import (
     EMPTY,
     KEYWORD_ONLY,
     POSITIONAL_ONLY,
@@ -21,6 +20,7 @@ from linkspan.schema.signatures import (
     is_coroutine_function,
     parameters_of,
 )
+from linkspan.schema.parameters import Parameters, compile_parameters
 from linkspan.server.context import Context
 from linkspan.types.base import JSON
 

@@ -20,7 +20,7 @@ from linkspan._version import __version__
 from linkspan.core.exchange import Page
 from linkspan.revisions import LATEST, supported_versions
 from linkspan.revisions.neutral import Encoded, Facts, Peer, Request
-from linkspan.schema.words import default_words, properties_of, required_of, resolve, size_words, type_words
+from linkspan.schema.summary import default_words, properties_of, required_of, resolve, size_words, type_words
 from linkspan.server.dispatch import Dispatcher
 from linkspan.types.base import JSON, JSONObject, is_object
 from linkspan.types.requests import ListParams

@@ -12,7 +12,7 @@ import msgspec
 
 from linkspan.errors import INVALID_PARAMS, RegistrationError, RemoteProtocolError
 from linkspan.revisions.neutral import InputRequired, Outcome
-from linkspan.schema.docstrings import parse_docstring
+from linkspan.schema.annotations import parse_docstring
 from linkspan.server.content import blocks_of, changed, checked, is_block, meta_of
 from linkspan.server.handlers import Function, Handler, bound_method, compile_handler, from_text, is_function
 from linkspan.server.tools import check_name, default_name

@@ -12,7 +12,7 @@ import msgspec
 
 from linkspan.errors import RegistrationError, ResourceNotFoundError
 from linkspan.revisions.neutral import InputRequired, Outcome
-from linkspan.schema.docstrings import parse_docstring
+from linkspan.schema.annotations import parse_docstring
 from linkspan.server.content import changed, checked, contents_of
 from linkspan.server.handlers import Function, Handler, bound_method, compile_handler, describe, from_text
 from linkspan.server.tools import default_name

@@ -18,7 +18,7 @@ from linkspan.revisions import REVISIONS
 from linkspan.revisions.neutral import InputRequired, Outcome
 from linkspan.revisions.record import Revision
 from linkspan.revisions.stepdown import is_told, knows_field
-from linkspan.schema.docstrings import parse_docstring
+from linkspan.schema.annotations import parse_docstring
 from linkspan.schema.results import ResultShape, compile_result, encode_json
 from linkspan.server.content import BLOCKS, binary, blocks_of, changed, is_block, meta_of
 from linkspan.server.handlers import Function, Handler, bound_method, compile_handler, is_function
@@ -434,7 +434,7 @@ def _bind(
 
 
 def _result_shape(handler: Handler, *, portable: bool, texts: bool, name: str) -> ResultShape:
-    from linkspan.schema.hints import return_hint
+    from linkspan.schema.annotations import return_hint
 
     hint = return_hint(handler.function)
     return compile_result(

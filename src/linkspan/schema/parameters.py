@@ -16,30 +16,33 @@ import msgspec
 from msgspec import Raw
 
 from linkspan.errors import RegistrationError
-from linkspan.schema.author_code import runs_author_code
-from linkspan.schema.build import build, rendered
-from linkspan.schema.containers import is_nullable
-from linkspan.schema.docstrings import parse_docstring
-from linkspan.schema.forms import Form, compile_form
-from linkspan.schema.headers import header_paths
-from linkspan.schema.hints import Ask, bound_names, name_of, peel, resolve, underlying
-from linkspan.schema.objects import Field, ObjectShape, fresh
-from linkspan.schema.problems import ArgumentsInvalid, Problem
-from linkspan.schema.shape import Rendering, Walk, from_marker
-from linkspan.schema.signatures import (
+from linkspan.schema.annotations import (
     EMPTY,
     KEYWORD_ONLY,
     POSITIONAL_ONLY,
     POSITIONAL_OR_KEYWORD,
     VAR_KEYWORD,
     VAR_POSITIONAL,
+    Ask,
     Parameter,
+    bound_names,
     is_routine,
+    name_of,
     parameters_of,
+    parse_docstring,
+    peel,
+    resolve,
+    underlying,
 )
+from linkspan.schema.build import build, rendered, runs_author_code
+from linkspan.schema.containers import Field, ObjectShape, fresh, is_nullable
+from linkspan.schema.document import header_paths
+from linkspan.schema.forms import Form, compile_form
+from linkspan.schema.problems import ArgumentsInvalid, Problem
+from linkspan.schema.shapes import Rendering, Walk, from_marker
 from linkspan.types.base import JSON, UNSET, JSONObject
 
-__all__ = ["ArgumentsInvalid", "AskParameter", "Decoded", "Parameters", "Problem", "compile_parameters"]
+__all__ = ["AskParameter", "Decoded", "Parameters", "compile_parameters"]
 
 CONTEXT_NAMES = ("ctx", "server_context")
 _KEYWORD = (POSITIONAL_OR_KEYWORD, KEYWORD_ONLY)

@@ -14,15 +14,15 @@ from typing import Annotated, Any
 import msgspec
 
 from linkspan.errors import RegistrationError
+from linkspan.schema.annotations import Format, Header
 from linkspan.schema.containers import UnionShape, is_nullable, without_null
-from linkspan.schema.hints import Format, Header
-from linkspan.schema.kinds import is_array, is_items, is_object
+from linkspan.schema.encode import is_items
 from linkspan.schema.problems import quote
-from linkspan.schema.scalars import NoneShape
-from linkspan.schema.shape import INVALID, Rendering, Shape, Walk, is_marker, marker, usable
-from linkspan.types.base import JSON, JSONObject
+from linkspan.schema.shapes import INVALID, NoneShape, Rendering, Shape, Walk, is_marker, marker, usable
+from linkspan.types.base import JSON, JSONObject, is_array
+from linkspan.types.base import is_mapping as is_object
 
-__all__ = ["Bounded", "Noted", "annotate", "without_notes"]
+__all__ = ["Bounded", "Noted", "annotate"]
 
 _NUMBERS = ("ge", "gt", "le", "lt", "multiple_of")
 _LENGTHS = ("min_length", "max_length")
@@ -125,13 +125,6 @@ class Noted:
     def convert(self, value: JSON, path: str, walk: Walk) -> Any:
         """Read the value as the inner shape does."""
         return self.inner.convert(value, path, walk)
-
-
-def without_notes(shape: Shape) -> Shape:
-    """Return a shape without its descriptions."""
-    while isinstance(shape, Noted):
-        shape = shape.inner
-    return shape
 
 
 class _Check(msgspec.Struct, frozen=True):

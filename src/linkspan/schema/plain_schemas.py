@@ -6,18 +6,18 @@ told. Nothing is ever fetched.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+import warnings
+from collections.abc import Callable, Mapping
+from math import isfinite
+from typing import Final, TypeAlias
 from urllib.parse import unquote
 
-from linkspan.schema.conjunction import conjoined
-from linkspan.schema.document import subschemas
-from linkspan.schema.keywords import LARGEST_SIZE, READ, TYPES, modern, names, pattern, settled, size
-from linkspan.schema.kinds import is_array, is_object
-from linkspan.schema.losses import Losses, below
-from linkspan.schema.repair import local_target
-from linkspan.types.base import JSON, JSONObject
+from linkspan.schema.document import local_target, subschemas
+from linkspan.schema.problems import quote
+from linkspan.types.base import JSON, JSONObject, is_array, is_object, json_type
 
-__all__ = ["Plain"]
+__all__ = ["Losses", "Plain", "below", "conjoined"]
 
 _DEEPEST = 24
 _MOST = 2_000
@@ -266,3 +266,305 @@ def _members(schema: Mapping[str, JSON]) -> Mapping[str, JSON]:
 
 def _required(schema: Mapping[str, JSON]) -> list[str]:
     return names(schema.get("required")) or []
+
+
+_Tell: TypeAlias = Callable[[str], None]
+
+_MOST_COMPARED = 250_000
+_LARGER = ("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties")
+_SMALLER = ("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties")
+_MAPS = ("properties", "patternProperties", "dependentSchemas")
+_ONES = ("items", "propertyNames", "additionalProperties")
+_FIRST_SAID = ("title", "default", "examples", "format")
+_TOGETHER = (("if", "then", "else"), ("contains", "minContains", "maxContains"), ("prefixItems", "items"))
+
+
+def conjoined(first: Mapping[str, JSON], second: Mapping[str, JSON], tell: _Tell) -> JSONObject:
+    """Return one schema for both; members that both describe become an `allOf` of their own.
+
+    `tell` hears of what cannot be said in one schema: it is then wider than the two.
+    """
+    found = dict(first)
+    _tell_of_closed(first, second, tell)
+    left_out = _left_out(first, second, tell)
+    for key, theirs in second.items():
+        if key in left_out:
+            continue
+        if key not in found:
+            found[key] = theirs
+        elif found[key] != theirs or type(found[key]) is not type(theirs):
+            found[key] = _both(key, found[key], theirs, tell)
+    return found
+
+
+def is_among(value: JSON, values: list[JSON]) -> bool:
+    """Tell whether a JSON value is one of some; true is not 1."""
+    return any(value == each and isinstance(value, bool) == isinstance(each, bool) for each in values)
+
+
+def _tell_of_closed(first: Mapping[str, JSON], second: Mapping[str, JSON], tell: _Tell) -> None:
+    """A closed schema shuts out what only the other names; such a pair is meant as a sum, and taken as one."""
+    for one, other in ((first, second), (second, first)):
+        mine: JSON = one.get("properties")
+        theirs: JSON = other.get("properties")
+        if one.get("additionalProperties", True) in (True, {}):
+            continue
+        named: set[str] = set(theirs) if is_object(theirs) else set()
+        if named - set(mine if is_object(mine) else ()) or "patternProperties" in other:
+            tell("one part of an allOf allows no members that another part names; all of them are offered")
+            return
+
+
+def _left_out(first: Mapping[str, JSON], second: Mapping[str, JSON], tell: _Tell) -> list[str]:
+    """Keywords that mean something only together are not mixed from two schemas."""
+    found: list[str] = []
+    for group in _TOGETHER:
+        mine = {key: first[key] for key in group if key in first}
+        theirs = {key: second[key] for key in group if key in second}
+        if not mine or not theirs or mine == theirs or mine.keys() == theirs.keys() == {"items"}:
+            continue
+        found += group
+        tell(f"only the first {group[0]} of an allOf is said; the server still checks the others")
+    return found
+
+
+def _both(key: str, mine: JSON, theirs: JSON, tell: _Tell) -> JSON:
+    if key in _FIRST_SAID:
+        return mine
+    if key == "description":
+        return f"{mine} {theirs}" if isinstance(mine, str) and isinstance(theirs, str) else mine
+    if key in _MAPS and is_object(mine) and is_object(theirs):
+        return _joined_members(mine, theirs)
+    if key == "required" and is_array(mine) and is_array(theirs):
+        return list(dict.fromkeys(each for each in (*mine, *theirs) if isinstance(each, str)))
+    if key == "type":
+        return _types(mine, theirs, tell)
+    if key == "enum" and is_array(mine) and is_array(theirs) and len(mine) * len(theirs) <= _MOST_COMPARED:
+        return [each for each in mine if is_among(each, theirs)] or _given_up(key, mine, tell)
+    if key in (*_LARGER, *_SMALLER) and _is_number(mine) and _is_number(theirs):
+        return max(mine, theirs) if key in _LARGER else min(mine, theirs)
+    if key == "uniqueItems":
+        return mine is True or theirs is True
+    if key == "additionalProperties" and (mine is False or theirs is False):
+        return False
+    if key in _ONES:
+        return {"allOf": [mine, theirs]}
+    return _given_up(key, mine, tell)
+
+
+def _joined_members(mine: Mapping[str, JSON], theirs: Mapping[str, JSON]) -> JSONObject:
+    found = {**mine, **theirs}
+    for name in mine.keys() & theirs.keys():
+        found[name] = mine[name] if mine[name] == theirs[name] else {"allOf": [mine[name], theirs[name]]}
+    return found
+
+
+def _types(mine: JSON, theirs: JSON, tell: _Tell) -> JSON:
+    ours: list[JSON] = mine if is_array(mine) else [mine]
+    others: list[JSON] = theirs if is_array(theirs) else [theirs]
+    found = [each for each in ours if each in others or (each == "integer" and "number" in others)]
+    if "number" in ours and "number" not in found and "integer" in others and "integer" not in found:
+        found.append("integer")
+    if not found:
+        return _given_up("type", mine, tell)
+    return found[0] if len(found) == 1 else found
+
+
+def _is_number(value: JSON) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _given_up(key: str, mine: JSON, tell: _Tell) -> JSON:
+    tell(f"only the first {key} of an allOf is said; the server still checks the others")
+    return mine
+
+
+TYPES: Final = ("string", "integer", "number", "boolean", "null", "array", "object")
+LARGEST_SIZE: Final = 20_000
+"""How much of values and texts a schema may hold, in the measure of `size`."""
+
+_LONGEST_PATTERN = 1_000
+_LARGEST: Final = 2**63 - 1
+
+
+def modern(flat: JSONObject) -> JSONObject:
+    """Write anew, in place, what drafts 3 to 7 spelt differently."""
+    fixed: JSON = flat.get("items")
+    if is_array(fixed):
+        del flat["items"]
+        flat |= {"prefixItems": fixed} if fixed else {}
+        flat |= {"items": flat["additionalItems"]} if "additionalItems" in flat else {}
+    for key, limit in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
+        if isinstance(flat.get(key), bool) and flat.pop(key) and limit in flat:
+            flat[key] = flat.pop(limit)
+    given: JSON = flat.pop("dependencies", None)
+    for name, each in given.items() if is_object(given) else ():
+        key = "dependentRequired" if is_array(each) else "dependentSchemas"
+        known: JSON = flat.get(key)
+        flat[key] = {**(known if is_object(known) else {}), name: each}
+    return flat
+
+
+def settled(found: JSONObject) -> JSONObject:
+    """Say what providers want said: the items of each array; and a choice of values as an enum."""
+    if found.get("additionalProperties") == {}:
+        del found["additionalProperties"]
+    fixed: list[JSON] = found.get("prefixItems") or []
+    if not fixed:
+        found.pop("prefixItems", None)
+    if found.get("items") is False:
+        found["items"] = {}
+        found["maxItems"] = min(len(fixed), found.get("maxItems", len(fixed)))
+    if "array" in found.get("type", ()) or fixed:
+        found.setdefault("items", {})
+    for key in ("anyOf", "oneOf"):
+        if key in found and "enum" not in found:
+            _as_enum(key, found)
+    return found
+
+
+def _as_enum(key: str, found: JSONObject) -> None:
+    values: list[JSON] = []
+    for arm in found[key]:
+        if not arm.keys() <= {"const", "type"} or "const" not in arm:
+            return
+        if arm["const"] in values or json_type(arm["const"]) not in arm.get("type", json_type(arm["const"])):
+            return
+        values.append(arm["const"])
+    del found[key]
+    found["enum"] = values
+
+
+# Values of keywords, as JSON Schema wants them; None for others.
+
+
+def _text(value: JSON) -> JSON:
+    return value if isinstance(value, str) else None
+
+
+def _list(value: JSON) -> JSON:
+    return value if is_array(value) and value else None
+
+
+def _kinds(value: JSON) -> JSON:
+    listed: list[JSON] = value if is_array(value) else [value]
+    found = [each for each in TYPES if each in listed]
+    if not found or not all(each in TYPES for each in listed):
+        return None
+    return found[0] if len(found) == 1 else found
+
+
+def _number(value: JSON) -> JSON:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return value if -_LARGEST <= value <= _LARGEST or (isinstance(value, float) and isfinite(value)) else None
+
+
+def _positive(value: JSON) -> JSON:
+    found = _number(value)
+    return found if found is not None and found > 0 else None
+
+
+def _count(value: JSON) -> JSON:
+    found = _number(value)
+    return int(found) if found is not None and 0 <= found <= _LARGEST and found == int(found) else None
+
+
+def _flag(value: JSON) -> JSON:
+    return value if isinstance(value, bool) else None
+
+
+def pattern(value: JSON) -> JSON:
+    """Return a regular expression, None if it is none."""
+    if not isinstance(value, str) or len(value) > _LONGEST_PATTERN:
+        return None
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            re.compile(value)
+    except (re.error, OverflowError, RecursionError):
+        return None
+    return value or None
+
+
+def names(value: JSON) -> JSON:
+    """Return the texts of a list of names, each once; None for what is no list."""
+    return list(dict.fromkeys(each for each in value if isinstance(each, str))) if is_array(value) else None
+
+
+def _names_each(value: JSON) -> JSON:
+    if not is_object(value) or not all(map(is_array, value.values())):
+        return None
+    return {name: names(each) for name, each in value.items()}
+
+
+_COUNTED = (
+    "minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties", "minContains", "maxContains",
+)  # fmt: skip
+READ: Final[Mapping[str, Callable[[JSON], JSON]]] = {
+    "title": _text,
+    "description": _text,
+    "format": _text,
+    "examples": _list,
+    "enum": _list,
+    "type": _kinds,
+    "minimum": _number,
+    "maximum": _number,
+    "exclusiveMinimum": _number,
+    "exclusiveMaximum": _number,
+    "multipleOf": _positive,
+    "pattern": pattern,
+    "uniqueItems": _flag,
+    "required": names,
+    "dependentRequired": _names_each,
+    **dict.fromkeys(_COUNTED, _count),
+}
+"""Returns the value of a keyword, or None if it is not what JSON Schema wants there."""
+
+
+def size(value: JSON) -> int:
+    """Return about how much a value takes: texts by length, the rest by count."""
+    found = 0
+    waiting: list[JSON] = [value]
+    while waiting and found <= LARGEST_SIZE:
+        each = waiting.pop()
+        found += 1 + (len(each) // 10 if isinstance(each, str) else 0)
+        if is_array(each):
+            waiting += each
+        elif is_object(each):
+            waiting += [*each, *each.values()]
+    return found
+
+
+_MOST_LOSSES = 50
+_PLAIN = re.compile(r"[\w.$@-]{1,64}")
+
+
+class Losses:
+    """The sentences so far. A part that is given up as a whole takes back what was said about its own parts."""
+
+    __slots__ = ("_told",)
+
+    def __init__(self) -> None:
+        self._told: list[str] = []
+
+    def __len__(self) -> int:
+        return len(self._told)
+
+    def tell(self, path: str, words: str) -> None:
+        """Write down what is lost at a place (`/filter/kind`; empty for the arguments as a whole)."""
+        self._told.append(f"{path or 'the arguments'}: {words}")
+
+    def forget(self, since: int) -> None:
+        """Take back what was said since there were so many."""
+        del self._told[since:]
+
+    def listed(self) -> list[str]:
+        """Return the sentences, each once, and of a great many only the first."""
+        told = list(dict.fromkeys(self._told))
+        more = len(told) - _MOST_LOSSES
+        return [*told[:_MOST_LOSSES], f"and {more} more"] if more > 0 else told
+
+
+def below(path: str, step: str) -> str:
+    """Return the place of a member, or of the items (`*`), of what `path` names."""
+    return f"{path}/{step if _PLAIN.fullmatch(step) or step == '*' else quote(step)}"
