@@ -22,7 +22,7 @@ from linkspan.host.consent import Policy
 from linkspan.host.conversation import CallEnded, Conversation, TurnEnded
 from linkspan.host.host import Host
 from linkspan.host.models import open_model
-from linkspan.host.telling import unmarked
+from linkspan.host.results import unmarked
 
 HERE = Path(__file__).parent
 DICE = HERE.parent.parent / "examples" / "dice.py"

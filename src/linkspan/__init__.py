@@ -54,9 +54,9 @@ if TYPE_CHECKING:
     from linkspan.host.consent import Policy as Policy
     from linkspan.host.conversation import Conversation as Conversation
     from linkspan.host.group import ClientGroup as ClientGroup
+    from linkspan.host.group import SyncClientGroup as SyncClientGroup
     from linkspan.host.host import Host as Host
     from linkspan.host.models import open_model as open_model
-    from linkspan.host.sync_group import SyncClientGroup as SyncClientGroup
     from linkspan.io.client import Client as Client
     from linkspan.io.memory import MemoryTransport as MemoryTransport
     from linkspan.io.memory_loop import AsyncMemoryTransport as AsyncMemoryTransport
@@ -101,10 +101,9 @@ if TYPE_CHECKING:
     from linkspan.wire.limits import Limits as Limits
 
 _HOMES = {
-    "linkspan.host.sync_group": ("SyncClientGroup",),
     "linkspan.host.consent": ("Policy",),
     "linkspan.host.conversation": ("Conversation",),
-    "linkspan.host.group": ("ClientGroup",),
+    "linkspan.host.group": ("ClientGroup", "SyncClientGroup"),
     "linkspan.host.host": ("Host",),
     "linkspan.host.models": ("open_model",),
     "linkspan.client.answers": ("Refused",),

@@ -95,7 +95,7 @@ def test_one_question_prints_the_answer_and_nothing_else_on_stdout(chat: Scripts
 def test_where_nobody_can_be_asked_the_model_is_told(chat: Scripts) -> None:
     done = chat.run(DICE, "--model", chat.model(ROLL, "I got: {last}"), "-p", "Roll two dice")
     assert done.status == 0
-    assert done.out.startswith("I got: This call needs the user's consent, and nobody can be asked now.")
+    assert done.out.startswith("I got: This call needs the user's consent, and no user can be asked now.")
     assert 'roll {"sides": 1, "count": 2} was not called: This call needs the user' in done.err
 
 

@@ -406,7 +406,7 @@ def test_the_time_in_which_the_person_thinks_does_not_count() -> None:
 
     async def work() -> None:
         async with Host({"dice": dice()}, approve=think) as host:
-            host.attention._clock = lambda: now  # type: ignore[attr-defined]
+            host.user_lock._clock = lambda: now  # type: ignore[attr-defined]
             chat = Conversation(host, model, bounds=Bounds(seconds=0.1), clock=lambda: now)
             assert await chat.answer("Roll") == "Four."
 

@@ -12,9 +12,8 @@ from providers import KINDS, Kind, check_anthropic, check_gemini, check_openai, 
 from linkspan.host.dialects import Dialect
 from linkspan.host.dialects.anthropic import AnthropicDialect
 from linkspan.host.dialects.gemini import GeminiDialect
-from linkspan.host.dialects.naming import Names, safe_name, short_id
 from linkspan.host.dialects.openai import OpenAIDialect
-from linkspan.host.dialects.reading import read_arguments
+from linkspan.host.dialects.shared import Names, read_arguments, safe_name, short_id
 from linkspan.host.messages import (
     AssistantMessage,
     Finished,
@@ -319,10 +318,10 @@ AGAIN = "Call the tool again with one JSON object."
         ({"a": 1}, {"a": 1}, ""),
         ('{"a": 1}', {"a": 1}, ""),
         ('"{\\"a\\": 1}"', {"a": 1}, ""),
-        ("[1]", {}, "The arguments are a list. Call the tool again with one JSON object."),
-        ([1], {}, "The arguments are a list. Call the tool again with one JSON object."),
-        ("6", {}, "The arguments are a number. Call the tool again with one JSON object."),
-        ("true", {}, "The arguments are a boolean. Call the tool again with one JSON object."),
+        ("[1]", {}, "The arguments are of type array. Call the tool again with one JSON object."),
+        ([1], {}, "The arguments are of type array. Call the tool again with one JSON object."),
+        ("6", {}, "The arguments are of type integer. Call the tool again with one JSON object."),
+        ("true", {}, "The arguments are of type boolean. Call the tool again with one JSON object."),
         ('"six"', {}, f"The arguments are not valid JSON: JSON is malformed: invalid character (byte 0). {AGAIN}"),
         ('{"a": ', {}, f"The arguments are not valid JSON: Input data was truncated. {AGAIN}"),
     ],

@@ -19,12 +19,11 @@ from linkspan import Server
 from linkspan.client.errors import Delivery, Origin, ServerError
 from linkspan.client.http_errors import http_error
 from linkspan.host.consent import Approval, Policy, Verdict, matches
-from linkspan.host.group import ClientGroup
+from linkspan.host.group import ClientGroup, SyncClientGroup
 from linkspan.host.host import Host
 from linkspan.host.memory import Memory
 from linkspan.host.messages import Image, ToolAnswer, ToolUse
-from linkspan.host.sync_group import SyncClientGroup
-from linkspan.host.telling import advice, failed, marked, unmarked
+from linkspan.host.results import advice, failed, marked, unmarked
 from linkspan.io.client import Client
 from linkspan.schema.providers import Provider
 from linkspan.types.content import ImageContent
@@ -129,7 +128,7 @@ def test_without_a_person_nothing_runs_that_needs_one() -> None:
         async with Host({"shop": shop()}) as host:
             answer = await host.call(use("buy"))
             assert answer.is_error
-            assert "nobody can be asked" in answer.text
+            assert "no user can be asked" in answer.text
 
     run(work)
 

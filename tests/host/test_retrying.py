@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from linkspan.host.retrying import Backoff, read_retry_after
+from linkspan.host.http_model import Backoff, read_retry_after
 
 NOON = 1_700_000_000.0
 RETRY_INFO = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "34.5s"}

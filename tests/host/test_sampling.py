@@ -13,8 +13,8 @@ from linkspan import Context, Refused, Server
 from linkspan.host.consent import Policy
 from linkspan.host.host import Host
 from linkspan.host.messages import AssistantMessage, Finished, Image, ModelError, ModelRequest, Text, UserMessage
+from linkspan.host.results import unmarked
 from linkspan.host.sampling import sample_with, sampling_request
-from linkspan.host.telling import unmarked
 from linkspan.types.content import AudioContent, ImageContent, TextContent
 from linkspan.types.sampling import CreateMessageParams, CreateMessageResult, SamplingMessage
 

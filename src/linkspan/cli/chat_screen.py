@@ -19,7 +19,7 @@ from linkspan.host.conversation import (
     TurnEnded,
 )
 from linkspan.host.messages import TextDelta, ThoughtDelta, ToolUse, Usage
-from linkspan.host.telling import unmarked
+from linkspan.host.results import unmarked
 from linkspan.wire.plain import one_line
 
 __all__ = ["Screen", "ended_words", "status_words"]

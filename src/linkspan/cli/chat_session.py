@@ -265,7 +265,7 @@ class ChatSession:
     async def _approve_sampling(self, server: str, params: CreateMessageParams) -> bool:
         if self._options.sampling_allowed or server in self._sampled:
             return True
-        async with self._chat.host.attention:
+        async with self._chat.host.user_lock:
             model = self._chat.model.name
             verdict: Verdict = await self._threads.ask(
                 lambda is_over: ask_sampling(self._terminal, server, params, model, is_over), "no"
@@ -277,7 +277,7 @@ class ChatSession:
     async def _review_sampling(self, server: str, text: str) -> bool:
         if self._options.sampling_allowed or server in self._sampled:
             return True
-        async with self._chat.host.attention:
+        async with self._chat.host.user_lock:
             return await self._threads.ask(lambda is_over: ask_review(self._terminal, server, text, is_over), False)
 
     # What the person is told by the way.

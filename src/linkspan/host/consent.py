@@ -1,24 +1,72 @@
-"""Who says that a tool may run: the policy, what the person allowed before, or the person now.
+"""Whether a tool may run: the policy, what the user allowed before, or the user's answer now.
 
-A server's hints ("I only read") are believed of servers that the policy trusts, and of no others. Spec (checklist 8): a
+A server's hints ("I only read") count for servers that the policy trusts, and for no others. Spec (checklist 8): a
 human can deny every call, and hints of servers that are not trusted decide nothing.
 """
 
 from __future__ import annotations
 
+import asyncio
 import re
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from inspect import isawaitable
-from typing import Final, Literal, TypeAlias, get_args
+from types import TracebackType
+from typing import Final, Literal, TypeAlias, TypeVar, cast, get_args
 
 import msgspec
 
-from linkspan.host.attention import Attention
 from linkspan.host.memory import Memory
 from linkspan.types.base import JSONObject
 from linkspan.types.tools import Tool
 
-__all__ = ["Approval", "Approver", "Consent", "Decision", "Policy", "Verdict", "hints_of", "matches"]
+__all__ = [
+    "Approval",
+    "Approver",
+    "Consent",
+    "Decision",
+    "Policy",
+    "UserLock",
+    "Verdict",
+    "hints_of",
+    "matches",
+    "settled",
+]
+
+T = TypeVar("T")
+
+
+async def settled(given: T | Awaitable[T]) -> T:
+    """Return what a callback of the application returned, awaited if it is a coroutine."""
+    return await cast("Awaitable[T]", given) if isawaitable(given) else cast("T", given)
+
+
+class UserLock:
+    """Held, with `async with`, while the user is asked: one question at a time, and the time they take. For one event loop."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = asyncio.Lock()
+        self._before = 0.0
+        self._since: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        """How long the user was being asked so far; it does not count against a deadline of a turn."""
+        return self._before + (self._clock() - self._since if self._since is not None else 0.0)
+
+    async def __aenter__(self) -> None:
+        """Wait for the questions before this one."""
+        await self._lock.acquire()
+        self._since = self._clock()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Let the next question be asked."""
+        self._before, self._since = self.seconds, None
+        self._lock.release()
+
 
 Decision: TypeAlias = Literal["allow", "ask", "deny"]
 Verdict: TypeAlias = Literal["once", "session", "always", "no"]
@@ -26,7 +74,7 @@ _VERDICTS: Final[Sequence[object]] = get_args(Verdict)
 
 
 class Approval(msgspec.Struct, frozen=True):
-    """What a person is asked: may this tool be called with these arguments?"""
+    """The question to the user: may this tool be called with these arguments?"""
 
     server: str
     tool: Tool
@@ -35,14 +83,14 @@ class Approval(msgspec.Struct, frozen=True):
     change: str = ""
     """How the tool's definition changed since it was used; to be shown before anything else. `no` keeps the old one."""
     key: str = ""
-    """For whose tool the answer holds, if it holds longer than once."""
+    """Identifies the tool for an answer that holds longer than once."""
 
 
 Approver: TypeAlias = Callable[[Approval], Verdict | Awaitable[Verdict]]
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """What may run without a question. Patterns are `server/tool` with `*`, or the name of a server for all its tools.
+    """What may run without asking the user. Patterns are `server/tool` with `*`, or the name of a server for all its tools.
 
     `deny` comes before `ask`, and that before `allow`; then come the tools that only read of servers in `trust`, and then
     `otherwise`.
@@ -56,7 +104,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     otherwise: Decision = "ask"
 
     def decide(self, server: str, tool: Tool) -> Decision:
-        """Say what happens when a model wants this tool to be called."""
+        """Return what happens when a model calls this tool."""
         order: tuple[tuple[Decision, Sequence[str]], ...] = (
             ("deny", self.deny),
             ("ask", self.ask),
@@ -70,18 +118,18 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Consent:
-    """Asks, and remembers what was answered. One question at a time, however many calls wait."""
+    """Asks the user, and remembers the answers. One question at a time, however many calls wait."""
 
-    def __init__(self, policy: Policy, memory: Memory, approve: Approver | None, attention: Attention) -> None:
-        """Without `approve` nobody can be asked, and what would need it is refused. `attention` is the person's."""
+    def __init__(self, policy: Policy, memory: Memory, approve: Approver | None, user_lock: UserLock) -> None:
+        """Without `approve`, a call that needs consent is refused."""
         self.policy = policy
         self._memory = memory
         self._approve = approve
-        self._attention = attention
+        self._user_lock = user_lock
         self._session: set[str] = set()
 
     async def refusal(self, approval: Approval) -> str | None:
-        """Return None if the call may be made; otherwise why not, in words for the model."""
+        """Return None if the call may be made; otherwise the reason against it, for the model."""
         decision = self.policy.decide(approval.server, approval.tool)
         if decision == "deny":
             return "This tool may not be used here: the user's policy denies it. Do not try again; go on without it."
@@ -90,13 +138,12 @@ class Consent:
             return None
         if self._approve is None:
             return (
-                "This call needs the user's consent, and nobody can be asked now. Do not try again; go on without it."
+                "This call needs the user's consent, and no user can be asked now. Do not try again; go on without it."
             )
-        async with self._attention:
+        async with self._user_lock:
             if not approval.change and self._was_allowed(what):
                 return None  # the answer to the question before was meant for this one too
-            verdict = self._approve(approval)
-            answer: Verdict = await verdict if isawaitable(verdict) else verdict
+            answer = await settled(self._approve(approval))
         if answer not in _VERDICTS:  # nothing that is not clearly a yes lets anything run
             raise TypeError(f'approve= must answer "once", "session", "always" or "no", not {answer!r}')
         if answer == "session":
@@ -112,7 +159,7 @@ class Consent:
 
 
 def hints_of(tool: Tool) -> list[str]:
-    """Return what a tool's server says of it, in words. Hints, never promises."""
+    """Return the hints of a tool's server about it, in words. They are no guarantees."""
     hints = tool.annotations
     if hints is None:
         return []
@@ -127,7 +174,7 @@ def hints_of(tool: Tool) -> list[str]:
 
 
 def matches(pattern: str, server: str, tool: str) -> bool:
-    """Tell whether a pattern of a policy means this tool. Only `*` is special; both names may hold a slash themselves."""
+    """Return whether a pattern of a policy matches this tool. Only `*` is special; both names may hold a slash themselves."""
     slashes = [place for place, letter in enumerate(pattern) if letter == "/"]
     if not slashes or pattern == server:
         return _fits(pattern, server)

@@ -34,7 +34,7 @@ from linkspan.host.messages import (
     Usage,
     UserMessage,
 )
-from linkspan.host.telling import SYSTEM_NOTE
+from linkspan.host.results import SYSTEM_NOTE
 from linkspan.io.private import open_private
 from linkspan.types.logging import ProgressParams
 
@@ -206,7 +206,7 @@ class _Turn:
 
     def __init__(self, chat: Conversation) -> None:
         self._chat = chat
-        self._ends = chat.clock() - chat.host.attention.seconds + chat.bounds.seconds
+        self._ends = chat.clock() - chat.host.user_lock.seconds + chat.bounds.seconds
         self._usage = Usage()
         self._message = AssistantMessage(())
         self._reason = "end"
@@ -247,7 +247,7 @@ class _Turn:
             raise  # somebody else's
 
     def _left(self) -> float:
-        return self._ends - self._chat.clock() + self._chat.host.attention.seconds
+        return self._ends - self._chat.clock() + self._chat.host.user_lock.seconds
 
     # What the model says.
 

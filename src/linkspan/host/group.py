@@ -1,28 +1,133 @@
-"""`ClientGroup`: many servers through one door, for asyncio."""
+"""Groups of servers with one catalogue: `ClientGroup` for asyncio, `SyncClientGroup` for threads.
+
+Each loads only its own kind of client: a group for threads never loads asyncio.
+"""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping
+import threading
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack
 
-from linkspan.client.catalogue import Entry, UnknownName
+from linkspan.client.catalogue import Entry, Names, ServerStatus, UnknownName
 from linkspan.client.errors import ClientError
 from linkspan.client.results import ToolResult
-from linkspan.host.members import Members
-from linkspan.io.client import Client
-from linkspan.io.face import CallKeywords
+from linkspan.io.face import CallKeywords, ClientFace
+from linkspan.io.forks import ForkedLock
+from linkspan.io.targets import ServerTarget, read_config
 from linkspan.types.prompts import GetPromptResult, Prompt
 from linkspan.types.resources import ReadResourceResult, Resource, ResourceTemplate
 from linkspan.types.tools import Tool
 
-__all__ = ["ClientGroup"]
+if TYPE_CHECKING:
+    from linkspan.io.client import Client
+    from linkspan.io.sync_client import SyncClient
+
+__all__ = ["ClientGroup", "SyncClientGroup"]
 
 T = TypeVar("T")
+FaceT = TypeVar("FaceT", bound=ClientFace)
+ItemT = TypeVar("ItemT", Tool, Prompt)
 
 
-class ClientGroup(Members[Client]):
+class _Group(Generic[FaceT]):
+    """The servers of a group, and its catalogue. The faces add the way to wait."""
+
+    def __init__(self, servers: Mapping[str, ServerTarget | FaceT], **options: Any) -> None:
+        """Name the servers; each is anything that a client takes, or a client. `options` are for all clients made here."""
+        self.clients: dict[str, FaceT] = {
+            name: target if isinstance(target, ClientFace) else self._open(target, name=name, **options)
+            for name, target in servers.items()
+        }
+        self._errors: dict[str, ClientError] = {}
+        self._tools = Names()
+        self._prompts = Names()
+        self._owner_of: dict[str, str] = {}
+
+    def _open(self, target: ServerTarget, **options: Any) -> FaceT:
+        """Return a client of the group's kind."""
+        raise NotImplementedError
+
+    @classmethod
+    def from_config(cls, path: str | Path, **options: Any) -> Self:
+        """Take the servers of an mcp.json. Raises: UnusableTarget, a ValueError."""
+        return cls(read_config(path), **options)
+
+    def status(self) -> list[ServerStatus]:
+        """Say how each server is doing."""
+        return [self._status(name, client) for name, client in self.clients.items()]
+
+    def _status(self, name: str, client: FaceT) -> ServerStatus:
+        if client.connected:
+            return ServerStatus(name, "connected", client.protocol_version)
+        error = self._errors.get(name)
+        return ServerStatus(name, "failed" if error is not None else "idle", error=error)
+
+    def client(self, server: str) -> FaceT:
+        """Return the client of one server. Raises: UnknownName."""
+        found = self.clients.get(server)
+        if found is None:
+            raise UnknownName(f"this group has no server {server!r}; it has {', '.join(self.clients) or 'none'}")
+        return found
+
+    def find_tool(self, name: str) -> tuple[str, str]:
+        """Return whose tool that is, and what it is called there. Raises: UnknownName, with what is near."""
+        return self._tools.find(name)
+
+    def reserve_tool_names(self, names: Sequence[str]) -> None:
+        """Keep names for tools of your own: a server that uses one gets its own name in front. Before any list comes."""
+        self._tools.assign({"": names})
+
+    def note(self, server: str, error: ClientError | None) -> None:
+        """Take down how a server did, for `status`."""
+        if error is None:
+            self._errors.pop(server, None)
+        else:
+            self._errors[server] = error
+
+    def _asked(self, only: Collection[str] | None) -> dict[str, FaceT]:
+        return {name: client for name, client in self.clients.items() if only is None or name in only}
+
+    def _collected(self, outcomes: Iterable[tuple[str, T | BaseException]]) -> dict[str, T]:
+        """Return what came, by server, and note which servers failed. Raises: any other exception."""
+        found: dict[str, T] = {}
+        for server, outcome in outcomes:
+            if isinstance(outcome, BaseException) and not isinstance(outcome, ClientError):
+                raise outcome
+            self.note(server, outcome if isinstance(outcome, ClientError) else None)
+            if not isinstance(outcome, BaseException):
+                found[server] = outcome
+        return found
+
+    def _named(self, names: Names, found: Mapping[str, Sequence[ItemT]]) -> list[Entry[ItemT]]:
+        names.assign({server: [each.name for each in items] for server, items in found.items()})
+        entries: dict[tuple[str, str], Entry[ItemT]] = {}
+        for server, items in found.items():
+            for each in items:  # of two with one name, the first is called
+                entries.setdefault((server, each.name), Entry(names.name(server, each.name), server, each))
+        return list(entries.values())
+
+    def _located(self, found: Mapping[str, Sequence[Resource]]) -> list[Entry[Resource]]:
+        """Resources are called by their URI; of two servers with the same one, the first is asked."""
+        for server, items in found.items():
+            for each in items:
+                self._owner_of.setdefault(each.uri, server)
+        return [Entry(each.uri, server, each) for server, items in found.items() for each in items]
+
+    def _owner(self, uri: str) -> str:
+        """Return which server lists a resource. Raises: UnknownName."""
+        owner = self._owner_of.get(uri)
+        if owner is None:
+            raise UnknownName(f"no server of this group lists {uri!r}; name the server that has it: server=...")
+        return owner
+
+    def _families(self, found: Mapping[str, Sequence[ResourceTemplate]]) -> list[Entry[ResourceTemplate]]:
+        return [Entry(each.uri_template, server, each) for server, items in found.items() for each in items]
+
+
+class ClientGroup(_Group["Client"]):
     """Several servers, started at once. One that fails is left out, and tried again when it is needed.
 
         async with ClientGroup({"dice": "dice.py", "files": ["npx", "-y", "some-server"]}) as group:
@@ -33,7 +138,10 @@ class ClientGroup(Members[Client]):
     Names stay as they are unless two servers use the same; then each gets its server's name in front: `dice_roll`.
     """
 
-    _face = Client
+    def _open(self, target: ServerTarget, **options: Any) -> Client:
+        from linkspan.io.client import Client
+
+        return Client(target, **options)
 
     async def connect(self) -> Self:
         """Start all servers at once. None of them failing raises anything: `status()` tells."""
@@ -42,6 +150,8 @@ class ClientGroup(Members[Client]):
 
     async def close(self) -> None:
         """End all servers at once."""
+        import asyncio
+
         await asyncio.gather(*(client.close() for client in self.clients.values()))
 
     async def __aenter__(self) -> Self:
@@ -105,20 +215,120 @@ class ClientGroup(Members[Client]):
     async def _ask_all(
         self, ask: Callable[[Client], Awaitable[T]], only: Collection[str] | None = None
     ) -> dict[str, T]:
-        """Ask every server at once; return what came, by server, and remember who failed."""
-        asked = {name: client for name, client in self.clients.items() if only is None or name in only}
-        outcomes = await asyncio.gather(*(self._ask(client, ask) for client in asked.values()))
-        found: dict[str, T] = {}
-        for server, outcome in zip(asked, outcomes, strict=True):
-            if isinstance(outcome, ClientError):
-                self.note(server, outcome)
-            else:
-                self.note(server, None)
-                found[server] = outcome
-        return found
+        """Ask every server at once."""
+        import asyncio
 
-    async def _ask(self, client: Client, ask: Callable[[Client], Awaitable[T]]) -> T | ClientError:
+        asked = self._asked(only)
+        outcomes = await asyncio.gather(*(ask(client) for client in asked.values()), return_exceptions=True)
+        return self._collected(zip(asked, outcomes, strict=True))
+
+
+class SyncClientGroup(_Group["SyncClient"]):
+    """Several servers, started at once. One that fails is left out, and tried again when it is needed.
+
+        with SyncClientGroup({"dice": "dice.py", "files": ["npx", "-y", "some-server"]}) as group:
+            for entry in group.list_tools():
+                print(entry.name, "of", entry.server)
+            group.call_tool("roll", {"sides": 20})
+
+    Names stay as they are unless two servers use the same; then each gets its server's name in front: `dice_roll`.
+    """
+
+    def _open(self, target: ServerTarget, **options: Any) -> SyncClient:
+        from linkspan.io.sync_client import SyncClient
+
+        return SyncClient(target, **options)
+
+    def __init__(self, servers: Mapping[str, ServerTarget | SyncClient], **options: Any) -> None:
+        """Name the servers; each is anything that a client takes, or a client. `options` are for all clients made here."""
+        super().__init__(servers, **options)
+        self._naming = ForkedLock()
+
+    def connect(self) -> Self:
+        """Start all servers at once. None of them failing raises anything: `status()` tells."""
+        self._ask_all(lambda client: client.connect())
+        return self
+
+    def close(self) -> None:
+        """End all servers at once."""
+        self._ask_all(lambda client: client.close())
+
+    def __enter__(self) -> Self:
+        """Connect."""
+        return self.connect()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close."""
+        self.close()
+
+    def list_tools(self, *, only: Collection[str] | None = None) -> list[Entry[Tool]]:
+        """Return the tools of all servers that can be reached, or `only` of some, by their names in the group."""
+        found = self._ask_all(lambda client: client.list_tools(), only)
+        with self._naming:
+            return self._named(self._tools, found)
+
+    def call_tool(
+        self, name: str, arguments: Mapping[str, Any] | None = None, **options: Unpack[CallKeywords]
+    ) -> ToolResult:
+        """Call a tool by its name in the group; options as for `SyncClient.call_tool`. Raises: UnknownName, ClientError."""
+        server, own = self._find(self._tools.find, name, self.list_tools)
+        return self.client(server).call_tool(own, arguments, **options)
+
+    def list_prompts(self) -> list[Entry[Prompt]]:
+        """Return the prompts of all servers that can be reached, by their names in the group."""
+        found = self._ask_all(lambda client: client.list_prompts())
+        with self._naming:
+            return self._named(self._prompts, found)
+
+    def get_prompt(
+        self, name: str, arguments: Mapping[str, str] | None = None, **options: Unpack[CallKeywords]
+    ) -> GetPromptResult:
+        """Get a prompt by its name in the group. Raises: UnknownName, ClientError."""
+        server, own = self._find(self._prompts.find, name, self.list_prompts)
+        return self.client(server).get_prompt(own, arguments, **options)
+
+    def list_resources(self) -> list[Entry[Resource]]:
+        """Return the resources of all servers that can be reached; they are called by their URIs."""
+        return self._located(self._ask_all(lambda client: client.list_resources()))
+
+    def list_resource_templates(self) -> list[Entry[ResourceTemplate]]:
+        """Return the resource templates of all servers that can be reached."""
+        return self._families(self._ask_all(lambda client: client.list_resource_templates()))
+
+    def read_resource(
+        self, uri: str, *, server: str | None = None, **options: Unpack[CallKeywords]
+    ) -> ReadResourceResult:
+        """Read a resource: of the server that lists it, or of `server` (for one that a template makes).
+
+        Raises: UnknownName, ClientError.
+        """
+        owner = server if server is not None else self._find(self._owner, uri, self.list_resources)
+        return self.client(owner).read_resource(uri, **options)
+
+    def _find(self, find: Callable[[str], T], name: str, refresh: Callable[[], object]) -> T:
+        """Look something up; if nobody is known to have it, ask everybody once."""
         try:
-            return await ask(client)
-        except ClientError as error:
-            return error
+            return find(name)
+        except UnknownName:
+            refresh()
+            return find(name)
+
+    def _ask_all(self, ask: Callable[[SyncClient], T], only: Collection[str] | None = None) -> dict[str, T]:
+        """Ask every server at once."""
+        outcomes: dict[str, T | Exception] = {}
+
+        def ask_one(server: str, client: SyncClient) -> None:
+            try:
+                outcomes[server] = ask(client)
+            except Exception as error:
+                outcomes[server] = error
+
+        asked = self._asked(only)
+        threads = [threading.Thread(target=ask_one, args=each, daemon=True) for each in asked.items()]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return self._collected((server, outcomes[server]) for server in asked)

@@ -10,7 +10,6 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from inspect import isawaitable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
@@ -19,17 +18,13 @@ from linkspan.client.answers import ElicitationAnswer, SamplingAnswer
 from linkspan.client.catalogue import Entry, ServerStatus, UnknownName
 from linkspan.client.errors import ClientError, ConnectError, Origin
 from linkspan.client.events import Change, ClientEvent, Connected
-from linkspan.host.attention import Attention
-from linkspan.host.consent import Approval, Approver, Consent, Policy, hints_of
-from linkspan.host.finding import FIND, Finder
+from linkspan.host.consent import Approval, Approver, Consent, Policy, UserLock, hints_of, settled
+from linkspan.host.dialects import Tools, answer_block, native_tools, provider_of, read_tool_use
 from linkspan.host.group import ClientGroup
-from linkspan.host.identity import tool_key
-from linkspan.host.memory import Memory
+from linkspan.host.memory import Memory, Pins, tool_key
 from linkspan.host.messages import ToolAnswer, ToolSpec, ToolUse
-from linkspan.host.native import Tools, answer_block, native_tools, provider_of, read_tool_use
-from linkspan.host.pins import Pins
-from linkspan.host.shelf import READ, SEARCH, Problem, Shelf
-from linkspan.host.telling import advice, failed, named, pictures, words
+from linkspan.host.results import READ, SEARCH, Problem, ResultStore, advice, failed, named, pictures, result_text
+from linkspan.host.tool_search import FIND, Finder
 from linkspan.io.client import Client
 from linkspan.io.entries import AskInput
 from linkspan.io.targets import ServerTarget, UnusableTarget, read_config
@@ -93,11 +88,11 @@ class Host:
         - `options`: for all clients, such as `timeouts=`.
         """
         memory = memory or Memory()
-        self.attention = Attention()
+        self.user_lock = UserLock()
         """Held while the person is asked something: one question at a time."""
-        self._consent = Consent(policy or Policy(), memory, approve, self.attention)
+        self._consent = Consent(policy or Policy(), memory, approve, self.user_lock)
         self._pins = Pins(memory)
-        self._shelf = Shelf(result_budget)
+        self._store = ResultStore(result_budget)
         self._finder = Finder(tool_budget)
         self._on_event = on_event
         self._entries: dict[str, Entry[Tool]] = {}
@@ -196,7 +191,7 @@ class Host:
         background from time to time.
         """
         await self._refresh()
-        return [*self._finder.shown(self._specs()), *self._shelf.specs()]
+        return [*self._finder.shown(self._specs()), *self._store.specs()]
 
     async def tools(self, provider: Provider) -> Tools:
         """Return `specs` in a provider's format, for a request of your own; `losses` of the list says what they lost.
@@ -310,7 +305,7 @@ class Host:
             self.group.note(entry.server, error)
             return ToolAnswer(use.id, use.name, failed(error, entry.item.name), is_error=True)
         self.group.note(entry.server, None)
-        text = self._shelf.fit(words(result), entry.server, entry.item.name)
+        text = self._store.fit(result_text(result), entry.server, entry.item.name)
         return ToolAnswer(use.id, use.name, text, result.is_error, pictures(result))
 
     async def answer(self, use: object) -> JSONObject:
@@ -326,7 +321,7 @@ class Host:
             found = self._finder.search(use.arguments, self._specs(), lambda name: self._entries[name].server)
             return ToolAnswer(use.id, use.name, found)
         try:
-            return ToolAnswer(use.id, use.name, self._shelf.call(use.name, use.arguments))
+            return ToolAnswer(use.id, use.name, self._store.call(use.name, use.arguments))
         except Problem as problem:
             return ToolAnswer(use.id, use.name, str(problem), is_error=True)
 
@@ -341,9 +336,8 @@ class Host:
 
     async def _elicit(self, ask: Elicitor, server: str, params: ElicitParams) -> ElicitationAnswer:
         """Let the person answer a server, when nothing else is asked."""
-        async with self.attention:
-            found = ask(server, params)
-            return await found if isawaitable(found) else found
+        async with self.user_lock:
+            return await settled(ask(server, params))
 
 
 def _ignore() -> None:

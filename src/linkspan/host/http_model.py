@@ -1,12 +1,13 @@
-"""`HttpModel`: any provider over HTTP, in its dialect. Asks again while nothing was said yet, and never shows the key."""
+"""`HttpModel`: any provider over HTTP, in its wire format. Retries as long as nothing was received, and never shows the key."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import random
+import re
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from types import TracebackType
 from typing import Final, Self, TypeVar
@@ -15,15 +16,186 @@ import msgspec
 
 from linkspan.errors import install_hint
 from linkspan.host.dialects import Dialect, StreamDecoder
+from linkspan.host.dialects.shared import items, member, problem_of, provider_said
 from linkspan.host.messages import ModelError, ModelEvent, ModelRequest
-from linkspan.host.refusals import Address, OutOfCredit, Unreachable, rejected, unreachable, without_secrets
-from linkspan.host.retrying import RETRIED, Backoff, read_retry_after
 from linkspan.io.http_port import HttpFailure, HttpPort, HttpReply
-from linkspan.types.base import JSON, JSONObject
+from linkspan.types.base import JSON, JSONObject, is_array
 from linkspan.wire.headers import media_type
+from linkspan.wire.redaction import redact
 from linkspan.wire.sse import EventReader, ServerSentEvent
 
-__all__ = ["HttpModel", "ModelTimeouts"]
+__all__ = [
+    "Address",
+    "Backoff",
+    "HttpModel",
+    "ModelTimeouts",
+    "OutOfCredit",
+    "Unreachable",
+    "rejected",
+    "without_secrets",
+]
+
+_NO_CREDIT: Final = ("insufficient_quota", "billing_hard_limit_reached", "billing_error")
+
+
+class Address(msgspec.Struct, frozen=True):
+    """Where a model is, as errors speak of it; nothing in it is secret."""
+
+    name: str
+    """For example "anthropic:claude-sonnet-4-5"."""
+    model: str
+    url: str = ""
+    """Of the provider, without a password; empty where an SDK knows it."""
+    key_name: str = ""
+    """The environment variable that holds the key, or would; empty if the key was given otherwise."""
+    has_key: bool = True
+    nobody: str = ""
+    """What to ask when nothing listens, such as "is Ollama running?"."""
+    unknown_model: str = ""
+    """What to do when there is no such model."""
+
+
+class Unreachable(ModelError):
+    """There is no connection to the provider, or it was lost before an answer came."""
+
+
+class OutOfCredit(ModelError):
+    """The account must be paid for first; asking again does not help."""
+
+
+def rejected(address: Address, status: int | None, body: JSON, *, retry_after: float | None = None) -> ModelError:
+    """Return the error for an answer with an error status; `body` as JSON, or as text."""
+    message, kind, _ = problem_of(body)
+    said = provider_said(message)
+    no_credit = kind in _NO_CREDIT or status == 402
+    if no_credit:
+        what = "the account has no credit left: see the provider's billing page"
+    else:
+        what = _key(address) if _is_about_the_key(body) else _what(address, status)
+    text = f"{address.name}: {what}{f' ({said})' if said else ''}"
+    return (OutOfCredit if no_credit else ModelError)(text, status=status, retry_after=retry_after)
+
+
+def unreachable(address: Address, why: str, *, sent: bool) -> Unreachable:
+    """Return the error for a connection that failed; `sent`: after the request had gone out."""
+    if sent:
+        return Unreachable(
+            f"{address.name}: the connection to {address.url} was lost ({provider_said(why)}): ask again"
+        )
+    if "refused" in why:
+        question = address.nobody or "is the URL right, and is the server running?"
+        return Unreachable(f"{address.name}: nothing listens at {address.url}: {question}")
+    return Unreachable(f"{address.name}: {address.url} cannot be reached ({provider_said(why)})")
+
+
+def without_secrets(error: ModelError, address: Address, secrets: Iterable[str]) -> ModelError:
+    """Return the error with the model's name in front, and without the key, whatever the provider echoed."""
+    text = redact(str(error), secrets)
+    if not text.startswith(address.name):
+        text = f"{address.name}: {text}"
+    return type(error)(text, status=error.status, retry_after=error.retry_after)
+
+
+def _what(address: Address, status: int | None) -> str:
+    match status:
+        case 401:
+            return _key(address)
+        case 403:
+            return f"{_whose(address)} may not be used for this"
+        case 404:
+            advice = address.unknown_model or "is its name right?"
+            return f"there is no model {address.model!r}{f' at {address.url}' if address.url else ''}: {advice}"
+        case 413:
+            return "the conversation is too large for this provider: begin a new one, or show fewer tools"
+        case 429:
+            return "the limit of requests is reached: wait a little, or ask the provider for more"
+        case 503 | 529:
+            return "the provider is overloaded: ask again later"
+        case _:
+            pass
+    if status is None:
+        return "there was no answer"
+    if status >= 500:
+        return f"the provider failed (status {status}): ask again later"
+    if status >= 400:
+        return f"the provider refused the request (status {status})"
+    return f"{address.url} answered with status {status}, as a model's URL does not: is it right?"
+
+
+def _is_about_the_key(body: JSON) -> bool:
+    """Tell whether Google says with status 400 what others say with 401."""
+    error = member(body[0] if is_array(body) and body else body, "error")
+    return any(member(detail, "reason") == "API_KEY_INVALID" for detail in items(member(error, "details")))
+
+
+def _key(address: Address) -> str:
+    if address.has_key:
+        return f"{_whose(address)} was refused"
+    return f"it wants a key: set {address.key_name}" if address.key_name else "it wants a key"
+
+
+def _whose(address: Address) -> str:
+    return f"the key in {address.key_name}" if address.key_name and address.has_key else "the key"
+
+
+RETRIED: Final = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
+"""What passes by itself."""
+
+_SECONDS: Final = re.compile(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*")
+
+
+class Backoff(msgspec.Struct, frozen=True, kw_only=True):
+    """Bounds on asking again: each pause is about twice as long as the one before."""
+
+    attempts: int = 5
+    """How often a request is sent at most."""
+    connections: int = 3
+    """How often at most while there is no connection: whoever forgot to start a server should not wait long to hear it."""
+    first: float = 1.0
+    """Seconds of the first pause."""
+    longest: float = 30.0
+    """Seconds of the longest pause that we choose."""
+    patience: float = 60.0
+    """Seconds that a provider may ask for; if it wants more, its error is raised at once and says so."""
+
+    def pause(self, failures: int, chance: float, retry_after: float | None = None) -> float | None:
+        """Return the seconds to wait after so many failures, or None to give up. `chance` is between 0 and 1."""
+        if failures >= self.attempts or (retry_after is not None and retry_after > self.patience):
+            return None
+        chosen: float = min(self.first * 2 ** (failures - 1), self.longest) * (0.5 + chance / 2)
+        return max(chosen, retry_after or 0.0)
+
+
+def read_retry_after(headers: Mapping[str, str], body: JSON, now: float) -> float | None:
+    """Return the seconds after which to come back, as the headers (names in lower case) or Google's body say it.
+
+    `now` is the time of day, for a header that names a moment.
+    """
+    if (milliseconds := _SECONDS.fullmatch(headers.get("retry-after-ms", ""))) is not None:
+        return float(milliseconds[1]) / 1000
+    header = headers.get("retry-after", "")
+    if (seconds := _SECONDS.fullmatch(header)) is not None:
+        return float(seconds[1])
+    return _until(header, now) if header else _google(body)
+
+
+def _until(moment: str, now: float) -> float | None:
+    from email.utils import parsedate_to_datetime
+
+    try:
+        return max(0.0, parsedate_to_datetime(moment).timestamp() - now)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _google(body: JSON) -> float | None:
+    error = member(body[0] if is_array(body) and body else body, "error")
+    for detail in items(member(error, "details")):
+        delay = member(detail, "retryDelay")
+        if isinstance(delay, str) and (seconds := _SECONDS.fullmatch(delay.removesuffix("s"))) is not None:
+            return float(seconds[1])
+    return None
+
 
 T = TypeVar("T")
 _MAX_EVENT: Final = 16 * 1024 * 1024

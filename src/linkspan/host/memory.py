@@ -1,22 +1,32 @@
-"""What a host remembers from one run to the next: what the person allowed for good, and how tools were defined.
+"""What a host remembers from one run to the next: what the user allowed for good, and how tools were defined.
 
 One JSON file, readable by its owner only, written whole and then put in place. A file that is damaged is put aside, not lost.
+Definitions of tools are pinned on first use: a server cannot change afterwards what its tool claims to do. Until the user has
+accepted a change, the model is shown the definition that was pinned, never the new one.
 """
 
 from __future__ import annotations
 
+import difflib
+import hashlib
+import json
 import os
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, TypeAlias
 
 import msgspec
 
-from linkspan.types.base import JSONObject
+from linkspan.client.errors import Origin
+from linkspan.types.base import JSON, JSONObject
+from linkspan.types.tools import Tool
+from linkspan.wire.plain import revealed
+from linkspan.wire.redaction import is_secret_name
+from linkspan.wire.values import to_builtins
 
-__all__ = ["Memory"]
+__all__ = ["Definition", "Memory", "Pins", "tool_key"]
 
 _OWNER_ONLY: Final = 0o600
 _DIRECTORY: Final = 0o700
@@ -158,3 +168,76 @@ def _locked(path: Path) -> Generator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+_DIGITS = 16
+
+
+def tool_key(origin: Origin, directory: str | None, environment: Mapping[str, str], tool: str) -> str:
+    """Return a key for a tool. Another command or URL under the same name is another server.
+
+    So is the same command in another directory, where `python server.py` may be anything, or with other variables, such as
+    a path to load from. What a variable holds that is a secret does not count: tokens change, and have no place in a file.
+    """
+    variables = {name: None if is_secret_name(name) else value for name, value in sorted(environment.items())}
+    where = json.dumps([origin.command, origin.url, directory, *([variables] if variables else [])])
+    mark = hashlib.sha256(where.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGITS]
+    return f"{origin.server} {mark}/{tool}"
+
+
+_SAID = ("title", "description", "inputSchema", "outputSchema", "annotations")
+"""What a model or a person decides by. Icons and `_meta` may change without a question."""
+
+
+class Definition(msgspec.Struct, frozen=True):
+    """A tool as it may be shown, and how its server's present definition differs from that."""
+
+    tool: Tool
+    change: str = ""
+    """A diff to read: lines that went begin with `-`, new ones with `+`. Empty if nothing changed."""
+
+
+class Pins:
+    """The definitions that a person has used, by the keys of tools: see `linkspan.host.identity`."""
+
+    def __init__(self, memory: Memory) -> None:
+        """Keep them in `memory`."""
+        self._memory = memory
+
+    def definition(self, key: str, tool: Tool) -> Definition:
+        """Return how a tool may be shown."""
+        pinned = self._memory.pinned(key)
+        said = _said(tool)
+        if pinned is None or pinned == said:
+            return Definition(tool)
+        try:
+            shown = msgspec.convert({**pinned, "name": tool.name}, Tool)
+        except msgspec.ValidationError:  # somebody wrote into the file
+            shown = tool
+        return Definition(shown, _difference(pinned, said))
+
+    def pin(self, key: str, tool: Tool) -> None:
+        """Pin a tool as its server defines it now."""
+        self._memory.pin(key, _said(tool))
+
+
+def _said(tool: Tool) -> JSONObject:
+    whole: Mapping[str, JSON] = to_builtins(tool)
+    return {key: whole[key] for key in _SAID if key in whole}
+
+
+def _difference(before: JSONObject, after: JSONObject) -> str:
+    lines = difflib.unified_diff(_lines(before), _lines(after), n=1, lineterm="")
+    return "\n".join(line for line in lines if not line.startswith(("---", "+++", "@@")))
+
+
+def _lines(definition: JSONObject) -> list[str]:
+    """One line for each line of the description, and each member of a schema: what changed is then one line."""
+    found: list[str] = []
+    for key in _SAID:
+        value: JSON = definition.get(key)
+        if isinstance(value, str):
+            found += [f"{key}: {line}" for line in revealed(value).splitlines()]
+        elif value is not None:
+            found += [f"{key} {line}" for line in json.dumps(value, indent=1, sort_keys=True).splitlines()]
+    return found

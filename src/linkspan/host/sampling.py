@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from inspect import isawaitable
 from typing import Any, Final, TypeAlias
 
 from linkspan.client.answers import Refused
+from linkspan.host.consent import settled
 from linkspan.host.messages import (
     AssistantMessage,
     Finished,
@@ -51,22 +51,18 @@ def sample_with(
 
     async def sample(server: str, params: CreateMessageParams) -> CreateMessageResult:
         request = sampling_request(params)
-        if not await _answer(approve(server, params)):
+        if not await settled(approve(server, params)):
             raise Refused
         chosen: Model = model() if callable(model) else model
         try:
             text, reason = await _written(chosen, request)
         except ModelError:
             raise Refused("the model gave no answer") from None  # why is nobody's business but the person's
-        if review is not None and not await _answer(review(server, text)):
+        if review is not None and not await settled(review(server, text)):
             raise Refused
         return CreateMessageResult("assistant", TextContent(text), chosen.name, _STOP_REASONS[reason])
 
     return sample
-
-
-async def _answer(given: bool | Awaitable[bool]) -> bool:
-    return await given if isawaitable(given) else given
 
 
 def sampling_request(params: CreateMessageParams) -> ModelRequest:

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from linkspan.host.dialects.naming import Ids
+from linkspan.host.dialects.shared import Ids
 from linkspan.host.messages import (
     AssistantMessage,
     Finished,

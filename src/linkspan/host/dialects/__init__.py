@@ -1,17 +1,25 @@
-"""How each provider writes what `host.messages` says. Pure functions and machines: no I/O, no clock, no keys of anybody.
+"""How each provider writes what `host.messages` describes. Pure functions and machines: no I/O, no clock, no keys.
 
-A dialect encodes a request, and reads what comes back; whoever carries the bytes (`HttpModel`, `SdkModel`) is no concern of it.
+A dialect encodes a request and reads the response; `HttpModel` and `SdkModel` carry the bytes. `native_tools`, `read_tool_use`
+and `answer_block` serve loops that call the provider themselves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, Protocol
 
+import msgspec
+
+from linkspan.host.dialects.anthropic import AnthropicDialect
+from linkspan.host.dialects.gemini import GeminiDialect
+from linkspan.host.dialects.openai import OpenAIDialect
+from linkspan.host.dialects.shared import member
 from linkspan.host.messages import ModelEvent, ModelRequest, ToolAnswer, ToolSpec, ToolUse
+from linkspan.schema.providers import Provider
 from linkspan.types.base import JSON, JSONObject
 
-__all__ = ["Dialect", "StreamDecoder"]
+__all__ = ["Dialect", "StreamDecoder", "Tools", "answer_block", "native_tools", "provider_of", "read_tool_use"]
 
 
 class StreamDecoder(Protocol):
@@ -72,3 +80,49 @@ class Dialect(Protocol):
     def decoder(self, request: ModelRequest) -> StreamDecoder:
         """Return what reads the answer to this request."""
         ...
+
+
+_DIALECTS: Final[Mapping[Provider, Dialect]] = {
+    "anthropic": AnthropicDialect(),
+    "openai": OpenAIDialect(),
+    "gemini": GeminiDialect(),
+}
+
+
+class Tools(list[JSONObject]):
+    """Tools in a provider's format; `losses` says in words what the provider cannot be told of them."""
+
+    def __init__(self, tools: Iterable[JSONObject] = (), losses: Sequence[str] = ()) -> None:
+        super().__init__(tools)
+        self.losses = list(losses)
+
+
+def native_tools(specs: Sequence[ToolSpec], provider: Provider) -> Tools:
+    """Return tools as the provider wants them. Raises: ValueError for a provider that nobody knows."""
+    if provider not in _DIALECTS:
+        raise ValueError(f"there is no provider {provider!r}: take one of {', '.join(_DIALECTS)}")
+    return Tools(*_DIALECTS[provider].encode_tools(specs))
+
+
+def provider_of(value: object) -> Provider:
+    """Return whose tool use that is, from its shape. Raises: ValueError for something else."""
+    if member(value, "type") == "tool_use":
+        return "anthropic"
+    if member(value, "function") is not None or member(value, "type") == "function_call":
+        return "openai"
+    if isinstance(member(member(value, "functionCall", "function_call") or value, "name"), str):
+        return "gemini"
+    raise ValueError(
+        "this is not a tool use: give Anthropic's content block, OpenAI's tool call or Gemini's function call"
+    )
+
+
+def read_tool_use(value: object, specs: Sequence[ToolSpec]) -> ToolUse:
+    """Read a provider's tool use, as JSON or as its SDK's object. Raises: ValueError for something else."""
+    return _DIALECTS[provider_of(value)].read_tool_use(value, specs)
+
+
+def answer_block(answer: ToolAnswer, provider: Provider) -> JSONObject:
+    """Return an answer as the provider wants it. Only Anthropic takes pictures with it; the text tells of the others'."""
+    kept = answer if provider == "anthropic" else msgspec.structs.replace(answer, images=())
+    return _DIALECTS[provider].encode_answer(kept)

@@ -9,9 +9,22 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from linkspan.host.dialects.assembly import Assembly, Call, Reason, alternating, converted, interleaved
-from linkspan.host.dialects.naming import Names
-from linkspan.host.dialects.reading import count, items, member, plain, read_arguments, stream_error, text_of
+from linkspan.host.dialects.shared import (
+    Assembly,
+    Call,
+    Names,
+    Reason,
+    alternating,
+    converted,
+    count,
+    interleaved,
+    items,
+    member,
+    plain,
+    read_arguments,
+    stream_error,
+    text_of,
+)
 from linkspan.host.messages import (
     AssistantMessage,
     Image,

@@ -11,10 +11,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 from urllib.parse import quote
 
-from linkspan.host.dialects.assembly import Assembly, Call, Reason, alternating, converted, interleaved
-from linkspan.host.dialects.naming import Names, is_made_up
-from linkspan.host.dialects.reading import (
+from linkspan.host.dialects.shared import (
+    Assembly,
+    Call,
+    Names,
+    Reason,
+    alternating,
+    converted,
     count,
+    interleaved,
+    is_made_up,
     items,
     member,
     plain,

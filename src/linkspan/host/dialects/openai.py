@@ -11,9 +11,22 @@ from typing import Final
 
 import msgspec
 
-from linkspan.host.dialects.assembly import Assembly, Call, Reason, converted, interleaved
-from linkspan.host.dialects.naming import Names, short_id
-from linkspan.host.dialects.reading import count, items, member, plain, read_arguments, stream_error, text_of
+from linkspan.host.dialects.shared import (
+    Assembly,
+    Call,
+    Names,
+    Reason,
+    converted,
+    count,
+    interleaved,
+    items,
+    member,
+    plain,
+    read_arguments,
+    short_id,
+    stream_error,
+    text_of,
+)
 from linkspan.host.messages import (
     AssistantMessage,
     Image,

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from linkspan.host.messages import CHARACTERS_OF_A_TOKEN, ToolSpec
-from linkspan.host.telling import advice, named
+from linkspan.host.results import advice, named
 from linkspan.types.base import JSON, JSONObject, is_object
 
 __all__ = ["FIND", "Finder"]
