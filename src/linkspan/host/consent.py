@@ -11,7 +11,6 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from inspect import isawaitable
-from types import TracebackType
 from typing import Final, Literal, TypeAlias, TypeVar, cast, get_args
 
 import msgspec
@@ -38,7 +37,7 @@ T = TypeVar("T")
 
 async def settled(given: T | Awaitable[T]) -> T:
     """Return what a callback of the application returned, awaited if it is a coroutine."""
-    return await cast("Awaitable[T]", given) if isawaitable(given) else cast("T", given)
+    return await cast("Awaitable[T]", given) if isawaitable(given) else given
 
 
 class UserLock:
@@ -60,9 +59,7 @@ class UserLock:
         await self._lock.acquire()
         self._since = self._clock()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Let the next question be asked."""
         self._before, self._since = self.seconds, None
         self._lock.release()

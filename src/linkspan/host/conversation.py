@@ -11,6 +11,8 @@ import json
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
+from itertools import groupby
+from operator import add
 from pathlib import Path
 from typing import Final, Literal, TypeAlias, TypeVar
 
@@ -366,22 +368,12 @@ def _add(parts: list[Text | ToolUse | Opaque], event: TextDelta | ThoughtDelta) 
 
 def _batches(uses: Sequence[ToolUse], reads_only: Callable[[str], bool]) -> Iterator[dict[int, ToolUse]]:
     """Split calls, in their order, into those that may run at the same time."""
-    batch: dict[int, ToolUse] = {}
-    for place, use in enumerate(uses):
-        if reads_only(use.name):
-            batch[place] = use
-            continue
-        if batch:
-            yield batch
-            batch = {}
-        yield {place: use}
-    if batch:
-        yield batch
+    for parallel, group in groupby(enumerate(uses), lambda each: reads_only(each[1].name)):
+        if parallel:
+            yield dict(group)
+        else:
+            yield from ({place: use} for place, use in group)
 
 
 def _sum(one: Usage, other: Usage) -> Usage:
-    return Usage(
-        one.input_tokens + other.input_tokens,
-        one.output_tokens + other.output_tokens,
-        one.cached_tokens + other.cached_tokens,
-    )
+    return Usage(*map(add, msgspec.structs.astuple(one), msgspec.structs.astuple(other)))

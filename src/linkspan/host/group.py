@@ -8,7 +8,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack
 
 from linkspan.client.catalogue import Entry, Names, ServerStatus, UnknownName
@@ -158,9 +157,7 @@ class ClientGroup(_Group["Client"]):
         """Connect."""
         return await self.connect()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Close."""
         await self.close()
 
@@ -257,9 +254,7 @@ class SyncClientGroup(_Group["SyncClient"]):
         """Connect."""
         return self.connect()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close."""
         self.close()
 

@@ -11,7 +11,6 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
 
 from linkspan.client.answers import ElicitationAnswer, SamplingAnswer
@@ -152,9 +151,7 @@ class Host:
         """Connect."""
         return await self.connect()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Close."""
         await self.close()
 
@@ -253,7 +250,11 @@ class Host:
         if not missing or now < self._retry_at or (self._retry is not None and not self._retry.done()):
             return
         self._retry_at = now + _RETRY_AFTER
-        self._retry = asyncio.create_task(_reconnect(missing))
+        self._retry = asyncio.create_task(self._reconnect(missing))
+
+    async def _reconnect(self, clients: Sequence[Client]) -> None:
+        """Connect; their events show whether it worked."""
+        await asyncio.gather(*(client.connect() for client in clients), return_exceptions=True)
 
     def _hear_change(self, change: Change) -> None:
         self._changed = self._changed or change.kind == "tools"
@@ -282,7 +283,7 @@ class Host:
             use = read_tool_use(use, self._told)
         if use.problem:
             return ToolAnswer(use.id, use.name, use.problem, is_error=True)
-        started = on_start or _ignore
+        started = on_start or (lambda: None)
         if use.name in _OWN:
             started()
             return self._call_own(use)
@@ -338,15 +339,6 @@ class Host:
         """Let the person answer a server, when nothing else is asked."""
         async with self.user_lock:
             return await settled(ask(server, params))
-
-
-def _ignore() -> None:
-    """Nobody wants to know."""
-
-
-async def _reconnect(clients: Sequence[Client]) -> None:
-    """Connect; their events tell whether it worked."""
-    await asyncio.gather(*(client.connect() for client in clients), return_exceptions=True)
 
 
 def _described(tool: Tool) -> str:

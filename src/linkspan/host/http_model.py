@@ -9,7 +9,6 @@ import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing, asynccontextmanager
-from types import TracebackType
 from typing import Final, Self, TypeVar
 
 import msgspec
@@ -35,11 +34,21 @@ __all__ = [
     "without_secrets",
 ]
 
+_OVERLOADED: Final = "the provider is overloaded: ask again later"
+_STATUSES: Final = {
+    403: "{key} may not be used for this",
+    404: "there is no model {model!r}{at}: {advice}",
+    413: "the conversation is too large for this provider: begin a new one, or show fewer tools",
+    429: "the limit of requests is reached: wait a little, or ask the provider for more",
+    503: _OVERLOADED,
+    529: _OVERLOADED,
+}
+"""What a status means, and what to do."""
 _NO_CREDIT: Final = ("insufficient_quota", "billing_hard_limit_reached", "billing_error")
 
 
 class Address(msgspec.Struct, frozen=True):
-    """Where a model is, as errors speak of it; nothing in it is secret."""
+    """Where a model is, as errors name it; nothing in it is secret."""
 
     name: str
     """For example "anthropic:claude-sonnet-4-5"."""
@@ -49,7 +58,7 @@ class Address(msgspec.Struct, frozen=True):
     key_name: str = ""
     """The environment variable that holds the key, or would; empty if the key was given otherwise."""
     has_key: bool = True
-    nobody: str = ""
+    unreachable_hint: str = ""
     """What to ask when nothing listens, such as "is Ollama running?"."""
     unknown_model: str = ""
     """What to do when there is no such model."""
@@ -70,8 +79,9 @@ def rejected(address: Address, status: int | None, body: JSON, *, retry_after: f
     no_credit = kind in _NO_CREDIT or status == 402
     if no_credit:
         what = "the account has no credit left: see the provider's billing page"
-    else:
-        what = _key(address) if _is_about_the_key(body) else _what(address, status)
+    else:  # Google answers 400 where others answer 401
+        wrong_key = any(member(detail, "reason") == "API_KEY_INVALID" for detail in _details(body))
+        what = _what(address, 401 if wrong_key else status)
     text = f"{address.name}: {what}{f' ({said})' if said else ''}"
     return (OutOfCredit if no_credit else ModelError)(text, status=status, retry_after=retry_after)
 
@@ -83,7 +93,7 @@ def unreachable(address: Address, why: str, *, sent: bool) -> Unreachable:
             f"{address.name}: the connection to {address.url} was lost ({provider_said(why)}): ask again"
         )
     if "refused" in why:
-        question = address.nobody or "is the URL right, and is the server running?"
+        question = address.unreachable_hint or "is the URL right, and is the server running?"
         return Unreachable(f"{address.name}: nothing listens at {address.url}: {question}")
     return Unreachable(f"{address.name}: {address.url} cannot be reached ({provider_said(why)})")
 
@@ -97,22 +107,15 @@ def without_secrets(error: ModelError, address: Address, secrets: Iterable[str])
 
 
 def _what(address: Address, status: int | None) -> str:
-    match status:
-        case 401:
-            return _key(address)
-        case 403:
-            return f"{_whose(address)} may not be used for this"
-        case 404:
-            advice = address.unknown_model or "is its name right?"
-            return f"there is no model {address.model!r}{f' at {address.url}' if address.url else ''}: {advice}"
-        case 413:
-            return "the conversation is too large for this provider: begin a new one, or show fewer tools"
-        case 429:
-            return "the limit of requests is reached: wait a little, or ask the provider for more"
-        case 503 | 529:
-            return "the provider is overloaded: ask again later"
-        case _:
-            pass
+    """Return what an error status means, and what to do."""
+    key = f"the key in {address.key_name}" if address.key_name and address.has_key else "the key"
+    if status in _STATUSES:
+        at = f" at {address.url}" if address.url else ""
+        return _STATUSES[status].format(
+            key=key, model=address.model, at=at, advice=address.unknown_model or "is its name right?"
+        )
+    if status == 401:
+        return f"{key} was refused" if address.has_key else f"it wants a key{_set(address.key_name)}"
     if status is None:
         return "there was no answer"
     if status >= 500:
@@ -122,20 +125,13 @@ def _what(address: Address, status: int | None) -> str:
     return f"{address.url} answered with status {status}, as a model's URL does not: is it right?"
 
 
-def _is_about_the_key(body: JSON) -> bool:
-    """Tell whether Google says with status 400 what others say with 401."""
-    error = member(body[0] if is_array(body) and body else body, "error")
-    return any(member(detail, "reason") == "API_KEY_INVALID" for detail in items(member(error, "details")))
+def _set(key_name: str) -> str:
+    return f": set {key_name}" if key_name else ""
 
 
-def _key(address: Address) -> str:
-    if address.has_key:
-        return f"{_whose(address)} was refused"
-    return f"it wants a key: set {address.key_name}" if address.key_name else "it wants a key"
-
-
-def _whose(address: Address) -> str:
-    return f"the key in {address.key_name}" if address.key_name and address.has_key else "the key"
+def _details(body: JSON) -> list[JSON]:
+    """Return the details of an error of Google's."""
+    return items(member(member(body[0] if is_array(body) and body else body, "error"), "details"))
 
 
 RETRIED: Final = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
@@ -176,25 +172,16 @@ def read_retry_after(headers: Mapping[str, str], body: JSON, now: float) -> floa
     header = headers.get("retry-after", "")
     if (seconds := _SECONDS.fullmatch(header)) is not None:
         return float(seconds[1])
-    return _until(header, now) if header else _google(body)
-
-
-def _until(moment: str, now: float) -> float | None:
+    if not header:
+        delays = (member(detail, "retryDelay") for detail in _details(body))
+        given = (_SECONDS.fullmatch(delay.removesuffix("s")) for delay in delays if isinstance(delay, str))
+        return next((float(found[1]) for found in given if found is not None), None)
     from email.utils import parsedate_to_datetime
 
     try:
-        return max(0.0, parsedate_to_datetime(moment).timestamp() - now)
+        return max(0.0, parsedate_to_datetime(header).timestamp() - now)
     except (ValueError, OverflowError):
         return None
-
-
-def _google(body: JSON) -> float | None:
-    error = member(body[0] if is_array(body) and body else body, "error")
-    for detail in items(member(error, "details")):
-        delay = member(detail, "retryDelay")
-        if isinstance(delay, str) and (seconds := _SECONDS.fullmatch(delay.removesuffix("s"))) is not None:
-            return float(seconds[1])
-    return None
 
 
 T = TypeVar("T")
@@ -262,9 +249,7 @@ class HttpModel:
         self._kept = self._open_port()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Close all connections."""
         kept, self._kept = self._kept, None
         if kept is not None:

@@ -146,7 +146,7 @@ def _of_provider(
         url=url.rstrip("/"),
         key_name=key_name,
         has_key=found is not None,
-        nobody="is Ollama running?" if local else "",
+        unreachable_hint="is Ollama running?" if local else "",
         unknown_model=f"get it with `ollama pull {model}`" if local else "",
     )
     dialect = OpenAIDialect() if provider == "openai" and elsewhere else known.dialect()
