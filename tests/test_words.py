@@ -63,7 +63,7 @@ BOUNDS: dict[str, int] = {
     "core": 68,
     "docs": 81,
     "host": 69,
-    "io": 190,
+    "io": 189,
     "linkspan": 7,
     "revisions": 23,
     "schema": 54,
