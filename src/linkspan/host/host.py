@@ -208,7 +208,7 @@ class Host:
         return self._entries.get(name)
 
     def reads_only(self, name: str) -> bool:
-        """Tell whether calls of a tool may run side by side: its server says that it only reads, or it is the host's own."""
+        """Return whether calls of a tool may run side by side: its server says that it only reads, or it is the host's own."""
         entry = self._entries.get(name)
         return entry is None or "only reads" in hints_of(entry.item)
 

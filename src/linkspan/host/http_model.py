@@ -376,7 +376,7 @@ class HttpModel:
         return AiohttpPort(ssl=None, connect_timeout=self._timeouts.connect)
 
     def _passes(self, error: ModelError, failures: int) -> bool:
-        """Tell whether asking again may help."""
+        """Return whether asking again may help."""
         if isinstance(error, Unreachable):
             return failures < self._backoff.connections
         return error.status in RETRIED and not isinstance(error, OutOfCredit)

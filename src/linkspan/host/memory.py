@@ -57,7 +57,7 @@ class Memory:
         self._look()
 
     def allows(self, what: str) -> bool:
-        """Tell whether the person allowed the tool with this key for good."""
+        """Return whether the person allowed the tool with this key for good."""
         self._look()
         return what in self._kept.allowed
 

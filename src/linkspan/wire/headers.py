@@ -45,14 +45,14 @@ def media_type(value: str) -> str:
 
 @lru_cache(_REMEMBERED)
 def accepts(accept: str | None, wanted: str) -> bool:
-    """Tell whether an Accept header takes a media type such as `text/event-stream`. No header takes everything."""
+    """Return whether an Accept header takes a media type such as `text/event-stream`. No header takes everything."""
     if accept is None:
         return True
     return not _ranges(accept).isdisjoint((wanted, f"{wanted.partition('/')[0]}/*", "*/*"))
 
 
 def names(accept: str, wanted: str) -> bool:
-    """Tell whether an Accept header asks for this very media type, not merely for everything."""
+    """Return whether an Accept header asks for this very media type, not merely for everything."""
     return wanted in _ranges(accept)
 
 
@@ -84,7 +84,7 @@ def encode_value(value: JSON) -> str:
 
 
 def agrees(header: str, value: JSON) -> bool:
-    """Tell whether a decoded header says the same as a JSON value; numbers are compared as numbers."""
+    """Return whether a decoded header says the same as a JSON value; numbers are compared as numbers."""
     if isinstance(value, bool):
         return header == ("true" if value else "false")
     if isinstance(value, int | float):

@@ -158,12 +158,12 @@ def redact_json(value: JSON, secrets: Iterable[str] = ()) -> JSON:
 
 
 def is_secret_name(name: object) -> bool:
-    """Tell whether what has this name is a secret, such as the `password` of a form or the variable `API_TOKEN`."""
+    """Return whether what has this name is a secret, such as the `password` of a form or the variable `API_TOKEN`."""
     return isinstance(name, str) and _secret_name().search(name) is not None
 
 
 def is_secret_field(name: str, schema: JSONObject) -> bool:
-    """Tell whether a field of a form wants a secret: by its name, its title, its description or its format."""
+    """Return whether a field of a form wants a secret: by its name, its title, its description or its format."""
     if schema.get("format") == "password" or schema.get("writeOnly") is True or is_secret_name(name):
         return True
     title, described = schema.get("title"), schema.get("description")

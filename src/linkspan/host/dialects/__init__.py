@@ -27,7 +27,7 @@ class StreamDecoder(Protocol):
 
     @property
     def complete(self) -> bool:
-        """Tell whether the provider said that nothing more comes."""
+        """Return whether the provider said that nothing more comes."""
         ...
 
     def feed(self, event: JSON) -> list[ModelEvent]:

@@ -255,7 +255,7 @@ class OpenAIDecoder:
 
 
 def _is_another(call: Call, use_id: str, name: str) -> bool:
-    """Tell whether a piece with the same index, or none, begins another call: some number all of theirs 0."""
+    """Return whether a piece with the same index, or none, begins another call: some number all of theirs 0."""
     if use_id and call.id:
         return use_id != call.id
     return bool(name) and (call.is_whole or (bool(call.name) and name != call.name))

@@ -118,7 +118,7 @@ class Ids:
 
 
 def is_made_up(use_id: str) -> bool:
-    """Tell whether an id is one of ours, which no provider has heard of."""
+    """Return whether an id is one of ours, which no provider has heard of."""
     return _MADE_UP.fullmatch(use_id) is not None
 
 
@@ -267,7 +267,7 @@ class Call(msgspec.Struct, eq=False):
 
     @property
     def is_whole(self) -> bool:
-        """Tell whether the arguments so far are a JSON object, so that more would spoil them."""
+        """Return whether the arguments so far are a JSON object, so that more would spoil them."""
         arguments = self.given if self.given is not None else "".join(self.pieces)
         return arguments != "" and not read_arguments(arguments)[1]
 
