@@ -32,7 +32,7 @@ from linkspan import (
     image,
 )
 from linkspan.revisions.neutral import InputRequest
-from linkspan.types.elicitation import ElicitParams
+from linkspan.types.messages import ElicitParams
 
 PIXEL = bytes.fromhex(  # a PNG of one red pixel
     "89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de0000000c49444154789c63f8cfc000"

@@ -85,6 +85,8 @@ if TYPE_CHECKING:
     from linkspan.server.resources import ResourceTemplate as ResourceTemplate
     from linkspan.server.tools import Tool as Tool
     from linkspan.server.tools import ToolResponse as ToolResponse
+    from linkspan.types.base import Annotations as Annotations
+    from linkspan.types.base import Icon as Icon
     from linkspan.types.content import AudioContent as AudioContent
     from linkspan.types.content import BlobResourceContents as BlobResourceContents
     from linkspan.types.content import EmbeddedResource as EmbeddedResource
@@ -92,12 +94,10 @@ if TYPE_CHECKING:
     from linkspan.types.content import ResourceLink as ResourceLink
     from linkspan.types.content import TextContent as TextContent
     from linkspan.types.content import TextResourceContents as TextResourceContents
-    from linkspan.types.prompts import PromptArgument as PromptArgument
-    from linkspan.types.prompts import PromptMessage as PromptMessage
-    from linkspan.types.shared import Annotations as Annotations
-    from linkspan.types.shared import Icon as Icon
-    from linkspan.types.tools import CallToolResult as CallToolResult
-    from linkspan.types.tools import ToolAnnotations as ToolAnnotations
+    from linkspan.types.messages import CallToolResult as CallToolResult
+    from linkspan.types.messages import PromptArgument as PromptArgument
+    from linkspan.types.messages import PromptMessage as PromptMessage
+    from linkspan.types.messages import ToolAnnotations as ToolAnnotations
     from linkspan.wire.limits import Limits as Limits
 
 _HOMES = {
@@ -167,9 +167,8 @@ _HOMES = {
         "TextContent",
         "TextResourceContents",
     ),
-    "linkspan.types.prompts": ("PromptArgument", "PromptMessage"),
-    "linkspan.types.shared": ("Annotations", "Icon"),
-    "linkspan.types.tools": ("CallToolResult", "ToolAnnotations"),
+    "linkspan.types.base": ("Annotations", "Icon"),
+    "linkspan.types.messages": ("CallToolResult", "PromptArgument", "PromptMessage", "ToolAnnotations"),
     "linkspan.wire.limits": ("Limits",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}

@@ -24,7 +24,7 @@ from linkspan.cli.chat_questions import ask_approval, ask_review
 from linkspan.cli.chat_terminal import ChatTerminal
 from linkspan.cli.terminal import Console, Style
 from linkspan.host.consent import Approval
-from linkspan.types.tools import Tool, ToolAnnotations
+from linkspan.types.messages import Tool, ToolAnnotations
 from linkspan.wire.plain import neutral
 
 PROMPT = "> "

@@ -16,8 +16,7 @@ from linkspan.cli.progress import cut, progress_line
 from linkspan.cli.questions import ask_user
 from linkspan.cli.terminal import Style
 from linkspan.client.answers import Refused
-from linkspan.types.elicitation import ElicitParams
-from linkspan.types.logging import ProgressParams
+from linkspan.types.messages import ElicitParams, ProgressParams
 
 
 class Person:

@@ -10,7 +10,7 @@ import pytest
 
 from linkspan import CallStopped, Client, Server, Stopper, SyncClient
 from linkspan.client.answers import Handlers
-from linkspan.types.sampling import CreateMessageParams, ToolChoice
+from linkspan.types.messages import CreateMessageParams, ToolChoice
 
 
 def waiting_server() -> tuple[Server, threading.Event, threading.Event]:

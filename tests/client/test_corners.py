@@ -35,7 +35,7 @@ from linkspan import (
     Timeouts,
 )
 from linkspan.io.descriptors import Waiter
-from linkspan.types.sampling import CreateMessageResult
+from linkspan.types.messages import CreateMessageResult
 
 HI = result({"resultType": "complete", "content": [{"type": "text", "text": "hi"}]})
 

@@ -17,7 +17,7 @@ from linkspan.client.state import ClientOptions, ClientState
 from linkspan.core.flow import FallBack, Reopen, Send, Tell
 from linkspan.revisions import REVISIONS, supported_versions
 from linkspan.revisions.agreement import ClientProfile
-from linkspan.types.shared import Implementation
+from linkspan.types.base import Implementation
 from linkspan.wire.messages import ErrorResponse, Response
 
 NEW, OLD, OLDER = "2026-07-28", "2025-11-25", "2025-06-18"

@@ -16,9 +16,8 @@ from faces import ERAS, FACES, outcome
 
 from linkspan import Client, Configuration, Server, SyncClient, ToolResponse
 from linkspan.client.errors import InputUnavailable, InvalidResponse, ServerError, ToolFailed
-from linkspan.types.completion import PromptReference, ResourceTemplateReference
 from linkspan.types.content import ImageContent, UnknownContent
-from linkspan.types.sampling import CreateMessageResult
+from linkspan.types.messages import CreateMessageResult, PromptReference, ResourceTemplateReference
 from over_http import serving
 
 EVERYTHING = Path(__file__).parents[2] / "examples" / "everything.py"

@@ -20,9 +20,7 @@ import pytest
 
 from linkspan import Change, Refused, Server, ServerError, SyncClient, TextContent
 from linkspan.revisions import LATEST, LATEST_LEGACY
-from linkspan.types.completion import PromptReference
-from linkspan.types.elicitation import ElicitResult
-from linkspan.types.sampling import CreateMessageResult
+from linkspan.types.messages import CreateMessageResult, ElicitResult, PromptReference
 
 FILE = Path(__file__).parents[2] / "conformance" / "server.py"
 PREFIX = "io.modelcontextprotocol/"

@@ -24,7 +24,7 @@ from linkspan.core.client_connection import (
 )
 from linkspan.revisions import LATEST, LATEST_LEGACY
 from linkspan.revisions.agreement import Agreement, ClientProfile, before_agreement
-from linkspan.types.shared import Implementation
+from linkspan.types.base import Implementation
 from linkspan.wire.limits import Limits
 
 Machine = ClientConnection[str]

@@ -27,7 +27,7 @@ from linkspan.host.results import advice, failed, marked, unmarked
 from linkspan.io.client import Client
 from linkspan.schema.providers import Provider
 from linkspan.types.content import ImageContent
-from linkspan.types.tools import Tool
+from linkspan.types.messages import Tool
 
 READS = {"readOnlyHint": True}
 FREE = Policy(otherwise="allow")

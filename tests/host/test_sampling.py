@@ -16,7 +16,7 @@ from linkspan.host.messages import AssistantMessage, Finished, Image, ModelError
 from linkspan.host.results import unmarked
 from linkspan.host.sampling import sample_with, sampling_request
 from linkspan.types.content import AudioContent, ImageContent, TextContent
-from linkspan.types.sampling import CreateMessageParams, CreateMessageResult, SamplingMessage
+from linkspan.types.messages import CreateMessageParams, CreateMessageResult, SamplingMessage
 
 ASKED = CreateMessageParams([SamplingMessage("user", TextContent("Write."))], 50)
 

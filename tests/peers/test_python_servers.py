@@ -14,7 +14,7 @@ from listening import listening
 from ours import Ours
 
 from linkspan import CallStopped, CallTimeout, Change, ServerError, Stopper
-from linkspan.types.completion import PromptReference, ResourceTemplateReference
+from linkspan.types.messages import PromptReference, ResourceTemplateReference
 
 SERVER = Path(__file__).parent / "python_server.py"
 REVISIONS = {"modern": "2026-07-28", "legacy": "2025-11-25"}

@@ -20,7 +20,7 @@ from npm_servers import node_modules
 from ours import Ours
 
 from linkspan import CallStopped, CallTimeout, Change, ServerError, Stopper
-from linkspan.types.completion import PromptReference, ResourceTemplateReference
+from linkspan.types.messages import PromptReference, ResourceTemplateReference
 
 pytestmark = pytest.mark.timeout(180)  # the first of them may have to install the servers
 Step = Callable[[Any], Any]

@@ -23,7 +23,7 @@ from linkspan.types.content import (
     ToolResultContent,
     ToolUseContent,
 )
-from linkspan.types.elicitation import ElicitParams
+from linkspan.types.messages import ElicitParams
 
 __all__ = ["KINDS", "objects"]
 

@@ -12,7 +12,7 @@ from linkspan import Ask, Context, Server
 from linkspan.revisions import LEGACY, REVISIONS
 from linkspan.revisions.agreement import Agreement, ClientProfile, agree_on_handshake, handshake_params
 from linkspan.revisions.neutral import Peer
-from linkspan.types.shared import Implementation
+from linkspan.types.base import Implementation
 from talk import connected, say
 
 A, B, C, D, E = REVISIONS  # by date, the oldest first

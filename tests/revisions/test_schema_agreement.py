@@ -18,14 +18,22 @@ from official_schemas import DEFINITIONS, FOLDER, IS_PRESENT, find, read_schema,
 from linkspan.revisions import LATEST, REVISIONS, Revision
 from linkspan.revisions.stepdown import knows_field, plan_for, step_down
 from linkspan.types.base import Wire
-from linkspan.types.completion import Completion
-from linkspan.types.elicitation import ElicitParams, ElicitResult
-from linkspan.types.lifecycle import DiscoverResult, InitializeResult, ServerCapabilities
-from linkspan.types.logging import LoggingMessageParams, ProgressParams
-from linkspan.types.requests import CancelledParams, InitializeParams
-from linkspan.types.roots import ListRootsResult
-from linkspan.types.sampling import CreateMessageParams, ModelPreferences
-from linkspan.types.tools import ToolAnnotations
+from linkspan.types.messages import (
+    CancelledParams,
+    Completion,
+    CreateMessageParams,
+    DiscoverResult,
+    ElicitParams,
+    ElicitResult,
+    InitializeParams,
+    InitializeResult,
+    ListRootsResult,
+    LoggingMessageParams,
+    ModelPreferences,
+    ProgressParams,
+    ServerCapabilities,
+    ToolAnnotations,
+)
 from linkspan.wire.values import from_builtins, to_builtins
 
 with_schemas = pytest.mark.skipif(not IS_PRESENT, reason=f"no official schemas in {FOLDER}")

@@ -9,7 +9,7 @@ from msgspec import Raw
 
 from linkspan.revisions import LATEST, REVISIONS
 from linkspan.revisions.stepdown import plan_for, step_down
-from linkspan.types.base import Wire
+from linkspan.types.base import Annotations, Icon, Implementation, Wire
 from linkspan.types.content import (
     AudioContent,
     EmbeddedResource,
@@ -21,13 +21,24 @@ from linkspan.types.content import (
     ToolUseContent,
     UnknownContent,
 )
-from linkspan.types.elicitation import ElicitParams
-from linkspan.types.lifecycle import InitializeResult, ListChangedCapability, ServerCapabilities
-from linkspan.types.prompts import GetPromptResult, PromptMessage
-from linkspan.types.resources import ListResourcesResult, ReadResourceResult, Resource
-from linkspan.types.sampling import CreateMessageParams, CreateMessageResult, SamplingMessage
-from linkspan.types.shared import Annotations, Icon, Implementation
-from linkspan.types.tools import CallToolResult, ListToolsResult, Tool, ToolAnnotations
+from linkspan.types.messages import (
+    CallToolResult,
+    CreateMessageParams,
+    CreateMessageResult,
+    ElicitParams,
+    GetPromptResult,
+    InitializeResult,
+    ListChangedCapability,
+    ListResourcesResult,
+    ListToolsResult,
+    PromptMessage,
+    ReadResourceResult,
+    Resource,
+    SamplingMessage,
+    ServerCapabilities,
+    Tool,
+    ToolAnnotations,
+)
 from linkspan.wire.values import from_builtins, to_builtins
 
 A, B, C, D, E = REVISIONS.values()

@@ -12,12 +12,15 @@ from hypothesis import HealthCheck, given, settings
 
 from linkspan.types.base import Wire, unknown_members
 from linkspan.types.content import ImageContent, TextContent, UnknownContent
-from linkspan.types.lifecycle import ServerCapabilities
-from linkspan.types.logging import LoggingMessageParams
-from linkspan.types.prompts import PromptMessage
-from linkspan.types.resources import ReadResourceResult
-from linkspan.types.sampling import CreateMessageParams
-from linkspan.types.tools import CallToolResult, Tool
+from linkspan.types.messages import (
+    CallToolResult,
+    CreateMessageParams,
+    LoggingMessageParams,
+    PromptMessage,
+    ReadResourceResult,
+    ServerCapabilities,
+    Tool,
+)
 from linkspan.wire.values import decode_content, decode_open, encode_base64, from_builtins, to_builtins
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from linkspan import Context, RegistrationError, Server
 from linkspan.core.connection import ServerConnection
-from linkspan.types.lifecycle import ServerCapabilities
+from linkspan.types.messages import ServerCapabilities
 from test_transcripts import feed
 
 

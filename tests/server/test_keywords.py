@@ -173,7 +173,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import assert_type
 from linkspan import Client, Server, SyncClient
 from linkspan.client.results import ToolResult
-from linkspan.types.tools import Tool
+from linkspan.types.messages import Tool
 server = Server("a", title="b", page_size=3)
 @server.tool
 def one() -> int: return 1

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from linkspan import Annotations, Configuration, RegistrationError, Server
-from linkspan.types.prompts import PromptArgument
+from linkspan.types.messages import PromptArgument
 
 
 def pinned(date: str, **more: Any) -> Server:

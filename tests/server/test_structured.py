@@ -11,7 +11,7 @@ import pytest
 
 from linkspan import Configuration, RegistrationError, Server, SyncClient, Tool, ToolResponse
 from linkspan.types.content import TextContent, UnknownContent
-from linkspan.types.tools import CallToolResult
+from linkspan.types.messages import CallToolResult
 
 WRAPPED_TEXT = {
     "type": "object",

@@ -24,9 +24,7 @@ from linkspan import (
     TextResourceContents,
     ToolResponse,
 )
-from linkspan.types.completion import CompleteResult, Completion
-from linkspan.types.prompts import GetPromptResult, PromptMessage
-from linkspan.types.resources import ReadResourceResult
+from linkspan.types.messages import CompleteResult, Completion, GetPromptResult, PromptMessage, ReadResourceResult
 from test_transcripts import feed
 
 

@@ -23,7 +23,7 @@ from linkspan.revisions import LATEST
 from linkspan.testing import Player, TranscriptWriter
 from linkspan.testing.player import Playback
 from linkspan.testing.transcripts import parse_transcript, read_transcript, write_transcript
-from linkspan.types.elicitation import ElicitParams
+from linkspan.types.messages import ElicitParams
 from servers import SERVERS
 from transcript import load
 

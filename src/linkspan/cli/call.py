@@ -20,7 +20,7 @@ from linkspan.wire.plain import one_line
 if TYPE_CHECKING:
     from linkspan.client.results import ToolResult
     from linkspan.io.sync_client import SyncClient
-    from linkspan.types.tools import Tool
+    from linkspan.types.messages import Tool
 
 __all__ = ["main"]
 

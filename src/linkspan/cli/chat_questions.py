@@ -13,7 +13,7 @@ from linkspan.cli.terminal import dump
 from linkspan.host.consent import Approval, Verdict, hints_of
 from linkspan.types.base import is_array
 from linkspan.types.content import ImageContent, TextContent
-from linkspan.types.sampling import CreateMessageParams
+from linkspan.types.messages import CreateMessageParams
 from linkspan.wire.plain import revealed, revealed_line
 
 __all__ = ["ask_approval", "ask_review", "ask_sampling"]

@@ -32,8 +32,7 @@ from linkspan.host.messages import Model, ModelError
 from linkspan.host.sampling import sample_with
 from linkspan.io.targets import ServerTarget
 from linkspan.types.base import JSON
-from linkspan.types.elicitation import ElicitParams
-from linkspan.types.sampling import CreateMessageParams
+from linkspan.types.messages import CreateMessageParams, ElicitParams
 from linkspan.wire.plain import neutral, one_line
 
 __all__ = ["ChatOptions", "ChatSession"]

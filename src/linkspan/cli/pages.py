@@ -11,7 +11,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from linkspan.cli.questions import Dismissed, Terminal, hear
 from linkspan.client.answers import Refused
-from linkspan.types.elicitation import ElicitParams
+from linkspan.types.messages import ElicitParams
 from linkspan.wire.plain import neutral, one_line, revealed, revealed_line
 
 __all__ = ["ask_to_open", "doubts_about"]

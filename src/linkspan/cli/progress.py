@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 from typing import Final
 
-from linkspan.types.logging import ProgressParams
+from linkspan.types.messages import ProgressParams
 from linkspan.wire.plain import one_line
 
 __all__ = ["cut", "progress_line", "progress_words"]

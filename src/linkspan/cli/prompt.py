@@ -14,7 +14,7 @@ from linkspan.cli.target import CommandLine, WrongUse
 from linkspan.client.errors import ServerError
 from linkspan.io.sync_client import SyncClient
 from linkspan.types.base import JSON, JSONObject
-from linkspan.types.prompts import Prompt
+from linkspan.types.messages import Prompt
 from linkspan.wire.plain import one_line
 from linkspan.wire.values import to_builtins
 

@@ -13,7 +13,7 @@ from linkspan.cli.forms import Field, Unreadable, fields_of, read_value
 from linkspan.cli.terminal import Style
 from linkspan.client.answers import Refused, form_choices
 from linkspan.types.base import JSON, JSONObject
-from linkspan.types.elicitation import ElicitParams
+from linkspan.types.messages import ElicitParams
 from linkspan.wire.plain import neutral, one_line, revealed_line
 
 __all__ = ["Dismissed", "Terminal", "ask_user", "hear"]

@@ -25,8 +25,7 @@ from linkspan.core.flow import Stopper
 from linkspan.io.sync_client import SyncClient
 from linkspan.io.targets import UnusableTarget
 from linkspan.types.base import JSON
-from linkspan.types.elicitation import ElicitParams
-from linkspan.types.logging import ProgressParams
+from linkspan.types.messages import ElicitParams, ProgressParams
 from linkspan.wire.plain import neutral, neutral_json
 
 __all__ = ["Outcome", "Session"]

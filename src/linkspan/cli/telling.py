@@ -8,8 +8,8 @@ from linkspan.cli.terminal import dump
 from linkspan.client.events import ClientEvent, Connected, Disconnected, StreamRestored
 from linkspan.io.sync_client import SyncClient
 from linkspan.revisions import REVISIONS
-from linkspan.types.logging import LoggingMessageParams
-from linkspan.types.shared import Implementation
+from linkspan.types.base import Implementation
+from linkspan.types.messages import LoggingMessageParams
 from linkspan.wire.plain import neutral, one_line
 
 __all__ = ["Lines", "called", "event_words", "introduction", "log_words", "milliseconds"]

@@ -20,9 +20,14 @@ from linkspan.revisions.record import Revision
 from linkspan.revisions.stepdown import step_down
 from linkspan.types.base import JSON, JSONObject, Wire, is_array, is_mapping, is_object
 from linkspan.types.content import TextContent
-from linkspan.types.elicitation import ElicitParams, ElicitResult
-from linkspan.types.roots import ListRootsResult, Root
-from linkspan.types.sampling import CreateMessageParams, CreateMessageResult
+from linkspan.types.messages import (
+    CreateMessageParams,
+    CreateMessageResult,
+    ElicitParams,
+    ElicitResult,
+    ListRootsResult,
+    Root,
+)
 from linkspan.wire.messages import encode
 from linkspan.wire.values import decode_open, to_builtins
 

@@ -13,7 +13,7 @@ from msgspec import Raw
 from linkspan.revisions.agreement import Agreement
 from linkspan.schema.document import header_paths
 from linkspan.types.base import ABSENT, JSON
-from linkspan.types.tools import Tool
+from linkspan.types.messages import Tool
 from linkspan.wire.headers import encode_value, value_at
 
 __all__ = ["header_plan", "mirrored"]

@@ -19,18 +19,21 @@ from linkspan.client.state import Catalogue, ClientState
 from linkspan.core.flow import Flow, Outgoing, ProgressCallback, Stopper
 from linkspan.errors import HEADER_MISMATCH, INVALID_PARAMS, METHOD_NOT_FOUND, RegistrationError
 from linkspan.types.base import JSON, Wire
-from linkspan.types.completion import (
+from linkspan.types.messages import (
     CompleteResult,
     Completion,
     CompletionArgument,
     CompletionContext,
+    GetPromptResult,
+    ListPromptsResult,
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    ListToolsResult,
+    LoggingLevel,
     PromptReference,
+    ReadResourceResult,
     ResourceTemplateReference,
 )
-from linkspan.types.logging import LoggingLevel
-from linkspan.types.prompts import GetPromptResult, ListPromptsResult
-from linkspan.types.resources import ListResourcesResult, ListResourceTemplatesResult, ReadResourceResult
-from linkspan.types.tools import ListToolsResult
 from linkspan.wire.messages import encode
 from linkspan.wire.values import decode_open, to_builtins
 

@@ -9,7 +9,7 @@ from linkspan.client.results import Head
 from linkspan.client.state import Catalogue, ClientState, OutputCheck
 from linkspan.errors import RegistrationError
 from linkspan.types.base import UNSET, JSONObject
-from linkspan.types.tools import Tool
+from linkspan.types.messages import Tool
 
 __all__ = ["check_output"]
 

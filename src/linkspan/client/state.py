@@ -14,7 +14,7 @@ from linkspan.client.timeouts import CLIENT_LIMITS, DEFAULT_TIMEOUTS, Timeouts
 from linkspan.revisions.agreement import Agreement, ClientProfile
 from linkspan.revisions.record import Era, Revision
 from linkspan.types.base import JSON
-from linkspan.types.tools import Tool
+from linkspan.types.messages import Tool
 from linkspan.wire.limits import Limits
 
 __all__ = ["Catalogue", "ClientOptions", "ClientState", "OutputCheck", "OutputPolicy", "Retry"]

@@ -16,8 +16,7 @@ import msgspec
 
 from linkspan.errors import INTERNAL_ERROR, INVALID_REQUEST
 from linkspan.revisions.agreement import Agreement
-from linkspan.types.logging import ProgressParams
-from linkspan.types.requests import CancelledParams
+from linkspan.types.messages import CancelledParams, ProgressParams
 from linkspan.wire.framing import LineReader, TooLong
 from linkspan.wire.limits import Limits
 from linkspan.wire.messages import (

@@ -44,8 +44,7 @@ from linkspan.revisions.neutral import (
 )
 from linkspan.revisions.outcomes import encode_outcome
 from linkspan.types.base import Wire
-from linkspan.types.lifecycle import DiscoverResult
-from linkspan.types.requests import CancelledParams, InputParams, ListenParams
+from linkspan.types.messages import CancelledParams, DiscoverResult, InputParams, ListenParams
 from linkspan.wire.framing import LineReader, TooLong
 from linkspan.wire.limits import Limits
 from linkspan.wire.messages import (

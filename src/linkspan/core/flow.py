@@ -13,7 +13,7 @@ import msgspec
 
 from linkspan.revisions.agreement import Agreement
 from linkspan.revisions.neutral import InputRequest
-from linkspan.types.logging import ProgressParams
+from linkspan.types.messages import ProgressParams
 
 __all__ = [
     "Ask",

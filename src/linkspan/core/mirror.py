@@ -21,7 +21,7 @@ from linkspan.revisions import supported_versions
 from linkspan.revisions.modern import CAPABILITIES, PROTOCOL_VERSION
 from linkspan.revisions.neutral import Peer
 from linkspan.types.base import ABSENT, JSON, is_object
-from linkspan.types.requests import CallToolParams, GetPromptParams, ReadResourceParams
+from linkspan.types.messages import CallToolParams, GetPromptParams, ReadResourceParams
 from linkspan.wire.headers import BadEncoding, agrees, decode_value, value_at
 from linkspan.wire.messages import RpcRequest
 

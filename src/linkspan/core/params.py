@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Raw
 
 from linkspan.errors import INVALID_PARAMS, RemoteProtocolError, clipped
-from linkspan.types import requests
+from linkspan.types import messages
 from linkspan.types.base import ABSENT
 from linkspan.wire.duplicates import repeated
 
@@ -32,20 +32,20 @@ class AnyParams(msgspec.Struct, frozen=True):
 
 
 _TYPES: dict[str, type[Any]] = {
-    "initialize": requests.InitializeParams,
-    "tools/list": requests.ListParams,
-    "tools/call": requests.CallToolParams,
-    "prompts/list": requests.ListParams,
-    "prompts/get": requests.GetPromptParams,
-    "resources/list": requests.ListParams,
-    "resources/templates/list": requests.ListParams,
-    "resources/read": requests.ReadResourceParams,
-    "resources/subscribe": requests.SubscribeParams,
-    "resources/unsubscribe": requests.SubscribeParams,
-    "completion/complete": requests.CompleteParams,
-    "logging/setLevel": requests.SetLevelParams,
-    "subscriptions/listen": requests.ListenParams,
-    "notifications/cancelled": requests.CancelledParams,
+    "initialize": messages.InitializeParams,
+    "tools/list": messages.ListParams,
+    "tools/call": messages.CallToolParams,
+    "prompts/list": messages.ListParams,
+    "prompts/get": messages.GetPromptParams,
+    "resources/list": messages.ListParams,
+    "resources/templates/list": messages.ListParams,
+    "resources/read": messages.ReadResourceParams,
+    "resources/subscribe": messages.SubscribeParams,
+    "resources/unsubscribe": messages.SubscribeParams,
+    "completion/complete": messages.CompleteParams,
+    "logging/setLevel": messages.SetLevelParams,
+    "subscriptions/listen": messages.ListenParams,
+    "notifications/cancelled": messages.CancelledParams,
 }
 
 
@@ -75,13 +75,13 @@ def read_params(method: str, params: Raw) -> HasMeta:
         return _decode(decoder, b"{}" if bytes(params) == b"null" else params)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RemoteProtocolError(INVALID_PARAMS, "Invalid params: not readable") from error
-    if type(decoded) is requests.CallToolParams:  # where what is called stands between long values
+    if type(decoded) is messages.CallToolParams:  # where what is called stands between long values
         arguments, meta = len(decoded.arguments), len(decoded.meta)
         needed = _BARE_CALL + len(decoded.name) + arguments + meta
         needed += (_ARGUMENTS if arguments else 0) + (_META if meta else 0)
         if len(params) - needed >= _SECOND_NAME:
             _refuse_repeated(params, decoded.arguments)
-    elif type(decoded) is requests.GetPromptParams:
+    elif type(decoded) is messages.GetPromptParams:
         _refuse_repeated(params, ABSENT)
     return decoded
 

@@ -15,7 +15,7 @@ from linkspan.errors import INVALID_PARAMS, METHOD_NOT_FOUND, RemoteProtocolErro
 from linkspan.revisions.modern import SUBSCRIPTION_ID
 from linkspan.revisions.neutral import Outcome, Request, ServerFacts
 from linkspan.types.base import JSON, JSONObject
-from linkspan.types.requests import ListenParams
+from linkspan.types.messages import ListenParams
 from linkspan.wire.messages import RequestId, encode, encode_notification
 
 __all__ = ["Subscriptions"]

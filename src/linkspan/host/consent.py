@@ -17,7 +17,7 @@ import msgspec
 
 from linkspan.host.memory import Memory
 from linkspan.types.base import JSONObject
-from linkspan.types.tools import Tool
+from linkspan.types.messages import Tool
 
 __all__ = [
     "Approval",

@@ -38,7 +38,7 @@ from linkspan.host.messages import (
 )
 from linkspan.host.results import SYSTEM_NOTE
 from linkspan.io.private import open_private
-from linkspan.types.logging import ProgressParams
+from linkspan.types.messages import ProgressParams
 
 __all__ = [
     "Bounds",

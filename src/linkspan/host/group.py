@@ -16,9 +16,7 @@ from linkspan.client.results import ToolResult
 from linkspan.io.face import CallKeywords, ClientFace
 from linkspan.io.forks import ForkedLock
 from linkspan.io.targets import ServerTarget, read_config
-from linkspan.types.prompts import GetPromptResult, Prompt
-from linkspan.types.resources import ReadResourceResult, Resource, ResourceTemplate
-from linkspan.types.tools import Tool
+from linkspan.types.messages import GetPromptResult, Prompt, ReadResourceResult, Resource, ResourceTemplate, Tool
 
 if TYPE_CHECKING:
     from linkspan.io.client import Client

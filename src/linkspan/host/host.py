@@ -30,10 +30,7 @@ from linkspan.io.targets import ServerTarget, UnusableTarget, read_config
 from linkspan.schema.providers import Provider
 from linkspan.text import clip
 from linkspan.types.base import JSONObject
-from linkspan.types.elicitation import ElicitParams
-from linkspan.types.logging import ProgressParams
-from linkspan.types.sampling import CreateMessageParams
-from linkspan.types.tools import Tool
+from linkspan.types.messages import CreateMessageParams, ElicitParams, ProgressParams, Tool
 from linkspan.wire.plain import neutral, neutral_json
 
 __all__ = ["Host"]

@@ -21,7 +21,7 @@ import msgspec
 
 from linkspan.client.errors import Origin
 from linkspan.types.base import JSON, JSONObject
-from linkspan.types.tools import Tool
+from linkspan.types.messages import Tool
 from linkspan.wire.plain import revealed
 from linkspan.wire.redaction import is_secret_name
 from linkspan.wire.values import to_builtins

@@ -26,7 +26,7 @@ from linkspan.host.messages import (
 )
 from linkspan.types.base import is_array
 from linkspan.types.content import ImageContent, TextContent
-from linkspan.types.sampling import CreateMessageParams, CreateMessageResult, SamplingMessage
+from linkspan.types.messages import CreateMessageParams, CreateMessageResult, SamplingMessage
 
 __all__ = ["SamplingApprover", "sample_with", "sampling_request"]
 

@@ -24,17 +24,23 @@ from linkspan.io.forks import depth
 from linkspan.io.link import Link, LoopSlot, deliver
 from linkspan.io.listening import READY, Filter, left_behind, unconfirmed
 from linkspan.types.base import JSON
-from linkspan.types.completion import Completion, PromptReference, ResourceTemplateReference
-from linkspan.types.logging import LoggingLevel, ProgressParams
-from linkspan.types.prompts import GetPromptResult, ListPromptsResult, Prompt
-from linkspan.types.resources import (
+from linkspan.types.messages import (
+    Completion,
+    GetPromptResult,
+    ListPromptsResult,
     ListResourcesResult,
     ListResourceTemplatesResult,
+    ListToolsResult,
+    LoggingLevel,
+    ProgressParams,
+    Prompt,
+    PromptReference,
     ReadResourceResult,
     Resource,
     ResourceTemplate,
+    ResourceTemplateReference,
+    Tool,
 )
-from linkspan.types.tools import ListToolsResult, Tool
 from linkspan.wire.messages import ErrorResponse, Response
 
 __all__ = ["Changes", "Client"]

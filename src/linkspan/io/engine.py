@@ -31,7 +31,7 @@ from linkspan.io.link import Link, Recorder, Slot, ThreadSlot, Ticket, deliver
 from linkspan.io.listening import Filter, Listener, Listeners
 from linkspan.revisions.agreement import Agreement
 from linkspan.types.base import JSON, Wire
-from linkspan.types.logging import LoggingLevel, LoggingMessageParams
+from linkspan.types.messages import LoggingLevel, LoggingMessageParams
 from linkspan.wire.messages import ErrorResponse, Notification, RequestId, Response, RpcRequest, encode
 
 if TYPE_CHECKING:

@@ -33,10 +33,8 @@ from linkspan.options import check_keywords, closed
 from linkspan.revisions import REVISIONS, Revision, supported_versions
 from linkspan.revisions.agreement import ClientProfile
 from linkspan.revisions.neutral import InputRequest
-from linkspan.types.base import JSON
-from linkspan.types.lifecycle import ServerCapabilities
-from linkspan.types.logging import LoggingMessageParams
-from linkspan.types.shared import Implementation
+from linkspan.types.base import JSON, Implementation
+from linkspan.types.messages import LoggingMessageParams, ServerCapabilities
 from linkspan.wire.limits import Limits
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from linkspan.client.state import ClientState
 from linkspan.core.flow import Outgoing
 from linkspan.io.engine import Callbacks, Engine
 from linkspan.io.link import Link, Slot, ThreadSlot
-from linkspan.types.logging import LoggingLevel
+from linkspan.types.messages import LoggingLevel
 from linkspan.wire.messages import encode
 
 __all__ = ["Sessions"]

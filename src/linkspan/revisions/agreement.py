@@ -16,12 +16,15 @@ from linkspan.revisions import LATEST, LATEST_LEGACY, LEGACY, MODERN, REVISIONS
 from linkspan.revisions.modern import CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION, SERVER_INFO
 from linkspan.revisions.record import Era, Revision
 from linkspan.revisions.stepdown import knows_field, step_down
-from linkspan.types.base import JSON, JSONObject, is_array, is_object, unknown_members
-from linkspan.types.elicitation import ElicitParams
-from linkspan.types.lifecycle import DiscoverResult, InitializeResult, ServerCapabilities
-from linkspan.types.logging import LoggingLevel
-from linkspan.types.sampling import CreateMessageParams
-from linkspan.types.shared import Implementation
+from linkspan.types.base import JSON, Implementation, JSONObject, is_array, is_object, unknown_members
+from linkspan.types.messages import (
+    CreateMessageParams,
+    DiscoverResult,
+    ElicitParams,
+    InitializeResult,
+    LoggingLevel,
+    ServerCapabilities,
+)
 from linkspan.wire.messages import ErrorResponse, RequestId, encode
 from linkspan.wire.values import decode_open, from_builtins, to_builtins
 

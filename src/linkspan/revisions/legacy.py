@@ -37,14 +37,20 @@ from linkspan.revisions.neutral import (
 )
 from linkspan.revisions.record import Revision
 from linkspan.revisions.stepdown import step_down
-from linkspan.types.base import JSON, Wire, is_object
+from linkspan.types.base import JSON, Implementation, Wire, is_object
 from linkspan.types.content import TextContent
-from linkspan.types.elicitation import ElicitParams
-from linkspan.types.lifecycle import InitializeResult, ServerCapabilities
-from linkspan.types.logging import LOG_LEVELS, LoggingLevel
-from linkspan.types.requests import CancelledParams, InitializeParams, SetLevelParams, SubscribeParams
-from linkspan.types.shared import Implementation
-from linkspan.types.tools import CallToolResult
+from linkspan.types.messages import (
+    LOG_LEVELS,
+    CallToolResult,
+    CancelledParams,
+    ElicitParams,
+    InitializeParams,
+    InitializeResult,
+    LoggingLevel,
+    ServerCapabilities,
+    SetLevelParams,
+    SubscribeParams,
+)
 from linkspan.wire.messages import (
     ErrorResponse,
     RequestId,

@@ -15,11 +15,8 @@ from msgspec import Raw
 from linkspan.errors import INVALID_PARAMS, UNSUPPORTED_PROTOCOL_VERSION, RemoteProtocolError
 from linkspan.revisions import MODERN, REVISIONS, supported_versions
 from linkspan.revisions.neutral import NOTHING, Encoded, InputRequired, Peer, Request, read_only
-from linkspan.types.base import ABSENT, JSON, JSONObject, Wire, is_object
-from linkspan.types.lifecycle import DiscoverResult
-from linkspan.types.logging import LOG_LEVELS, LoggingLevel
-from linkspan.types.shared import Implementation
-from linkspan.types.tools import CallToolResult
+from linkspan.types.base import ABSENT, JSON, Implementation, JSONObject, Wire, is_object
+from linkspan.types.messages import LOG_LEVELS, CallToolResult, DiscoverResult, LoggingLevel
 from linkspan.wire.messages import RequestId, encode
 from linkspan.wire.values import from_builtins, to_builtins
 

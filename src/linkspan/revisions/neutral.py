@@ -21,12 +21,8 @@ from linkspan.errors import (
 )
 from linkspan.revisions.record import Revision
 from linkspan.revisions.stepdown import knows_field
-from linkspan.types.base import ABSENT, JSON, Wire, is_array, is_object
-from linkspan.types.elicitation import ElicitParams
-from linkspan.types.lifecycle import ServerCapabilities
-from linkspan.types.logging import LoggingLevel
-from linkspan.types.sampling import CreateMessageParams
-from linkspan.types.shared import Implementation
+from linkspan.types.base import ABSENT, JSON, Implementation, Wire, is_array, is_object
+from linkspan.types.messages import CreateMessageParams, ElicitParams, LoggingLevel, ServerCapabilities
 from linkspan.wire.messages import RequestId
 
 __all__ = [

@@ -28,11 +28,15 @@ from linkspan.types.content import (
     ToolResultContent,
     ToolUseContent,
 )
-from linkspan.types.elicitation import ElicitParams
-from linkspan.types.prompts import PromptMessage
-from linkspan.types.resources import ReadResourceResult
-from linkspan.types.sampling import CreateMessageResult, SamplingMessage
-from linkspan.types.tools import CallToolResult, Tool
+from linkspan.types.messages import (
+    CallToolResult,
+    CreateMessageResult,
+    ElicitParams,
+    PromptMessage,
+    ReadResourceResult,
+    SamplingMessage,
+    Tool,
+)
 from linkspan.wire.values import to_builtins
 
 __all__ = ["is_told", "knows_field", "plan_for", "step_down"]

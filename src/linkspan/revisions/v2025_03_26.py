@@ -6,9 +6,7 @@ Changelog: https://modelcontextprotocol.io/specification/2025-03-26/changelog
 from __future__ import annotations
 
 from linkspan.revisions.v2024_11_05 import REVISION as PREDECESSOR
-from linkspan.types.lifecycle import ServerCapabilities
-from linkspan.types.logging import ProgressParams
-from linkspan.types.tools import Tool
+from linkspan.types.messages import ProgressParams, ServerCapabilities, Tool
 
 __all__ = ["REVISION"]
 

@@ -6,7 +6,7 @@ Changelog: https://modelcontextprotocol.io/specification/2025-06-18/changelog
 from __future__ import annotations
 
 from linkspan.revisions.v2025_03_26 import REVISION as PREDECESSOR
-from linkspan.types.completion import PromptReference
+from linkspan.types.base import Annotations, Implementation
 from linkspan.types.content import (
     AudioContent,
     BlobResourceContents,
@@ -15,11 +15,16 @@ from linkspan.types.content import (
     TextContent,
     TextResourceContents,
 )
-from linkspan.types.prompts import Prompt, PromptArgument
-from linkspan.types.resources import Resource, ResourceTemplate
-from linkspan.types.roots import Root
-from linkspan.types.shared import Annotations, Implementation
-from linkspan.types.tools import CallToolResult, Tool
+from linkspan.types.messages import (
+    CallToolResult,
+    Prompt,
+    PromptArgument,
+    PromptReference,
+    Resource,
+    ResourceTemplate,
+    Root,
+    Tool,
+)
 
 __all__ = ["REVISION"]
 

@@ -7,13 +7,17 @@ from __future__ import annotations
 
 from linkspan.errors import URL_ELICITATION_REQUIRED
 from linkspan.revisions.v2025_06_18 import REVISION as PREDECESSOR
+from linkspan.types.base import Implementation
 from linkspan.types.content import ResourceLink
-from linkspan.types.elicitation import ElicitParams
-from linkspan.types.prompts import Prompt
-from linkspan.types.resources import Resource, ResourceTemplate
-from linkspan.types.sampling import CreateMessageParams, SamplingMessage
-from linkspan.types.shared import Implementation
-from linkspan.types.tools import Tool
+from linkspan.types.messages import (
+    CreateMessageParams,
+    ElicitParams,
+    Prompt,
+    Resource,
+    ResourceTemplate,
+    SamplingMessage,
+    Tool,
+)
 
 __all__ = ["REVISION"]
 

@@ -12,10 +12,14 @@ from linkspan.errors import (
     UNSUPPORTED_PROTOCOL_VERSION,
 )
 from linkspan.revisions.v2025_11_25 import REVISION as PREDECESSOR
-from linkspan.types.lifecycle import DiscoverResult
-from linkspan.types.prompts import ListPromptsResult
-from linkspan.types.resources import ListResourcesResult, ListResourceTemplatesResult, ReadResourceResult
-from linkspan.types.tools import ListToolsResult
+from linkspan.types.messages import (
+    DiscoverResult,
+    ListPromptsResult,
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    ListToolsResult,
+    ReadResourceResult,
+)
 
 __all__ = ["REVISION"]
 

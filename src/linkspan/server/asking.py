@@ -35,10 +35,15 @@ from linkspan.schema.problems import ArgumentsInvalid
 from linkspan.server.observation import warn
 from linkspan.types.base import JSON, UNSET, JSONObject, Wire
 from linkspan.types.content import TextContent
-from linkspan.types.elicitation import ElicitParams
-from linkspan.types.roots import ListRootsResult, Root
-from linkspan.types.sampling import CreateMessageParams, CreateMessageResult, SamplingMessage
-from linkspan.types.tools import CallToolResult
+from linkspan.types.messages import (
+    CallToolResult,
+    CreateMessageParams,
+    CreateMessageResult,
+    ElicitParams,
+    ListRootsResult,
+    Root,
+    SamplingMessage,
+)
 from linkspan.wire.messages import encode
 from linkspan.wire.values import from_builtins, to_builtins
 

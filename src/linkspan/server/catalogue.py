@@ -13,7 +13,7 @@ from linkspan.server.registry import Registry
 from linkspan.server.resources import BoundResource, BoundTemplate
 from linkspan.server.tools import BoundTool
 from linkspan.types.base import JSON, is_mapping
-from linkspan.types.lifecycle import (
+from linkspan.types.messages import (
     ListChangedCapability,
     ResourcesCapability,
     ServerCapabilities,

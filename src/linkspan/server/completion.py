@@ -11,7 +11,7 @@ from typing import cast
 from linkspan.schema.problems import describe_value
 from linkspan.server.content import changed, checked
 from linkspan.types.base import is_mapping
-from linkspan.types.completion import CompleteResult, Completion
+from linkspan.types.messages import CompleteResult, Completion
 from linkspan.wire.values import from_builtins
 
 __all__ = ["MAX_VALUES", "completion_of"]

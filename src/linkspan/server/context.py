@@ -12,11 +12,16 @@ import msgspec
 from linkspan.errors import RequestCancelled
 from linkspan.revisions.neutral import NOTHING, Peer, Request
 from linkspan.server.asking import Round, sampling_params
-from linkspan.types.base import JSON
-from linkspan.types.logging import LOG_LEVELS, LoggingLevel, LoggingMessageParams, ProgressParams
-from linkspan.types.roots import Root
-from linkspan.types.sampling import CreateMessageResult, SamplingMessage
-from linkspan.types.shared import Implementation
+from linkspan.types.base import JSON, Implementation
+from linkspan.types.messages import (
+    LOG_LEVELS,
+    CreateMessageResult,
+    LoggingLevel,
+    LoggingMessageParams,
+    ProgressParams,
+    Root,
+    SamplingMessage,
+)
 
 __all__ = ["Context"]
 

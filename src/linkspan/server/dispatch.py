@@ -40,12 +40,18 @@ from linkspan.server.resources import BoundResource, read_outcome
 from linkspan.server.rounds import Rounds
 from linkspan.server.running import Later, Preparation, Run
 from linkspan.text import did_you_mean
-from linkspan.types.base import JSONObject, Wire
-from linkspan.types.completion import PromptReference
-from linkspan.types.lifecycle import DiscoverResult, ServerCapabilities
-from linkspan.types.requests import CallToolParams, CompleteParams, GetPromptParams, ListParams, ReadResourceParams
-from linkspan.types.resources import ReadResourceResult
-from linkspan.types.shared import Implementation
+from linkspan.types.base import Implementation, JSONObject, Wire
+from linkspan.types.messages import (
+    CallToolParams,
+    CompleteParams,
+    DiscoverResult,
+    GetPromptParams,
+    ListParams,
+    PromptReference,
+    ReadResourceParams,
+    ReadResourceResult,
+    ServerCapabilities,
+)
 from linkspan.wire.limits import Limits
 from linkspan.wire.values import to_builtins
 

@@ -20,8 +20,7 @@ from linkspan.server.configuration import SettingsSource
 from linkspan.server.observation import Observation
 from linkspan.server.profile import Profile, System
 from linkspan.types.content import TextContent
-from linkspan.types.requests import CallToolParams
-from linkspan.types.tools import CallToolResult
+from linkspan.types.messages import CallToolParams, CallToolResult
 from linkspan.wire.values import to_builtins
 
 __all__ = ["Failures", "tool_error"]

@@ -22,9 +22,8 @@ from linkspan.revisions import LATEST, supported_versions
 from linkspan.revisions.neutral import Encoded, Facts, Peer, Request
 from linkspan.schema.summary import default_words, properties_of, required_of, resolve, size_words, type_words
 from linkspan.server.dispatch import Dispatcher
-from linkspan.types.base import JSON, JSONObject, is_object
-from linkspan.types.requests import ListParams
-from linkspan.types.shared import Implementation
+from linkspan.types.base import JSON, Implementation, JSONObject, is_object
+from linkspan.types.messages import ListParams
 from linkspan.wire.messages import encode
 
 __all__ = ["make_page", "render"]

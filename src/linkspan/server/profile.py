@@ -11,7 +11,7 @@ import msgspec
 from linkspan.revisions.neutral import NOTHING, Request
 from linkspan.revisions.record import Revision
 from linkspan.server.headers import SecretHeaders
-from linkspan.types.shared import Icon, Implementation
+from linkspan.types.base import Icon, Implementation
 from linkspan.wire.limits import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:

@@ -16,10 +16,9 @@ from linkspan.schema.annotations import parse_docstring
 from linkspan.server.content import blocks_of, changed, checked, is_block, meta_of
 from linkspan.server.handlers import Function, Handler, bound_method, compile_handler, from_text, is_function
 from linkspan.server.tools import check_name, default_name
-from linkspan.types.base import JSON, JSONObject, Meta, is_mapping
-from linkspan.types.prompts import GetPromptResult, PromptArgument, PromptMessage
-from linkspan.types.prompts import Prompt as PromptShape
-from linkspan.types.shared import Icon, Role
+from linkspan.types.base import JSON, Icon, JSONObject, Meta, Role, is_mapping
+from linkspan.types.messages import GetPromptResult, PromptArgument, PromptMessage
+from linkspan.types.messages import Prompt as PromptShape
 
 __all__ = ["BoundPrompt", "Message", "Prompt", "PromptResult", "PromptSource", "bind_prompt"]
 

@@ -43,11 +43,8 @@ from linkspan.server.resources import (
     from_function,
 )
 from linkspan.server.tools import PromptKeywords, Tool, ToolKeywords, ToolSource, bind_tool, check_pinned
-from linkspan.types.base import JSON, UNSET, JSONObject, Meta, UnsetType
-from linkspan.types.lifecycle import ServerCapabilities
-from linkspan.types.prompts import PromptArgument
-from linkspan.types.shared import Annotations, Icon
-from linkspan.types.tools import ToolAnnotations
+from linkspan.types.base import JSON, UNSET, Annotations, Icon, JSONObject, Meta, UnsetType
+from linkspan.types.messages import PromptArgument, ServerCapabilities, ToolAnnotations
 from linkspan.wire.limits import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:

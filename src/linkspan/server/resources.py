@@ -16,11 +16,10 @@ from linkspan.schema.annotations import parse_docstring
 from linkspan.server.content import changed, checked, contents_of
 from linkspan.server.handlers import Function, Handler, bound_method, compile_handler, describe, from_text
 from linkspan.server.tools import default_name
-from linkspan.types.base import JSON, JSONObject, Meta, is_array, is_mapping
-from linkspan.types.resources import ReadResourceResult
-from linkspan.types.resources import Resource as ResourceShape
-from linkspan.types.resources import ResourceTemplate as TemplateShape
-from linkspan.types.shared import Annotations, Icon
+from linkspan.types.base import JSON, Annotations, Icon, JSONObject, Meta, is_array, is_mapping
+from linkspan.types.messages import ReadResourceResult
+from linkspan.types.messages import Resource as ResourceShape
+from linkspan.types.messages import ResourceTemplate as TemplateShape
 
 if TYPE_CHECKING:
     from linkspan.server.uri_template import UriTemplate

@@ -22,11 +22,10 @@ from linkspan.schema.annotations import parse_docstring
 from linkspan.schema.results import ResultShape, compile_result, encode_json
 from linkspan.server.content import BLOCKS, binary, blocks_of, changed, is_block, meta_of
 from linkspan.server.handlers import Function, Handler, bound_method, compile_handler, is_function
-from linkspan.types.base import JSON, UNSET, JSONObject, Meta, UnsetType, Wire, is_array
+from linkspan.types.base import JSON, UNSET, Icon, JSONObject, Meta, UnsetType, Wire, is_array
 from linkspan.types.content import TextContent
-from linkspan.types.shared import Icon
-from linkspan.types.tools import CallToolResult, ToolAnnotations
-from linkspan.types.tools import Tool as ToolShape
+from linkspan.types.messages import CallToolResult, ToolAnnotations
+from linkspan.types.messages import Tool as ToolShape
 from linkspan.wire.messages import encode
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""What every wire shape shares: the JSON alias, the Struct they inherit from, and where unknown members go.
+"""What every wire shape shares: the JSON aliases, the Struct they inherit from, and small shapes that many others contain.
 
 Wire shapes follow the newest revision's schema. `None` means absent; `UNSET` is used only where null is a value.
 """
@@ -15,9 +15,13 @@ __all__ = [
     "ABSENT",
     "JSON",
     "UNSET",
+    "Annotations",
+    "Icon",
+    "Implementation",
     "JSONObject",
-    "JSONType",
     "Meta",
+    "RequestId",
+    "Role",
     "UnsetType",
     "Wire",
     "is_array",
@@ -27,6 +31,7 @@ __all__ = [
     "keep_unknown",
     "unknown_members",
 ]
+
 
 JSON: TypeAlias = Any
 """Any JSON value: str, int, float, bool, None, list or dict."""
@@ -39,9 +44,6 @@ JSONObject: TypeAlias = dict[str, Any]
 
 Meta: TypeAlias = dict[str, Any]
 """The `_meta` member: open, its unknown keys are kept."""
-
-JSONType: TypeAlias = Literal["null", "boolean", "string", "integer", "number", "array", "object"]
-"""A type of JSON Schema."""
 
 
 class Wire(msgspec.Struct, omit_defaults=True, rename="camel", frozen=True, dict=True):
@@ -74,18 +76,44 @@ def is_array(value: object) -> TypeGuard[list[JSON]]:
     return isinstance(value, list)
 
 
-_TYPES: Final[tuple[tuple[type, JSONType], ...]] = (
-    (bool, "boolean"),
-    (str, "string"),
-    (int, "integer"),
-    (float, "number"),
-    (list, "array"),
-)
+_TYPES: Final = ((bool, "boolean"), (str, "string"), (int, "integer"), (float, "number"), (list, "array"))
 
 
-def json_type(value: JSON) -> JSONType:
-    """Return the type of a JSON value; a float is a number even if it is whole."""
+def json_type(value: JSON) -> str:
+    """Return the JSON Schema type of a JSON value; a float is a number even if it is whole."""
     for kind, name in _TYPES:
         if isinstance(value, kind):
             return name
     return "null" if value is None else "object"
+
+
+Role: TypeAlias = Literal["user", "assistant"]
+RequestId: TypeAlias = int | str
+
+
+class Annotations(Wire, frozen=True):
+    """Hints for clients: for whom something is, how much it matters (0 to 1), when it changed (ISO 8601)."""
+
+    audience: list[Role] | None = None
+    priority: float | None = None
+    last_modified: str | None = None
+
+
+class Icon(Wire, frozen=True):
+    """An image that stands for something. `src` is an https: or data: URI, `sizes` are like "48x48" or "any"."""
+
+    src: str
+    mime_type: str | None = None
+    sizes: list[str] | None = None
+    theme: Literal["light", "dark"] | None = None
+
+
+class Implementation(Wire, frozen=True):
+    """The name and version of a server or a client, for display."""
+
+    name: str
+    version: str
+    title: str | None = None
+    description: str | None = None
+    website_url: str | None = None
+    icons: list[Icon] | None = None

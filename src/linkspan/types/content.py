@@ -9,8 +9,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from linkspan.types.base import JSON, UNSET, JSONObject, Meta, UnsetType, Wire
-from linkspan.types.shared import Annotations, Icon
+from linkspan.types.base import JSON, UNSET, Annotations, Icon, JSONObject, Meta, UnsetType, Wire
 
 __all__ = [
     "AudioContent",

@@ -26,10 +26,13 @@ from linkspan.types.content import (
     ToolUseContent,
     UnknownContent,
 )
-from linkspan.types.prompts import PromptMessage
-from linkspan.types.resources import ReadResourceResult
-from linkspan.types.sampling import CreateMessageResult, SamplingMessage
-from linkspan.types.tools import CallToolResult
+from linkspan.types.messages import (
+    CallToolResult,
+    CreateMessageResult,
+    PromptMessage,
+    ReadResourceResult,
+    SamplingMessage,
+)
 
 __all__ = ["decode_content", "decode_open", "encode_base64", "from_builtins", "to_builtins"]
 
