@@ -19,9 +19,8 @@ from typing import Any
 import pytest
 from shell import DICE, ODD, TRAVEL, AtTerminal, Done, at_terminal, command
 
-from linkspan.cli.chat_history import History
-from linkspan.cli.chat_questions import ask_approval, ask_review
 from linkspan.cli.chat_terminal import ChatTerminal
+from linkspan.cli.chat_ui import History, ask_approval, ask_review
 from linkspan.cli.terminal import Console, Style
 from linkspan.host.consent import Approval
 from linkspan.types.messages import Tool, ToolAnnotations

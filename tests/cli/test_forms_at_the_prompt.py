@@ -10,10 +10,8 @@ from typing import Any
 import pytest
 from shell import TRAVEL, at_terminal
 
-from linkspan.cli.forms import Unreadable, fields_of, read_value
-from linkspan.cli.pages import doubts_about
-from linkspan.cli.progress import cut, progress_line
-from linkspan.cli.questions import ask_user
+from linkspan.cli.forms import Unreadable, ask_user, doubts_about, fields_of, read_value
+from linkspan.cli.show import cut, progress_line
 from linkspan.cli.terminal import Style
 from linkspan.client.answers import Refused
 from linkspan.types.messages import ElicitParams, ProgressParams

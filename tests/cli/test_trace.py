@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from shell import DICE, ODD
 
-from linkspan.cli.tracing import TraceView
+from linkspan.cli.trace import TraceView
 from linkspan.testing import Player
 
 SERVE = [sys.executable, "-m", "linkspan", "run"]

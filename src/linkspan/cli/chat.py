@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from linkspan.cli.failures import WRONG_USE
-from linkspan.cli.target import WrongUse, add_output, seconds, split, timeouts_of
+from linkspan.cli.options import WrongUse, add_output, seconds, split, timeouts_of
+from linkspan.cli.session import WRONG_USE
 from linkspan.wire.plain import neutral
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def _servers(
 
     One that is named here must make sense; of a configuration, those that do. Raises: WrongUse.
     """
-    from linkspan.cli.chat_inputs import inputs_from
+    from linkspan.cli.chat_ui import inputs_from
     from linkspan.io.targets import UnusableTarget, read_config, resolve
 
     servers: dict[str, ServerTarget] = {}

@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
-from linkspan.cli.failures import REFUSED, describe
-from linkspan.cli.session import Outcome, Session
-from linkspan.cli.target import CommandLine
+from linkspan.cli.options import CommandLine
+from linkspan.cli.session import REFUSED, Outcome, Session, describe
 from linkspan.cli.terminal import Style
 from linkspan.client.errors import ServerError
 from linkspan.io.sync_client import SyncClient

@@ -11,19 +11,20 @@ from linkspan._version import __version__
 __all__ = ["main"]
 
 VERBS = {
-    "run": "serve a server from a Python file over stdio",
-    "list": "show what a server offers",
-    "call": "call a tool",
-    "read": "read a resource",
-    "prompt": "get the messages of a prompt",
-    "ping": "show what a server is, and how fast it answers",
-    "chat": "talk to a language model that may use the tools of servers",
-    "trace": "stand between a client and a server, and show what they say to each other",
+    "run": ("run:main", "serve a server from a Python file over stdio"),
+    "list": ("list:main", "show what a server offers"),
+    "call": ("call:call", "call a tool"),
+    "read": ("call:read", "read a resource"),
+    "prompt": ("call:prompt", "get the messages of a prompt"),
+    "ping": ("call:ping", "show what a server is, and how fast it answers"),
+    "chat": ("chat:main", "talk to a language model that may use the tools of servers"),
+    "trace": ("trace:main", "relay between a client and a server, and show what passes"),
 }
+"""Where each verb is implemented, and its line in --help."""
 
 _EPILOG = """TARGET is a .py file (perhaps FILE.py:OBJECT), a command in quotes, mcp.json:NAME or a URL;
 or the command stands at the end: linkspan call TOOL key=value -- COMMAND ARGS...
-linkspan VERB --help says more about a verb.
+linkspan VERB --help explains a verb.
 
 exit status of list, call, read, prompt and ping:
   0    there is a result
@@ -31,7 +32,7 @@ exit status of list, call, read, prompt and ping:
   2    the command line is wrong, or names a tool or an argument that the server does not have
   3    the server could not be started, reached or agreed with
   4    the server was lost, took too long, or answered something invalid
-  5    the server needs input that nobody here can give
+  5    the server needs input that cannot be given here
   130  Ctrl-C"""
 
 
@@ -39,8 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb and return the exit status."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given and given[0] in VERBS:
+        module, _, function = VERBS[given[0]][0].partition(":")
         try:
-            status: int = import_module(f"linkspan.cli.{given[0]}").main(given[1:])
+            status: int = getattr(import_module(f"linkspan.cli.{module}"), function)(given[1:])
         except KeyboardInterrupt:
             return 130
         return status
@@ -54,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"linkspan {__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    for name, summary in VERBS.items():
+    for name, (_, summary) in VERBS.items():
         verbs.add_parser(name, help=summary, add_help=False)
     parser.parse_args(given)
     return 2

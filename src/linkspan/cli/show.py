@@ -1,17 +1,48 @@
-"""Results as people read them. Everything here gets JSON that is neutralised already, and returns text for stdout."""
+"""What people see of a server: results and progress as text, events as lines for stderr, and bytes as files.
+
+Laws: results are JSON that is neutralised already, and become text for stdout; a server chooses neither the directory of a file
+nor a name that could leave it.
+"""
 
 from __future__ import annotations
 
+import binascii
 import json
+import re
 import textwrap
+import unicodedata
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Final
 
-from linkspan.cli.terminal import Style
+from linkspan.cli.options import WrongUse
+from linkspan.cli.terminal import Style, dump
+from linkspan.client.events import ClientEvent, Connected, Disconnected, StreamRestored
+from linkspan.io.sync_client import SyncClient
+from linkspan.revisions import REVISIONS
 from linkspan.types.base import JSON, JSONObject, is_array, is_object
-from linkspan.wire.plain import one_line
+from linkspan.types.logging import LoggingMessageParams, ProgressParams
+from linkspan.types.shared import Implementation
+from linkspan.wire.plain import neutral, one_line
 
-__all__ = ["Saver", "show_block", "show_contents", "show_json", "show_messages", "show_result", "size_of"]
+__all__ = [
+    "Lines",
+    "called",
+    "cut",
+    "decoded",
+    "event_words",
+    "introduction",
+    "log_words",
+    "milliseconds",
+    "progress_line",
+    "progress_words",
+    "saver",
+    "show_contents",
+    "show_messages",
+    "show_result",
+    "write_file",
+]
 
 Saver = Callable[[JSONObject], str]
 """Stores a block's bytes, and returns where."""
@@ -99,3 +130,157 @@ def _described(block: JSONObject, style: Style, save: Saver | None) -> str:
 def _kind(block: JSONObject) -> str:
     found: JSON = block.get("mimeType")
     return f": {one_line(found)}" if isinstance(found, str) else ""
+
+
+def saver(directory: str | None, stem: str) -> Saver | None:
+    """Return what writes a block's bytes to a new file in `directory`, made when needed; None without a directory.
+
+    A block without a name of its own is called `stem`. Nothing is overwritten. The function raises WrongUse.
+    """
+    return partial(_save, Path(directory), _safe(stem)) if directory is not None else None
+
+
+def _save(directory: Path, fallback: str, block: JSONObject) -> str:
+    data = decoded(block.get("data", block.get("blob")))
+    if data is None:
+        return "nothing: it is not base64"
+    uri: JSON = block.get("uri")
+    mime: JSON = block.get("mimeType")
+    name = Path(_safe(uri.rstrip("/").rpartition("/")[2]) if isinstance(uri, str) else fallback)
+    suffix = name.suffix or _suffix(mime if isinstance(mime, str) else "")
+    for number in range(1, 10_000):
+        path = directory / f"{name.stem or fallback}-{number}{suffix}"
+        if not path.exists():
+            write_file(path, data)
+            return str(path)
+    raise WrongUse(f"{directory} has too many files with this name; choose another directory")
+
+
+def decoded(text: JSON) -> bytes | None:
+    """Return the bytes of a base64 text, or None if it is invalid."""
+    try:
+        return binascii.a2b_base64("".join(text.split()), strict_mode=True) if isinstance(text, str) else None
+    except (binascii.Error, ValueError):
+        return None
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Write a file and the directories it needs. Raises: WrongUse."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    except OSError as problem:
+        raise WrongUse(f"{path} cannot be written: {problem.strerror or problem}") from None
+
+
+def _safe(name: str) -> str:
+    """Return a name made of letters, digits, dots, dashes and underscores, that hides nothing and leads nowhere."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name)[:80].strip(".-") or "file"
+
+
+def _suffix(mime: str) -> str:
+    import mimetypes
+
+    common = {"audio/wav": ".wav", "audio/mpeg": ".mp3", "image/jpeg": ".jpg", "image/svg+xml": ".svg"}
+    return common.get(mime) or mimetypes.guess_extension(mime.partition(";")[0].strip()) or ".bin"
+
+
+_BAR: Final = 20
+
+
+def progress_line(found: ProgressParams, columns: int) -> str:
+    """Return the line for a terminal so wide; it never wraps."""
+    share = _share(found)
+    if share is None:
+        return cut(f"... {progress_words(found)}", columns - 1)
+    filled = round(share * _BAR)
+    return cut(f"[{'#' * filled}{'-' * (_BAR - filled)}] {share:4.0%}  {progress_words(found)}", columns - 1)
+
+
+def progress_words(found: ProgressParams) -> str:
+    """Return how far it is: `2/5  packing`."""
+    count = _number(found.progress) + (f"/{_number(found.total)}" if found.total is not None else "")
+    message = one_line(found.message or "")
+    return f"{count}  {message}" if message else count
+
+
+def cut(text: str, cells: int) -> str:
+    """Return as much of a text as fits into so many cells of a terminal."""
+    used = 0
+    for at, each in enumerate(text):
+        used += 0 if unicodedata.combining(each) else 2 if unicodedata.east_asian_width(each) in "WF" else 1
+        if used > cells:
+            return text[:at]
+    return text
+
+
+def _share(found: ProgressParams) -> float | None:
+    if not found.total or found.total < 0:
+        return None
+    return min(max(found.progress / found.total, 0.0), 1.0)
+
+
+def _number(value: float) -> str:
+    return f"{value:.0f}" if value == int(value) and abs(value) < 1e15 else f"{value:g}"
+
+
+class Lines:
+    """Cuts what comes in pieces into lines."""
+
+    def __init__(self, tell: Callable[[str], object]) -> None:
+        self._tell = tell
+        self._rest = ""
+
+    def add(self, text: str) -> None:
+        """Take a piece."""
+        *lines, self._rest = (self._rest + text).split("\n")
+        for line in lines:
+            self._tell(line.removesuffix("\r"))
+
+    def end(self) -> None:
+        """Tell what has no end of line."""
+        if self._rest:
+            self._tell(self._rest)
+            self._rest = ""
+
+
+def called(name: str, info: Implementation | None) -> str:
+    """Name a server for its user: what we call it, and what it calls itself (ELI-8)."""
+    own = one_line(info.title or info.name, 60) if info is not None else ""
+    return name if own in ("", name) else f"{name} ({own})"
+
+
+def milliseconds(seconds: float) -> str:
+    """Return a duration for people."""
+    if seconds >= 1:
+        return f"{seconds:.1f} s"
+    return f"{seconds * 1000:.1f} ms" if seconds < 0.01 else f"{seconds * 1000:.0f} ms"
+
+
+def introduction(client: SyncClient, seconds: float) -> str:
+    """Say who was started, how long that took, and what was agreed."""
+    info = client.server_info
+    name = one_line(f"{info.name} {info.version}" if info is not None else client.name, 80)
+    version = client.protocol_version or ""
+    return f"{name}: started in {milliseconds(seconds)}, speaks {version} ({REVISIONS[version].era})"
+
+
+def log_words(server: str, message: LoggingMessageParams) -> str:
+    """Return a log message of the server's, with its level."""
+    data = message.data if isinstance(message.data, str) else dump(message.data, None)
+    logger = f" {one_line(message.logger)}" if message.logger else ""
+    return f"{server}: log {message.level}{logger}: {neutral(data)}"
+
+
+def event_words(event: ClientEvent) -> str:
+    """Say that the server came, went, or came back."""
+    match event:
+        case Connected():
+            words = f"connected, {event.revision}"
+        case Disconnected():
+            words = f"disconnected: {one_line(event.error.problem)}"
+        case StreamRestored():
+            words = f"listening again, after the stream was lost: {one_line(event.error.problem)}"
+        case _:
+            words = "connected again; what it kept in memory for us is gone"
+    return f"{event.server}: {words}"

@@ -1,0 +1,383 @@
+"""What a person sees of a chat and is asked in it, and the history of typed lines.
+
+Laws: the person sees exactly what will be sent, and to which server, before it is sent, with invisible characters escaped; a
+password is not shown while it is typed, and neither passwords nor answers are kept.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, TypeVar
+
+from linkspan.cli.chat_terminal import ChatTerminal
+from linkspan.cli.forms import Terminal
+from linkspan.cli.session import for_the_shell
+from linkspan.cli.show import event_words, milliseconds, progress_line
+from linkspan.cli.terminal import dump
+from linkspan.client.catalogue import ServerStatus
+from linkspan.client.events import ClientEvent, Connected, Disconnected
+from linkspan.host.consent import Approval, Verdict, hints_of
+from linkspan.host.conversation import (
+    CallEnded,
+    CallProgressed,
+    CallStarted,
+    ChatEvent,
+    TurnEnded,
+)
+from linkspan.host.messages import TextDelta, ThoughtDelta, ToolUse, Usage
+from linkspan.host.results import unmarked
+from linkspan.io.entries import InputWanted, UnusableTarget, variable_of
+from linkspan.types.base import is_array
+from linkspan.types.content import ImageContent, TextContent
+from linkspan.types.sampling import CreateMessageParams
+from linkspan.wire.plain import one_line, revealed, revealed_line
+from linkspan.wire.redaction import redact
+
+__all__ = [
+    "History",
+    "Screen",
+    "ask_approval",
+    "ask_review",
+    "ask_sampling",
+    "ended_words",
+    "inputs_from",
+    "status_words",
+]
+
+_ARGUMENTS: Final = 100
+_ANSWER: Final = 100
+_BOUNDS: Final = {
+    "rounds": "the turn was ended: the model has spoken as often as it may in one turn (--max-rounds)",
+    "tokens": "the turn was ended: it used more tokens than one turn may",
+    "seconds": "the turn was ended: it took longer than one turn may",
+    "length": "the answer was cut: it was longer than one message may be",
+    "refused": "the provider held the answer back",
+}
+
+
+class Screen:
+    """Shows the events of a conversation. With `answer`, words are shown as they come; otherwise they are kept back."""
+
+    def __init__(self, terminal: ChatTerminal, *, answer: bool = True) -> None:
+        self._terminal = terminal
+        self._answer = answer
+        self._said = False
+        self._model = ""
+        self._running = 0
+        self._lost: set[str] = set()
+
+    def begin(self, model: str) -> None:
+        """A turn begins."""
+        self._said = False
+        self._model = one_line(model, 60)
+        self._running = 0
+        self._wait()
+
+    def show(self, event: ChatEvent) -> None:
+        """Show what happened."""
+        match event:
+            case TextDelta():
+                self._say(event.text)
+            case ThoughtDelta():
+                self._terminal.thoughts(event.text)
+            case CallStarted():
+                self._running += 1
+                self._terminal.account(f"-> {_call_words(event.server, event.use)}")
+            case CallProgressed():
+                self._terminal.status(progress_line(event.progress, self._terminal.console.columns))
+            case CallEnded():
+                self._ended(event)
+            case TurnEnded():
+                self._over(event)
+            case _:
+                self._terminal.end_line()
+
+    def end(self) -> None:
+        """The turn is over, however it ended."""
+        self._terminal.status("")
+        self._terminal.end_line()
+
+    def server_event(self, event: ClientEvent) -> None:
+        """Tell that a server came or went; that it is back, once."""
+        if isinstance(event, Disconnected):
+            self._lost.add(event.server)
+        elif isinstance(event, Connected):
+            if event.server not in self._lost:
+                self._terminal.account(event_words(event))
+            return
+        self._terminal.note(event_words(event))
+
+    def _wait(self) -> None:
+        """Nothing happens until the model speaks again."""
+        self._terminal.status(self._terminal.err.dim(f"... {self._model}"))
+
+    def _say(self, text: str) -> None:
+        if text and self._answer:
+            self._said = self._said or not text.isspace()
+            self._terminal.words(text)
+
+    def _ended(self, event: CallEnded) -> None:
+        self._terminal.status("")
+        answer = unmarked(event.answer.text)
+        if event.seconds is None:
+            reason = one_line(answer.partition(". ")[0], _ANSWER).rstrip(".")
+            words = f"-- {_call_words(event.server, event.use)} was not called: {reason}"
+        else:
+            took = milliseconds(event.seconds)
+            words = f"<- {one_line(event.use.name, 64)} after {took}: {one_line(answer, _ANSWER)}"
+        if event.answer.is_error:
+            self._terminal.note(words)
+        else:
+            self._terminal.account(words)
+        self._running -= event.seconds is not None
+        if not self._running:
+            self._wait()
+
+    def _over(self, event: TurnEnded) -> None:
+        self.end()
+        if self._answer and not self._said and not event.text.strip():
+            self._terminal.console.emit("No response from the server")
+        if event.reason != "answered":
+            self._terminal.note(ended_words(event))
+        if self._terminal.interactive and self._answer and (spent := _usage_words(event.usage)):
+            self._terminal.account(f"   {spent}")
+
+
+def ended_words(event: TurnEnded) -> str:
+    """Say why a turn has ended without an answer."""
+    return _BOUNDS.get(event.reason, event.reason)
+
+
+def status_words(status: ServerStatus, tools: int) -> str:
+    """Say on one line how a server is doing, and what to try."""
+    name = one_line(status.server, 60)
+    if status.state == "connected":
+        return f"{name}: {tools} tool{'s' * (tools != 1)}"
+    if status.error is None:
+        return f"{name}: not running; it is started again when it is needed"
+    error = for_the_shell(status.error)
+    hint = f" ({one_line(error.hint, 200)})" if error.hint else ""
+    return f"{one_line(str(error).partition(chr(10))[0], 300)}{hint}"
+
+
+def _call_words(server: str, use: ToolUse) -> str:
+    where = f"{one_line(server, 60)}: " if server else ""
+    arguments = one_line(json.dumps(use.arguments, ensure_ascii=False), _ARGUMENTS)
+    return f"{where}{one_line(use.name, 64)} {arguments}"
+
+
+def _usage_words(usage: Usage) -> str:
+    if not usage.input_tokens:  # the provider does not count
+        return ""
+    return f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out"
+
+
+T = TypeVar("T")
+
+_LINES: Final = 40
+_CHARACTERS: Final = 4_000
+_VERDICTS: Final[Mapping[str, Verdict]] = {
+    "y": "once",
+    "yes": "once",
+    "once": "once",
+    "s": "session",
+    "session": "session",
+    "a": "always",
+    "always": "always",
+    "n": "no",
+    "no": "no",
+}
+_YES_OR_NO: Final[Mapping[str, bool]] = {"y": True, "yes": True, "n": False, "no": False}
+
+
+def ask_approval(terminal: Terminal, approval: Approval, is_over: Callable[[], bool] = lambda: False) -> Verdict:
+    """Ask whether a tool may be called. Raises: KeyboardInterrupt for Ctrl-C."""
+    style = terminal.err
+    tool = approval.tool
+    terminal.say(
+        f"\n{style.bold('The model wants to call')} {style.cyan(revealed_line(tool.name, 100))} "
+        f"{style.bold(f'of the server {revealed_line(approval.server, 60)}.')}"
+    )
+    if approval.change:
+        _show_change(terminal, approval.change)
+    elif tool.description:
+        terminal.say(f"  {revealed_line(tool.description, 300)}")
+    if hints := hints_of(tool):
+        terminal.say(style.dim(f"  its server says: {', '.join(hints)}"))
+    text = dump(approval.arguments, reveal=True)
+    terminal.say("  it will be sent:")
+    shown_all = _show(terminal, text)
+    choices = "[y]es, for this [s]ession, [a]lways, [n]o" + ("" if shown_all else ", [m]ore")
+    return _hear(terminal, f"{style.bold('Call it?')} {choices}: ", _VERDICTS, _VERDICTS["no"], text, is_over)
+
+
+def ask_sampling(
+    terminal: Terminal,
+    server: str,
+    params: CreateMessageParams,
+    model: str,
+    is_over: Callable[[], bool] = lambda: False,
+) -> Verdict:
+    """Ask whether the model may write something for a server; `once` wants to see it before it is sent."""
+    style = terminal.err
+    terminal.say(
+        f"\n{style.bold(f'The server {revealed_line(server, 60)} wants a text from the model')} "
+        f"{style.dim(f'({revealed_line(model, 80)}, at most {params.max_tokens} tokens)')}"
+    )
+    text = _sampling_text(params)
+    shown_all = _show(terminal, text)
+    choices = "[y]es and show me the text, for this [s]ession, [n]o" + ("" if shown_all else ", [m]ore")
+    verdicts: dict[str, Verdict] = {word: verdict for word, verdict in _VERDICTS.items() if verdict != "always"}
+    return _hear(
+        terminal, f"{style.bold('Let the model write it?')} {choices}: ", verdicts, _VERDICTS["no"], text, is_over
+    )
+
+
+def ask_review(terminal: Terminal, server: str, text: str, is_over: Callable[[], bool] = lambda: False) -> bool:
+    """Ask whether a text that the model wrote may be sent to a server."""
+    style = terminal.err
+    terminal.say(f"\n{style.bold('The model wrote:')}")
+    shown_all = _show(terminal, text)
+    prompt = f"{style.bold(f'Send it to {revealed_line(server, 60)}?')} [y]es, [n]o" + ("" if shown_all else ", [m]ore")
+    return _hear(terminal, f"{prompt}: ", _YES_OR_NO, False, text, is_over)
+
+
+def _hear(
+    terminal: Terminal, prompt: str, words: Mapping[str, T], otherwise: T, text: str, is_over: Callable[[], bool]
+) -> T:
+    """Ask until there is an answer; Enter is none. The end of the input is `otherwise`."""
+    while True:
+        try:
+            said = terminal.read(prompt).strip().casefold()
+        except EOFError:
+            return otherwise
+        if is_over():
+            terminal.say(terminal.err.yellow("  Nobody waits for this any more."))
+            return otherwise
+        if said in words:
+            return words[said]
+        if said in ("m", "more"):
+            terminal.say(_indented(revealed(text)))
+
+
+def _show_change(terminal: Terminal, change: str) -> None:
+    style = terminal.err
+    terminal.say(style.yellow('  Its definition has changed since you used it; "no" keeps the old one:'))
+    paint = {"-": style.red, "+": style.cyan}
+    for line in revealed(change).splitlines():
+        terminal.say(f"    {paint.get(line[:1], style.dim)(line)}")
+
+
+def _show(terminal: Terminal, text: str) -> bool:
+    """Show a text, or its head; tell whether that was all of it."""
+    text = revealed(text)
+    head = "\n".join(text[:_CHARACTERS].rstrip("\n").split("\n")[:_LINES])
+    terminal.say(_indented(head))
+    if len(head) >= len(text.rstrip("\n")):
+        return True
+    terminal.say(terminal.err.yellow(f"    ... this is not all of it: {len(text)} characters"))
+    return False
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"    {line}" for line in text.removesuffix("\n").split("\n"))
+
+
+def _sampling_text(params: CreateMessageParams) -> str:
+    parts = [f"system: {params.system_prompt}"] if params.system_prompt else []
+    for message in params.messages:
+        blocks = message.content if is_array(message.content) else [message.content]
+        parts += [f"{message.role}: {_block_text(each)}" for each in blocks]
+    return "\n".join(parts)
+
+
+def _block_text(block: object) -> str:
+    match block:
+        case TextContent():
+            return block.text
+        case ImageContent():
+            return f"[a picture, {block.mime_type}]"
+        case _:
+            return "[content that is not text]"
+
+
+_LONGEST: Final = 200
+
+
+def inputs_from(terminal: ChatTerminal) -> Callable[[InputWanted], str] | None:
+    """Return what asks for inputs, or None where nobody can be asked."""
+    if not terminal.interactive:
+        return None
+
+    def ask(wanted: InputWanted) -> str:
+        known = os.environ.get(variable_of(wanted.id))
+        return known if known is not None else _ask(terminal, wanted)
+
+    return ask
+
+
+def _ask(terminal: ChatTerminal, wanted: InputWanted) -> str:
+    """Ask until there is a value. Raises: UnusableTarget if the person gives none, so that only this server fails."""
+    terminal.say(f"The configuration wants {one_line(wanted.description or wanted.id, _LONGEST)}")
+    for number, option in enumerate(wanted.options, 1):
+        terminal.say(f"  {number}) {one_line(option, _LONGEST)}")
+    default = wanted.default if wanted.default is not None and not wanted.secret else None
+    bracket = f" [{one_line(default, _LONGEST)}]" if default else ""
+    prompt = f"{one_line(wanted.id, _LONGEST)}{bracket}: "
+    read = terminal.read_secret if wanted.secret else terminal.read
+    while True:
+        try:
+            typed = read(prompt).strip()
+        except EOFError:
+            raise UnusableTarget(f"no value was given for the input {wanted.id!r}") from None
+        value = _chosen(typed, wanted) if typed else wanted.default
+        if value is not None:
+            return value
+
+
+def _chosen(typed: str, wanted: InputWanted) -> str | None:
+    """Return what was typed, or the option that it is the number of; None if there are options and it is none of them."""
+    if not wanted.options or typed in wanted.options:
+        return typed
+    number = int(typed) if typed.isdecimal() and len(typed) < 4 else 0
+    return wanted.options[number - 1] if 0 < number <= len(wanted.options) else None
+
+
+_KEPT: Final = 1000
+_OWNER_ONLY: Final = 0o600
+_DIRECTORY: Final = 0o700
+
+
+class History:
+    """The file. That it cannot be read or written is no reason not to chat."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def lines(self) -> Iterator[str]:
+        """Return what was typed, oldest first."""
+        with suppress(OSError):
+            lines = self._path.read_text("utf-8", "replace").splitlines()
+            if len(lines) > 2 * _KEPT:
+                lines = lines[-_KEPT:]
+                self._write("".join(f"{line}\n" for line in lines), os.O_TRUNC)
+            yield from lines[-_KEPT:]
+
+    def add(self, typed: str) -> bool:
+        """Keep a line, if it may be kept, and tell whether it is."""
+        line = " ".join(typed.splitlines())
+        if not line.strip() or line[0].isspace() or redact(line) != line:
+            return False
+        with suppress(OSError):
+            self._path.parent.mkdir(mode=_DIRECTORY, parents=True, exist_ok=True)
+            self._write(f"{line}\n", os.O_APPEND)
+        return True
+
+    def _write(self, text: str, how: int) -> None:
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | how, _OWNER_ONLY)
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(text)
