@@ -211,8 +211,8 @@ BOUNDS = {
     "attributes of other objects assigned in core": 31,
     "decisions by era in server and core": 0,
     "decisions by era in client and io": 0,
-    "private functions with one caller, per thousand": 272,
-    "modules in import cycles": 8,
+    "private functions with one caller, per thousand": 271,
+    "modules in import cycles": 6,
     "exceptions from the laws": 2,
     "calls over stdio": 60,
     "calls over ASGI": 102,
@@ -224,7 +224,7 @@ BOUNDS = {
     "objects a call over ASGI leaves to the collector": 0,
 }
 FILES = {
-    "cli": 19,
+    "cli": 17,
     "client": 18,
     "core": 16,
     "host": 18,
@@ -238,7 +238,7 @@ FILES = {
     "wire": 12,
 }
 CODE_LINES = {
-    "cli": 3174,
+    "cli": 3117,
     "client": 1600,
     "core": 2407,
     "host": 2656,

@@ -19,9 +19,8 @@ from typing import Any
 import pytest
 from shell import DICE, ODD, TRAVEL, AtTerminal, Done, at_terminal, command
 
-from linkspan.cli.chat_terminal import ChatTerminal
 from linkspan.cli.chat_ui import History, ask_approval, ask_review
-from linkspan.cli.terminal import Console, Style
+from linkspan.cli.terminal import Style, Terminal
 from linkspan.host.consent import Approval
 from linkspan.types.messages import Tool, ToolAnnotations
 from linkspan.wire.plain import neutral
@@ -536,9 +535,9 @@ def test_what_an_eye_does_not_see_is_seen_in_an_approval() -> None:
 
 def test_an_answer_in_pieces_is_shown_as_in_one(capsys: pytest.CaptureFixture[str]) -> None:
     whole = "\u2764\ufe0f\u200d\U0001f525 1\ufe0f\u20e3 \u06cc\u200c\u062e \u2764\ufe0f\ufe0f.\n"
-    terminal = ChatTerminal(Console(color=False))
+    terminal = Terminal(color=False)
     for piece in whole:
-        terminal.words(piece)
+        terminal.write_answer(piece)
     assert capsys.readouterr().out == neutral(whole) == whole.replace("\ufe0f.", "\\ufe0f.")
 
 
@@ -551,9 +550,9 @@ def test_the_end_of_the_input_is_no_and_an_answer_that_is_late_does_nothing() ->
 
 
 def test_half_an_end_of_line_waits_for_the_other_half(capsys: pytest.CaptureFixture[str]) -> None:
-    terminal = ChatTerminal(Console())
+    terminal = Terminal()
     for piece in ("one\r", "\ntwo\r", "three", "\r"):
-        terminal.words(piece)
+        terminal.write_answer(piece)
     terminal.end_line()
     assert capsys.readouterr().out == "one\ntwo\\x0dthree\\x0d\n"
 

@@ -53,7 +53,7 @@ FAILURES = [
     (5, ["call", TRAVEL, "praise", "city=Rome"], "hint: this command has no model to answer with"),
     (5, ["call", TRAVEL, "where_to_save"], "hint: offer it directories with --root DIR"),
     (5, ["call", TRAVEL, "check_in", "train=1", "--answer", "name=Ada"], "'Who travels?' (answer it with --answer born=...)"),
-    (5, ["call", TRAVEL, "check_in", "train=1", "--answer", "name=Ada", "--era", "legacy"], "it wanted input: 'Who travels?'"),
+    (5, ["call", TRAVEL, "check_in", "train=1", "--answer", "name=Ada", "--era", "legacy"], "it requested input: 'Who travels?'"),
     (5, ["call", TRAVEL, "check_in", "train=1", "--answer", "born=today"], "--answer born must be a date like"),
     (5, ["call", TRAVEL, "pay", "--answer", "a=b"], "the user must open https://example.com/pay"),
 ]  # fmt: skip

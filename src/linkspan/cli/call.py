@@ -22,7 +22,7 @@ from linkspan.cli.show import (
     show_result,
     write_file,
 )
-from linkspan.cli.terminal import Console, Style
+from linkspan.cli.terminal import Style, Terminal
 from linkspan.client.errors import ServerError
 from linkspan.errors import INVALID_PARAMS, RESOURCE_NOT_FOUND
 from linkspan.revisions import REVISIONS
@@ -32,8 +32,7 @@ from linkspan.wire.values import to_builtins
 
 if TYPE_CHECKING:
     from linkspan.client.results import ToolResult
-    from linkspan.types.prompts import Prompt
-    from linkspan.types.tools import Tool
+    from linkspan.types.messages import Prompt, Tool
 
 __all__ = ["call", "ping", "prompt", "read"]
 
@@ -132,7 +131,7 @@ def _call(session: Session, typed: Typed) -> Outcome:
     )
     if result.is_error:
         session.note(f"{client.name}: the tool {name!r} answered with an error")
-    for problem in _misfits(tool, result) if session.console.verbose and not own.unchecked else ():
+    for problem in _misfits(tool, result) if session.terminal.verbose and not own.unchecked else ():
         session.note(f"{client.name}: the structured content does not fit the tool's schema: {one_line(problem, 200)}")
     document: JSON = json.loads(bytes(result.raw))
     return Outcome(document, partial(show_result, save=saver(own.save, name)), 1 if result.is_error else 0)
@@ -216,16 +215,16 @@ def _read(session: Session) -> Outcome:
         raise
     document: JSON = to_builtins(found)
     contents: list[JSONObject] = document["contents"]
-    instead: Callable[[Console], None] | None = None
+    instead: Callable[[Terminal], None] | None = None
     if own.save is not None:
         if len(contents) != 1:
             problem = f"the resource has {len(contents)} contents, which do not fit into one file; use --json instead"
             raise WrongUse(problem)
         data = _bytes_of(contents[0])
         write_file(Path(own.save), data)
-        instead = partial(Console.account, text=f"{len(data)} bytes saved as {own.save}")
+        instead = partial(Terminal.account, text=f"{len(data)} bytes saved as {own.save}")
     elif len(contents) == 1 and "blob" in contents[0] and not sys.stdout.isatty():
-        instead = partial(Console.emit_bytes, data=_bytes_of(contents[0]))
+        instead = partial(Terminal.emit_bytes, data=_bytes_of(contents[0]))
     return Outcome(document, show_contents, instead=instead)
 
 

@@ -15,7 +15,7 @@ from linkspan.wire.plain import neutral
 
 if TYPE_CHECKING:
     from linkspan.cli.chat_session import ChatOptions
-    from linkspan.cli.chat_terminal import ChatTerminal
+    from linkspan.cli.terminal import Terminal
     from linkspan.host.messages import Model
     from linkspan.io.targets import ServerTarget
 
@@ -49,10 +49,9 @@ def main(arguments: Sequence[str]) -> int:
     if command == ():
         parser.error("after -- there must be a command")
     from linkspan.cli.chat_session import ChatSession
-    from linkspan.cli.chat_terminal import ChatTerminal
-    from linkspan.cli.terminal import Console
+    from linkspan.cli.terminal import Terminal
 
-    terminal = ChatTerminal(Console(quiet=found.quiet, verbose=found.verbose, color=not found.no_color))
+    terminal = Terminal(quiet=found.quiet, verbose=True, color=not found.no_color, editing=True)
     try:
         options = _options(found, command, terminal)
     except WrongUse as problem:
@@ -66,12 +65,12 @@ def main(arguments: Sequence[str]) -> int:
 
 def _wrong(problem: str, *, as_json: bool) -> int:
     """Say why it cannot be done."""
-    from linkspan.cli.terminal import Console, dump
+    from linkspan.cli.terminal import Terminal, dump
 
     if as_json:
-        Console().emit(dump({"error": {"type": "WrongUse", "problem": problem}}))
+        Terminal().emit(dump({"error": {"type": "WrongUse", "problem": problem}}))
     else:
-        Console().say(neutral(f"linkspan chat: {problem}"))
+        Terminal().say(neutral(f"linkspan chat: {problem}"))
     return WRONG_USE
 
 
@@ -116,7 +115,7 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _options(found: argparse.Namespace, command: tuple[str, ...] | None, terminal: ChatTerminal) -> ChatOptions:
+def _options(found: argparse.Namespace, command: tuple[str, ...] | None, terminal: Terminal) -> ChatOptions:
     """Return what the command line says. Raises: WrongUse."""
     from linkspan.cli.chat_session import ChatOptions
     from linkspan.host.consent import Policy
@@ -147,7 +146,7 @@ def _options(found: argparse.Namespace, command: tuple[str, ...] | None, termina
 
 
 def _servers(
-    configs: Sequence[str], targets: Sequence[str | tuple[str, ...]], terminal: ChatTerminal
+    configs: Sequence[str], targets: Sequence[str | tuple[str, ...]], terminal: Terminal
 ) -> tuple[Mapping[str, ServerTarget], Sequence[str]]:
     """Return the servers by name, and which ones were left out.
 

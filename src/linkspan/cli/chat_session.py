@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 import textwrap
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from linkspan.cli.chat_terminal import ChatTerminal, Cut
-from linkspan.cli.chat_threads import Stopped, Threads
 from linkspan.cli.chat_ui import History, Screen, ask_approval, ask_review, ask_sampling, ended_words, status_words
 from linkspan.cli.forms import ask_user
 from linkspan.cli.session import INTERRUPTED
 from linkspan.cli.show import Lines, called
-from linkspan.cli.terminal import dump
+from linkspan.cli.terminal import Interrupted, LoopWorker, Stopped, Terminal, dump
 from linkspan.client.events import ClientEvent
 from linkspan.client.timeouts import Timeouts
 from linkspan.host.consent import Approval, Policy, Verdict, hints_of, matches
@@ -68,11 +65,11 @@ class ChatOptions(msgspec.Struct, frozen=True, kw_only=True):
 class ChatSession:
     """Runs a chat and returns its exit status."""
 
-    def __init__(self, options: ChatOptions, terminal: ChatTerminal) -> None:
+    def __init__(self, options: ChatOptions, terminal: Terminal) -> None:
         """Prepare it. Raises: OSError, ValueError for a conversation that cannot be loaded."""
         self._options = options
         self._terminal = terminal
-        self._threads = Threads(self._terminal)
+        self._worker = LoopWorker(self._terminal)
         self._screen = Screen(self._terminal, answer=options.question is None)
         self._memory = Memory(options.home / "host.json")
         self._history = History(options.home / "history")
@@ -80,13 +77,13 @@ class ChatSession:
         self._sampled: set[str] = set()
         self._stderr: dict[str, Lines] = {}
         self._chat = Conversation(self._new_host(), options.model, system=options.system, bounds=options.bounds)
-        self._commands = Commands(self._terminal, self._threads, self._chat)
+        self._commands = Commands(self._terminal, self._worker, self._chat)
         if options.load is not None:
             self._chat.load(options.load)
 
     def run(self) -> int:
         """Chat."""
-        with self._threads.signals(), _terminal_as_it_was():
+        with self._worker.signals(), self._terminal.restored():
             try:
                 return self._converse() if self._options.question is None else self._answer(self._options.question)
             except Stopped:
@@ -95,8 +92,8 @@ class ChatSession:
             finally:
                 self._terminal.end_line()
                 with suppress(Stopped):
-                    self._threads.run(self._chat.host.close)
-                self._threads.close()
+                    self._worker.run(self._chat.host.close)
+                self._worker.close()
 
     def _new_host(self) -> Host:
         options = self._options
@@ -110,8 +107,8 @@ class ChatSession:
             sampling=sample_with(lambda: self._chat.model, self._approve_sampling, self._review_sampling)
             if person or options.sampling_allowed
             else None,
-            on_event=lambda event: self._threads.later(self._tell_event, event),
-            on_stderr=(lambda server, text: self._threads.later(self._tell_stderr, server, text))
+            on_event=lambda event: self._worker.later(self._tell_event, event),
+            on_stderr=(lambda server, text: self._worker.later(self._tell_stderr, server, text))
             if options.verbose
             else None,
             timeouts=options.timeouts,
@@ -122,7 +119,7 @@ class ChatSession:
 
     def _converse(self) -> int:
         if not self._options.quiet:
-            self._terminal.console.emit(_BANNER)
+            self._terminal.emit(_BANNER)
         for line in self._history.lines():
             self._terminal.remember(line)
         self._terminal.complete(NAMES)
@@ -133,22 +130,21 @@ class ChatSession:
                 self._terminal.account(f"  {one_line(each)}")
         name = one_line(self._chat.model.name, 100)
         self._terminal.account(f"{name} answers; /help shows what else can be typed")
-        cuts = 0
+        interrupts = 0
         while not self._commands.leaving:
-            self._threads.catch_up()
+            self._worker.catch_up()
             try:
-                line = self._terminal.query(_PROMPT)
+                line = self._terminal.read(_PROMPT if self._terminal.interactive else "")
             except EOFError:
                 break
-            except Cut as cut:
-                cuts = cuts + 1 if cut.empty else 0
-                self._terminal.say("")
-                if cuts == 2:
+            except Interrupted as interrupt:
+                interrupts = interrupts + 1 if interrupt.empty else 0
+                if interrupts == 2:
                     break
-                if cut.empty:
+                if interrupt.empty:
                     self._terminal.account("Ctrl-C once more, Ctrl-D or exit ends the chat")
                 continue
-            cuts = 0
+            interrupts = 0
             if line.strip().casefold() == "exit":
                 break
             self._take(line)
@@ -161,9 +157,9 @@ class ChatSession:
         if self._options.servers:
             names = ", ".join(self._options.servers)
             self._terminal.status(
-                self._terminal.err.dim(f"... starting {one_line(names, self._terminal.console.columns - 16)}")
+                self._terminal.err.dim(f"... starting {one_line(names, self._terminal.columns - 16)}")
             )
-            self._threads.run(self._chat.host.connect)
+            self._worker.run(self._chat.host.connect)
             if not self._options.quiet:
                 self._commands.show_servers()
             self._tell_idle_patterns()
@@ -172,7 +168,7 @@ class ChatSession:
 
     def _tell_idle_patterns(self) -> None:
         """Tell which patterns mean nothing that is there: a word that is misspelt denies nothing."""
-        entries = self._threads.run(self._chat.host.catalogue)
+        entries = self._worker.run(self._chat.host.catalogue)
         missing = [each.server for each in self._chat.host.status() if each.state == "failed"]
         policy = self._options.policy
         for option, patterns in (("--allow", policy.allow), ("--deny", policy.deny)):
@@ -203,7 +199,7 @@ class ChatSession:
         """Take a turn. Raises: Stopped, ModelError."""
         self._screen.begin(self._chat.model.name)
         try:
-            return self._threads.run(partial(self._ask, said))
+            return self._worker.run(partial(self._ask, said))
         finally:
             self._screen.end()
 
@@ -211,7 +207,7 @@ class ChatSession:
         ended: TurnEnded | None = None
         async with _connections_of(self._chat.model), aclosing(self._chat.ask(said)) as events:
             async for event in events:
-                self._threads.later(self._screen.show, event)
+                self._worker.later(self._screen.show, event)
                 if isinstance(event, TurnEnded):
                     ended = event
         return ended
@@ -226,16 +222,16 @@ class ChatSession:
             return self._failed(one_line(str(error)))
         assert ended is not None
         if self._options.as_json:
-            self._terminal.console.emit(dump(self._document(ended)))
+            self._terminal.emit(dump(self._document(ended)))
         elif ended.text.strip():
-            self._terminal.console.emit(neutral(ended.text))
+            self._terminal.emit(neutral(ended.text))
         else:
             self._terminal.note("No response from the server")
         return 0 if ended.reason == "answered" else FAILED
 
     def _failed(self, problem: str) -> int:
         if self._options.as_json:
-            self._terminal.console.emit(dump({"error": {"type": "ModelError", "problem": problem}}))
+            self._terminal.emit(dump({"error": {"type": "ModelError", "problem": problem}}))
         else:
             self._terminal.say(self._terminal.err.red(problem))
         return FAILED
@@ -254,18 +250,18 @@ class ChatSession:
     # What the loop wants to know of the person.
 
     async def _approve(self, approval: Approval) -> Verdict:
-        return await self._threads.ask(lambda is_over: ask_approval(self._terminal, approval, is_over), "no")
+        return await self._worker.ask(lambda is_over: ask_approval(self._terminal, approval, is_over), "no")
 
     async def _elicit(self, server: str, params: ElicitParams) -> Any:
         name = called(server, self._chat.host.group.client(server).server_info)
-        return await self._threads.ask(lambda is_over: ask_user(self._terminal, name, params, {}, is_over), None)
+        return await self._worker.ask(lambda is_over: ask_user(self._terminal, name, params, {}, is_over), None)
 
     async def _approve_sampling(self, server: str, params: CreateMessageParams) -> bool:
         if self._options.sampling_allowed or server in self._sampled:
             return True
         async with self._chat.host.user_lock:
             model = self._chat.model.name
-            verdict: Verdict = await self._threads.ask(
+            verdict: Verdict = await self._worker.ask(
                 lambda is_over: ask_sampling(self._terminal, server, params, model, is_over), "no"
             )
         if verdict == "session":
@@ -276,7 +272,7 @@ class ChatSession:
         if self._options.sampling_allowed or server in self._sampled:
             return True
         async with self._chat.host.user_lock:
-            return await self._threads.ask(lambda is_over: ask_review(self._terminal, server, text, is_over), False)
+            return await self._worker.ask(lambda is_over: ask_review(self._terminal, server, text, is_over), False)
 
     # What the person is told by the way.
 
@@ -301,32 +297,6 @@ def _connections_of(model: object) -> AbstractAsyncContextManager[object]:
     return model if isinstance(model, HttpModel) else nullcontext()
 
 
-@contextmanager
-def _terminal_as_it_was() -> Generator[None, None, None]:
-    """Leave the terminal's settings as they were, however this ends."""
-    settings = _settings()
-    try:
-        yield
-    finally:
-        if settings is not None:
-            import termios
-
-            with suppress(termios.error):
-                termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, settings)
-
-
-def _settings() -> Any:
-    """Return the terminal's settings, or None where there is no terminal, or none that has settings."""
-    try:
-        import termios
-
-        with suppress(termios.error):
-            return termios.tcgetattr(sys.stdin.fileno())
-    except (ImportError, OSError, ValueError, AttributeError):
-        pass
-    return None
-
-
 _HELP: Final[Mapping[str, tuple[str, str]]] = {
     "help": ("", "show this"),
     "tools": ("[WORD]", "show the tools, or those that have to do with a word"),
@@ -344,9 +314,9 @@ NAMES: Final = [f"/{name}" for name in _HELP]
 class Commands:
     """Runs them. `leaving` is true once the person wants to leave."""
 
-    def __init__(self, terminal: ChatTerminal, threads: Threads, chat: Conversation) -> None:
+    def __init__(self, terminal: Terminal, worker: LoopWorker, chat: Conversation) -> None:
         self._terminal = terminal
-        self._threads = threads
+        self._worker = worker
         self._chat = chat
         self._saved: set[Path] = set()
         self.leaving = False
@@ -377,12 +347,12 @@ class Commands:
     def show_servers(self) -> None:
         """Show how each server is doing, on a line of its own."""
         try:
-            entries = self._threads.run(self._chat.host.catalogue)
+            entries = self._worker.run(self._chat.host.catalogue)
         except Stopped:
             return
         for status in self._chat.host.status():
             words = status_words(status, sum(entry.server == status.server for entry in entries))
-            words = textwrap.fill(words, self._terminal.console.columns - 1, subsequent_indent="  ")
+            words = textwrap.fill(words, self._terminal.columns - 1, subsequent_indent="  ")
             style = self._terminal.err
             self._terminal.say(style.yellow(words) if status.state == "failed" else style.dim(words))
 
@@ -396,7 +366,7 @@ class Commands:
 
     def _tools(self, word: str) -> None:
         try:
-            entries = self._threads.run(self._chat.host.catalogue)
+            entries = self._worker.run(self._chat.host.catalogue)
         except Stopped:
             return
         style, wanted, shown = self._terminal.err, word.casefold(), 0
@@ -405,7 +375,7 @@ class Commands:
             if wanted not in f"{entry.name} {entry.server} {described}".casefold():
                 continue
             shown += 1
-            room = max(20, self._terminal.console.columns - len(entry.name) - len(entry.server) - 8)
+            room = max(20, self._terminal.columns - len(entry.name) - len(entry.server) - 8)
             hints = f" [{', '.join(hints_of(entry.item))}]" if hints_of(entry.item) else ""
             first = one_line(described.strip().partition("\n")[0] + hints, room)
             self._terminal.say(
@@ -425,7 +395,7 @@ class Commands:
             return
         host = self._chat.host
         try:
-            entries = self._threads.run(host.catalogue)
+            entries = self._worker.run(host.catalogue)
         except Stopped:
             return
         meant = [

@@ -13,11 +13,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
-from linkspan.cli.chat_terminal import ChatTerminal
-from linkspan.cli.forms import Terminal
+from linkspan.cli.forms import Prompter
 from linkspan.cli.session import for_the_shell
 from linkspan.cli.show import event_words, milliseconds, progress_line
-from linkspan.cli.terminal import dump
+from linkspan.cli.terminal import Terminal, dump
 from linkspan.client.catalogue import ServerStatus
 from linkspan.client.events import ClientEvent, Connected, Disconnected
 from linkspan.host.consent import Approval, Verdict, hints_of
@@ -33,7 +32,7 @@ from linkspan.host.results import unmarked
 from linkspan.io.entries import InputWanted, UnusableTarget, variable_of
 from linkspan.types.base import is_array
 from linkspan.types.content import ImageContent, TextContent
-from linkspan.types.sampling import CreateMessageParams
+from linkspan.types.messages import CreateMessageParams
 from linkspan.wire.plain import one_line, revealed, revealed_line
 from linkspan.wire.redaction import redact
 
@@ -62,7 +61,7 @@ _BOUNDS: Final = {
 class Screen:
     """Shows the events of a conversation. With `answer`, words are shown as they come; otherwise they are kept back."""
 
-    def __init__(self, terminal: ChatTerminal, *, answer: bool = True) -> None:
+    def __init__(self, terminal: Terminal, *, answer: bool = True) -> None:
         self._terminal = terminal
         self._answer = answer
         self._said = False
@@ -83,12 +82,12 @@ class Screen:
             case TextDelta():
                 self._say(event.text)
             case ThoughtDelta():
-                self._terminal.thoughts(event.text)
+                self._terminal.write_thought(event.text)
             case CallStarted():
                 self._running += 1
                 self._terminal.account(f"-> {_call_words(event.server, event.use)}")
             case CallProgressed():
-                self._terminal.status(progress_line(event.progress, self._terminal.console.columns))
+                self._terminal.status(progress_line(event.progress, self._terminal.columns))
             case CallEnded():
                 self._ended(event)
             case TurnEnded():
@@ -118,7 +117,7 @@ class Screen:
     def _say(self, text: str) -> None:
         if text and self._answer:
             self._said = self._said or not text.isspace()
-            self._terminal.words(text)
+            self._terminal.write_answer(text)
 
     def _ended(self, event: CallEnded) -> None:
         self._terminal.status("")
@@ -140,7 +139,7 @@ class Screen:
     def _over(self, event: TurnEnded) -> None:
         self.end()
         if self._answer and not self._said and not event.text.strip():
-            self._terminal.console.emit("No response from the server")
+            self._terminal.emit("No response from the server")
         if event.reason != "answered":
             self._terminal.note(ended_words(event))
         if self._terminal.interactive and self._answer and (spent := _usage_words(event.usage)):
@@ -194,7 +193,7 @@ _VERDICTS: Final[Mapping[str, Verdict]] = {
 _YES_OR_NO: Final[Mapping[str, bool]] = {"y": True, "yes": True, "n": False, "no": False}
 
 
-def ask_approval(terminal: Terminal, approval: Approval, is_over: Callable[[], bool] = lambda: False) -> Verdict:
+def ask_approval(terminal: Prompter, approval: Approval, is_over: Callable[[], bool] = lambda: False) -> Verdict:
     """Ask whether a tool may be called. Raises: KeyboardInterrupt for Ctrl-C."""
     style = terminal.err
     tool = approval.tool
@@ -216,7 +215,7 @@ def ask_approval(terminal: Terminal, approval: Approval, is_over: Callable[[], b
 
 
 def ask_sampling(
-    terminal: Terminal,
+    terminal: Prompter,
     server: str,
     params: CreateMessageParams,
     model: str,
@@ -237,7 +236,7 @@ def ask_sampling(
     )
 
 
-def ask_review(terminal: Terminal, server: str, text: str, is_over: Callable[[], bool] = lambda: False) -> bool:
+def ask_review(terminal: Prompter, server: str, text: str, is_over: Callable[[], bool] = lambda: False) -> bool:
     """Ask whether a text that the model wrote may be sent to a server."""
     style = terminal.err
     terminal.say(f"\n{style.bold('The model wrote:')}")
@@ -247,7 +246,7 @@ def ask_review(terminal: Terminal, server: str, text: str, is_over: Callable[[],
 
 
 def _hear(
-    terminal: Terminal, prompt: str, words: Mapping[str, T], otherwise: T, text: str, is_over: Callable[[], bool]
+    terminal: Prompter, prompt: str, words: Mapping[str, T], otherwise: T, text: str, is_over: Callable[[], bool]
 ) -> T:
     """Ask until there is an answer; Enter is none. The end of the input is `otherwise`."""
     while True:
@@ -264,7 +263,7 @@ def _hear(
             terminal.say(_indented(revealed(text)))
 
 
-def _show_change(terminal: Terminal, change: str) -> None:
+def _show_change(terminal: Prompter, change: str) -> None:
     style = terminal.err
     terminal.say(style.yellow('  Its definition has changed since you used it; "no" keeps the old one:'))
     paint = {"-": style.red, "+": style.cyan}
@@ -272,7 +271,7 @@ def _show_change(terminal: Terminal, change: str) -> None:
         terminal.say(f"    {paint.get(line[:1], style.dim)(line)}")
 
 
-def _show(terminal: Terminal, text: str) -> bool:
+def _show(terminal: Prompter, text: str) -> bool:
     """Show a text, or its head; tell whether that was all of it."""
     text = revealed(text)
     head = "\n".join(text[:_CHARACTERS].rstrip("\n").split("\n")[:_LINES])
@@ -308,7 +307,7 @@ def _block_text(block: object) -> str:
 _LONGEST: Final = 200
 
 
-def inputs_from(terminal: ChatTerminal) -> Callable[[InputWanted], str] | None:
+def inputs_from(terminal: Terminal) -> Callable[[InputWanted], str] | None:
     """Return what asks for inputs, or None where nobody can be asked."""
     if not terminal.interactive:
         return None
@@ -320,7 +319,7 @@ def inputs_from(terminal: ChatTerminal) -> Callable[[InputWanted], str] | None:
     return ask
 
 
-def _ask(terminal: ChatTerminal, wanted: InputWanted) -> str:
+def _ask(terminal: Terminal, wanted: InputWanted) -> str:
     """Ask until there is a value. Raises: UnusableTarget if the person gives none, so that only this server fails."""
     terminal.say(f"The configuration wants {one_line(wanted.description or wanted.id, _LONGEST)}")
     for number, option in enumerate(wanted.options, 1):

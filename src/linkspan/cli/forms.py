@@ -18,11 +18,11 @@ import msgspec
 from linkspan.cli.terminal import Style
 from linkspan.client.answers import Refused, form_choices, form_problem
 from linkspan.types.base import JSON, JSONObject, is_array, is_object
-from linkspan.types.elicitation import ElicitParams
+from linkspan.types.messages import ElicitParams
 from linkspan.wire.plain import neutral, one_line, revealed, revealed_line
 from linkspan.wire.redaction import is_secret_field
 
-__all__ = ["Terminal", "Unreadable", "ask_user", "doubts_about", "fields_of", "read_value"]
+__all__ = ["Prompter", "Unreadable", "ask_user", "doubts_about", "fields_of", "read_value"]
 
 
 class Unreadable(ValueError):
@@ -207,8 +207,8 @@ def _bounds(schema: Mapping[str, JSON]) -> list[str]:
     return [each.format(schema[name]) for name, each in words.items() if isinstance(schema.get(name), int | float)]
 
 
-class Terminal(Protocol):
-    """Where a user is, or nobody."""
+class Prompter(Protocol):
+    """Shows lines and reads answers, if `interactive`."""
 
     interactive: bool
     err: Style
@@ -231,7 +231,7 @@ class Dismissed(Exception):
 
 
 def ask_user(
-    terminal: Terminal,
+    terminal: Prompter,
     server: str,
     params: ElicitParams,
     answers: Mapping[str, str],
@@ -251,7 +251,7 @@ def ask_user(
         return None
 
 
-def hear(terminal: Terminal, prompt: str) -> str:
+def hear(terminal: Prompter, prompt: str) -> str:
     """Return a line of the user's, without blanks around it. Raises: Dismissed for `decline` and `cancel`; EOFError."""
     text = terminal.read(prompt).strip()
     word = text.casefold()
@@ -261,7 +261,7 @@ def hear(terminal: Terminal, prompt: str) -> str:
 
 
 def _form(
-    terminal: Terminal, server: str, params: ElicitParams, answers: Mapping[str, str], is_over: Callable[[], bool]
+    terminal: Prompter, server: str, params: ElicitParams, answers: Mapping[str, str], is_over: Callable[[], bool]
 ) -> JSONObject:
     fields = fields_of(params.requested_schema)
     known = _known(fields, answers)
@@ -305,7 +305,7 @@ def _what_is_missing(message: str, fields: Sequence[Field]) -> str:
     return f"{asked!r} (answer it with {options})"
 
 
-def _introduce(terminal: Terminal, server: str, message: str, *, fields: bool) -> None:
+def _introduce(terminal: Prompter, server: str, message: str, *, fields: bool) -> None:
     style = terminal.err
     terminal.say(f"\n{style.bold(f'{server} asks:')}")
     terminal.say("\n".join(f"  {line}" for line in neutral(message).split("\n")))
@@ -313,7 +313,7 @@ def _introduce(terminal: Terminal, server: str, message: str, *, fields: bool) -
         terminal.say(style.dim('Enter takes what is in [brackets]; "decline" refuses, "cancel" or Ctrl-D gives up.'))
 
 
-def _ask_field(terminal: Terminal, field: Field, default: JSON) -> JSON:
+def _ask_field(terminal: Prompter, field: Field, default: JSON) -> JSON:
     """Ask until there is a value, or an optional field is left out."""
     _describe(terminal, field)
     bracket = f" [{revealed_line(field.shown(default), 200)}]" if default is not None else ""
@@ -329,7 +329,7 @@ def _ask_field(terminal: Terminal, field: Field, default: JSON) -> JSON:
             terminal.say(terminal.err.yellow(f"  {revealed_line(field.name)} {one_line(str(problem))}"))
 
 
-def _describe(terminal: Terminal, field: Field) -> None:
+def _describe(terminal: Prompter, field: Field) -> None:
     style = terminal.err
     needed = "" if field.required or field.default is not None else ", may be left out"
     terminal.say(f"\n  {style.bold(one_line(field.title))} {style.dim(f'({one_line(field.kind)}{needed})')}")
@@ -349,7 +349,7 @@ def _unquoted(text: str) -> str:
     return word
 
 
-def _review(terminal: Terminal, server: str, fields: Sequence[Field], values: Mapping[str, JSON]) -> bool:
+def _review(terminal: Prompter, server: str, fields: Sequence[Field], values: Mapping[str, JSON]) -> bool:
     """Show what would be sent; True sends it, False asks again. Raises: Dismissed, EOFError."""
     style = terminal.err
     width = max((len(revealed_line(each.name)) for each in fields), default=0)
@@ -370,7 +370,7 @@ def _review(terminal: Terminal, server: str, fields: Sequence[Field], values: Ma
 _LOOPBACK: Final = re.compile(r"localhost|127\.\d+\.\d+\.\d+|::1")
 
 
-def ask_to_open(terminal: Terminal, server: str, params: ElicitParams) -> bool:
+def ask_to_open(terminal: Prompter, server: str, params: ElicitParams) -> bool:
     """Ask for consent, and open the page. Raises: Refused if nobody can be asked, Dismissed, EOFError."""
     url = params.url or ""
     if not terminal.interactive:
@@ -426,7 +426,7 @@ def _split(url: str) -> SplitResult | None:
     return parts if usable else None
 
 
-def _open(terminal: Terminal, url: str) -> bool:
+def _open(terminal: Prompter, url: str) -> bool:
     import webbrowser
 
     try:

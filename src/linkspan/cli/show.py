@@ -21,9 +21,8 @@ from linkspan.cli.terminal import Style, dump
 from linkspan.client.events import ClientEvent, Connected, Disconnected, StreamRestored
 from linkspan.io.sync_client import SyncClient
 from linkspan.revisions import REVISIONS
-from linkspan.types.base import JSON, JSONObject, is_array, is_object
-from linkspan.types.logging import LoggingMessageParams, ProgressParams
-from linkspan.types.shared import Implementation
+from linkspan.types.base import JSON, Implementation, JSONObject, is_array, is_object
+from linkspan.types.messages import LoggingMessageParams, ProgressParams
 from linkspan.wire.plain import neutral, one_line
 
 __all__ = [
