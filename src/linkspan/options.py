@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from functools import wraps
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from linkspan.text import nearest
+
+if TYPE_CHECKING:
+    from inspect import Signature
 
 __all__ = ["check_keywords", "closed", "described_by", "unknown_keyword"]
 
@@ -29,10 +32,27 @@ def check_keywords(call: str, given: Collection[str], known: Collection[str]) ->
 
 def closed(method: F) -> F:
     """Decorate a method whose signature names all its keywords: others get our sentence instead of Python's."""
+    return _checked(method, _named(method))
+
+
+def described_by(keywords: type) -> Callable[[F], F]:
+    """Decorate a method `(self, ..., **described: Unpack[keywords])`: check and document the keywords of that TypedDict too."""
+    hints: dict[str, Any] = keywords.__annotations__
+
+    def decorate(method: F) -> F:
+        checked = _checked(method, (*_named(method), *hints))
+        checked.__signature__ = _shown(method, hints)  # type: ignore[attr-defined]
+        return checked
+
+    return decorate
+
+
+def _named(method: Callable[..., object]) -> tuple[str, ...]:
     code = method.__code__
-    known: tuple[str, ...] = code.co_varnames[
-        max(1, code.co_posonlyargcount) : code.co_argcount + code.co_kwonlyargcount
-    ]
+    return code.co_varnames[max(1, code.co_posonlyargcount) : code.co_argcount + code.co_kwonlyargcount]
+
+
+def _checked(method: F, known: tuple[str, ...]) -> F:
     accepted = frozenset(known)
 
     @wraps(method)
@@ -45,27 +65,18 @@ def closed(method: F) -> F:
     return cast("F", checked)
 
 
-def described_by(keywords: type) -> Callable[[F], F]:
-    """Decorate a method `(self, *function, **keywords)` whose keywords are those of a TypedDict: check and document them."""
-    from inspect import Parameter, Signature
+def _shown(method: Callable[..., object], hints: dict[str, Any]) -> Signature:
+    """Return the signature with the keywords written out; `*function` stands for one function that may be left out."""
+    from inspect import Parameter, Signature, signature
 
-    hints: dict[str, Any] = keywords.__annotations__
-    shown = [
-        Parameter("self", Parameter.POSITIONAL_ONLY),
-        Parameter("function", Parameter.POSITIONAL_ONLY, default=None),
-        *(
-            Parameter(name, Parameter.KEYWORD_ONLY, default=..., annotation=getattr(hint, "__forward_arg__", hint))
-            for name, hint in hints.items()
-        ),
-    ]
-
-    def decorate(method: F) -> F:
-        @wraps(method)
-        def checked(self: object, *function: Any, **given: Any) -> object:
-            check_keywords(method.__name__, given, hints)
-            return method(self, *function, **given)
-
-        checked.__signature__ = Signature(shown)  # type: ignore[attr-defined]
-        return cast("F", checked)
-
-    return decorate
+    shown: list[Parameter] = []
+    for each in signature(method).parameters.values():
+        if each.kind is Parameter.VAR_POSITIONAL:
+            shown = [earlier.replace(kind=Parameter.POSITIONAL_ONLY) for earlier in shown]
+            shown.append(Parameter(each.name, Parameter.POSITIONAL_ONLY, default=None))
+        elif each.kind is not Parameter.VAR_KEYWORD:
+            shown.append(each)
+    for name, hint in hints.items():
+        annotation = getattr(hint, "__forward_arg__", hint)
+        shown.append(Parameter(name, Parameter.KEYWORD_ONLY, default=..., annotation=annotation))
+    return Signature(shown)

@@ -18,8 +18,8 @@ from linkspan.errors import install_hint
 from linkspan.io.face import CallKeywords, ListKeywords, RequestKeywords, call_options
 from linkspan.io.http_server import HttpRunKeywords, UvicornKeywords, serve_http
 from linkspan.io.stdio import StdioKeywords, StdioTransport
-from linkspan.server.prompts import bind_prompt
-from linkspan.server.tools import PromptKeywords, Tool, ToolKeywords, bind_tool
+from linkspan.server.prompts import Prompt, PromptInfo
+from linkspan.server.tools import PromptDefinition, PromptKeywords, Tool, ToolDefinition, ToolInfo, ToolKeywords
 
 ROOT = Path(__file__).parent.parent.parent
 CODE = [*(ROOT / "src").rglob("*.py")]
@@ -114,9 +114,15 @@ def test_typed_keywords_are_those_there_are() -> None:
     assert HttpKeywords.__annotations__.keys() == set(HttpPolicy.__struct_fields__)
     for name, hint in HttpKeywords.__annotations__.items():
         assert hint.__forward_arg__ == HttpPolicy.__annotations__[name], name
-    given = {"source", "portable", "check_arguments", "structured_text"}
-    assert ToolKeywords.__annotations__.keys() == keywords_of(bind_tool).keys() - given
-    assert PromptKeywords.__annotations__.keys() == keywords_of(bind_prompt).keys() - given
+    for info, keywords, definition, written in (
+        (ToolInfo, ToolKeywords, ToolDefinition, Tool),
+        (PromptInfo, PromptKeywords, PromptDefinition, Prompt),
+    ):
+        described = keywords.__annotations__ | definition.__annotations__
+        assert described.keys() == set(info.__struct_fields__)
+        assert set(info.__struct_fields__) < written.__annotations__.keys()
+        for name, hint in described.items():
+            assert hint.__forward_arg__ == info.__annotations__[name], name
     assert StdioKeywords.__annotations__.keys() == keywords_of(StdioTransport.__init__).keys() - {"self", "server"}
     more = {**HttpKeywords.__annotations__, **UvicornKeywords.__annotations__}
     own = keywords_of(serve_http).keys() - {"server"}

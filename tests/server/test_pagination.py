@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from linkspan.errors import INVALID_PARAMS, LocalProtocolError, RemoteProtocolError
-from linkspan.server.pagination import Page, paginate
+from linkspan.server.catalogue import Page, paginate
 
 ITEMS = [(1, "a"), (2, "b"), (4, "d"), (5, "e")]
 

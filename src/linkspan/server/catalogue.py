@@ -1,32 +1,53 @@
-"""Everything that one server offers, and the capabilities that follow from it."""
+"""What one server offers: registries of named items, the lists of them in pages, and the capabilities that follow.
+
+A list's cursors stay right when items come and go. Every item has a sequence number, given at registration, rising, and never
+given twice; a cursor holds the number of the last item that was shown. What is added or removed elsewhere is then neither
+skipped nor repeated, and when that item itself is gone the list goes on behind the place where it was. Processes that register
+the same things in the same order understand one another's cursors.
+Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/utilities/pagination
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+import binascii
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from linkspan.errors import RegistrationError
-from linkspan.server.handlers import Handler
-from linkspan.server.registry import Registry
-from linkspan.server.resources import BoundResource, BoundTemplate
-from linkspan.server.tools import BoundTool
-from linkspan.types.base import JSON, is_mapping
-from linkspan.types.messages import (
-    ListChangedCapability,
-    ResourcesCapability,
-    ServerCapabilities,
+from linkspan.errors import (
+    INVALID_PARAMS,
+    DuplicateNameError,
+    LocalProtocolError,
+    RegistrationError,
+    RemoteProtocolError,
 )
+from linkspan.revisions import REVISIONS
+from linkspan.revisions.neutral import Encoded
+from linkspan.revisions.record import Revision
+from linkspan.revisions.stepdown import knows_field, step_down
+from linkspan.server.content import check_shown
+from linkspan.server.handlers import Handler
+from linkspan.types.base import JSON, UNSET, JSONObject, Wire, is_array, is_mapping
+from linkspan.types.messages import ListChangedCapability, ResourcesCapability, ServerCapabilities
 from linkspan.wire.messages import encode
 from linkspan.wire.values import from_builtins, to_builtins
 
 if TYPE_CHECKING:
     from linkspan.server.prompts import BoundPrompt
+    from linkspan.server.resources import BoundResource, BoundTemplate
+    from linkspan.server.tools import BoundTool
 
-__all__ = ["Catalogue"]
+__all__ = ["Catalogue", "ItemT", "Listed", "Page", "Registry", "check_pinned", "paginate"]
 
+T = TypeVar("T")
+ItemT = TypeVar("ItemT", bound="Listed")
 _LISTS = ("tools", "prompts", "resources")
+_MARK = b"after:"
+_MAX_DIGITS = 18
+_MAX_PAGES = 256
 
 
 class Catalogue:
@@ -34,10 +55,12 @@ class Catalogue:
 
     def __init__(self) -> None:
         """Begin empty."""
-        self.tools: Registry[BoundTool] = Registry("tool", "tools")
-        self.prompts: Registry[BoundPrompt] = Registry("prompt", "prompts")
-        self.resources: Registry[BoundResource] = Registry("resource", "resources")
-        self.templates: Registry[BoundTemplate] = Registry("resource template", "resourceTemplates")
+        self.tools: Registry[BoundTool] = Registry("tool", "tools", "tools", "name")
+        self.prompts: Registry[BoundPrompt] = Registry("prompt", "prompts", "prompts", "name")
+        self.resources: Registry[BoundResource] = Registry("resource", "resources", "resources", "uri")
+        self.templates: Registry[BoundTemplate] = Registry(
+            "resource template", "resources", "resourceTemplates", "uri_template"
+        )
         self.custom_methods: dict[str, Handler] = {}
         self.read_handler: Handler | None = None
         self.completers: dict[tuple[str, str], Handler] = {}
@@ -141,3 +164,166 @@ def _checked(capabilities: object) -> Mapping[str, JSON] | ServerCapabilities:
 def _has_choices(schema: Mapping[str, JSON]) -> bool:
     properties: Mapping[str, JSON] = schema.get("properties") or {}
     return any("enum" in each for each in properties.values())
+
+
+class Listed(Protocol):
+    """Something that a list shows."""
+
+    @property
+    def spec(self) -> Wire:
+        """Its wire shape."""
+        ...
+
+    @property
+    def handler(self) -> Handler | None:
+        """The function that serves it, if there is one."""
+        ...
+
+    @property
+    def derived(self) -> Collection[str]:
+        """The members of its shape that the author did not write."""
+        ...
+
+
+class Registry(Generic[ItemT]):
+    """Items by key. Changes are checked first and made then, so a refused one leaves nothing behind."""
+
+    def __init__(self, noun: str, kind: str, member: str, key: str) -> None:
+        """Hold items that messages call `noun`, that list results carry under `member`, and that differ in `key` of their shape.
+
+        `kind` is the capability that they belong to.
+        """
+        self.kind = kind
+        self._noun = noun
+        self._member = member
+        self._key = key
+        self.runs_code = False
+        """Whether reading the arguments of any item runs, or once ran, code of the author."""
+        self._items: dict[str, tuple[int, ItemT]] = {}
+        self._sequence = 0
+        self._pages: dict[tuple[object, ...], Encoded] = {}
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[ItemT]:
+        return (item for _, item in list(self._items.values()))
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._items
+
+    def get(self, key: str) -> ItemT | None:
+        """Return the item under `key`."""
+        found = self._items.get(key)
+        return found[1] if found is not None else None
+
+    def keys(self) -> Iterable[str]:
+        """Return all keys, in order."""
+        return self._items.keys()
+
+    def add(self, items: Sequence[ItemT], pinned: Revision | None = None) -> None:
+        """Add items that `pinned` can name. Raises: RegistrationError, and then none was added."""
+        keys: list[str] = [getattr(item.spec, self._key) for item in items]
+        for item in items:
+            check_pinned(pinned, item.spec, derived=item.derived)
+        taken = next((key for n, key in enumerate(keys) if key in self._items or key in keys[:n]), None)
+        if taken is not None:
+            raise DuplicateNameError(
+                f"There is a {self._noun} {taken!r} already: choose another name, or remove the first one"
+            )
+        for item in items:
+            check_shown(item.spec)
+        for key, item in zip(keys, items, strict=True):
+            self._sequence += 1
+            self._items[key] = (self._sequence, item)
+            self.runs_code = self.runs_code or (item.handler is not None and item.handler.parameters.runs_code)
+        self._pages = {}
+
+    def remove(self, key: str) -> ItemT | None:
+        """Remove and return the item under `key`."""
+        found = self._items.pop(key, None)
+        self._pages = {}
+        return found[1] if found is not None else None
+
+    def page(
+        self, revision: Revision, cursor: str | None, page_size: int | None, *, ttl_ms: int, cache_scope: str
+    ) -> Encoded:
+        """Return one page of the list, encoded for `revision`. Raises: RemoteProtocolError for a foreign cursor (PAG-2)."""
+        key = (revision.date, cursor, page_size, ttl_ms, cache_scope)
+        page = self._pages.get(key)
+        if page is None:
+            pages = self._pages  # a change from another thread brings new ones, so a stale page is never kept
+            page = self._encode(revision, cursor, page_size, ttl_ms, cache_scope)
+            if len(pages) < _MAX_PAGES:
+                pages[key] = page
+        return page
+
+    def _encode(
+        self, revision: Revision, cursor: str | None, page_size: int | None, ttl_ms: int, cache_scope: str
+    ) -> Encoded:
+        page = paginate(list(self._items.values()), cursor, page_size)
+        shown: list[JSON] = [to_builtins(step_down(revision, item.spec)) for item in page.items]
+        body: JSONObject = {self._member: shown}
+        if page.next_cursor is not None:
+            body["nextCursor"] = page.next_cursor
+        if revision.caches_results:
+            body |= {"ttlMs": ttl_ms, "cacheScope": cache_scope}
+        return Encoded(encode(body))
+
+
+def check_pinned(pinned: Revision | None, spec: Wire, *, derived: Collection[str] = ()) -> None:
+    """Refuse members that the pinned revision does not know, naming the first one that does (H14).
+
+    Members that were `derived` from hints are left out on the way instead: the author did not write them.
+    Raises: RegistrationError.
+    """
+    if pinned is None:
+        return
+    for field in spec.__struct_fields__:
+        value = getattr(spec, field)
+        if value is None or value is UNSET or field in derived:
+            continue
+        if not knows_field(pinned, type(spec), field):
+            since = next(each.date for each in REVISIONS.values() if knows_field(each, type(spec), field))
+            raise RegistrationError(
+                f"`{field}` of {type(spec).__name__} supported by protocol version {since} or higher"
+            )
+        for inner in value if is_array(value) else (value,):
+            if isinstance(inner, Wire):
+                check_pinned(pinned, inner)
+
+
+class Page(NamedTuple, Generic[T]):
+    """A part of a list, and where it goes on (None at the end)."""
+
+    items: list[T]
+    next_cursor: str | None
+
+
+def paginate(items: Sequence[tuple[int, T]], cursor: str | None, page_size: int | None) -> Page[T]:
+    """Return the page after `cursor` of `(sequence, item)` with rising sequences; all of the rest if `page_size` is None.
+
+    Raises: RemoteProtocolError (-32602) for a cursor that was not made here (PAG-2), as the empty string is not;
+    LocalProtocolError for a `page_size` below 1.
+    """
+    if page_size is not None and page_size < 1:
+        raise LocalProtocolError(f"page_size must be at least 1, or None for all; got {page_size}")
+    start = 0 if cursor is None else bisect_right(items, _sequence(cursor), key=itemgetter(0))
+    end = len(items) if page_size is None else min(start + page_size, len(items))
+    next_cursor = _cursor(items[end - 1][0]) if end < len(items) else None
+    return Page([item for _, item in items[start:end]], next_cursor)
+
+
+def _cursor(sequence: int) -> str:
+    return binascii.b2a_base64(b"%b%d" % (_MARK, sequence), newline=False).decode()
+
+
+def _sequence(cursor: str) -> int:
+    try:
+        text = binascii.a2b_base64(cursor.encode("ascii"), strict_mode=True)
+    except ValueError:  # binascii.Error and UnicodeEncodeError are some
+        text = b""
+    digits = text.removeprefix(_MARK)
+    if digits.isdigit() and len(digits) <= _MAX_DIGITS and cursor == _cursor(int(digits)):
+        return int(digits)
+    raise RemoteProtocolError(INVALID_PARAMS, "Invalid cursor: use the nextCursor of the page before, unchanged")

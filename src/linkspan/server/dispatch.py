@@ -28,14 +28,13 @@ from linkspan.schema.problems import ArgumentsInvalid
 from linkspan.schema.results import encode_json
 from linkspan.server import observation as observing
 from linkspan.server.asking import NO_QUESTIONS, InputNeeded, cannot_ask, collect
-from linkspan.server.catalogue import Catalogue
+from linkspan.server.catalogue import Catalogue, Registry
 from linkspan.server.configuration import Settings, SettingsSource
 from linkspan.server.context import Context
 from linkspan.server.failures import Failures, tool_error
 from linkspan.server.handlers import Handler
 from linkspan.server.observation import Around, Observation
 from linkspan.server.profile import Profile, System
-from linkspan.server.registry import Registry
 from linkspan.server.resources import BoundResource, read_outcome
 from linkspan.server.rounds import Rounds
 from linkspan.server.running import Later, Preparation, Run

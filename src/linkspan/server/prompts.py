@@ -6,21 +6,23 @@ Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/prompts.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, TypeAlias, TypeGuard, cast
+from functools import partial
+from typing import Any, ClassVar, TypeAlias, TypeGuard, Unpack, cast
 
 import msgspec
 
 from linkspan.errors import INVALID_PARAMS, RegistrationError, RemoteProtocolError
+from linkspan.options import described_by
 from linkspan.revisions.neutral import InputRequired, Outcome
 from linkspan.schema.annotations import parse_docstring
 from linkspan.server.content import blocks_of, changed, checked, is_block, meta_of
 from linkspan.server.handlers import Function, Handler, bound_method, compile_handler, from_text, is_function
-from linkspan.server.tools import check_name, default_name
+from linkspan.server.tools import PromptDefinition, check_name, default_name, defined, function_name
 from linkspan.types.base import JSON, Icon, JSONObject, Meta, Role, is_mapping
 from linkspan.types.messages import GetPromptResult, PromptArgument, PromptMessage
 from linkspan.types.messages import Prompt as PromptShape
 
-__all__ = ["BoundPrompt", "Message", "Prompt", "PromptResult", "PromptSource", "bind_prompt"]
+__all__ = ["BoundPrompt", "Message", "Prompt", "PromptInfo", "PromptResult", "PromptSource", "bind_prompt"]
 
 
 _ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant"}
@@ -47,6 +49,18 @@ class PromptResult:
         self.messages = messages_of(messages)
         self.description = description
         self.meta = meta_of(meta)
+
+
+class PromptInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """All that describes a prompt beside its function, however the prompt was written."""
+
+    name: str | None = None
+    title: str | None = None
+    description: str | None = None
+    arguments: Sequence[PromptArgument] | None = None
+    icons: Sequence[Icon] | None = None
+    meta: Meta | None = None
+    inline: bool = False
 
 
 class Prompt:
@@ -76,46 +90,13 @@ class Prompt:
         check_name(cls.name, "prompt")
 
     @classmethod
+    @described_by(PromptDefinition)
     def define(
-        cls,
-        *,
-        name: str | None = None,
-        handler: Function | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        arguments: Sequence[PromptArgument] | None = None,
-        icons: Sequence[Icon] | None = None,
-        meta: Meta | None = None,
-        inline: bool = False,
+        cls, *, name: str | None = None, handler: Function | None = None, **described: Unpack[PromptDefinition]
     ) -> Any:
         """Define a prompt in place: returns it, or without a `handler` a decorator that does. Raises: RegistrationError."""
-        if handler is None:
-
-            def define(function: Function) -> Any:
-                return cls.define(
-                    name=name,
-                    handler=function,
-                    title=title,
-                    description=description,
-                    arguments=arguments,
-                    icons=icons,
-                    meta=meta,
-                    inline=inline,
-                )
-
-            return define
-        chosen = name or default_name(getattr(handler, "__name__", ""))
-        members: dict[str, object] = {
-            "name": chosen,
-            "title": title,
-            "description": description,
-            "arguments": arguments,
-            "icons": icons,
-            "meta": meta,
-            "inline": inline,
-            "template": staticmethod(handler),
-        }
-        return type(chosen, (cls,), members)
+        define = partial(defined, cls, "template", name, described)
+        return define if handler is None else define(handler)
 
 
 PromptSource: TypeAlias = type[Prompt] | Function
@@ -126,6 +107,7 @@ class BoundPrompt(msgspec.Struct, frozen=True):
 
     spec: PromptShape
     handler: Handler
+    derived: tuple[str, ...] = ()
 
     def decode(self, given: Mapping[str, str]) -> JSONObject:
         """Check the arguments: texts on the wire, what the hints say in the function.
@@ -164,31 +146,34 @@ def messages_of(value: object) -> list[PromptMessage]:
     raise TypeError(f"a prompt returns texts, content or messages, not {type(value).__name__}")
 
 
-def bind_prompt(
-    source: object,
-    *,
-    name: str | None = None,
-    title: str | None = None,
-    description: str | None = None,
-    icons: Iterable[Icon] | None = None,
-    meta: Meta | None = None,
-    inline: bool = False,
-) -> BoundPrompt:
-    """Turn a prompt, however it was written, into a registered one. Raises: RegistrationError, TypeError."""
+def bind_prompt(source: object, info: PromptInfo | None = None) -> BoundPrompt:
+    """Turn a prompt, however it was written, into a registered one; `info` describes a function.
+
+    Raises: RegistrationError, TypeError.
+    """
     if _is_class(source):
-        return _bind_class(source)
-    if not is_function(source):
-        raise TypeError(f"a prompt is a function or a Prompt, not {type(source).__name__}")
-    chosen = name or default_name(getattr(source, "__name__", "") or type(source).__name__)
-    check_name(chosen, "prompt")
-    handler = compile_handler(source, inline=inline, name=chosen)
+        template = bound_method(source, Prompt, "template")
+        if template is None:
+            raise RegistrationError(f"Prompt {source.__name__} has no template: write `def template(args)` in it")
+        name, description = source.name, parse_docstring(vars(source).get("__doc__")).description
+        info = PromptInfo(**{each: getattr(source, each) for each in PromptInfo.__struct_fields__})
+        handler = compile_handler(
+            template, schema=_schema_of(info.arguments), loose=True, checked="never", inline=info.inline, name=name
+        )
+    else:
+        if not is_function(source):
+            raise TypeError(f"a prompt is a function or a Prompt, not {type(source).__name__}")
+        info = info or PromptInfo()
+        name = function_name(source, info.name, "prompt")
+        handler = compile_handler(source, inline=info.inline, name=name)
+        description = handler.parameters.description
     spec = PromptShape(
-        name=chosen,
-        title=title,
-        description=description or handler.parameters.description,
-        arguments=_arguments_of(handler) or None,
-        icons=list(icons) if icons is not None else None,
-        meta=meta,
+        name=name,
+        title=info.title,
+        description=info.description or description,
+        arguments=list(info.arguments or _arguments_of(handler)) or None,
+        icons=list(info.icons) if info.icons is not None else None,
+        meta=info.meta,
     )
     return BoundPrompt(spec, handler)
 
@@ -197,30 +182,14 @@ def _is_class(source: object) -> TypeGuard[type[Prompt]]:
     return isinstance(source, type) and issubclass(source, Prompt)
 
 
-def _bind_class(source: type[Prompt]) -> BoundPrompt:
-    template = bound_method(source, Prompt, "template")
-    if template is None:
-        raise RegistrationError(f"Prompt {source.__name__} has no template: write `def template(args)` in it")
-    declared = source.arguments
-    schema: JSONObject | None = None
-    if declared:
-        schema = {
-            "type": "object",
-            "properties": {each.name: {"type": "string"} for each in declared},
-            "required": [each.name for each in declared if each.required],
-        }
-    handler = compile_handler(
-        template, schema=schema, loose=True, checked="never", inline=source.inline, name=source.name
-    )
-    spec = PromptShape(
-        name=source.name,
-        title=source.title,
-        description=source.description or parse_docstring(vars(source).get("__doc__")).description,
-        arguments=(list(declared) if declared else _arguments_of(handler)) or None,
-        icons=list(source.icons) if source.icons is not None else None,
-        meta=source.meta,
-    )
-    return BoundPrompt(spec, handler)
+def _schema_of(arguments: Sequence[PromptArgument] | None) -> JSONObject | None:
+    if not arguments:
+        return None
+    return {
+        "type": "object",
+        "properties": {each.name: {"type": "string"} for each in arguments},
+        "required": [each.name for each in arguments if each.required],
+    }
 
 
 def _arguments_of(handler: Handler) -> list[PromptArgument]:

@@ -17,7 +17,7 @@ from linkspan.revisions import REVISIONS
 from linkspan.revisions.neutral import NO_FACTS, Facts
 from linkspan.server import observation
 from linkspan.server.asking import cannot_ask
-from linkspan.server.catalogue import Catalogue
+from linkspan.server.catalogue import Catalogue, ItemT, Registry, check_pinned
 from linkspan.server.configuration import (
     Configuration,
     ExceptionReporter,
@@ -35,6 +35,7 @@ from linkspan.server.headers import SECRET_HEADERS, SecretHeaders
 from linkspan.server.profile import Profile, ServerContext, System
 from linkspan.server.resources import (
     Resource,
+    ResourceDescription,
     ResourceSource,
     ResourceTemplate,
     TemplateSource,
@@ -42,14 +43,23 @@ from linkspan.server.resources import (
     bind_template,
     from_function,
 )
-from linkspan.server.tools import PromptKeywords, Tool, ToolKeywords, ToolSource, bind_tool, check_pinned
-from linkspan.types.base import JSON, UNSET, Annotations, Icon, JSONObject, Meta, UnsetType
-from linkspan.types.messages import PromptArgument, ServerCapabilities, ToolAnnotations
+from linkspan.server.tools import (
+    PromptDefinition,
+    PromptKeywords,
+    Tool,
+    ToolDefinition,
+    ToolInfo,
+    ToolKeywords,
+    ToolSource,
+    bind_tool,
+)
+from linkspan.types.base import JSON, UNSET, Icon, JSONObject
+from linkspan.types.messages import ServerCapabilities
 from linkspan.wire.limits import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
     from linkspan.core.exchange import Page
-    from linkspan.server.prompts import Prompt, PromptSource
+    from linkspan.server.prompts import Prompt, PromptInfo, PromptSource
     from linkspan.server.request_state import RequestStateKeys
 
 __all__ = ["BaseServer"]
@@ -234,49 +244,26 @@ class BaseServer(metaclass=_ProposesRevision):
         Use it bare or with keywords; it gives the function back unchanged. `inline=True` runs a tiny plain function where the
         transport is, instead of in a thread. Raises: RegistrationError with a sentence that says what to write instead.
         """
-
-        def register(function: F) -> F:
-            self._add_tools([function], **described)
-            return function
-
+        info = ToolInfo(**described)
+        register = _decorator(lambda made: self._add_tools([made], info))
         return register(*function) if function else register
 
-    @closed
+    @described_by(ToolDefinition)
     def define_tool(
         self,
         name: str | None = None,
         *,
         handler: Function | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        input_schema: Mapping[str, JSON] | str | None = None,
-        output_schema: Mapping[str, JSON] | UnsetType | None = UNSET,
-        structured: bool = True,
-        annotations: ToolAnnotations | Mapping[str, JSON] | None = None,
-        icons: Sequence[Icon] | None = None,
-        meta: Meta | None = None,
-        inline: bool = False,
         notify: bool = False,
+        **described: Unpack[ToolDefinition],
     ) -> Any:
         """Define a tool in place and register it: returns the tool, or without a `handler` a decorator.
 
-        `notify=True` tells the clients. Raises: RegistrationError.
+        `notify=True` notifies the clients. Raises: RegistrationError.
         """
 
         def define(function: Function) -> type[Tool]:
-            tool: type[Tool] = Tool.define(
-                name=name,
-                handler=function,
-                title=title,
-                description=description,
-                input_schema=input_schema,
-                output_schema=output_schema,
-                structured=structured,
-                annotations=annotations,
-                icons=icons,
-                meta=meta,
-                inline=inline,
-            )
+            tool: type[Tool] = Tool.define(name=name, handler=function, **described)
             self._add_tools([tool])
             if notify and not self._auto_notify:
                 self.notify_tools_list_changed()
@@ -287,27 +274,17 @@ class BaseServer(metaclass=_ProposesRevision):
     register_tool = define_tool
 
     def remove_tool(self, name: str) -> bool:
-        """Take a tool back; tells whether there was one."""
-        removed = self._catalogue.tools.remove(name) is not None
-        self._changed("tools", removed)
-        return removed
+        """Remove a tool; returns whether there was one."""
+        return self._remove(name, self._catalogue.tools)
 
-    def _add_tools(self, sources: Iterable[ToolSource], **described: Any) -> None:
+    def _add_tools(self, sources: Iterable[ToolSource], info: ToolInfo | None = None) -> None:
         settings = self._settings.current()
-        bound = [
-            bind_tool(
-                source,
-                portable=settings.portable_schemas,
-                check_arguments=settings.validate_tool_call_arguments,
-                structured_text=self._structured_text,
-                **described,
-            )
-            for source in sources
-        ]
-        for tool in bound:
-            check_pinned(self._profile.pinned, tool.spec, derived=tool.derived)
-        self._catalogue.tools.add((tool.spec.name, tool) for tool in bound)
-        self._changed("tools", bool(bound))
+        options = {
+            "portable": settings.portable_schemas,
+            "check_arguments": settings.validate_tool_call_arguments,
+            "structured_text": self._structured_text,
+        }
+        self._add(self._catalogue.tools, [bind_tool(each, info, **options) for each in sources])
 
     # Prompts.
 
@@ -318,39 +295,26 @@ class BaseServer(metaclass=_ProposesRevision):
     @described_by(PromptKeywords)
     def prompt(self, *function: Any, **described: Any) -> Any:
         """Offer a function as a prompt: it returns a text, messages, or a list of them. Raises: RegistrationError."""
+        from linkspan.server.prompts import PromptInfo
 
-        def register(function: F) -> F:
-            self._add_prompts([function], **described)
-            return function
-
+        info = PromptInfo(**described)
+        register = _decorator(lambda made: self._add_prompts([made], info))
         return register(*function) if function else register
 
-    @closed
+    @described_by(PromptDefinition)
     def define_prompt(
         self,
         name: str | None = None,
         *,
         handler: Function | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        arguments: Sequence[PromptArgument] | None = None,
-        icons: Sequence[Icon] | None = None,
-        meta: Meta | None = None,
         notify: bool = False,
+        **described: Unpack[PromptDefinition],
     ) -> Any:
         """Define a prompt in place and register it: returns the prompt, or without a `handler` a decorator."""
         from linkspan.server.prompts import Prompt
 
         def define(function: Function) -> type[Prompt]:
-            prompt: type[Prompt] = Prompt.define(
-                name=name,
-                handler=function,
-                title=title,
-                description=description,
-                arguments=arguments,
-                icons=icons,
-                meta=meta,
-            )
+            prompt: type[Prompt] = Prompt.define(name=name, handler=function, **described)
             self._add_prompts([prompt])
             if notify and not self._auto_notify:
                 self.notify_prompts_list_changed()
@@ -359,63 +323,35 @@ class BaseServer(metaclass=_ProposesRevision):
         return define if handler is None else define(handler)
 
     def remove_prompt(self, name: str) -> bool:
-        """Take a prompt back; tells whether there was one."""
-        removed = self._catalogue.prompts.remove(name) is not None
-        self._changed("prompts", removed)
-        return removed
+        """Remove a prompt; returns whether there was one."""
+        return self._remove(name, self._catalogue.prompts)
 
-    def _add_prompts(self, sources: Iterable[PromptSource], **described: Any) -> None:
+    def _add_prompts(self, sources: Iterable[PromptSource], info: PromptInfo | None = None) -> None:
         if not (given := list(sources)):
             return
         from linkspan.server.prompts import bind_prompt
 
-        bound = [bind_prompt(source, **described) for source in given]
-        for prompt in bound:
-            check_pinned(self._profile.pinned, prompt.spec)
-        self._catalogue.prompts.add((prompt.spec.name, prompt) for prompt in bound)
-        self._changed("prompts", bool(bound))
+        self._add(self._catalogue.prompts, [bind_prompt(each, info) for each in given])
 
     # Resources.
 
-    @closed
+    @described_by(ResourceDescription)
     def resource(
-        self,
-        uri: str,
-        *,
-        name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        mime_type: str | None = None,
-        annotations: Annotations | None = None,
-        icons: Sequence[Icon] | None = None,
-        meta: Meta | None = None,
-        inline: bool = False,
+        self, uri: str, *, name: str | None = None, **described: Unpack[ResourceDescription]
     ) -> Callable[[F], F]:
         """Offer a function as the resource at `uri`, or with `{braces}` in it as a template of resources (RFC 6570).
 
         The function returns a text, bytes, JSON, or contents. Raises: RegistrationError.
         """
 
-        def register(function: F) -> F:
-            source = from_function(
-                function,
-                uri,
-                name=name,
-                title=title,
-                description=description,
-                mime_type=mime_type,
-                annotations=annotations,
-                icons=icons,
-                meta=meta,
-                inline=inline,
-            )
+        def add(function: Function) -> None:
+            source = from_function(function, uri, name, described)
             if isinstance(source, ResourceTemplate):
                 self._add_templates([source])
             else:
                 self._add_resources([source])
-            return function
 
-        return register
+        return _decorator(add)
 
     def define_resource(self, uri: str, **described: Any) -> Resource:
         """Register a `Resource`, with the arguments of its constructor, and return it. Raises: RegistrationError."""
@@ -430,10 +366,8 @@ class BaseServer(metaclass=_ProposesRevision):
         return template
 
     def remove_resource(self, uri: str) -> bool:
-        """Take a resource or a template back; tells whether there was one."""
-        removed = self._catalogue.resources.remove(uri) or self._catalogue.templates.remove(uri)
-        self._changed("resources", removed is not None)
-        return removed is not None
+        """Remove a resource or a template; returns whether there was one."""
+        return self._remove(uri, self._catalogue.resources, self._catalogue.templates)
 
     def resources_read_handler(self, function: F) -> F:
         """Let one function answer every `resources/read`: it gets the params and returns a list of contents (E3).
@@ -444,18 +378,23 @@ class BaseServer(metaclass=_ProposesRevision):
         return function
 
     def _add_resources(self, sources: Iterable[ResourceSource]) -> None:
-        bound = [bind_resource(source) for source in sources]
-        for resource in bound:
-            check_pinned(self._profile.pinned, resource.spec)
-        self._catalogue.resources.add((resource.spec.uri, resource) for resource in bound)
-        self._changed("resources", bool(bound))
+        self._add(self._catalogue.resources, [bind_resource(each) for each in sources])
 
     def _add_templates(self, sources: Iterable[TemplateSource]) -> None:
-        bound = [bind_template(source) for source in sources]
-        for template in bound:
-            check_pinned(self._profile.pinned, template.spec)
-        self._catalogue.templates.add((template.spec.uri_template, template) for template in bound)
-        self._changed("resources", bool(bound))
+        self._add(self._catalogue.templates, [bind_template(each) for each in sources])
+
+    # What all four kinds do.
+
+    def _add(self, registry: Registry[ItemT], items: Sequence[ItemT]) -> None:
+        registry.add(items, self._profile.pinned)
+        if items and self._auto_notify:
+            self._notify(registry.kind)
+
+    def _remove(self, key: str, *registries: Registry[Any]) -> bool:
+        registry = next((each for each in registries if each.remove(key) is not None), None)
+        if registry is not None and self._auto_notify:
+            self._notify(registry.kind)
+        return registry is not None
 
     # Completion and custom methods.
 
@@ -465,13 +404,12 @@ class BaseServer(metaclass=_ProposesRevision):
         It takes `value`, what the user has typed, and if it likes `arguments`, what is filled in already; it returns texts.
         """
 
-        def register(function: F) -> F:
+        def add(function: Function) -> None:
             self._catalogue.completers[ref, argument] = compile_handler(
                 function, schema=_COMPLETER_SCHEMA, checked="never", name=f"completion of {ref}"
             )
-            return function
 
-        return register
+        return _decorator(add)
 
     def completion_handler(self, function: F) -> F:
         """Let one function answer every `completion/complete`: it gets the params. Usable as a decorator."""
@@ -482,12 +420,7 @@ class BaseServer(metaclass=_ProposesRevision):
 
     def custom_method(self, method_name: str) -> Callable[[F], F]:
         """Offer a JSON-RPC method of your own, as a decorator. See `define_custom_method`."""
-
-        def register(function: F) -> F:
-            self.define_custom_method(method_name, function)
-            return function
-
-        return register
+        return _decorator(lambda function: self.define_custom_method(method_name, function))
 
     def define_custom_method(self, method_name: str, handler: Function) -> None:
         """Offer a JSON-RPC method, or notification, of your own: the function gets the params and returns any JSON (G1).
@@ -558,10 +491,6 @@ class BaseServer(metaclass=_ProposesRevision):
             except RuntimeError:  # one came or went in another thread
                 continue
 
-    def _changed(self, kind: str, really: bool) -> None:
-        if really and self._auto_notify:
-            self._notify(kind)
-
     # Connections.
 
     def system(self) -> System:
@@ -624,6 +553,16 @@ class BaseServer(metaclass=_ProposesRevision):
         """Refuse what no client, or not the pinned revision (H14), could read."""
         check_shown(self._profile.implementation)
         check_pinned(self._profile.pinned, self._profile.implementation)
+
+
+def _decorator(add: Callable[[Any], object]) -> Callable[[F], F]:
+    """Return a decorator that registers a function and gives it back unchanged."""
+
+    def register(function: F) -> F:
+        add(function)
+        return function
+
+    return register
 
 
 _RESERVED_PREFIXES = ("rpc.", "tasks/", "notifications/tasks/", "skills/")

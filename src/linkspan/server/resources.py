@@ -5,17 +5,18 @@ Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/resources.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, Unpack
 
 import msgspec
 
 from linkspan.errors import RegistrationError, ResourceNotFoundError
+from linkspan.options import described_by
 from linkspan.revisions.neutral import InputRequired, Outcome
 from linkspan.schema.annotations import parse_docstring
 from linkspan.server.content import changed, checked, contents_of
 from linkspan.server.handlers import Function, Handler, bound_method, compile_handler, describe, from_text
-from linkspan.server.tools import default_name
+from linkspan.server.tools import Description, default_name
 from linkspan.types.base import JSON, Annotations, Icon, JSONObject, Meta, is_array, is_mapping
 from linkspan.types.messages import ReadResourceResult
 from linkspan.types.messages import Resource as ResourceShape
@@ -28,48 +29,70 @@ __all__ = [
     "BoundResource",
     "BoundTemplate",
     "Resource",
+    "ResourceDescription",
     "ResourceSource",
     "ResourceTemplate",
     "bind_resource",
     "bind_template",
+    "from_function",
     "read_outcome",
 ]
 
+ShapeT = TypeVar("ShapeT", ResourceShape, TemplateShape)
 
-class Resource:
+
+class ResourceDescription(Description, total=False):
+    """What describes a resource or a template besides its URI and its name."""
+
+    mime_type: str | None
+    annotations: Annotations | None
+
+
+class _Described:
+    """What a resource and a template have in common: a class describes one in its attributes, an instance in its own."""
+
+    name: str = ""
+    title: str | None = None
+    description: str | None = None
+    mime_type: str | None = None
+    annotations: Annotations | None = None
+    icons: Sequence[Icon] | None = None
+    meta: Meta | None = None
+    inline: bool = False
+    contents: Any = None
+
+    def __init_subclass__(cls, **options: object) -> None:
+        super().__init_subclass__(**options)
+        own = vars(cls)
+        cls.name = own.get("name") or own.get("resource_name") or default_name(cls.__name__)
+
+    def _describe(self, uri: str, name: str | None, read: Function | None, described: Mapping[str, Any]) -> None:
+        self.name = name or uri.rstrip("/").rpartition("/")[2] or uri
+        self.read = read
+        for member, value in described.items():
+            setattr(self, member, value)
+
+
+class Resource(_Described):
     """A resource: one that carries its `text` or `blob`, or one whose `read` (or a server's read handler) gives it.
 
     As a class: subclass it, set `uri`, write `contents`. As a value: `Resource(uri=..., name=..., text=...)`.
     """
 
     uri: str = ""
-    name: str = ""
-    title: str | None = None
-    description: str | None = None
-    mime_type: str | None = None
     size: int | None = None
-    annotations: Annotations | None = None
-    icons: list[Icon] | None = None
-    meta: Meta | None = None
-    inline: bool = False
-    contents: Any = None
 
+    @described_by(ResourceDescription)
     def __init__(
         self,
         uri: str,
         name: str | None = None,
         *,
-        title: str | None = None,
-        description: str | None = None,
-        mime_type: str | None = None,
         size: int | None = None,
-        annotations: Annotations | None = None,
-        icons: Iterable[Icon] | None = None,
-        meta: Meta | None = None,
         text: str | None = None,
         blob: bytes | None = None,
         read: Function | None = None,
-        inline: bool = False,
+        **described: Unpack[ResourceDescription],
     ) -> None:
         """Describe a resource; its name is the last part of its URI unless `name` says otherwise.
 
@@ -80,72 +103,32 @@ class Resource:
         if sum(each is not None for each in (text, blob, read)) > 1:
             raise RegistrationError(f"Resource {uri}: give one of text=, blob= and read=")
         check_uri(uri)
+        self._describe(uri, name, read, described)
         self.uri = uri
-        self.name = name or default_resource_name(uri)
-        self.title = title
-        self.description = description
-        self.mime_type = mime_type
         self.size = size
-        self.annotations = annotations
-        self.icons = list(icons) if icons is not None else None
-        self.meta = meta
-        self.inline = inline
         self.value: str | bytes | None = text if text is not None else blob
-        self.read = read
-
-    def __init_subclass__(cls, **options: object) -> None:
-        super().__init_subclass__(**options)
-        own = vars(cls)
-        cls.name = own.get("name") or own.get("resource_name") or default_name(cls.__name__)
 
 
-class ResourceTemplate:
+class ResourceTemplate(_Described):
     """A family of resources by an RFC 6570 template. As a class: set `uri_template`, write `contents(**variables)`."""
 
     uri_template: str = ""
-    name: str = ""
-    title: str | None = None
-    description: str | None = None
-    mime_type: str | None = None
-    annotations: Annotations | None = None
-    icons: list[Icon] | None = None
-    meta: Meta | None = None
-    inline: bool = False
-    contents: Any = None
 
+    @described_by(ResourceDescription)
     def __init__(
         self,
         uri_template: str,
         name: str | None = None,
         *,
-        title: str | None = None,
-        description: str | None = None,
-        mime_type: str | None = None,
-        annotations: Annotations | None = None,
-        icons: Iterable[Icon] | None = None,
-        meta: Meta | None = None,
         read: Function | None = None,
-        inline: bool = False,
+        **described: Unpack[ResourceDescription],
     ) -> None:
         """Describe a template; without `read` a server's read handler answers it. Raises: RegistrationError."""
         from linkspan.server.uri_template import compile_template
 
         compile_template(uri_template)
+        self._describe(uri_template, name, read, described)
         self.uri_template = uri_template
-        self.name = name or default_resource_name(uri_template)
-        self.title = title
-        self.description = description
-        self.mime_type = mime_type
-        self.annotations = annotations
-        self.icons = list(icons) if icons is not None else None
-        self.meta = meta
-        self.inline = inline
-        self.read = read
-
-    def __init_subclass__(cls, **options: object) -> None:
-        super().__init_subclass__(**options)
-        own = vars(cls)
-        cls.name = own.get("name") or own.get("resource_name") or default_name(cls.__name__)
 
 
 ResourceSource: TypeAlias = Resource | type[Resource]
@@ -158,6 +141,7 @@ class BoundResource(msgspec.Struct, frozen=True):
     spec: ResourceShape
     handler: Handler | None = None
     value: str | bytes | None = None
+    derived: tuple[str, ...] = ()
 
 
 class BoundTemplate(msgspec.Struct, frozen=True):
@@ -166,6 +150,7 @@ class BoundTemplate(msgspec.Struct, frozen=True):
     spec: TemplateShape
     template: UriTemplate
     handler: Handler | None = None
+    derived: tuple[str, ...] = ()
 
     def decode(self, variables: Mapping[str, str]) -> JSONObject:
         """Turn the variables of a URI into the function's arguments. Raises: ArgumentsInvalid."""
@@ -212,78 +197,55 @@ def bind_resource(source: object) -> BoundResource:
         if not issubclass(source, Resource):
             raise TypeError(f"a resource is a Resource, not {source.__name__}")
         check_uri(source.uri)
-        return BoundResource(_resource_shape(source), _class_handler(source))
+        return BoundResource(_shape(ResourceShape, source), _class_handler(source, Resource))
     if not isinstance(source, Resource):
         raise TypeError(f"a resource is a Resource, not {type(source).__name__}")
     handler = compile_handler(source.read, inline=source.inline, name=source.name) if source.read else None
-    return BoundResource(_resource_shape(source), handler, source.value)
+    return BoundResource(_shape(ResourceShape, source), handler, source.value)
 
 
 def bind_template(source: object) -> BoundTemplate:
     """Turn a template, however it was written, into a registered one. Raises: RegistrationError, TypeError."""
     from linkspan.server.uri_template import compile_template
 
+    handler: Handler | None = None
     if isinstance(source, type):
         if not issubclass(source, ResourceTemplate):
             raise TypeError(f"a resource template is a ResourceTemplate, not {source.__name__}")
-        handler = _class_handler(source)
-    elif isinstance(source, ResourceTemplate):
-        handler = (
-            compile_handler(source.read, loose=True, inline=source.inline, name=source.name) if source.read else None
-        )
-    else:
+        handler = _class_handler(source, ResourceTemplate)
+    elif not isinstance(source, ResourceTemplate):
         raise TypeError(f"a resource template is a ResourceTemplate, not {type(source).__name__}")
+    elif source.read:
+        handler = compile_handler(source.read, loose=True, inline=source.inline, name=source.name)
     template = compile_template(source.uri_template)
     if handler is not None:
         _check_variables(template, handler)
-    spec = TemplateShape(
-        uri_template=source.uri_template,
-        name=source.name,
-        title=source.title,
-        description=source.description,
-        mime_type=source.mime_type,
-        annotations=source.annotations,
-        icons=source.icons,
-        meta=source.meta,
-    )
-    return BoundTemplate(spec, template, handler)
+    return BoundTemplate(_shape(TemplateShape, source), template, handler)
 
 
-def from_function(function: Function, uri: str, **described: Any) -> Resource | ResourceTemplate:
+def from_function(
+    function: Function, uri: str, name: str | None, described: ResourceDescription
+) -> Resource | ResourceTemplate:
     """Describe a function as the resource, or with braces in `uri` the template, that it reads."""
     from linkspan.server.uri_template import is_template
 
-    name = described.pop("name", None) or default_name(getattr(function, "__name__", "")) or None
-    description = described.pop("description", None) or parse_docstring(function.__doc__).description
     kind = ResourceTemplate if is_template(uri) else Resource
-    return kind(uri, name, description=description, read=function, **described)
+    made = kind(uri, name or default_name(getattr(function, "__name__", "")) or None, read=function, **described)
+    made.description = made.description or parse_docstring(function.__doc__).description
+    return made
 
 
-def default_resource_name(uri: str) -> str:
-    """Return the last part of a URI."""
-    return uri.rstrip("/").rpartition("/")[2] or uri
-
-
-def _class_handler(source: type[Resource] | type[ResourceTemplate]) -> Handler | None:
-    base = Resource if issubclass(source, Resource) else ResourceTemplate
+def _class_handler(source: type[_Described], base: type[_Described]) -> Handler | None:
     contents = bound_method(source, base, "contents")
     if contents is None:
         return None
     return compile_handler(contents, loose=True, inline=source.inline, name=source.name)
 
 
-def _resource_shape(source: ResourceSource) -> ResourceShape:
-    return ResourceShape(
-        uri=source.uri,
-        name=source.name,
-        title=source.title,
-        description=source.description,
-        mime_type=source.mime_type,
-        size=source.size,
-        annotations=source.annotations,
-        icons=source.icons,
-        meta=source.meta,
-    )
+def _shape(kind: type[ShapeT], source: object) -> ShapeT:
+    members: dict[str, Any] = {name: getattr(source, name) for name in kind.__struct_fields__}
+    icons: Sequence[Icon] | None = members.pop("icons")
+    return kind(**members, icons=list(icons) if icons is not None else None)
 
 
 def _check_variables(template: UriTemplate, handler: Handler) -> None:

@@ -6,18 +6,17 @@ Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/tools.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypedDict, TypeGuard, cast
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypedDict, TypeGuard, Unpack, cast
 
 import msgspec
 from msgspec import Raw
 
 from linkspan.errors import RegistrationError
-from linkspan.options import closed
-from linkspan.revisions import REVISIONS
+from linkspan.options import described_by
 from linkspan.revisions.neutral import InputRequired, Outcome
-from linkspan.revisions.record import Revision
-from linkspan.revisions.stepdown import is_told, knows_field
+from linkspan.revisions.stepdown import is_told
 from linkspan.schema.annotations import parse_docstring
 from linkspan.schema.results import ResultShape, compile_result, encode_json
 from linkspan.server.content import BLOCKS, binary, blocks_of, changed, is_block, meta_of
@@ -29,20 +28,26 @@ from linkspan.types.messages import Tool as ToolShape
 from linkspan.wire.messages import encode
 
 if TYPE_CHECKING:
-    from linkspan.schema.validate import Validator
+    from linkspan.schema.validate import Checked, Validator
+    from linkspan.types.messages import PromptArgument
 
 __all__ = [
     "BoundTool",
+    "Description",
+    "PromptDefinition",
     "PromptKeywords",
     "Tool",
+    "ToolDefinition",
+    "ToolInfo",
     "ToolKeywords",
     "ToolResponse",
     "ToolSource",
     "bind_tool",
     "check_name",
-    "check_pinned",
     "coerce_annotations",
     "default_name",
+    "defined",
+    "function_name",
 ]
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
@@ -51,10 +56,9 @@ _text_of: Callable[[Raw], TextContent] = cast("Any", TextContent)
 """Makes a block of a text that is JSON already, so that it is encoded once for the content and the structured content."""
 
 
-class PromptKeywords(TypedDict, total=False):
-    """What `Server.prompt` takes beside the function: each is a keyword of `bind_prompt` too."""
+class Description(TypedDict, total=False):
+    """What describes a tool, a prompt or a resource besides its name."""
 
-    name: str | None
     title: str | None
     description: str | None
     icons: Sequence[Icon] | None
@@ -62,12 +66,52 @@ class PromptKeywords(TypedDict, total=False):
     inline: bool
 
 
-class ToolKeywords(PromptKeywords, total=False):
-    """What `Server.tool` takes beside the function: each is a keyword of `bind_tool` too."""
+class ToolDescription(Description, total=False):
+    """What describes a tool besides its name and its arguments."""
 
     annotations: ToolAnnotations | Mapping[str, JSON] | None
     output_schema: Mapping[str, JSON] | UnsetType | None
     structured: bool
+
+
+class _Named(TypedDict, total=False):
+    name: str | None
+
+
+class ToolKeywords(_Named, ToolDescription, total=False):
+    """What `Server.tool` takes beside the function."""
+
+
+class ToolDefinition(ToolDescription, total=False):
+    """What `Server.define_tool` and `Tool.define` take beside the name and the function."""
+
+    input_schema: Mapping[str, JSON] | str | None
+
+
+class PromptKeywords(_Named, Description, total=False):
+    """What `Server.prompt` takes beside the function."""
+
+
+class PromptDefinition(Description, total=False):
+    """What `Server.define_prompt` and `Prompt.define` take beside the name and the function."""
+
+    arguments: Sequence[PromptArgument] | None
+
+
+class ToolInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """All that describes a tool beside its function, however the tool was written."""
+
+    name: str | None = None
+    title: str | None = None
+    description: str | None = None
+    input_schema: Mapping[str, JSON] | str | None = None
+    output_schema: Mapping[str, JSON] | UnsetType | None = UNSET
+    """Unset: what the hints say. None: no structured content."""
+    structured: bool = True
+    annotations: ToolAnnotations | Mapping[str, JSON] | None = None
+    icons: Sequence[Icon] | None = None
+    meta: Meta | None = None
+    inline: bool = False
 
 
 class ToolResponse:
@@ -124,59 +168,23 @@ class Tool:
         _check_schemas(cls.name, own.get("input_schema"), own.get("output_schema"))
 
     @classmethod
-    @closed
+    @described_by(ToolDefinition)
     def define(
-        cls,
-        *,
-        name: str | None = None,
-        handler: Function | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        input_schema: Mapping[str, JSON] | str | None = None,
-        output_schema: Mapping[str, JSON] | UnsetType | None = UNSET,
-        structured: bool = True,
-        annotations: ToolAnnotations | Mapping[str, JSON] | None = None,
-        icons: Sequence[Icon] | None = None,
-        meta: Meta | None = None,
-        inline: bool = False,
+        cls, *, name: str | None = None, handler: Function | None = None, **described: Unpack[ToolDefinition]
     ) -> Any:
         """Define a tool in place: returns it, or without a `handler` a decorator that does.
 
         The handler takes keywords, one mapping `(args)`, or `(args, server_context)`. Raises: RegistrationError.
         """
-        if handler is None:
+        define = partial(defined, cls, "call", name, described)
+        return define if handler is None else define(handler)
 
-            def define(function: Function) -> Any:
-                return cls.define(
-                    name=name,
-                    handler=function,
-                    title=title,
-                    description=description,
-                    input_schema=input_schema,
-                    output_schema=output_schema,
-                    structured=structured,
-                    annotations=annotations,
-                    icons=icons,
-                    meta=meta,
-                    inline=inline,
-                )
 
-            return define
-        chosen = name or default_name(getattr(handler, "__name__", ""))
-        members: dict[str, object] = {
-            "name": chosen,
-            "title": title,
-            "description": description,
-            "input_schema": input_schema,
-            **({} if output_schema is UNSET else {"output_schema": output_schema}),
-            "structured": structured,
-            "annotations": annotations,
-            "icons": icons,
-            "meta": meta,
-            "inline": inline,
-            "call": staticmethod(handler),
-        }
-        return type(chosen, (cls,), members)
+def defined(kind: type, member: str, name: str | None, described: Mapping[str, Any], function: Function) -> Any:
+    """Return a new subclass of `kind` with what describes it, and with `function` under `member`."""
+    chosen = name or default_name(getattr(function, "__name__", ""))
+    members = {key: value for key, value in described.items() if value is not UNSET}
+    return type(chosen, (kind,), members | {"name": chosen, member: staticmethod(function)})
 
 
 def _check_schemas(name: str, given: Mapping[str, JSON] | str | None, promised: Mapping[str, JSON] | None) -> None:
@@ -206,11 +214,8 @@ class BoundTool(msgspec.Struct, frozen=True):
     shape: ResultShape | None = None
     output_check: Validator | None = None
     structured: bool = True
-
-    @property
-    def derived(self) -> tuple[str, ...]:
-        """The members of its spec that follow from hints."""
-        return () if self.shape is None else ("output_schema",)
+    derived: tuple[str, ...] = ()
+    """The members of its shape that follow from hints."""
 
     def outcome(self, value: object) -> Outcome:
         """Turn what the function returned into a result.
@@ -318,118 +323,88 @@ def _is_content(value: object) -> bool:
 
 def bind_tool(
     source: object,
+    info: ToolInfo | None = None,
     *,
     portable: bool = True,
     check_arguments: bool = True,
     structured_text: bool = True,
-    name: str | None = None,
-    title: str | None = None,
-    description: str | None = None,
-    annotations: ToolAnnotations | Mapping[str, JSON] | None = None,
-    icons: Iterable[Icon] | None = None,
-    meta: Meta | None = None,
-    output_schema: Mapping[str, JSON] | UnsetType | None = UNSET,
-    structured: bool = True,
-    inline: bool = False,
 ) -> BoundTool:
-    """Turn a tool, however it was written, into a registered one. Raises: RegistrationError, TypeError."""
+    """Turn a tool, however it was written, into a registered one; `info` describes a function.
+
+    Raises: RegistrationError, TypeError.
+    """
     if _is_class(source):
-        return _bind_class(source, portable=portable, check_arguments=check_arguments, structured_text=structured_text)
+        info = _info_of(source)
+        checked: Checked = "now" if check_arguments else "later"
+        handler = compile_handler(
+            _method_of(source),
+            schema=info.input_schema,
+            loose=True,
+            checked=checked,
+            portable=portable,
+            inline=info.inline,
+            name=source.name,
+        )
+        return _bind(handler, info, source.name, portable, structured_text)
     if not is_function(source):
         raise TypeError(f"a tool is a function or a Tool, not {type(source).__name__}")
-    chosen = name or default_name(getattr(source, "__name__", "") or type(source).__name__)
-    check_name(chosen, "tool")
-    handler = compile_handler(source, portable=portable, inline=inline, name=chosen)
-    return _bind(
-        handler,
-        name=chosen,
-        title=title,
-        description=description or handler.parameters.description,
-        annotations=annotations,
-        icons=icons,
-        meta=meta,
-        output_schema=output_schema,
-        structured=structured,
-        structured_text=structured_text,
-        portable=portable,
-    )
+    info = info or ToolInfo()
+    name = function_name(source, info.name, "tool")
+    handler = compile_handler(source, portable=portable, inline=info.inline, name=name)
+    return _bind(handler, info, name, portable, structured_text)
+
+
+def function_name(function: Function, chosen: str | None, noun: str) -> str:
+    """Return the name of a tool or prompt that is a function. Raises: RegistrationError if it cannot be one."""
+    name = chosen or default_name(getattr(function, "__name__", "") or type(function).__name__)
+    check_name(name, noun)
+    return name
 
 
 def _is_class(source: object) -> TypeGuard[type[Tool]]:
     return isinstance(source, type) and issubclass(source, Tool)
 
 
-def _bind_class(source: type[Tool], *, portable: bool, check_arguments: bool, structured_text: bool) -> BoundTool:
+def _method_of(source: type[Tool]) -> Function:
     function = bound_method(source, Tool, "call")
     if function is None:
         raise RegistrationError(f"Tool {source.__name__} has no call: write `def call(...)` in it")
-    handler = compile_handler(
-        function,
-        schema=source.input_schema,
-        loose=True,
-        checked="now" if check_arguments else "later",
-        portable=portable,
-        inline=source.inline,
-        name=source.name,
-    )
-    description = source.description or parse_docstring(vars(source).get("__doc__")).description
-    return _bind(
-        handler,
-        name=source.name,
-        title=source.title,
-        description=description or handler.parameters.description,
-        annotations=source.annotations,
-        icons=source.icons,
-        meta=source.meta,
-        output_schema=source.output_schema if _says_output(source) else UNSET,
-        structured=source.structured,
-        structured_text=structured_text,
-        portable=portable,
-    )
+    return function
 
 
-def _says_output(source: type[Tool]) -> bool:
-    """Tell whether a class has an `output_schema` of its own: None there says that it has no structured results."""
-    return any("output_schema" in vars(each) for each in source.__mro__ if each is not Tool)
+def _info_of(source: type[Tool]) -> ToolInfo:
+    members: dict[str, Any] = {name: getattr(source, name) for name in ToolInfo.__struct_fields__}
+    members["description"] = source.description or parse_docstring(vars(source).get("__doc__")).description
+    if not any("output_schema" in vars(each) for each in source.__mro__ if each is not Tool):
+        members["output_schema"] = UNSET  # only a None that an author wrote rules out structured results
+    return ToolInfo(**members)
 
 
-def _bind(
-    handler: Handler,
-    *,
-    name: str,
-    title: str | None,
-    description: str | None,
-    annotations: ToolAnnotations | Mapping[str, JSON] | None,
-    icons: Iterable[Icon] | None,
-    meta: Meta | None,
-    output_schema: Mapping[str, JSON] | UnsetType | None,
-    structured: bool,
-    structured_text: bool,
-    portable: bool,
-) -> BoundTool:
-    if output_schema is not UNSET and output_schema is not None and not structured:
+def _bind(handler: Handler, info: ToolInfo, name: str, portable: bool, structured_text: bool) -> BoundTool:
+    written = info.output_schema
+    if written is not UNSET and written is not None and not info.structured:
         raise RegistrationError(f"{name}: an output_schema needs structured content: leave out structured=False")
-    structured = structured and output_schema is not None
-    shape: ResultShape | None = None
-    declared = None if output_schema is UNSET else output_schema
-    if structured and output_schema is UNSET:
+    shape = validator = None
+    declared: Mapping[str, JSON] | None = None
+    if written is UNSET and info.structured:
         shape = _result_shape(handler, portable=portable, texts=structured_text, name=name)
         declared = _declared(shape)
+    elif written is not UNSET and written is not None:
+        from linkspan.schema.validate import compile_validator
+
+        declared, validator = written, compile_validator(written)
     spec = ToolShape(
         name=name,
-        title=title,
-        description=description,
+        title=info.title,
+        description=info.description or handler.parameters.description,
         input_schema=handler.parameters.json_schema,
         output_schema=dict(declared) if declared is not None else None,
-        annotations=coerce_annotations(annotations),
-        icons=list(icons) if icons is not None else None,
-        meta=meta,
+        annotations=coerce_annotations(info.annotations),
+        icons=list(info.icons) if info.icons is not None else None,
+        meta=info.meta,
     )
-    if shape is not None or declared is None:
-        return BoundTool(spec, handler, shape, structured=structured)
-    from linkspan.schema.validate import compile_validator
-
-    return BoundTool(spec, handler, shape, compile_validator(declared))
+    derived = ("output_schema",) if shape is not None else ()
+    return BoundTool(spec, handler, shape, validator, info.structured and written is not None, derived)
 
 
 def _result_shape(handler: Handler, *, portable: bool, texts: bool, name: str) -> ResultShape:
@@ -480,25 +455,3 @@ def coerce_annotations(value: ToolAnnotations | Mapping[str, JSON] | None) -> To
     if unknown:
         raise TypeError(f"unknown tool annotation {unknown[0]!r}; there are {', '.join(known)}")
     return ToolAnnotations(**members)
-
-
-def check_pinned(pinned: Revision | None, spec: Wire, *, derived: Collection[str] = ()) -> None:
-    """Refuse members that the pinned revision does not know, naming the first one that does (H14).
-
-    Members that were `derived` from hints are left out on the way instead: the author did not write them.
-    Raises: RegistrationError.
-    """
-    if pinned is None:
-        return
-    for field in spec.__struct_fields__:
-        value = getattr(spec, field)
-        if value is None or value is UNSET or field in derived:
-            continue
-        if not knows_field(pinned, type(spec), field):
-            since = next(each.date for each in REVISIONS.values() if knows_field(each, type(spec), field))
-            raise RegistrationError(
-                f"`{field}` of {type(spec).__name__} supported by protocol version {since} or higher"
-            )
-        for inner in value if is_array(value) else (value,):
-            if isinstance(inner, Wire):
-                check_pinned(pinned, inner)
