@@ -46,7 +46,7 @@ FAILURES = [
     (3, ["ping", "--era", "legacy", "--", *ODD], "it refused initialize: Method not found (-32601)"),
     # It was there.
     (4, ["call", "die", "--", *ODD], "stderr: my disk is full"),
-    (4, ["call", "garble", "--", *ODD], "the answer to tools/call is not one"),
+    (4, ["call", "garble", "--", *ODD], "invalid response to tools/call"),
     (4, ["call", "stick", "--timeout", "0.4", "--", *ODD], "no answer to tools/call of 'stick' within 0.4 seconds"),
     # It needs somebody.
     (5, ["call", TRAVEL, "check_in", "train=1"], "hint: run this in a terminal to be asked, or answer with --answer FIELD=VALUE"),

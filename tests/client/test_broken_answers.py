@@ -52,21 +52,21 @@ def test_of_two_answers_the_first_one_counts(face: str) -> None:
 @pytest.mark.parametrize(
     ("answer", "problem"),
     [
-        ('{"jsonrpc":"2.0","id":$ID}', "the answer to tools/call is not one"),
-        ('{"jsonrpc":"2.0","id":$ID,"result":{},"error":{"code":1,"message":"x"}}', "the answer to tools/call is not one"),
-        ('{"jsonrpc":"2.0","id":$ID,"error":"no"}', "the answer to tools/call is not one"),
-        ('{"jsonrpc":"2.0","id":$ID,"error":{"code":"x","message":1}}', "the answer to tools/call is not one"),
-        (result("hi"), "the answer to tools/call is not one"),
-        (result([]), "the answer to tools/call is not one"),
-        (result(None), "the answer to tools/call is not one"),
-        (result({"content": "hi"}), "the answer to tools/call is not one"),
-        (result({"content": [1]}), "the answer to tools/call is not one"),
-        (result({"content": [], "isError": "yes"}), "the answer to tools/call is not one"),
+        ('{"jsonrpc":"2.0","id":$ID}', "invalid response to tools/call"),
+        ('{"jsonrpc":"2.0","id":$ID,"result":{},"error":{"code":1,"message":"x"}}', "invalid response to tools/call"),
+        ('{"jsonrpc":"2.0","id":$ID,"error":"no"}', "invalid response to tools/call"),
+        ('{"jsonrpc":"2.0","id":$ID,"error":{"code":"x","message":1}}', "invalid response to tools/call"),
+        (result("hi"), "invalid response to tools/call"),
+        (result([]), "invalid response to tools/call"),
+        (result(None), "invalid response to tools/call"),
+        (result({"content": "hi"}), "invalid response to tools/call"),
+        (result({"content": [1]}), "invalid response to tools/call"),
+        (result({"content": [], "isError": "yes"}), "invalid response to tools/call"),
         (result({"content": [], "resultType": "hologram"}), "is of the type 'hologram', which this client does not know"),
         (result({"resultType": "input_required", "inputRequests": {"a": {"method": "tools/call"}}}), "servers may not ask"),
         (result({"resultType": "input_required", "inputRequests": []}), "invalid input requests in the result of"),
         ({"large": 70}, "the server sent a message longer than 67108864 bytes (max_line_bytes)"),
-        pytest.param({"deep": 200}, "the answer to tools/call is not one", id="deep"),
+        pytest.param({"deep": 200}, "invalid response to tools/call", id="deep"),
     ],
 )  # fmt: skip
 def test_an_answer_that_is_none_fails_its_call_at_once(face: str, answer: Any, problem: str) -> None:
@@ -123,7 +123,7 @@ def test_an_error_carries_the_servers_own_words() -> None:
 
 @pytest.mark.parametrize("answer", [result({"tools": None}), result({"tools": [{"name": 1}]}), result({})])
 def test_a_list_of_another_shape_is_an_error(answer: str) -> None:
-    with pytest.raises(InvalidResponse, match="the answer to tools/list is not one"):
+    with pytest.raises(InvalidResponse, match="invalid response to tools/list"):
         outcome("sync", wild({"tools/list": [answer]}), lambda client: client.list_tools())
 
 

@@ -28,7 +28,7 @@ from linkspan import (
 from raw_http import CUT, HI, RawServer, bomb, endless, event, http, message, sse
 
 pytestmark = pytest.mark.timeout(60)
-NOT_ONE = "the answer to tools/call is not one: "
+NOT_ONE = "invalid response to tools/call: "
 PATH = "often ends with /mcp"
 JSON, SSE, HTML = "application/json", "text/event-stream", "text/html"
 LOST = "the connection was lost before the answer came|the server closed the connection before it answered"
@@ -338,7 +338,7 @@ def test_the_body_of_an_error_without_end_is_cut() -> None:
         ([*sse(event(message(id=777))), CUT], "the stream ended before the answer came"),
         ([*sse(event(message(), "event: other\n")), CUT], "the stream ended before the answer came"),
         ([*sse(event("{nothing")), CUT], "the stream ended before the answer came"),
-        ([*sse(event('{"jsonrpc":"2.0","id":$ID,"result":[], }')), CUT], "is not one|the stream ended"),
+        ([*sse(event('{"jsonrpc":"2.0","id":$ID,"result":[], }')), CUT], "invalid response|the stream ended"),
     ],
 )  # fmt: skip
 def test_a_connection_that_is_cut_is_lost_for_this_call_only(steps: Any, problem: str, face: str) -> None:
@@ -479,7 +479,7 @@ def test_pages_without_end_come_to_an_end() -> None:
         ([http(403, message(id=None, error={"code": -32000, "message": "Origin"}))], HttpError, "status 403: Origin"),
         ([http(500, "", HTML)], HttpError, "server/discover was answered with status 500"),
         ([http(502, "", HTML)], HttpError, "server/discover was answered with status 502"),
-        ([http(200, "<title>Welcome</title>", HTML)], ConnectError, "the answer to initialize is not one: .* Welcome"),
+        ([http(200, "<title>Welcome</title>", HTML)], ConnectError, "invalid response to initialize: .* Welcome"),
         (
             [http(404, "<title>Not Found</title>", HTML)],
             HttpError,

@@ -409,7 +409,7 @@ def _read(state: ClientState, outgoing: Outgoing, raw: Raw, shape: type[ResultT]
 
 def _not_a_result(state: ClientState, outgoing: Outgoing, problem: Exception) -> InvalidResponse:
     return InvalidResponse(
-        f"the answer to {outgoing.method} is not one: {problem}",
+        f"invalid response to {outgoing.method}: {problem}",
         state.origin,
         phase=outgoing.phase,
         delivery="answered",

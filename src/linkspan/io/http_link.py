@@ -10,7 +10,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -20,12 +20,9 @@ from linkspan.client.errors import (
     ClientError,
     ConnectError,
     ConnectionLost,
-    Delivery,
     HttpError,
-    InvalidResponse,
 )
 from linkspan.client.http_errors import (
-    BUSY,
     SPEAKS_FOR_ITSELF,
     excerpt,
     http_error,
@@ -42,12 +39,21 @@ from linkspan.io import known_eras
 from linkspan.io.background import background_loop
 from linkspan.io.http_port import HttpFailure, HttpReply
 from linkspan.io.http_requests import HttpRequests
-from linkspan.io.http_streams import EVENTS, FirstTransport, OwnStream, Read, is_event_stream, wait_asked_for
+from linkspan.io.http_streams import (
+    SESSION,
+    FirstTransport,
+    HttpSessionState,
+    OwnStream,
+    SseReader,
+    failed,
+    invalid,
+    wait_asked_for,
+)
 from linkspan.io.link import Link, LinkOwner, Slot, Ticket, deliver
 from linkspan.revisions.agreement import Agreement
 from linkspan.wire.headers import media_type
 from linkspan.wire.messages import Batch, ErrorResponse, Message, RequestId, decode
-from linkspan.wire.sse import EventReader, ServerSentEvent
+from linkspan.wire.sse import ServerSentEvent
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -55,11 +61,8 @@ if TYPE_CHECKING:
 __all__ = ["HttpLink"]
 
 _BOTH: Final = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
-_SESSION: Final = "mcp-session-id"
 _ERROR_BODY: Final = 65536
-_RESUMES: Final = 5
 _TRIES: Final = 3
-_PAUSE: Final = 1.0
 _SETTLE: Final = 1.0
 _AT_ONCE: Final = 32
 """Requests that are started or ended in one turn of the loop, which all URLs of the process share."""
@@ -74,6 +77,11 @@ class _Sent(msgspec.Struct, eq=False):
     method: str = ""
     own: Mapping[str, str] | None = None
     """The caller's headers among `headers`."""
+
+    @property
+    def what(self) -> str:
+        """What to call it in an error."""
+        return self.method or "a message"
 
 
 class HttpLink(Link):
@@ -101,12 +109,13 @@ class HttpLink(Link):
         self._tasks: dict[object, asyncio.Task[None]] = {}
         self._given_up: deque[RequestId] = deque()
         """Requests whose streams must be closed; `_close_some` is due on the loop while there are any."""
-        self._session_id: str | None = None
         self._discarded: RequestId | None = None
         """The handshake that another answer overtook."""
         self._released = threading.Event()
-        self._own_stream = OwnStream(self)
-        self._first_transport = FirstTransport(self)
+        self._session = HttpSessionState(self.machine)
+        self._streams = SseReader(state, self._requests, self._session, url, self._receive_event, self._stream_refused)
+        self._own_stream = OwnStream(self._streams, state, self.restored)
+        self._first_transport = FirstTransport(self._streams, state, lambda lost: self.end(error=lost))
         self.watch()
         if state.era is None and known_eras.is_legacy(shown_url(url)):
             state.era = "legacy"
@@ -118,7 +127,7 @@ class HttpLink(Link):
         with self.lock:
             super().submit(outgoing, slot)
             *others, message = self._messages()
-            self._queue.extend(_Sent(each, self._plain_headers()) for each in others)
+            self._queue.extend(_Sent(each, self._session.headers()) for each in others)
             ticket: Ticket = slot.ticket
             headers = self._request_headers(outgoing)
             self._queue.append(_Sent(message, headers, ticket.request_id, outgoing.method, outgoing.headers))
@@ -130,17 +139,8 @@ class HttpLink(Link):
         elif outgoing.method == "initialize":
             headers = {}  # nothing modern may leak into a handshake, and there is no session yet
         else:
-            headers = self._plain_headers()
+            headers = self._session.headers()
         return headers | {name.lower(): value for name, value in (outgoing.headers or {}).items()}
-
-    def _plain_headers(self) -> dict[str, str]:
-        headers: dict[str, str] = {}
-        revision = self.machine.agreement.revision
-        if revision.version_header:
-            headers["mcp-protocol-version"] = revision.date
-        if self._session_id is not None:
-            headers[_SESSION] = self._session_id
-        return headers
 
     def agree(self, agreement: Agreement) -> None:
         """From now on speak by `agreement`; a handshake server may have something to say on a stream of its own."""
@@ -171,7 +171,7 @@ class HttpLink(Link):
     def flush(self) -> None:
         """Start what was submitted."""
         with self.lock:
-            self._queue.extend(_Sent(each, self._plain_headers()) for each in self._messages())
+            self._queue.extend(_Sent(each, self._session.headers()) for each in self._messages())
             if self._starting or not self._queue:
                 return
             self._starting = True
@@ -190,16 +190,16 @@ class HttpLink(Link):
 
     def _discard(self, request_id: RequestId) -> None:
         self._discarded = request_id
-        session_id, self._session_id = self._session_id, None
+        session_id, self._session.id = self._session.id, None
         task = self._tasks.get(request_id)
         if task is not None:
             self._loop.call_later(self.state.options.timeouts.connect, task.cancel)
         if session_id is not None:
-            self.start("farewell", self._end_session({_SESSION: session_id}))
+            self.start("farewell", self._end_session({SESSION: session_id}))
 
     def fall_back(self, reason: Exception, timeout: float) -> None:
         """Use the transport of the first revision. Raises: `reason` where there is none; ConnectError for a bad endpoint."""
-        opened = asyncio.run_coroutine_threadsafe(self._first_transport.open(self._url), self._loop)
+        opened = asyncio.run_coroutine_threadsafe(self._open_first_transport(), self._loop)
         try:
             self._post_url = opened.result(min(timeout, self.state.options.timeouts.probe))
         except ConnectError:
@@ -209,6 +209,10 @@ class HttpLink(Link):
             self._on_loop(lambda: self._stop("stream"))
             raise reason from None
         self._first_transport.used = True
+
+    async def _open_first_transport(self) -> str:
+        self.start("stream", self._first_transport.listen())
+        return await self._first_transport.endpoint(self._url)
 
     def end(self, *, by_us: bool = False, error: ClientError | None = None) -> None:
         """Take note that the connection is gone, and give back what it holds."""
@@ -235,8 +239,8 @@ class HttpLink(Link):
             if task is not this:
                 task.cancel()
         try:
-            if self._session_id is not None:
-                await self._end_session(self._plain_headers())
+            if self._session.id is not None:
+                await self._end_session(self._session.headers())
         finally:
             try:
                 await self._requests.close()
@@ -327,11 +331,11 @@ class HttpLink(Link):
         try:
             await (self._post(sent) if sent.request_id is not None else self._tell(sent))
         except HttpFailure as failure:
-            self._lose(sent, self.failed(failure, sent))
+            self._lose(sent, failed(self.state.origin, failure, sent.what))
         except ClientError as error:
             self._lose(sent, error)
         except Exception as error:  # a mistake of ours; nobody shall wait for ever because of it
-            self._lose(sent, self._invalid(sent, type(error).__name__, delivery="maybe_sent"))
+            self._lose(sent, invalid(self.state.origin, sent.what, type(error).__name__, delivery="maybe_sent"))
             raise
 
     async def _tell(self, sent: _Sent) -> None:
@@ -351,31 +355,24 @@ class HttpLink(Link):
 
     async def _post(self, sent: _Sent) -> None:
         headers = self._requests.headers(_BOTH, sent.headers)
-        what = sent.method or "a message"
-        async with self._requests.send("POST", self._post_url, headers, sent.message, what=what) as reply:
+        async with self._requests.send("POST", self._post_url, headers, sent.message, what=sent.what) as reply:
             await self._read(sent, reply)
-
-    def get(self, last_id: str | None) -> AbstractAsyncContextManager[HttpReply]:
-        """Ask for a stream, from where another ended."""
-        after = {"last-event-id": last_id} if last_id is not None else {}
-        headers = self._requests.headers(EVENTS, {**self._plain_headers(), **after})
-        return self._requests.send("GET", self._url, headers, what="the stream")
 
     async def _read(self, sent: _Sent, reply: HttpReply) -> None:
         if sent.method == "initialize" and reply.status == 200:
-            session_id = reply.headers.get(_SESSION)
+            session_id = reply.headers.get(SESSION)
             if sent.request_id == self._discarded:
                 if session_id is not None:
-                    await self._end_session({_SESSION: session_id})
+                    await self._end_session({SESSION: session_id})
                 return
-            self._session_id = session_id
+            self._session.id = session_id
         kind = media_type(reply.headers.get("content-type", ""))
         if reply.status >= 400:
             await self._read_refusal(sent, reply)
         elif sent.request_id is None or (self._first_transport.used and reply.status < 300):
             return
         elif reply.status == 200 and kind == "text/event-stream":
-            await self._read_answer(sent, reply)
+            await self._streams.read_answer(reply, sent.request_id, sent.method)
         elif reply.status == 200 and kind == "application/json":
             self._take(sent, await self._requests.whole(reply, self.state.options.limits.max_line_bytes))
         else:
@@ -384,18 +381,22 @@ class HttpLink(Link):
     async def _complain(self, sent: _Sent, reply: HttpReply, kind: str) -> None:
         """Say what came where an answer should have come. Raises: InvalidResponse."""
         if reply.status in (202, 204):
-            raise self._invalid(sent, f"it came with status {reply.status}, which is for what needs no answer")
+            raise invalid(
+                self.state.origin, sent.what, f"it came with status {reply.status}, which is for what needs no answer"
+            )
         data = await self._requests.whole(reply, _ERROR_BODY, cut=True)
         shown = excerpt(data, self._requests.secrets(sent.own))
         what = f"it came with status {reply.status} and {repr(kind[:60]) if kind else 'no content type'}"
-        raise self._invalid(sent, f"{what}{f': {shown}' if shown else ''}", hint=_WRONG_KIND)
+        raise invalid(self.state.origin, sent.what, f"{what}{f': {shown}' if shown else ''}", hint=_WRONG_KIND)
 
     def _take(self, sent: _Sent, data: bytes) -> None:
         """Read an answer that is one JSON message."""
         self._understand(data, sent.request_id)
         if sent.request_id is not None and self.machine.is_pending(sent.request_id):
             secrets = self._requests.secrets(sent.own)
-            raise self._invalid(sent, what_came(data, sent.request_id, self.state.options.limits, secrets))
+            raise invalid(
+                self.state.origin, sent.what, what_came(data, sent.request_id, self.state.options.limits, secrets)
+            )
 
     async def _read_refusal(self, sent: _Sent, reply: HttpReply) -> None:
         """Read an answer with an error status: an error of the protocol if its body is one. A result there is none."""
@@ -410,7 +411,7 @@ class HttpLink(Link):
             return
         raise http_error(
             self.state.origin,
-            sent.method or "a message",
+            sent.what,
             reply.status,
             data,
             error=message if isinstance(message, ErrorResponse) else None,
@@ -431,7 +432,7 @@ class HttpLink(Link):
         if not self.agreed or sent.method == "initialize":
             return
         revision = self.machine.agreement.revision
-        in_session = self._session_id is not None or self._first_transport.used
+        in_session = self._session.id is not None or self._first_transport.used
         found = verdict(reply.status, message, data, revision, in_session=in_session)
         if found == "session gone":
             self._forgotten(sent, "the server has forgotten this session")
@@ -441,15 +442,15 @@ class HttpLink(Link):
             self._forgotten(sent, "the server does not speak what was agreed any more")
 
     def _forgotten(self, sent: _Sent | None, problem: str) -> None:
-        self._session_id = None
+        self._session.id = None
         error = ConnectionLost(problem, self.state.origin, delivery="not_sent")
         if sent is not None:
             self._lose(sent, error)
         self.end(error=ConnectionLost(problem, self.state.origin, delivery="maybe_sent"))
 
-    async def stream_refused(self, reply: HttpReply) -> None:
+    async def _stream_refused(self, reply: HttpReply) -> None:
         """Read why there is no stream: some servers have none, and some have forgotten us."""
-        if self._session_id is None:
+        if self._session.id is None:
             return
         data = b""
         with suppress(HttpFailure):
@@ -459,59 +460,9 @@ class HttpLink(Link):
         if verdict(reply.status, message, data, revision, in_session=True) == "session gone":
             self._forgotten(None, "the server has forgotten this session")
 
-    # Streams.
+    # What came.
 
-    async def _read_answer(self, sent: _Sent, reply: HttpReply) -> None:
-        """Read the stream of one request until it is answered; a handshake client may come back to it (HL-10)."""
-        read = await self.read_events(sent, reply, None)
-        failures = 0
-        while sent.request_id is not None and self.machine.is_pending(sent.request_id):
-            if read.last_id is None or self.machine.agreement.revision.cancels_by_closing or failures >= _RESUMES:
-                raise read.cut or HttpFailure("the stream ended before the answer came", sent=True)
-            pause = _PAUSE if read.retry is None else read.retry
-            await asyncio.sleep(max(pause, backoff(failures, self.state.random())) if failures else pause)
-            again = await self._resume(sent, read)
-            failures = failures + 1 if again is None else 0
-            read = read if again is None else again
-
-    async def _resume(self, sent: _Sent, read: Read) -> Read | None:
-        """Go on with a stream; return None if the server cannot be reached at the moment."""
-        try:
-            async with self.get(read.last_id) as reply:
-                if is_event_stream(reply):
-                    again = await self.read_events(sent, reply, read.last_id)
-                    return again if again.retry is not None else msgspec.structs.replace(again, retry=read.retry)
-                if reply.status in BUSY:
-                    return None
-                await self.stream_refused(reply)
-                raise InvalidResponse(
-                    f"the stream with the answer to {sent.method} was cut and cannot be resumed (status {reply.status})",
-                    self.state.origin,
-                    delivery="maybe_sent",
-                )
-        except HttpFailure:
-            return None
-
-    async def read_events(self, sent: _Sent | None, reply: HttpReply, last_id: str | None) -> Read:
-        """Read events until the request is answered or the stream ends. Raises: InvalidResponse."""
-        reader = EventReader(self.state.options.limits.max_line_bytes)
-        reader.last_id = last_id
-        retry: float | None = None
-        request_id = sent.request_id if sent is not None else None
-        try:
-            async for chunk in reply.chunks:
-                for event in reader.receive_data(chunk):
-                    retry = event.retry / 1000 if event.retry is not None else retry
-                    self.receive_event(event, request_id)
-                if request_id is not None and not self.machine.is_pending(request_id):
-                    break
-        except HttpFailure as failure:
-            return Read(reader.last_id, retry, failure)
-        except ValueError as problem:
-            raise self._invalid(sent, str(problem)) from None
-        return Read(reader.last_id, retry)
-
-    def receive_event(self, event: ServerSentEvent, answers: RequestId | None = None) -> None:
+    def _receive_event(self, event: ServerSentEvent, answers: RequestId | None) -> None:
         """Understand one event; on the stream of a request, answers to others do not count."""
         if event.event != "message" or not event.data:
             return
@@ -543,21 +494,6 @@ class HttpLink(Link):
             slot = self.machine.forget(sent.request_id)
         if slot is not None:
             deliver([(slot, self._for_phase(error, slot))])
-
-    def failed(self, failure: HttpFailure, sent: _Sent | None = None) -> ClientError:
-        """Return the error for a request without an answer."""
-        if failure.garbled:
-            return self._invalid(sent, str(failure), hint=failure.hint, delivery="maybe_sent")
-        if failure.ours:
-            return ClientError(str(failure), self.state.origin, hint=failure.hint)
-        delivery: Delivery = "maybe_sent" if failure.sent else "not_sent"
-        return ConnectionLost(str(failure), self.state.origin, delivery=delivery, hint=failure.hint)
-
-    def _invalid(
-        self, sent: _Sent | None, problem: str, *, hint: str | None = None, delivery: Delivery = "answered"
-    ) -> InvalidResponse:
-        what = f"the answer to {sent.method or 'a message'}" if sent is not None else "a stream"
-        return InvalidResponse(f"{what} is not one: {problem}", self.state.origin, delivery=delivery, hint=hint)
 
 
 _WRONG_KIND: Final = "is that the URL of an MCP server? Its path often ends with /mcp"

@@ -489,7 +489,7 @@ class Link:
     def _garbled(self, event: Garbled[Any]) -> InvalidResponse:
         ticket: Ticket = event.owner.ticket
         return InvalidResponse(
-            f"the answer to {ticket.outgoing.method} is not one: {event.problem}",
+            f"invalid response to {ticket.outgoing.method}: {event.problem}",
             self.state.origin,
             phase=ticket.outgoing.phase,
             delivery="answered",
