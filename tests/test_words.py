@@ -61,16 +61,16 @@ BOUNDS: dict[str, int] = {
     "cli": 70,
     "client": 48,
     "core": 55,
-    "docs": 81,
-    "host": 62,
-    "io": 188,
+    "docs": 73,
+    "host": 0,
+    "io": 180,
     "linkspan": 7,
     "revisions": 23,
     "schema": 54,
     "server": 74,
     "testing": 5,
     "types": 5,
-    "wire": 11,
+    "wire": 5,
 }
 """How many of the forms each package still has. May only fall: reword, then lower the bound."""
 

@@ -36,7 +36,7 @@ from linkspan.wire.messages import (
     encode_response,
     unreadable,
 )
-from linkspan.wire.remains import Remains, identify
+from linkspan.wire.raw_json import Remains, identify
 
 __all__ = [
     "Answered",

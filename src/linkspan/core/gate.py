@@ -13,8 +13,7 @@ import msgspec
 from linkspan.core.exchange import Header, ServerExchange
 from linkspan.core.http_policy import HttpPolicy
 from linkspan.errors import INTERNAL_ERROR, INVALID_REQUEST
-from linkspan.wire.authority import Authority, Origin, is_loopback, parse_authority, parse_origin
-from linkspan.wire.headers import accepts, media_type
+from linkspan.wire.headers import Authority, Origin, accepts, is_loopback, media_type, parse_authority, parse_origin
 from linkspan.wire.messages import encode_error
 
 __all__ = ["Arrival", "Gate", "refusal_body"]

@@ -11,7 +11,7 @@ from msgspec import Raw
 from linkspan.errors import INVALID_PARAMS, RemoteProtocolError, clipped
 from linkspan.types import messages
 from linkspan.types.base import ABSENT
-from linkspan.wire.duplicates import repeated
+from linkspan.wire.raw_json import repeated
 
 __all__ = ["AnyParams", "HasMeta", "read_meta", "read_params"]
 

@@ -1,7 +1,7 @@
-"""A conversation of a person with a model that may call tools: the loop of the host.
+"""The conversation of a user with a model that may call tools: the loop of the host.
 
-A turn begins with what the person says, and ends with an answer, a bound, or being stopped. However it ends, the messages
-that are kept can be sent to any provider again: every call has its answer.
+A turn begins with a message of the user, and ends with an answer, at a bound, or when it is stopped. However it ends, the
+messages that are kept can be sent to any provider again: every call has its answer.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ _STOPPED: Final = "The user stopped this before it ended; what it did so far is 
 _CUT: Final = "(stopped)"
 Ending: TypeAlias = Literal["answered", "rounds", "tokens", "seconds", "length", "refused"]
 _CUT_SHORT: Final[Mapping[str, Ending]] = {"length": "length", "refused": "refused"}
-"""Reasons of a message that is no answer, though it has no calls."""
+"""Reasons why a message without calls is not a complete answer."""
 _LEAST_WAIT: Final = 0.05
 """Seconds; so that waiting for the person is no busy loop when a turn's time is nearly over."""
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
-    """How much one turn may take. At a bound the turn ends, and says which it was."""
+    """How much one turn may take. The turn ends at the first bound it reaches, and `TurnEnded` names it."""
 
     rounds: int = 25
     """Messages of the model."""
@@ -84,7 +84,7 @@ class CallStarted(msgspec.Struct, frozen=True):
 
 
 class CallProgressed(msgspec.Struct, frozen=True):
-    """A running call tells how far it is."""
+    """A running call reports progress."""
 
     use: ToolUse
     progress: ProgressParams
@@ -119,7 +119,7 @@ ChatEvent: TypeAlias = TextDelta | ThoughtDelta | CallStarted | CallProgressed |
 
 
 class Conversation:
-    """What was said so far, and how it goes on.
+    """The messages so far, and the loop that continues them.
 
     chat = Conversation(host, open_model("anthropic:NAME"))
     async for event in chat.ask("Roll two dice"):
@@ -135,7 +135,7 @@ class Conversation:
         bounds: Bounds | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begin. `system` comes before what the servers say of themselves."""
+        """Begin. `system` precedes the instructions of the servers."""
         self.host = host
         self.model = model
         self.system = system
@@ -145,7 +145,7 @@ class Conversation:
         self.clock = clock
 
     def reset(self) -> None:
-        """Forget what was said."""
+        """Forget all messages."""
         self.messages.clear()
         self.usage = Usage()
 
@@ -189,7 +189,7 @@ class Conversation:
         return "\n\n".join(part for part in (self.system, SYSTEM_NOTE, self.host.notes()) if part)
 
     def _complete(self, before: int) -> None:
-        """Leave nothing open: who spoke last is the model, or nobody has spoken."""
+        """Leave nothing open: the last message is the model's, or there is none."""
         last = self.messages[-1]
         if isinstance(last, AssistantMessage) and last.tool_uses:  # stopped between the message and its calls
             self.messages.append(ToolMessage(_unanswered(last.tool_uses)))
@@ -246,15 +246,15 @@ class _Turn:
         except TimeoutError:
             if bound.expired():
                 raise _TimeIsUp from None
-            raise  # somebody else's
+            raise  # raised by the awaited code itself
 
     def _left(self) -> float:
         return self._ends - self._chat.clock() + self._chat.host.user_lock.seconds
 
-    # What the model says.
+    # The model's message.
 
     async def _reply(self) -> AsyncGenerator[ChatEvent, None]:
-        """Let the model speak, and keep its message; what it said before it was stopped is kept too."""
+        """Receive the model's message and keep it; of a message that was stopped, keep the text."""
         chat = self._chat
         parts: list[Text | ToolUse | Opaque] = []
         finished: Finished | None = None
@@ -284,7 +284,7 @@ class _Turn:
         chat.usage = _sum(chat.usage, finished.usage)
         yield RoundEnded(self._message, finished.usage)
 
-    # What it wants.
+    # The calls in it.
 
     async def _call_all(self, uses: Sequence[ToolUse]) -> AsyncGenerator[ChatEvent, None]:
         """Make all calls of a message. Those that only read run side by side; the others wait for each other."""
@@ -327,7 +327,7 @@ class _Turn:
     async def _call(
         self, place: int, use: ToolUse, answers: list[ToolAnswer], happening: asyncio.Queue[ChatEvent | Exception]
     ) -> None:
-        """Make one call. What is raised, by whoever is asked for consent, is for the one who reads the events."""
+        """Make one call. An exception of the approver is raised to the reader of the events."""
         chat = self._chat
         entry = chat.host.tool(use.name)
         server = entry.server if entry is not None else ""

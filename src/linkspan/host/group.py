@@ -30,7 +30,7 @@ ItemT = TypeVar("ItemT", Tool, Prompt)
 
 
 class _Group(Generic[FaceT]):
-    """The servers of a group, and its catalogue. The faces add the way to wait."""
+    """The servers of a group, and its catalogue. The subclasses add how to wait."""
 
     def __init__(self, servers: Mapping[str, ServerTarget | FaceT], **options: Any) -> None:
         """Name the servers; each is anything that a client takes, or a client. `options` are for all clients made here."""
@@ -53,7 +53,7 @@ class _Group(Generic[FaceT]):
         return cls(read_config(path), **options)
 
     def status(self) -> list[ServerStatus]:
-        """Say how each server is doing."""
+        """Return the state of each server."""
         return [self._status(name, client) for name, client in self.clients.items()]
 
     def _status(self, name: str, client: FaceT) -> ServerStatus:
@@ -70,7 +70,7 @@ class _Group(Generic[FaceT]):
         return found
 
     def find_tool(self, name: str) -> tuple[str, str]:
-        """Return whose tool that is, and what it is called there. Raises: UnknownName, with what is near."""
+        """Return the server of a tool, and the tool's name there. Raises: UnknownName, with what is near."""
         return self._tools.find(name)
 
     def reserve_tool_names(self, names: Sequence[str]) -> None:
@@ -78,7 +78,7 @@ class _Group(Generic[FaceT]):
         self._tools.assign({"": names})
 
     def note(self, server: str, error: ClientError | None) -> None:
-        """Take down how a server did, for `status`."""
+        """Record the last error of a server, or its success, for `status`."""
         if error is None:
             self._errors.pop(server, None)
         else:
@@ -141,7 +141,7 @@ class ClientGroup(_Group["Client"]):
         return Client(target, **options)
 
     async def connect(self) -> Self:
-        """Start all servers at once. None of them failing raises anything: `status()` tells."""
+        """Start all servers at once. A server that fails raises nothing: see `status()`."""
         await self._ask_all(lambda client: client.connect())
         return self
 
@@ -200,7 +200,7 @@ class ClientGroup(_Group["Client"]):
         return await self.client(owner).read_resource(uri, **options)
 
     async def _find(self, find: Callable[[str], T], name: str, refresh: Callable[[], Awaitable[object]]) -> T:
-        """Look something up; if nobody is known to have it, ask everybody once."""
+        """Look something up; if no server is known to have it, refresh the lists once."""
         try:
             return find(name)
         except UnknownName:
@@ -240,7 +240,7 @@ class SyncClientGroup(_Group["SyncClient"]):
         self._naming = ForkedLock()
 
     def connect(self) -> Self:
-        """Start all servers at once. None of them failing raises anything: `status()` tells."""
+        """Start all servers at once. A server that fails raises nothing: see `status()`."""
         self._ask_all(lambda client: client.connect())
         return self
 
@@ -301,7 +301,7 @@ class SyncClientGroup(_Group["SyncClient"]):
         return self.client(owner).read_resource(uri, **options)
 
     def _find(self, find: Callable[[str], T], name: str, refresh: Callable[[], object]) -> T:
-        """Look something up; if nobody is known to have it, ask everybody once."""
+        """Look something up; if no server is known to have it, refresh the lists once."""
         try:
             return find(name)
         except UnknownName:

@@ -1,7 +1,7 @@
 """`Host`: the program between a person, a model and many servers, without the model and without the person.
 
-Usable piece by piece: `specs` says which tools there are, `call` runs what a model wants to be called. Nothing that a server
-does raises here: the model is told, and may go another way.
+Usable piece by piece: `specs` returns the tools for a model, `call` runs one. Nothing that a server
+does raises here: the model receives the error, and may try something else.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _MAX_DESCRIPTION: Final = 4_000
 
 
 class Host:
-    """Several servers, their tools as one catalogue for a model, and the person's say in what is called.
+    """Several servers, their tools as one catalogue for a model, and the user's consent to calls.
 
         async with Host({"dice": "dice.py"}, approve=ask_me) as host:
             specs = await host.specs()
@@ -79,7 +79,7 @@ class Host:
         - `elicitation`, `sampling`: answer a server; they are given its name and what it wants.
         - `result_budget`: tokens of one result that the model gets at once; the rest is kept for it.
         - `tool_budget`: tokens of all tools together; beyond, the model searches for the ones that it needs.
-        - `on_event`: hears that a server came or went.
+        - `on_event`: is called when a server connects or disconnects.
         - `on_stderr`: is given the name of a server and what it writes there.
         - `options`: for all clients, such as `timeouts=`.
         """
@@ -133,7 +133,7 @@ class Host:
     # Life.
 
     async def connect(self) -> Self:
-        """Start all servers at once. One that fails raises nothing: `status` tells, and it is tried again later."""
+        """Start all servers at once. One that fails raises nothing: see `status`; it is tried again later."""
         await self.group.connect()
         self._retry_at = time.monotonic() + _RETRY_AFTER
         return self
@@ -153,7 +153,7 @@ class Host:
         await self.close()
 
     def status(self) -> list[ServerStatus]:
-        """Say how each server is doing."""
+        """Return the state of each server."""
         return [*self.group.status(), *self._unusable]
 
     @property
@@ -176,7 +176,7 @@ class Host:
             lines.append(f"These servers cannot be reached now, so their tools are missing: {', '.join(missing)}.")
         return "\n".join(lines)
 
-    # What a model is told of.
+    # What a model receives.
 
     async def specs(self) -> list[ToolSpec]:
         """Return the tools to show the model with its next message, always in the same order.
@@ -188,9 +188,9 @@ class Host:
         return [*self._finder.shown(self._specs()), *self._store.specs()]
 
     async def tools(self, provider: Provider) -> Tools:
-        """Return `specs` in a provider's format, for a request of your own; `losses` of the list says what they lost.
+        """Return `specs` in a provider's format, for a request of your own; its `losses` names what the format cannot express.
 
-        Raises: ValueError for a provider that nobody knows.
+        Raises: ValueError for an unknown provider.
         """
         self._told = await self.specs()
         return native_tools(self._told, provider)
@@ -205,7 +205,7 @@ class Host:
         return self._entries.get(name)
 
     def reads_only(self, name: str) -> bool:
-        """Return whether calls of a tool may run side by side: its server says that it only reads, or it is the host's own."""
+        """Return whether calls of a tool may run side by side: its server declares it read-only, or it is the host's own."""
         entry = self._entries.get(name)
         return entry is None or "only reads" in hints_of(entry.item)
 
@@ -221,9 +221,9 @@ class Host:
         return tool_key(client.origin, client.directory, client.environment, entry.item.name)
 
     async def _refresh(self) -> None:
-        """Look what there is, if it may have changed. What was there keeps its place; what is new comes at the end."""
+        """List the tools again if they may have changed. Known tools keep their places; new ones are added at the end."""
         self._retry_failed()
-        async with self._refreshing:  # whoever comes meanwhile needs what comes of it
+        async with self._refreshing:  # a caller that arrives meanwhile needs the result
             if self._changed:
                 await self._look()
 
@@ -232,7 +232,7 @@ class Host:
         self._changed = False
         try:
             found = {entry.name: entry for entry in await self.group.list_tools(only=there)}
-        except BaseException:  # whoever wanted to know was stopped
+        except BaseException:  # the caller was cancelled
             self._changed = True
             raise
         self._entries = {
@@ -241,7 +241,7 @@ class Host:
         }
 
     def _retry_failed(self) -> None:
-        """Try servers that failed again, without making anybody wait."""
+        """Try servers that failed again, without delaying the caller."""
         missing = [self.group.client(each.server) for each in self.group.status() if each.state == "failed"]
         now = time.monotonic()
         if not missing or now < self._retry_at or (self._retry is not None and not self._retry.done()):
@@ -261,7 +261,7 @@ class Host:
         if self._on_event is not None:
             self._on_event(event)
 
-    # What a model wants.
+    # What a model calls.
 
     async def call(
         self,
@@ -270,11 +270,11 @@ class Host:
         on_start: Callable[[], object] | None = None,
         on_progress: ProgressListener | None = None,
     ) -> ToolAnswer:
-        """Do what the model wants, if the person agrees, and return what to tell it. What a server does raises nothing.
+        """Make a model's call, if the user consents, and return the answer for the model. Failures of a server raise nothing.
 
         `use` may be a provider's own, as it came: JSON or an SDK's object, of a model that was shown `tools`. `on_start`
-        hears that the call is made now: it is not heard of a call that is refused, or that nobody can make.
-        Raises: ValueError for a `use` that is no tool use; whatever `approve` raises.
+        is called when the call is made, but not for a call that is refused or cannot be made.
+        Raises: ValueError for a `use` that is not a tool use; whatever `approve` raises.
         """
         if not isinstance(use, ToolUse):
             use = read_tool_use(use, self._told)
@@ -339,5 +339,5 @@ class Host:
 
 
 def _described(tool: Tool) -> str:
-    """Return what a model reads: data of a stranger, so of bounded length and without hidden characters."""
+    """Return what a model reads: untrusted, so of bounded length and without hidden characters."""
     return clip(neutral(tool.description or tool.title or "").strip(), _MAX_DESCRIPTION, "...")

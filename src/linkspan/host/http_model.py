@@ -146,13 +146,13 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
     attempts: int = 5
     """How often a request is sent at most."""
     connections: int = 3
-    """How often at most while there is no connection: whoever forgot to start a server should not wait long to hear it."""
+    """How often at most while there is no connection: a server that was not started should be reported soon."""
     first: float = 1.0
     """Seconds of the first pause."""
     longest: float = 30.0
     """Seconds of the longest pause that we choose."""
     patience: float = 60.0
-    """Seconds that a provider may ask for; if it wants more, its error is raised at once and says so."""
+    """Seconds that a provider may ask for; if it wants more, its error is raised at once."""
 
     def pause(self, failures: int, chance: float, retry_after: float | None = None) -> float | None:
         """Return the seconds to wait after so many failures, or None to give up. `chance` is between 0 and 1."""

@@ -47,7 +47,7 @@ class Memory:
     """
 
     def __init__(self, path: str | Path | None = None) -> None:
-        """Read the file, if it is there. That it cannot be read or written raises nothing: `problem` says so."""
+        """Read the file, if it is there. That it cannot be read or written raises nothing: see `problem`."""
         self.path = Path(path) if path is not None else None
         self.problem = ""
         """Why the file does not have what is remembered; then it is remembered as long as this object lives."""
@@ -85,7 +85,7 @@ class Memory:
         self._change(empty)
 
     def _look(self) -> None:
-        """Read the file if somebody has put another in its place; what could not be written still holds."""
+        """Read the file if it was replaced; what could not be written still holds."""
         if self.path is None or (state := _state_of(self.path)) == self._state:
             return
         try:
@@ -212,7 +212,7 @@ class Pins:
             return Definition(tool)
         try:
             shown = msgspec.convert({**pinned, "name": tool.name}, Tool)
-        except msgspec.ValidationError:  # somebody wrote into the file
+        except msgspec.ValidationError:  # the file was edited
             shown = tool
         return Definition(shown, _difference(pinned, said))
 

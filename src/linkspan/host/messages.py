@@ -1,4 +1,4 @@
-"""What a person, a model and tools say to each other, in nobody's wire format. Values without behaviour.
+"""The messages between a user, a model and tools, independent of any wire format. Values without behaviour.
 
 A conversation alternates: a `UserMessage` or a `ToolMessage`, then an `AssistantMessage`. All answers to the tool calls of one
 assistant message go back together, in one `ToolMessage`: providers refuse a call that is left without its answer.
@@ -63,7 +63,7 @@ class ToolUse(msgspec.Struct, frozen=True, tag="tool_use"):
     """The tool's name in the catalogue that the model was shown."""
     arguments: JSONObject
     problem: str = ""
-    """What is wrong with the arguments, where they were no JSON object; for the model, which may mend it."""
+    """What is wrong with the arguments, if they were not a JSON object; for the model, which may correct it."""
     extra: JSON = None
     """What the provider wants back with this call, as it came (a signature of its thoughts)."""
 
@@ -76,7 +76,7 @@ class Opaque(msgspec.Struct, frozen=True, tag="opaque"):
 
 
 class ToolAnswer(msgspec.Struct, frozen=True):
-    """What came of a tool call, as the model is told."""
+    """The answer to a tool call, as the model receives it."""
 
     id: str
     """Of the `ToolUse`."""
@@ -109,7 +109,7 @@ class AssistantMessage(msgspec.Struct, frozen=True, tag="assistant"):
 
 
 class ToolMessage(msgspec.Struct, frozen=True, tag="tools"):
-    """What came of all the calls of one assistant message, in their order."""
+    """The answers to all calls of one assistant message, in their order."""
 
     answers: Sequence[ToolAnswer]
 
@@ -118,7 +118,7 @@ Message: TypeAlias = UserMessage | AssistantMessage | ToolMessage
 
 
 class ToolSpec(msgspec.Struct, frozen=True):
-    """A tool as a model is told of it; the schema is whatever its server says."""
+    """A tool as a model receives it, with its server's schema."""
 
     name: str
     description: str
@@ -192,4 +192,4 @@ class ModelError(LinkspanError):
         self.status = status
         """The HTTP status, where there was one."""
         self.retry_after = retry_after
-        """Seconds that the provider wants to be left alone, where it said so."""
+        """Seconds to wait before the next request, if the provider named them."""

@@ -67,7 +67,7 @@ _FAMILIES: Final = {
 
 
 class UnusableModel(LinkspanError, ValueError):
-    """That names no model, or something is missing to use it; the message says what to do."""
+    """The name is not a model's, or something is missing to use it; the message names the remedy."""
 
 
 class _Provider(msgspec.Struct, frozen=True):
@@ -242,7 +242,7 @@ class SdkModel:
     def __init__(self, client: Any, model: str, *, options: JSONObject | None = None) -> None:
         """Ask `model` through `client`. `options` are further arguments of each request, as the SDK names them.
 
-        Raises: TypeError for a client that is none of these.
+        Raises: TypeError for any other client.
         """
         self.dialect, self._open = _adapter(client)
         self.address = Address(name=f"{self.dialect.provider}:{model}", model=model)

@@ -57,7 +57,7 @@ def sample_with(
         try:
             text, reason = await _written(chosen, request)
         except ModelError:
-            raise Refused("the model gave no answer") from None  # why is nobody's business but the person's
+            raise Refused("the model gave no answer") from None  # the reason is for the user only
         if review is not None and not await settled(review(server, text)):
             raise Refused
         return CreateMessageResult("assistant", TextContent(text), chosen.name, _STOP_REASONS[reason])

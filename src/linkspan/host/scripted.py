@@ -1,4 +1,4 @@
-"""`ScriptedModel`: a model that says what it was told to, for tests and for work without a network.
+"""`ScriptedModel`: a model that replies from a script, for tests and for work without a network.
 
 A script is a file of lines, each a JSON object: one message of the model. `docs/models.md` has an example.
 """

@@ -37,7 +37,7 @@ class Finder:
         self.searching = False
 
     def shown(self, specs: Sequence[ToolSpec]) -> list[ToolSpec]:
-        """Return what the model is told of now."""
+        """Return the tools to show the model now."""
         self.searching = self.searching or sum(map(_cost, specs)) > self._budget
         if not self.searching:
             return list(specs)
@@ -61,7 +61,7 @@ class Finder:
 def _find_spec(count: int) -> ToolSpec:
     return ToolSpec(
         FIND,
-        f"Find tools by what they do, before you say that something cannot be done. There are {count} tools; those that you "
+        f"Find tools by what they do, before you decide that something cannot be done. There are {count} tools; those that you "
         "find can be called afterwards.",
         {
             "type": "object",

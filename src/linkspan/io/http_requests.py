@@ -17,7 +17,7 @@ from linkspan.client.http_errors import http_error, secrets_in, shown_url
 from linkspan.client.state import ClientState
 from linkspan.errors import install_hint
 from linkspan.io.http_port import HttpFailure, HttpPort, HttpReply
-from linkspan.wire.authority import is_loopback
+from linkspan.wire.headers import is_loopback
 from linkspan.wire.redaction import redact
 
 if TYPE_CHECKING:

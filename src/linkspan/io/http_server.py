@@ -17,7 +17,7 @@ from linkspan.errors import LinkspanError, install_hint
 from linkspan.io.forks import renew
 from linkspan.io.system import SYSTEM
 from linkspan.options import unknown_keyword
-from linkspan.wire.authority import is_loopback
+from linkspan.wire.headers import is_loopback
 
 if TYPE_CHECKING:
     from linkspan.server.registration import BaseServer

@@ -10,7 +10,7 @@ __all__ = ["DEFAULT_LIMITS", "Limits"]
 class Limits(msgspec.Struct, frozen=True):
     """Bounds on what one peer may make us hold or do (MSG-60).
 
-    Raises: ValueError for a bound below 1, because "no bound" is never what anybody means.
+    Raises: ValueError for a bound below 1, because a bound of 0 would not mean "unlimited".
     """
 
     max_line_bytes: int = 16 * 1024 * 1024

@@ -15,10 +15,9 @@ from msgspec import UNSET, Raw, UnsetType
 
 from linkspan.errors import INVALID_REQUEST, PARSE_ERROR, clipped
 from linkspan.types.base import ABSENT, JSON, is_array, is_object
-from linkspan.wire.duplicates import SLACK, repeated
 from linkspan.wire.framing import TooLong
 from linkspan.wire.limits import DEFAULT_LIMITS, Limits
-from linkspan.wire.remains import Kind, identify
+from linkspan.wire.raw_json import SLACK, Kind, identify, repeated
 from linkspan.wire.values import to_builtins
 
 __all__ = [

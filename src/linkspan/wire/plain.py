@@ -21,7 +21,7 @@ HIDDEN: Final = re.compile(
 )
 """C0 except tab and newline, DEL and C1; line and paragraph separators; what turns the direction of text (Trojan Source);
 halves of characters; and all that Unicode calls default ignorable: zero-width characters, joiners, fillers, variation selectors,
-tags, which nobody sees and models read. https://www.unicode.org/reports/tr44/#Default_Ignorable_Code_Point"""
+tags, which people do not see and models read. https://www.unicode.org/reports/tr44/#Default_Ignorable_Code_Point"""
 
 _JOINERS: Final = "\u200c\u200d"
 _PRESENTATION: Final = "\ufe0e\ufe0f"

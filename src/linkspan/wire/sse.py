@@ -1,4 +1,4 @@
-"""Server-sent events, both directions. Knows lines and fields; knows nothing of JSON-RPC or HTTP.
+"""Server-sent events, both directions. Knows lines and fields; independent of JSON-RPC and HTTP.
 
 Spec: https://html.spec.whatwg.org/multipage/server-sent-events.html
 """

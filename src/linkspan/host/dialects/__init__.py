@@ -27,7 +27,7 @@ class StreamDecoder(Protocol):
 
     @property
     def complete(self) -> bool:
-        """Return whether the provider said that nothing more comes."""
+        """Return whether the provider has ended the message."""
         ...
 
     def feed(self, event: JSON) -> list[ModelEvent]:
@@ -37,7 +37,7 @@ class StreamDecoder(Protocol):
     def end(self, *, done: bool = False) -> list[ModelEvent]:
         """Return the last events: tool uses and what is opaque, in their order, then `Finished`.
 
-        `done`: whoever carries the stream knows that it was not cut off. Raises: ModelError if it was.
+        `done`: the transport knows that the stream was not cut off. Raises: ModelError if it was.
         """
         ...
 
@@ -67,7 +67,7 @@ class Dialect(Protocol):
         ...
 
     def encode_answer(self, answer: ToolAnswer) -> JSONObject:
-        """Return what came of one call as the provider wants it."""
+        """Return the answer to one call in the provider's format."""
         ...
 
     def read_tool_use(self, value: object, tools: Sequence[ToolSpec] = ()) -> ToolUse:
@@ -90,7 +90,7 @@ _DIALECTS: Final[Mapping[Provider, Dialect]] = {
 
 
 class Tools(list[JSONObject]):
-    """Tools in a provider's format; `losses` says in words what the provider cannot be told of them."""
+    """Tools in a provider's format; `losses` lists in words what the provider's format cannot express."""
 
     def __init__(self, tools: Iterable[JSONObject] = (), losses: Sequence[str] = ()) -> None:
         super().__init__(tools)
@@ -98,7 +98,7 @@ class Tools(list[JSONObject]):
 
 
 def native_tools(specs: Sequence[ToolSpec], provider: Provider) -> Tools:
-    """Return tools as the provider wants them. Raises: ValueError for a provider that nobody knows."""
+    """Return tools as the provider wants them. Raises: ValueError for an unknown provider."""
     if provider not in _DIALECTS:
         raise ValueError(f"there is no provider {provider!r}: take one of {', '.join(_DIALECTS)}")
     return Tools(*_DIALECTS[provider].encode_tools(specs))
@@ -123,6 +123,6 @@ def read_tool_use(value: object, specs: Sequence[ToolSpec]) -> ToolUse:
 
 
 def answer_block(answer: ToolAnswer, provider: Provider) -> JSONObject:
-    """Return an answer as the provider wants it. Only Anthropic takes pictures with it; the text tells of the others'."""
+    """Return an answer as the provider wants it. Only Anthropic takes pictures with it; the text mentions the others'."""
     kept = answer if provider == "anthropic" else msgspec.structs.replace(answer, images=())
     return _DIALECTS[provider].encode_answer(kept)

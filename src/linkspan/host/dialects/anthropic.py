@@ -220,7 +220,7 @@ class AnthropicDecoder:
         return []
 
     def _close(self) -> None:
-        """Keep a block that goes back as it came. Thoughts without a signature are of no use to anybody."""
+        """Keep a block that goes back as it came. Thoughts without a signature are useless."""
         block, self._block = self._block, {}
         pieces, self._pieces = self._pieces, []
         if not block or (block.get("type") == "thinking" and not block.get("signature")):

@@ -127,7 +127,7 @@ class GeminiDialect:
         return "user", [*(self._answer(answer, names) for answer in message.answers), *pictures]
 
     def _parts(self, message: AssistantMessage, names: Names, foreign: str | None) -> Iterable[JSONObject]:
-        """Return the parts; the first call is signed, be it in place of another provider."""
+        """Return the parts; the first call is signed, even for a call of another provider."""
         for part in interleaved(message, self.provider):
             if isinstance(part, str):
                 yield {"text": part}

@@ -118,7 +118,7 @@ class Ids:
 
 
 def is_made_up(use_id: str) -> bool:
-    """Return whether an id is one of ours, which no provider has heard of."""
+    """Return whether an id was made up here and is unknown to the provider."""
     return _MADE_UP.fullmatch(use_id) is not None
 
 
@@ -201,7 +201,7 @@ def plain(value: object) -> JSON:
 
 
 def read_arguments(value: JSON, *, whole: bool = True) -> tuple[JSONObject, str]:
-    """Return the arguments of a call, and what is wrong where they are no JSON object.
+    """Return the arguments of a call, and what is wrong if they are not a JSON object.
 
     A text is decoded, twice if it was encoded twice. No arguments at all are an empty object. `whole`: the message was not cut.
     """
