@@ -235,7 +235,7 @@ FILES = {
     "server": 23,
     "testing": 6,
     "types": 4,
-    "wire": 12,
+    "wire": 10,
 }
 CODE_LINES = {
     "cli": 3117,
@@ -249,7 +249,7 @@ CODE_LINES = {
     "server": 3432,
     "testing": 473,
     "types": 420,
-    "wire": 944,
+    "wire": 940,
 }
 
 

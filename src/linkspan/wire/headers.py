@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import binascii
 import re
-from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache
 from typing import Final
@@ -108,8 +107,7 @@ def value_at(arguments: JSON, path: tuple[str, ...]) -> JSON:
     """Return the value at a path of names, or None."""
     found: JSON = arguments
     for name in path:
-        members: Mapping[str, JSON] = found if is_object(found) else {}
-        found = members.get(name)
+        found = found.get(name) if is_object(found) else None
     return found
 
 

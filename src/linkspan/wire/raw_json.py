@@ -26,12 +26,7 @@ class Remains(msgspec.Struct, frozen=True):
     kind: Kind | None
 
 
-_KINDS: Final[dict[str, Kind]] = {
-    "method": "request",
-    "params": "request",
-    "result": "response",
-    "error": "response",
-}
+_KINDS: Final[dict[str, Kind]] = {"method": "request", "params": "request", "result": "response", "error": "response"}
 _TOKEN: Final = re.compile(rb'\s*("[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]:,]|[^\s"{}\[\]:,]+(?=[\s,}\]]))')
 _LAST_MEMBER: Final = re.compile(rb',\s*("[^"\\]*")\s*:\s*("[^"\\]*"|[^\s"{}\[\]:,\\]+)\s*\Z')
 _decoder = msgspec.json.Decoder(int | float | str)
