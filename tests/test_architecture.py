@@ -225,7 +225,7 @@ BOUNDS = {
 }
 FILES = {
     "cli": 17,
-    "client": 18,
+    "client": 11,
     "core": 16,
     "host": 18,
     "io": 55,
@@ -239,11 +239,11 @@ FILES = {
 }
 CODE_LINES = {
     "cli": 3117,
-    "client": 1600,
+    "client": 1624,
     "core": 2407,
     "host": 2656,
     "io": 7020,
-    "linkspan": 319,
+    "linkspan": 317,
     "revisions": 1096,
     "schema": 4347,
     "server": 3432,

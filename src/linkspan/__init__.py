@@ -23,22 +23,22 @@ if TYPE_CHECKING:
     from linkspan.client.answers import Refused as Refused
     from linkspan.client.errors import CallStopped as CallStopped
     from linkspan.client.errors import CallTimeout as CallTimeout
+    from linkspan.client.errors import Change as Change
     from linkspan.client.errors import ClientClosed as ClientClosed
     from linkspan.client.errors import ClientError as ClientError
+    from linkspan.client.errors import Connected as Connected
     from linkspan.client.errors import ConnectError as ConnectError
     from linkspan.client.errors import ConnectionLost as ConnectionLost
+    from linkspan.client.errors import Disconnected as Disconnected
     from linkspan.client.errors import HttpError as HttpError
     from linkspan.client.errors import InputUnavailable as InputUnavailable
     from linkspan.client.errors import InvalidResponse as InvalidResponse
     from linkspan.client.errors import ServerError as ServerError
+    from linkspan.client.errors import StateLost as StateLost
+    from linkspan.client.errors import StreamRestored as StreamRestored
     from linkspan.client.errors import ToolFailed as ToolFailed
-    from linkspan.client.events import Change as Change
-    from linkspan.client.events import Connected as Connected
-    from linkspan.client.events import Disconnected as Disconnected
-    from linkspan.client.events import StateLost as StateLost
-    from linkspan.client.events import StreamRestored as StreamRestored
     from linkspan.client.results import ToolResult as ToolResult
-    from linkspan.client.timeouts import Timeouts as Timeouts
+    from linkspan.client.state import Timeouts as Timeouts
     from linkspan.core.flow import Stopper as Stopper
     from linkspan.core.http_policy import HttpPolicy as HttpPolicy
     from linkspan.errors import Declined as Declined
@@ -119,8 +119,6 @@ _HOMES = {
         "InvalidResponse",
         "ServerError",
         "ToolFailed",
-    ),
-    "linkspan.client.events": (
         "Change",
         "Connected",
         "Disconnected",
@@ -128,7 +126,7 @@ _HOMES = {
         "StreamRestored",
     ),
     "linkspan.client.results": ("ToolResult",),
-    "linkspan.client.timeouts": ("Timeouts",),
+    "linkspan.client.state": ("Timeouts",),
     "linkspan.core.flow": ("Stopper",),
     "linkspan.core.http_policy": ("HttpPolicy",),
     "linkspan.io.client": ("Client",),

@@ -11,7 +11,7 @@ import pytest
 from msgspec import Raw
 
 from linkspan import Client, Context, Server, SyncClient
-from linkspan.client.caching import ResponseCache
+from linkspan.client.state import ResponseCache
 from linkspan.core.flow import Outgoing
 
 

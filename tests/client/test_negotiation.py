@@ -10,10 +10,9 @@ import pytest
 from msgspec import Raw
 
 from linkspan import CallTimeout, ConnectError, ConnectionLost, InvalidResponse, Timeouts
-from linkspan.client.caching import ResponseCache
 from linkspan.client.errors import ClientError, HttpError, Origin
 from linkspan.client.negotiation import negotiate
-from linkspan.client.state import ClientOptions, ClientState
+from linkspan.client.state import ClientOptions, ClientState, ResponseCache
 from linkspan.core.flow import FallBack, Reopen, Send, Tell
 from linkspan.revisions import REVISIONS, supported_versions
 from linkspan.revisions.agreement import ClientProfile

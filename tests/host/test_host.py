@@ -17,7 +17,7 @@ import pytest
 from host.saying import use
 from linkspan import Server
 from linkspan.client.errors import Delivery, Origin, ServerError
-from linkspan.client.http_errors import http_error
+from linkspan.client.http_messages import http_error
 from linkspan.host.consent import Approval, Policy, Verdict, matches
 from linkspan.host.group import ClientGroup, SyncClientGroup
 from linkspan.host.host import Host

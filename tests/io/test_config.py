@@ -12,7 +12,7 @@ import pytest
 
 from linkspan import SyncClient
 from linkspan.client.errors import ConnectError
-from linkspan.client.timeouts import Timeouts
+from linkspan.client.state import Timeouts
 from linkspan.io.config import KnownConfig, known_configs, read_config
 from linkspan.io.entries import InputWanted, UnusableTarget, settled
 from linkspan.io.targets import resolve

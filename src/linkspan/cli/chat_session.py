@@ -16,8 +16,8 @@ from linkspan.cli.forms import ask_user
 from linkspan.cli.session import INTERRUPTED
 from linkspan.cli.show import Lines, called
 from linkspan.cli.terminal import Interrupted, LoopWorker, Stopped, Terminal, dump
-from linkspan.client.events import ClientEvent
-from linkspan.client.timeouts import Timeouts
+from linkspan.client.errors import ClientEvent
+from linkspan.client.state import Timeouts
 from linkspan.host.consent import Approval, Policy, Verdict, hints_of, matches
 from linkspan.host.conversation import Bounds, Conversation, TurnEnded
 from linkspan.host.host import Host

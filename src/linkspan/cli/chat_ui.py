@@ -17,8 +17,8 @@ from linkspan.cli.forms import Prompter
 from linkspan.cli.session import for_the_shell
 from linkspan.cli.show import event_words, milliseconds, progress_line
 from linkspan.cli.terminal import Terminal, dump
-from linkspan.client.catalogue import ServerStatus
-from linkspan.client.events import ClientEvent, Connected, Disconnected
+from linkspan.client.errors import ClientEvent, Connected, Disconnected
+from linkspan.client.names import ServerStatus
 from linkspan.host.consent import Approval, Verdict, hints_of
 from linkspan.host.conversation import (
     CallEnded,

@@ -20,7 +20,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from linkspan.client.timeouts import DEFAULT_TIMEOUTS, Timeouts
+from linkspan.client.state import DEFAULT_TIMEOUTS, Timeouts
 from linkspan.schema.summary import properties_of, required_of, type_words, types_of
 from linkspan.text import nearest
 from linkspan.types.base import JSON, JSONObject, is_object

@@ -18,7 +18,7 @@ from typing import Final
 
 from linkspan.cli.options import WrongUse
 from linkspan.cli.terminal import Style, dump
-from linkspan.client.events import ClientEvent, Connected, Disconnected, StreamRestored
+from linkspan.client.errors import ClientEvent, Connected, Disconnected, StreamRestored
 from linkspan.io.sync_client import SyncClient
 from linkspan.revisions import REVISIONS
 from linkspan.types.base import JSON, Implementation, JSONObject, is_array, is_object

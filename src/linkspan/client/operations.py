@@ -10,12 +10,10 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar
 import msgspec
 from msgspec import Raw
 
-from linkspan.client.authorizing import principal_of
 from linkspan.client.errors import ClientError, InvalidResponse, ServerError
-from linkspan.client.output import check_output
 from linkspan.client.requesting import Repeatable, member, request, request_with_rounds, total_of
-from linkspan.client.results import ToolResult, read_head
-from linkspan.client.state import Catalogue, ClientState
+from linkspan.client.results import ToolResult, check_output, read_head
+from linkspan.client.state import Catalogue, ClientState, principal_of
 from linkspan.core.flow import Flow, Outgoing, ProgressCallback, Stopper
 from linkspan.errors import HEADER_MISMATCH, INVALID_PARAMS, METHOD_NOT_FOUND, RegistrationError
 from linkspan.types.base import JSON, Wire
@@ -239,11 +237,11 @@ def _plan_headers(state: ClientState, mine: Catalogue, page: ListToolsResult) ->
     """Drop the tools whose arguments cannot go into headers as they say, and plan the others (HDR-5)."""
     if state.agreement is None or not state.agreement.revision.repeats_in_headers:
         return
-    from linkspan.client.mirroring import header_plan
+    from linkspan.schema.document import header_paths
 
     for tool in list(page.tools):
         try:
-            mine.header_plans[tool.name] = header_plan(tool)
+            mine.header_plans[tool.name] = header_paths(tool.input_schema, tool.name)
         except RegistrationError as problem:
             page.tools.remove(tool)
             mine.dropped_tools[tool.name] = str(problem)

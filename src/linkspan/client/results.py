@@ -1,4 +1,4 @@
-"""What a tool answered, as the caller sees it."""
+"""What a tool answered, as the caller sees it, checked against the schema that the tool promised."""
 
 from __future__ import annotations
 
@@ -6,14 +6,24 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar, overload
 
 import msgspec
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import Raw, UnsetType
 
 from linkspan.client.errors import InvalidResponse, Origin, ToolFailed
-from linkspan.types.base import JSON, JSONObject, Meta, Wire
+from linkspan.client.state import Catalogue, ClientState, OutputCheck
+from linkspan.errors import RegistrationError
+from linkspan.text import clip
+from linkspan.types.base import JSON, UNSET, JSONObject, Meta, Wire
 from linkspan.types.content import UnknownContent
+from linkspan.types.messages import Tool
 from linkspan.wire.values import decode_content
 
-__all__ = ["Head", "ToolResult", "read_head"]
+__all__ = [
+    "Head",
+    "ToolResult",
+    "check_output",
+    "read_head",
+]
+
 
 T = TypeVar("T")
 
@@ -51,8 +61,7 @@ class ToolResult:
     def __repr__(self) -> str:
         """Show what matters in a debugger."""
         shown = repr(self._head.structured_content) if self.has_structured else repr(self.text)
-        shown = shown if len(shown) <= 200 else f"{shown[:197]}..."
-        return f"ToolResult({'is_error=True, ' if self.is_error else ''}{shown})"
+        return f"ToolResult({'is_error=True, ' if self.is_error else ''}{clip(shown, 200, '...')})"
 
     @property
     def is_error(self) -> bool:
@@ -136,3 +145,50 @@ def _block(members: JSONObject) -> Wire:
         return decode_content(members)
     except msgspec.ValidationError:
         return UnknownContent(members)
+
+
+def check_output(state: ClientState, catalogue: Catalogue, tool: Tool, head: Head) -> Sequence[str]:
+    """Return what is wrong with a result's structured content; nothing if it fits, is an error, or is not to be checked.
+
+    What could not be checked here is listed too. Raises: InvalidResponse if the client is strict and anything is listed.
+    """
+    wanted = state.options.check_output
+    if wanted == "off" or head.is_error or tool.output_schema is None:
+        return ()
+    if head.structured_content is UNSET:
+        problems: Sequence[str] = ("the tool has an output schema, but sent no structured content",)
+    else:
+        check = catalogue.output_checks.get(tool.name) or _compiled(catalogue, tool)
+        problems = [str(each) for each in check(head.structured_content)]
+    if problems and wanted == "strict":
+        raise InvalidResponse(
+            f"the structured output of tool {tool.name!r} does not fit its schema: {'; '.join(problems)}",
+            state.origin,
+            delivery="answered",
+            hint="tell the server's author, or check leniently: check_output='lenient'",
+        )
+    return problems
+
+
+def _compiled(catalogue: Catalogue, tool: Tool) -> OutputCheck:
+    assert tool.output_schema is not None
+    check = _check(tool.output_schema)
+    if catalogue.tools.get(tool.name) is tool:
+        catalogue.output_checks[tool.name] = check
+    return check
+
+
+def _check(schema: JSONObject) -> OutputCheck:
+    """Return what checks a value, and names the parts of the schema that it does not check."""
+    from linkspan.schema.validate import compile_foreign
+
+    try:
+        validator = compile_foreign(schema)
+    except RegistrationError as problem:
+        unusable = f"not checked: {problem}"
+        return lambda _: (unusable,)
+    if not validator.left_out:
+        return validator.check
+    names = ", ".join(f'"{each}"' for each in validator.left_out)
+    note = f"not checked: {names} in the tool's output schema{validator.advice}"
+    return lambda value: (*validator.check(value), note)

@@ -1,23 +1,227 @@
-"""What a client knows: its options, which never change, and what it has learned of its server."""
+"""What a client knows: its options, deadlines and credentials, the results it keeps, and what it has learned of its server.
+
+A kept result (`ttlMs`, `cacheScope`) is used while it is fresh, and dropped as soon as the server announces a change. Private
+results are kept for each principal: two calls with other headers are two principals. Spec: RFC 6750, section 2.1, and
+https://modelcontextprotocol.io/specification/2026-07-28/basic/utilities/caching (checklist 4.6).
+"""
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
+from msgspec import Raw
 
-from linkspan.client.authorizing import Principal
-from linkspan.client.caching import ResponseCache
 from linkspan.client.errors import Origin
-from linkspan.client.timeouts import CLIENT_LIMITS, DEFAULT_TIMEOUTS, Timeouts
+from linkspan.core.flow import Outgoing
 from linkspan.revisions.agreement import Agreement, ClientProfile
 from linkspan.revisions.record import Era, Revision
 from linkspan.types.base import JSON
 from linkspan.types.messages import Tool
 from linkspan.wire.limits import Limits
+from linkspan.wire.messages import encode
 
-__all__ = ["Catalogue", "ClientOptions", "ClientState", "OutputCheck", "OutputPolicy", "Retry"]
+__all__ = [
+    "CLIENT_LIMITS",
+    "DEFAULT_TIMEOUTS",
+    "Auth",
+    "Catalogue",
+    "ClientOptions",
+    "ClientState",
+    "OutputCheck",
+    "OutputPolicy",
+    "Principal",
+    "ResponseCache",
+    "Retry",
+    "Timeouts",
+    "bearer",
+    "principal_of",
+]
+
+
+class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
+    """How long a client waits. Raises: ValueError for a bound that is not above zero: no call may wait for ever."""
+
+    connect: float = 30.0
+    """From starting the server to the end of the negotiation."""
+
+    probe: float = 5.0
+    """For the first question in the modern era, before the handshake is tried; over HTTP beside it, while that stays open."""
+
+    list: float = 30.0
+    """For one page of a list, a completion, a ping, and other short requests."""
+
+    call: float = 60.0
+    """For a tool, a prompt or a resource: without an answer or a sign of progress."""
+
+    total: float = 900.0
+    """For one call in all: progress, attempts, rounds and pauses. What our handlers take does not count, up to `input`."""
+
+    input: float = 600.0
+    """For our handlers to answer the questions of one call, in all; those that overlap count once."""
+
+    close: float = 2.0
+    """For a server process to end by itself once it was told; then it is ended."""
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            if not getattr(self, name) > 0:
+                raise ValueError(f"timeouts.{name} must be above 0 seconds, got {getattr(self, name)!r}")
+
+
+DEFAULT_TIMEOUTS = Timeouts()
+
+CLIENT_LIMITS = Limits(max_line_bytes=64 * 1024 * 1024)
+"""A client chose its server and asked for what comes, so one message may be larger than a server takes from strangers."""
+
+
+Auth: TypeAlias = str | Callable[[], str]
+"""A bearer token, or a plain function that returns it, called for each request."""
+
+Principal: TypeAlias = tuple[tuple[str, str], ...]
+"""Who asks, as the headers of one call say it; empty for the client itself."""
+
+_ABOUT_THE_REQUEST: Final = frozenset(
+    {"baggage", "idempotency-key", "traceparent", "tracestate", "x-correlation-id", "x-request-id"}
+)
+_TOKEN: Final = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
+
+
+def bearer(auth: Auth) -> Mapping[str, str]:
+    """Return the header that says who asks. Raises: ValueError for what is no token, which it does not show."""
+    token = auth() if callable(auth) else auth
+    if type(token) is not str or not _TOKEN.fullmatch(token):
+        raise ValueError("auth= must be a bearer token, or a function that returns one: letters, digits and -._~+/=")
+    return {"authorization": f"Bearer {token}"}
+
+
+def principal_of(headers: Mapping[str, str] | None) -> Principal:
+    """Return who asks: all headers count but those that differ from request to request, whoever asks."""
+    if not headers:
+        return ()
+    named = ((name.lower(), value) for name, value in headers.items())
+    return tuple(sorted(each for each in named if each[0] not in _ABOUT_THE_REQUEST))
+
+
+_LISTED_BY: Final = {
+    "tools/list": "tools",
+    "prompts/list": "prompts",
+    "resources/list": "resources",
+    "resources/templates/list": "resources",
+    "resources/read": "contents",
+}
+_CHANGED_BY: Final = {
+    "notifications/tools/list_changed": "tools",
+    "notifications/prompts/list_changed": "prompts",
+    "notifications/resources/list_changed": "resources",
+    "notifications/resources/updated": "contents",
+}
+_UPDATED: Final = "notifications/resources/updated"
+_MARKER: Final = b'"ttlMs"'
+
+Key: TypeAlias = tuple[str, bytes, Principal | None]
+"""Method, params, and whose it is; None: anybody's."""
+
+
+class _Hints(msgspec.Struct, rename="camel"):
+    ttl_ms: float = 0
+    cache_scope: str = "private"
+    result_type: str = "complete"
+
+
+class _Kept(msgspec.Struct, frozen=True):
+    raw: Raw
+    until: float
+
+
+class _Updated(msgspec.Struct):
+    uri: str
+
+
+_read_hints = msgspec.json.Decoder(_Hints).decode
+_read_updated = msgspec.json.Decoder(_Updated).decode
+
+
+class ResponseCache:
+    """One client's answers. Any thread: each step is one operation on a dictionary."""
+
+    def __init__(self, clock: Callable[[], float], *, max_bytes: int) -> None:
+        """Keep at most `max_bytes`; 0 keeps nothing. `clock` gives seconds that never go back."""
+        self._clock = clock
+        self._max_bytes = max_bytes
+        self._kept: dict[Key, _Kept] = {}
+        self._bytes = 0
+        self._changes: Counter[str] = Counter()
+
+    def find(self, outgoing: Outgoing) -> Raw | None:
+        """Return the answer to a request, if it is here and fresh."""
+        if not self._kept:
+            return None
+        for whose in (None, principal_of(outgoing.headers)):
+            kept = self._kept.get((outgoing.method, outgoing.params, whose))
+            if kept is not None and self._clock() < kept.until:
+                return kept.raw
+        return None
+
+    def mark(self, outgoing: Outgoing) -> int:
+        """Return where we are before a request goes out, for `keep`."""
+        return self._changes[_LISTED_BY[outgoing.method]]
+
+    def keep(self, outgoing: Outgoing, raw: Raw, mark: int) -> None:
+        """Keep an answer as its server allows, unless what it tells of has changed since it was asked for."""
+        data = bytes(raw)
+        if _MARKER not in data or mark != self.mark(outgoing):
+            return
+        try:
+            hints = _read_hints(raw)
+        except (msgspec.DecodeError, RecursionError):
+            return
+        size = len(data)
+        if hints.ttl_ms <= 0 or hints.result_type != "complete" or size > self._max_bytes:
+            return
+        if self._bytes + size > self._max_bytes:  # a full cache begins anew
+            self.clear()
+        whose = None if hints.cache_scope == "public" else principal_of(outgoing.headers)
+        key = (outgoing.method, outgoing.params, whose)
+        self._drop(key)
+        self._kept[key] = _Kept(raw, self._clock() + hints.ttl_ms / 1000)
+        self._bytes += size
+
+    def hear(self, method: str, params: bytes | Raw | None) -> None:
+        """Forget what a notification says has changed."""
+        kind = _CHANGED_BY.get(method)
+        if kind is None:
+            return
+        about: bytes | None = None
+        if method == _UPDATED:
+            try:
+                about = b'{"uri":%b}' % encode(_read_updated(params or b"{}").uri)
+            except (msgspec.DecodeError, RecursionError):
+                return
+        self._forget(kind, about)
+
+    def forget_list(self, method: str) -> None:
+        """Forget all pages of a list."""
+        self._forget(_LISTED_BY[method], None)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._kept = {}
+        self._bytes = 0
+
+    def _forget(self, kind: str, about: bytes | None) -> None:
+        self._changes[kind] += 1
+        for key in list(self._kept):
+            if _LISTED_BY[key[0]] == kind and about in (None, key[1]):
+                self._drop(key)
+
+    def _drop(self, key: Key) -> None:
+        gone = self._kept.pop(key, None)
+        self._bytes -= len(memoryview(gone.raw)) if gone is not None else 0
+
 
 Retry: TypeAlias = Literal["never", "safe", "always"]
 """When a call is repeated by itself after its server was lost: never; where it cannot do harm (it was not sent, it only

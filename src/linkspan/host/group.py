@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack
 
-from linkspan.client.catalogue import Entry, Names, ServerStatus, UnknownName
 from linkspan.client.errors import ClientError
+from linkspan.client.names import Entry, Names, ServerStatus, UnknownName
 from linkspan.client.results import ToolResult
 from linkspan.io.face import CallKeywords, ClientFace
 from linkspan.io.forks import ForkedLock

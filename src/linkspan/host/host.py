@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any, Final, Self, TypeAlias
 
 from linkspan.client.answers import ElicitationAnswer, SamplingAnswer
-from linkspan.client.catalogue import Entry, ServerStatus, UnknownName
-from linkspan.client.errors import ClientError, ConnectError, Origin
-from linkspan.client.events import Change, ClientEvent, Connected
+from linkspan.client.errors import Change, ClientError, ClientEvent, Connected, ConnectError, Origin
+from linkspan.client.names import Entry, ServerStatus, UnknownName
 from linkspan.host.consent import Approval, Approver, Consent, Policy, UserLock, hints_of, settled
 from linkspan.host.dialects import Tools, answer_block, native_tools, provider_of, read_tool_use
 from linkspan.host.group import ClientGroup

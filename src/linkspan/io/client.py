@@ -12,8 +12,7 @@ from typing import Any, Never, Self, TypeVar, Unpack, cast
 
 from linkspan.client import operations
 from linkspan.client.answers import Refused, failed, refused, unanswerable, unanswered
-from linkspan.client.errors import ClientError
-from linkspan.client.events import Change
+from linkspan.client.errors import Change, ClientError
 from linkspan.client.operations import PROMPTS, RESOURCES, TEMPLATES, TOOLS, CallOptions, ListKind, Pages
 from linkspan.client.results import ToolResult
 from linkspan.core.flow import Ask, Effect, Flow, Outgoing, Send, Sleep

@@ -17,8 +17,18 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from linkspan.client.answers import Handlers, InvalidAnswer, Refused, encode_answer, failed, read_question
-from linkspan.client.errors import CallStopped, ClientClosed, ClientError, ConnectError
-from linkspan.client.events import Change, ClientEvent, Connected, Disconnected, StateLost, StreamRestored
+from linkspan.client.errors import (
+    CallStopped,
+    Change,
+    ClientClosed,
+    ClientError,
+    ClientEvent,
+    Connected,
+    ConnectError,
+    Disconnected,
+    StateLost,
+    StreamRestored,
+)
 from linkspan.client.negotiation import negotiate
 from linkspan.client.requesting import backoff
 from linkspan.client.state import ClientState

@@ -16,13 +16,20 @@ import msgspec
 
 from linkspan._version import __version__
 from linkspan.client.answers import ElicitationHandler, Handlers, RootsSource, SamplingHandler, encode_answer, failed
-from linkspan.client.authorizing import Auth, bearer
-from linkspan.client.caching import ResponseCache
-from linkspan.client.errors import Origin
-from linkspan.client.events import Change, ClientEvent
+from linkspan.client.errors import Change, ClientEvent, Origin
 from linkspan.client.operations import DEFAULT_CALL, CallOptions
-from linkspan.client.state import ClientOptions, ClientState, OutputPolicy, Retry
-from linkspan.client.timeouts import CLIENT_LIMITS, DEFAULT_TIMEOUTS, Timeouts
+from linkspan.client.state import (
+    CLIENT_LIMITS,
+    DEFAULT_TIMEOUTS,
+    Auth,
+    ClientOptions,
+    ClientState,
+    OutputPolicy,
+    ResponseCache,
+    Retry,
+    Timeouts,
+    bearer,
+)
 from linkspan.core.flow import Outgoing, ProgressCallback, Stopper
 from linkspan.errors import UnsupportedProtocolVersion
 from linkspan.io.engine import Callbacks, Engine

@@ -15,24 +15,23 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from linkspan.client.authorizing import Auth
 from linkspan.client.errors import (
     ClientError,
     ConnectError,
     ConnectionLost,
     HttpError,
 )
-from linkspan.client.http_errors import (
+from linkspan.client.http_messages import (
     SPEAKS_FOR_ITSELF,
     excerpt,
     http_error,
+    mirrored,
     shown_url,
     verdict,
     what_came,
 )
-from linkspan.client.mirroring import mirrored
 from linkspan.client.requesting import backoff
-from linkspan.client.state import ClientState
+from linkspan.client.state import Auth, ClientState
 from linkspan.core.client_connection import Strayed
 from linkspan.core.flow import Outgoing
 from linkspan.io import known_eras

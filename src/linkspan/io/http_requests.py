@@ -11,10 +11,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urljoin, urlsplit
 
-from linkspan.client.authorizing import Auth, bearer
 from linkspan.client.errors import InvalidResponse
-from linkspan.client.http_errors import http_error, secrets_in, shown_url
-from linkspan.client.state import ClientState
+from linkspan.client.http_messages import http_error, secrets_in, shown_url
+from linkspan.client.state import Auth, ClientState, bearer
 from linkspan.errors import install_hint
 from linkspan.io.http_port import HttpFailure, HttpPort, HttpReply
 from linkspan.wire.headers import is_loopback

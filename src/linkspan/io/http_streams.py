@@ -23,7 +23,7 @@ from linkspan.client.errors import (
     InvalidResponse,
     Origin,
 )
-from linkspan.client.http_errors import BUSY, http_error, retry_after, shown_url
+from linkspan.client.http_messages import BUSY, http_error, retry_after, shown_url
 from linkspan.client.requesting import backoff
 from linkspan.client.state import ClientState
 from linkspan.core.client_connection import ClientConnection

@@ -34,8 +34,9 @@ from linkspan.client.errors import (
     Ending,
     InvalidResponse,
     Phase,
+    hint_for_ending,
+    hint_for_silence,
 )
-from linkspan.client.hints import hint_for_ending, hint_for_silence
 from linkspan.client.requesting import shown, total_of
 from linkspan.client.state import ClientState
 from linkspan.core.client_connection import (

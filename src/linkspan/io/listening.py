@@ -17,6 +17,7 @@ import msgspec
 
 from linkspan.client.errors import (
     CallTimeout,
+    Change,
     ClientError,
     ConnectionLost,
     HttpError,
@@ -24,7 +25,6 @@ from linkspan.client.errors import (
     Origin,
     ServerError,
 )
-from linkspan.client.events import Change
 from linkspan.client.requesting import backoff
 from linkspan.core.flow import Outgoing
 from linkspan.io.forks import renew

@@ -7,11 +7,8 @@ from __future__ import annotations
 
 import threading
 
-from linkspan.client.authorizing import Principal
-from linkspan.client.caching import ResponseCache
-from linkspan.client.errors import ClientClosed, ClientError
-from linkspan.client.events import ClientEvent, StateLost
-from linkspan.client.state import ClientState
+from linkspan.client.errors import ClientClosed, ClientError, ClientEvent, StateLost
+from linkspan.client.state import ClientState, Principal, ResponseCache
 from linkspan.core.flow import Outgoing
 from linkspan.io.engine import Callbacks, Engine
 from linkspan.io.link import Link, Slot, ThreadSlot

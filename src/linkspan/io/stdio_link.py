@@ -15,8 +15,7 @@ from typing import Final
 
 import msgspec
 
-from linkspan.client.errors import ConnectError, ConnectionLost, Ending
-from linkspan.client.hints import hint_for_missing_command
+from linkspan.client.errors import ConnectError, ConnectionLost, Ending, hint_for_missing_command
 from linkspan.client.state import ClientState
 from linkspan.core.flow import Outgoing
 from linkspan.io.child import Child, signal_name

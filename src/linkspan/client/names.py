@@ -1,4 +1,4 @@
-"""One catalogue of the tools, resources and prompts of many servers: who has what, and by which name it is called.
+"""The names of the tools, resources and prompts of many servers: which server has what, and by which name it is called.
 
 A name that only one server has stays as it is. Where names collide, each gets its server's name in front. A name that was
 given out is never given to anything else, so that what a model has learned stays true (CLI-8).
@@ -16,7 +16,14 @@ import msgspec
 from linkspan.client.errors import ClientError
 from linkspan.text import did_you_mean
 
-__all__ = ["MAX_NAME", "Entry", "Names", "ServerStatus", "UnknownName"]
+__all__ = [
+    "MAX_NAME",
+    "Entry",
+    "Names",
+    "ServerStatus",
+    "UnknownName",
+]
+
 
 MAX_NAME = 64
 """Characters that every model provider takes in a tool's name."""

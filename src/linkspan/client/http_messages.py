@@ -1,6 +1,6 @@
-"""What a client says about an HTTP answer that is no answer: which status, what came, and what a person can do. Pure.
+"""What HTTP adds to a request and to a failed response: the headers that repeat the body, and errors that say what to change.
 
-Nothing of our own headers, and no secret of a URL or of the answer, comes into these texts.
+Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/transports (checklist 4.7).
 """
 
 from __future__ import annotations
@@ -11,10 +11,16 @@ from email.utils import parsedate_to_datetime
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
+import msgspec
+from msgspec import Raw
+
 from linkspan.client.errors import Delivery, HttpError, Origin
 from linkspan.errors import PARSE_ERROR, UNSUPPORTED_PROTOCOL_VERSION
+from linkspan.revisions.agreement import Agreement
 from linkspan.revisions.record import Revision
 from linkspan.text import clip
+from linkspan.types.base import ABSENT, JSON
+from linkspan.wire.headers import encode_value, value_at
 from linkspan.wire.limits import Limits
 from linkspan.wire.messages import Batch, ErrorResponse, Malformed, Message, RequestId, Response, decode
 from linkspan.wire.redaction import redact
@@ -24,12 +30,14 @@ __all__ = [
     "SPEAKS_FOR_ITSELF",
     "excerpt",
     "http_error",
+    "mirrored",
     "retry_after",
     "secrets_in",
     "shown_url",
     "verdict",
     "what_came",
 ]
+
 
 BUSY: Final = (429, 502, 503, 504)
 """Statuses that say "not now": what was asked may work in a moment."""
@@ -168,3 +176,32 @@ def what_came(data: bytes, request_id: RequestId | None, limits: Limits, secrets
             return f"it is {kind} ({problem.message.partition(': ')[2]}): {excerpt(data, secrets)}"
         case _:
             return f"it is a message, but no answer: {excerpt(data, secrets)}"
+
+
+class _Named(msgspec.Struct):
+    name: str | None = None
+    uri: str | None = None
+    arguments: Raw = ABSENT
+
+
+_named = msgspec.json.Decoder(_Named)
+_NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+
+
+def mirrored(
+    agreement: Agreement, method: str, params: bytes, plan: Mapping[tuple[str, ...], str] | None = None
+) -> dict[str, str]:
+    """Return the headers of one request, as they follow from its body (HDR-1, HDR-2); `plan` is its tool's."""
+    headers = {"mcp-protocol-version": agreement.revision.date, "mcp-method": method}
+    member = _NAMED.get(method)
+    if member is None:
+        return headers
+    named = _named.decode(params)
+    name: str = getattr(named, member) or ""
+    headers["mcp-name"] = encode_value(name)
+    if plan:
+        arguments: JSON = msgspec.json.decode(named.arguments) if named.arguments is not ABSENT else {}
+        for path, part in plan.items():
+            if (value := value_at(arguments, path)) is not None:
+                headers[f"mcp-param-{part.lower()}"] = encode_value(value)
+    return headers
