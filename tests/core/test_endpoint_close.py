@@ -12,6 +12,7 @@ import pytest
 from linkspan import Limits, Server
 from linkspan.core.endpoint import Endpoint, Opened
 from linkspan.core.http_policy import HttpPolicy
+from linkspan.core.http_session import HttpSession
 from linkspan.events import CallCancelled
 from linkspan.revisions import LATEST_LEGACY
 from linkspan.revisions.neutral import NO_FACTS
@@ -36,8 +37,8 @@ def modern(endpoint: Endpoint) -> Opened:
 def in_session(endpoint: Endpoint) -> Opened:
     info = {"name": "c", "version": "1"}
     hello = {"protocolVersion": LATEST_LEGACY.date, "capabilities": {}, "clientInfo": info}
-    session = post(endpoint, HEADERS, "initialize", **hello).session
-    assert session is not None
+    session = post(endpoint, HEADERS, "initialize", **hello).owner
+    assert isinstance(session, HttpSession)
     return post(endpoint, HEADERS | {"mcp-session-id": session.id}, "tools/call", name="t")
 
 

@@ -104,9 +104,9 @@ def test_an_unread_change_is_said_once() -> None:
 
 def test_every_output_wakes_the_driver_until_it_is_released() -> None:
     exchange, woken = ServerExchange(now=NOW), []
-    exchange.on_output = lambda: woken.append(1)
+    exchange.attach(lambda: woken.append(1))
     exchange.message(PROGRESS, final=False)
-    exchange.send_event(b"data: x\n\n")
+    exchange.send_events([b"data: x\n\n"])
     exchange.keep_alive(NOW + 99, silence=15.0)
     assert len(woken) == 3
     exchange.release()

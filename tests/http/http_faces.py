@@ -213,7 +213,7 @@ class Bare(Face):
                     self.endpoint.finished(taken.exchange)
 
         live.close = lambda: run(taken.connection, self.endpoint.disconnect(taken))
-        taken.exchange.on_output = take
+        taken.exchange.attach(take)
         take()
         run(taken.connection, taken.events)
 

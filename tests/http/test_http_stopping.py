@@ -18,8 +18,8 @@ from http_faces import Asgi, Wsgi
 from http_talk import BOTH, Session, body, mirror
 from http_world import World
 
-from linkspan.io import stopping
-from linkspan.io.stopping import is_stopping
+from linkspan.io import http_app
+from linkspan.io.http_app import is_stopping
 
 APP = """
 import time
@@ -147,9 +147,9 @@ class _Server:
 def test_the_sign_is_in_the_object_behind_the_handler(monkeypatch: pytest.MonkeyPatch) -> None:
     server = _Server()
     for handler, sign in ((server.handle, False), (signal.SIG_DFL, False), (None, False), (lambda *_: None, False)):
-        monkeypatch.setattr(stopping.signal, "getsignal", lambda _, handler=handler: handler)
+        monkeypatch.setattr(http_app.signal, "getsignal", lambda _, handler=handler: handler)
         assert is_stopping() is sign
-    monkeypatch.setattr(stopping.signal, "getsignal", lambda _: server.handle)
+    monkeypatch.setattr(http_app.signal, "getsignal", lambda _: server.handle)
     server.should_exit = True
     assert is_stopping()
 
@@ -157,7 +157,7 @@ def test_the_sign_is_in_the_object_behind_the_handler(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("face", [Asgi, Wsgi])
 def test_streams_end_when_the_server_around_us_stops(face: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     server = _Server()
-    monkeypatch.setattr(stopping.signal, "getsignal", lambda _: server.handle)
+    monkeypatch.setattr(http_app.signal, "getsignal", lambda _: server.handle)
     world = World()
     opened = face(world.server)
     session = Session(opened)

@@ -1,22 +1,53 @@
-"""What is checked of an HTTP request before its body is read: host, origin, method, media types, size. And CORS.
+"""What is checked of the headers of an HTTP request, before its body is read and against it. And CORS.
 
-Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/transports (H5-2, H5-11, SEC-1).
+Before: host, origin, method, media types, size. Against the body: a modern request repeats itself in headers, for those who
+route by them, and both must agree.
+Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/transports (H5-2, H5-8, H5-11, SEC-1; checklist 2.4.2).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Final
 
 import msgspec
 
+from linkspan.core.call import HeaderPlan
 from linkspan.core.exchange import Header, ServerExchange
 from linkspan.core.http_policy import HttpPolicy
-from linkspan.errors import INTERNAL_ERROR, INVALID_REQUEST
-from linkspan.wire.headers import Authority, Origin, accepts, is_loopback, media_type, parse_authority, parse_origin
-from linkspan.wire.messages import encode_error
+from linkspan.core.params import HasMeta
+from linkspan.errors import (
+    HEADER_MISMATCH,
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    UNSUPPORTED_PROTOCOL_VERSION,
+    RemoteProtocolError,
+)
+from linkspan.revisions import supported_versions
+from linkspan.revisions.modern import CAPABILITIES, PROTOCOL_VERSION
+from linkspan.revisions.neutral import Peer
+from linkspan.types.base import ABSENT, JSON, is_object
+from linkspan.types.messages import CallToolParams, GetPromptParams, ReadResourceParams
+from linkspan.wire.headers import (
+    Authority,
+    BadEncoding,
+    Origin,
+    accepts,
+    agrees,
+    decode_value,
+    is_loopback,
+    media_type,
+    parse_authority,
+    parse_origin,
+    value_at,
+)
+from linkspan.wire.messages import RpcRequest, encode_error
 
-__all__ = ["Arrival", "Gate", "refusal_body"]
+__all__ = ["VERSION_HEADER", "Arrival", "Gate", "compare_headers", "refusal_body"]
+
+VERSION_HEADER: Final = "mcp-protocol-version"
 
 _METHODS: Final = ("POST", "GET", "DELETE", "OPTIONS")
 _WITHOUT_HOST: Final = ("1.0", "0.9")
@@ -25,6 +56,8 @@ _REQUEST_HEADERS: Final = (
     "content-type, accept, authorization, dpop, mcp-protocol-version, mcp-session-id, mcp-method, mcp-name, "
     "last-event-id"
 )
+_REMEMBERED: Final = 128
+"""Different requests that are judged once: nearly all clients of an app send the same host, origin and media types."""
 _EXPOSED: Final = "www-authenticate, dpop-nonce, mcp-session-id"
 _CLOSE: Final[Sequence[Header]] = (("connection", "close"),)
 
@@ -70,56 +103,41 @@ class Gate:
         allowed = policy.allowed_origins
         self._lists_origins = allowed is not None
         self._origins = self._readers | {_named_origin("allowed_origins", each) for each in allowed or ()}
+        self._wrong_host = lru_cache(_REMEMBERED)(self._judge_host)
+        self._wrong_origin = lru_cache(_REMEMBERED)(self._judge_origin)
+        self._cors_of = lru_cache(_REMEMBERED)(self._judge_reader)
 
     def admit(self, method: str, headers: Mapping[str, str], arrival: Arrival) -> ServerExchange | None:
         """Return the refusal, or None."""
-        host = headers.get("host")
-        named = parse_authority(host) if host is not None else None
-        local = arrival.over_loopback
-        if (refusal := self._wrong_host(host, named, local, arrival.version)) is not None:
-            return refusal
-        origin = headers.get("origin")
-        if origin is None:
-            refusal = self._wrong_site(method, headers, arrival.path)
-        elif self._policy.cors is not True:
-            refusal = self._wrong_origin(origin, named, local)
-        if refusal is not None:
-            return refusal
-        if (problem := self._too_many(headers)) is not None:
+        host, origin, local = headers.get("host"), headers.get("origin"), arrival.over_loopback
+        refused = self._wrong_host(host, local, arrival.version)
+        if refused is None and origin is not None:
+            refused = self._wrong_origin(origin, host, local)
+        elif refused is None and headers.get("sec-fetch-site") == "cross-site":
+            refused = self._wrong_site(method, headers, arrival.path)
+        if refused is not None:
+            return refused.exchange()
+        policy = self._policy
+        if len(headers) > policy.max_headers:
+            return self.refuse(431, f"More than {policy.max_headers} headers (max_headers)", headers, _CLOSE)
+        if sum(map(len, headers.values())) + sum(map(len, headers)) > policy.max_header_bytes:
+            problem = f"Headers of more than {policy.max_header_bytes} bytes (max_header_bytes)"
             return self.refuse(431, problem, headers, _CLOSE)
         if method == "POST":
-            return self._wrong_post(headers)
+            refused = _wrong_media(headers.get("content-type"), headers.get("accept"))
+            if refused is not None:
+                return self.refuse(refused.status, refused.problem, headers)
+            length = headers.get("content-length")
+            return self.too_large(headers) if length is not None and self.is_too_long(length) else None
         if method == "OPTIONS":
-            return ServerExchange(now=0.0, headers=self.cors_headers(headers)).refuse(
-                204, b"", self._preflight(headers)
-            )
+            return ServerExchange(headers=self.cors_headers(headers)).refuse(204, b"", self._preflight(headers))
         if method not in _METHODS:
             return self.refuse(405, f"{method[:20]} is not possible here", headers, [("allow", "POST, GET, DELETE")])
         return None
 
-    def _wrong_post(self, headers: Mapping[str, str]) -> ServerExchange | None:
-        kind = headers.get("content-type")
-        if kind is None:  # which a page of any origin can send without asking first, as it can a form
-            return self.refuse(415, "Content-Type is missing: send application/json", headers)
-        if media_type(kind) != "application/json":
-            problem = f"Unsupported media type {media_type(kind)[:60]!r}: send application/json"
-            return self.refuse(415, problem, headers)
-        accept = headers.get("accept")
-        if not (accepts(accept, "application/json") or accepts(accept, "text/event-stream")):
-            return self.refuse(406, "Not acceptable: accept application/json and text/event-stream", headers)
-        return self.too_large(headers) if self.is_too_long(headers.get("content-length", "")) else None
-
     def is_too_long(self, length: str) -> bool:
         """Return whether a Content-Length is more than we take, however many digits it has."""
         return length.isascii() and length.isdigit() and (len(length) > 18 or int(length) > self._policy.max_body_bytes)
-
-    def _too_many(self, headers: Mapping[str, str]) -> str | None:
-        policy = self._policy
-        if len(headers) > policy.max_headers:
-            return f"More than {policy.max_headers} headers (max_headers)"
-        if sum(map(len, headers.values())) + sum(map(len, headers)) > policy.max_header_bytes:
-            return f"Headers of more than {policy.max_header_bytes} bytes (max_header_bytes)"
-        return None
 
     # Refusals. All but those of a foreign host or origin can be read by the pages that may read answers.
 
@@ -133,7 +151,7 @@ class Gate:
         code: int = INVALID_REQUEST,
     ) -> ServerExchange:
         """Return a refusal of the request with these headers."""
-        exchange = ServerExchange(now=0.0, headers=self.cors_headers(headers))
+        exchange = ServerExchange(headers=self.cors_headers(headers))
         return exchange.refuse(status, refusal_body(code, problem), extra)
 
     def too_large(self, headers: Mapping[str, str]) -> ServerExchange:
@@ -159,18 +177,21 @@ class Gate:
         problem = f"Too many bodies are arriving ({bound}); try again later"
         return self.refuse(503, problem, headers, [("retry-after", "5"), *_CLOSE])
 
-    # Host and Origin.
+    # Host and Origin: pure functions of what nearly all clients of an app share, so each gate remembers what it decided.
 
-    def _wrong_host(
-        self, host: str | None, named: Authority | None, local: bool, version: str
-    ) -> ServerExchange | None:
-        """Return the refusal of a Host that is missing, not listed or, over loopback, not this machine's."""
+    def _judge_host(self, host: str | None, local: bool, version: str) -> _Refused | None:
+        """Refuse a Host that is missing, not listed or, over loopback, not this machine's."""
         if host is None and version not in _WITHOUT_HOST:
-            return _refusal(400, "Host is missing")
+            return _Refused(400, "Host is missing")
+        named = parse_authority(host) if host is not None else None
         if named is None and host is not None and not local and self._hosts is None:
-            return _refusal(400, "Host is not a valid name[:port]")
-        if named is not None and (self._lists(named) or (local and named.loopback)):
-            return None
+            return _Refused(400, "Host is not a valid name[:port]")
+        if named is not None:
+            listed = self._hosts is not None and not self._hosts.isdisjoint(
+                ((named.name, None), (named.name, named.port))
+            )
+            if listed or (local and named.loopback):
+                return None
         if not local and self._hosts is None:
             return None
         name = named.name[:100] if named is not None else "mcp.example.com"
@@ -178,53 +199,52 @@ class Gate:
             f"Host {(host or 'nothing')[:100]!r} is not served here: add it to allowed_hosts if it is yours; "
             f"behind a reverse proxy write allowed_hosts={[name]!r} (linkspan run: --allow-host {name})"
         )
-        return ServerExchange(now=0.0).complain(421, problem)
+        return _Refused(421, problem, logged=True)
 
-    def _lists(self, host: Authority) -> bool:
-        return self._hosts is not None and ((host.name, None) in self._hosts or (host.name, host.port) in self._hosts)
-
-    def _wrong_origin(self, origin: str, host: Authority | None, local: bool) -> ServerExchange | None:
-        """Return the refusal of a page that is neither listed, nor our own, nor one of this machine on loopback."""
+    def _judge_origin(self, origin: str, host: str | None, local: bool) -> _Refused | None:
+        """Refuse a page that is neither listed, nor our own, nor one of this machine on loopback."""
+        if self._policy.cors is True:
+            return None
         found = parse_origin(origin)
         if found in self._origins:
             return None
-        if found is not None and host is not None and found.default_port is not None:
-            if not self._lists_origins and local and host.loopback and found.loopback:
+        named = parse_authority(host) if host is not None else None
+        if found is not None and named is not None and found.default_port is not None:
+            if not self._lists_origins and local and named.loopback and found.loopback:
                 return None
-            # Without a check of the host, any site can take its name (DNS rebinding): no page is our own by the name alone
-            # where somebody has listed those that are allowed.
+            # Without a check of the host, any site can take its name (DNS rebinding): where allowed_origins is set, a page
+            # is not our own by the name alone.
             trusted = local or self._hosts is not None or not self._lists_origins
-            if trusted and _same_server(found, host):
+            if trusted and _same_server(found, named):
                 return None
         problem = (
             f"Origin {origin[:100]!r} is not allowed: add it to allowed_origins (or cors, if its pages read answers)"
         )
-        return ServerExchange(now=0.0).complain(403, problem)
+        return _Refused(403, problem, logged=True)
 
-    def _wrong_site(self, method: str, headers: Mapping[str, str], path: str) -> ServerExchange | None:
-        """Return the refusal of what a page of another site makes a browser load, as an image for example: it has no Origin."""
-        if headers.get("sec-fetch-site") != "cross-site":
-            return None
+    def _wrong_site(self, method: str, headers: Mapping[str, str], path: str) -> _Refused | None:
+        """Refuse what a page of another site makes a browser load, as an image for example: it has no Origin."""
         if method == "GET" and self._policy.page and headers.get("sec-fetch-mode") == "navigate":
             return None
         if method in ("GET", "HEAD") and path.startswith("/.well-known/"):
             return None
-        return _refusal(403, "A page of another site sent this request without an Origin: such requests are refused")
+        return _Refused(403, "A page of another site sent this request without an Origin: such requests are refused")
 
     # CORS.
 
-    def cors_headers(self, headers: Mapping[str, str]) -> list[Header]:
+    def cors_headers(self, headers: Mapping[str, str]) -> Sequence[Header]:
         """Return what lets a page of another origin read the answer."""
         origin = headers.get("origin")
-        if origin is None or self._policy.cors is False:
-            return []
-        if self._policy.cors is not True and parse_origin(origin) not in self._readers:
-            return []
-        return [
+        return self._cors_of(origin) if origin is not None else ()
+
+    def _judge_reader(self, origin: str) -> Sequence[Header]:
+        if self._policy.cors is False or (self._policy.cors is not True and parse_origin(origin) not in self._readers):
+            return ()
+        return (
             ("access-control-allow-origin", origin),
             ("access-control-expose-headers", _EXPOSED),
             ("vary", "origin"),
-        ]
+        )
 
     def _preflight(self, headers: Mapping[str, str]) -> Sequence[Header]:
         if not self.cors_headers(headers):
@@ -238,8 +258,29 @@ class Gate:
         ]
 
 
-def _refusal(status: int, problem: str) -> ServerExchange:
-    return ServerExchange(now=0.0).refuse(status, refusal_body(INVALID_REQUEST, problem))
+class _Refused(msgspec.Struct, frozen=True):
+    """Why a request is not let in. `logged`: the operator of the server may want to allow it, and the text names the setting."""
+
+    status: int
+    problem: str
+    logged: bool = False
+
+    def exchange(self) -> ServerExchange:
+        """Return the response."""
+        exchange = ServerExchange(complaint=self.problem if self.logged else None)
+        return exchange.refuse(self.status, refusal_body(INVALID_REQUEST, self.problem))
+
+
+@lru_cache(_REMEMBERED)
+def _wrong_media(kind: str | None, accept: str | None) -> _Refused | None:
+    """Refuse a POST that does not send JSON, or takes neither JSON nor events."""
+    if kind is None:  # a page of any origin can send that without asking first, as it can a form
+        return _Refused(415, "Content-Type is missing: send application/json")
+    if media_type(kind) != "application/json":
+        return _Refused(415, f"Unsupported media type {media_type(kind)[:60]!r}: send application/json")
+    if not (accepts(accept, "application/json") or accepts(accept, "text/event-stream")):
+        return _Refused(406, "Not acceptable: accept application/json and text/event-stream")
+    return None
 
 
 def _same_server(origin: Origin, host: Authority) -> bool:
@@ -264,3 +305,89 @@ def _named_origin(setting: str, text: str) -> Origin:
     if found is None:
         raise ValueError(f"{setting} must list origins such as https://app.example.com, without a path, got {text!r}")
     return found
+
+
+# Headers against the body. The order of the checks is that of the checklist, which all probes agree with.
+
+_NAMED: Final[Mapping[type[object], str]] = {CallToolParams: "name", GetPromptParams: "name", ReadResourceParams: "uri"}
+"""The member that Mcp-Name repeats."""
+
+
+def compare_headers(
+    headers: Mapping[str, str],
+    rpc: RpcRequest,
+    params: HasMeta | None,
+    peer: Peer | None,
+    error: RemoteProtocolError | None,
+    header_plan: HeaderPlan,
+) -> RemoteProtocolError | None:
+    """Return what is wrong with a modern request; None to go on (or to keep `error`, which was found already).
+
+    Header names are in lower case. Without `params`, only what comes before `error` is checked.
+    """
+    version = headers.get(VERSION_HEADER)
+    if peer is None and error is None:
+        missing = f"Invalid params: _meta lacks {PROTOCOL_VERSION}, {CAPABILITIES}"
+        return RemoteProtocolError(INVALID_PARAMS, missing, {"supported": supported_versions()})
+    if version is None:
+        return _mismatch("MCP-Protocol-Version is missing")
+    if peer is not None:
+        claimed = peer.revision.date
+    elif error is not None and error.code == UNSUPPORTED_PROTOCOL_VERSION and is_object(error.data):
+        claimed = str(error.data.get("requested"))
+    else:
+        return None
+    if version != claimed:
+        return _mismatch(f"MCP-Protocol-Version is {version[:40]!r}, but _meta says {claimed[:40]!r}")
+    if peer is None:
+        return None
+    method = headers.get("mcp-method")
+    if method != rpc.method:
+        return _mismatch("Mcp-Method is missing" if method is None else "Mcp-Method is not the method of the body")
+    if error is not None or (member := _NAMED.get(type(params))) is None:
+        return None
+    name: str = getattr(params, member)
+    if headers.get("mcp-name") != name and (problem := _wrong_name(headers.get("mcp-name"), name)) is not None:
+        return problem
+    if isinstance(params, CallToolParams) and (plan := header_plan(name)):
+        return _wrong_parameters(headers, plan, params)
+    return None
+
+
+def _wrong_name(found: str | None, name: str) -> RemoteProtocolError | None:
+    if found is None:
+        return _mismatch("Mcp-Name is missing")
+    try:
+        return None if decode_value(found) == name else _mismatch("Mcp-Name is not the name in the body")
+    except BadEncoding as problem:
+        return _mismatch(f"Mcp-Name {problem}")
+
+
+def _wrong_parameters(
+    headers: Mapping[str, str], plan: Mapping[tuple[str, ...], str], params: CallToolParams
+) -> RemoteProtocolError | None:
+    try:
+        arguments: JSON = msgspec.json.decode(params.arguments) if params.arguments is not ABSENT else {}
+    except (msgspec.DecodeError, RecursionError):
+        return None  # reading the arguments will explain what is wrong with them
+    for path, name in plan.items():
+        problem = _wrong_parameter(f"Mcp-Param-{name}", headers, value_at(arguments, path))
+        if problem is not None:
+            return problem
+    return None
+
+
+def _wrong_parameter(name: str, headers: Mapping[str, str], value: JSON) -> RemoteProtocolError | None:
+    header = headers.get(name.lower())
+    if header is None:
+        return None if value is None else _mismatch(f"{name} is missing, but the body has a value")
+    if value is None:
+        return _mismatch(f"{name} is there, but the body has no value")
+    try:
+        return None if agrees(decode_value(header), value) else _mismatch(f"{name} is not the value in the body")
+    except BadEncoding as problem:
+        return _mismatch(f"{name} {problem}")
+
+
+def _mismatch(problem: str) -> RemoteProtocolError:
+    return RemoteProtocolError(HEADER_MISMATCH, f"Header mismatch: {problem}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextvars
 from collections.abc import Awaitable, Callable, Hashable, Iterable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
@@ -41,6 +42,7 @@ class HttpCalls:
         """Begin without calls."""
         self._jobs: dict[Call, tuple[ServerConnection, contextvars.Context, Hashable]] = {}
         self._tasks: dict[Call, asyncio.Task[None]] = {}
+        self._loops: dict[Call, asyncio.AbstractEventLoop] = {}
 
     @property
     def waiting(self) -> int:
@@ -54,7 +56,7 @@ class HttpCalls:
             if type(event) is CallCancelled:
                 self._cancel(call)
             elif call.is_async:
-                self._on_loop(self._start, connection, call, None)
+                self._start_soon(connection, call, None)
             elif call.inline:
                 self._run(connection, call)
             else:
@@ -97,21 +99,24 @@ class HttpCalls:
             self.fail(connection, call, error)
             return
         if hasattr(type(value), "__await__"):
-            self._on_loop(self._start, connection, call, cast("Awaitable[object]", value))
+            self._start_soon(connection, call, cast("Awaitable[object]", value))
         else:
             self.finish(connection, call, value)
 
     # On the loop.
 
-    def _on_loop(self, step: Callable[..., object], *arguments: object) -> None:
+    def _start_soon(self, connection: ServerConnection, call: Call, awaitable: Awaitable[object] | None) -> None:
+        loop = self._loops[call] = self._loop()
         try:
-            self._loop().call_soon_threadsafe(step, *arguments)
+            _call_on(loop, self._start, connection, call, awaitable)
         except RuntimeError:
-            return  # the loop is closed: nobody waits for this any more
+            del self._loops[call]  # the loop is closed: nothing waits for this any more
 
     def _start(self, connection: ServerConnection, call: Call, awaitable: Awaitable[object] | None) -> None:
-        if not call.cancelled:
-            self._tasks[call] = self._loop().create_task(self._await(connection, call, awaitable))
+        if call.cancelled:
+            del self._loops[call]
+        else:
+            self._tasks[call] = self._loops[call].create_task(self._await(connection, call, awaitable))
 
     def _cancel(self, call: Call) -> None:
         job = self._jobs.get(call)
@@ -120,7 +125,10 @@ class HttpCalls:
                 del self._jobs[call]
             else:
                 self._workers.abandon(call)
-        self._on_loop(self._cancel_task, call)
+        loop = self._loops.get(call)
+        if loop is not None:
+            with suppress(RuntimeError):  # it is closed
+                _call_on(loop, self._cancel_task, call)
 
     def _cancel_task(self, call: Call) -> None:
         task = self._tasks.get(call)
@@ -139,11 +147,21 @@ class HttpCalls:
         else:
             end = partial(self.finish, connection, call, value)
         finally:
-            del self._tasks[call]
+            del self._tasks[call], self._loops[call]
         if call.hooked:
             self._endings.submit(end)
         else:
             end()
+
+
+def _call_on(loop: asyncio.AbstractEventLoop, step: Callable[..., object], *arguments: object) -> None:
+    """Take a step on a loop: now, where it runs in this thread. Raises: RuntimeError if it is closed."""
+    from asyncio import _get_running_loop  # pyright: ignore[reportPrivateUsage]
+
+    if _get_running_loop() is loop:
+        step(*arguments)
+    else:
+        loop.call_soon_threadsafe(step, *arguments)
 
 
 def _client_of(connection: ServerConnection, call: Call) -> Hashable:

@@ -7,17 +7,16 @@ it ends, and nothing that it raises reaches the loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator
-from contextlib import suppress
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from linkspan.io.driver import Driver
 
 if TYPE_CHECKING:
     from linkspan.core.call import Call
 
-__all__ = ["Steps", "Tasks", "is_closed"]
+__all__ = ["Tasks", "is_closed"]
 
 
 def is_closed(error: BaseException, task: asyncio.Task[object] | None) -> bool:
@@ -28,51 +27,6 @@ def is_closed(error: BaseException, task: asyncio.Task[object] | None) -> bool:
         return asyncio.current_task() is not task
     except RuntimeError:
         return True
-
-
-class Steps:
-    """A coroutine in a task that does other things besides; it counts how often the coroutine has cancelled that task."""
-
-    __slots__ = ("_awaitable", "_task", "cancellations")
-
-    def __init__(self, awaitable: Awaitable[object], task: asyncio.Task[object]) -> None:
-        """Await this in `task`."""
-        self._awaitable = awaitable
-        self._task = task
-        self.cancellations = 0
-
-    def __await__(self) -> Generator[Any, Any, object]:
-        cancelling = self._task.cancelling
-        steps: Any = self._awaitable.__await__()
-        step: Callable[..., Any] = steps.__next__
-        given: tuple[object, ...] = ()
-        while True:
-            before = cancelling()
-            try:
-                waited_for = step(*given)
-            except StopIteration as end:
-                return end.value
-            finally:
-                self.cancellations = max(0, self.cancellations + cancelling() - before)
-            try:
-                sent = yield waited_for
-                step, given = (steps.__next__, ()) if sent is None else (steps.send, (sent,))
-            except GeneratorExit:
-                steps.close()
-                raise
-            except BaseException as error:
-                step, given = steps.throw, (error,)
-
-    async def take_back(self) -> None:
-        """Let the task go on as if the coroutine had not cancelled it. Raises: CancelledError if others have, too."""
-        if not self.cancellations:
-            return
-        for _ in range(self.cancellations):
-            self._task.uncancel()
-        with suppress(asyncio.CancelledError):
-            await asyncio.sleep(0)  # where the task has yet to meet it
-        if self._task.cancelling():
-            raise asyncio.CancelledError
 
 
 class Tasks:

@@ -11,17 +11,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from linkspan.core.endpoint import Endpoint, Opened
 from linkspan.core.exchange import HttpData, HttpEvent, HttpStart, ServerExchange
 from linkspan.core.gate import Arrival
-from linkspan.core.principal import UnknownIdentity, principal_of
-from linkspan.io.complaints import Complaints
 from linkspan.io.forks import renew
-from linkspan.io.http_calls import HttpCalls
-from linkspan.io.stopping import is_stopping
-from linkspan.revisions.neutral import Facts
+from linkspan.io.http_app import TICK, HttpApp, is_stopping
 
 if TYPE_CHECKING:
     import asyncio
@@ -32,62 +28,45 @@ Environ: TypeAlias = Mapping[str, Any]
 StartResponse: TypeAlias = Callable[[str, list[tuple[str, str]]], object]
 Application: TypeAlias = Callable[[Any, Any], Iterable[bytes]]
 
-_TICK: Final = 1.0
 
-
-class WsgiApp:
+class WsgiApp(HttpApp):
     """The callable. Handshake sessions live in this process: with several workers, serve those clients without sessions."""
 
     def __init__(self, endpoint: Endpoint, *, path: str | None = None, otherwise: Application | None = None) -> None:
         """Serve `endpoint` at every path, or at `path` only; `otherwise` is another WSGI application for all other paths."""
-        self.endpoint = endpoint
+        super().__init__(endpoint, path, _background)
         self._otherwise = otherwise
-        self._path = path.rstrip("/") if path is not None else None
-        self._calls = HttpCalls(_background, endpoint.policy)
         self._incoming = _Incoming(max(endpoint.policy.max_incoming_bytes, endpoint.policy.max_body_bytes + 1))
         self._ticked = 0.0
-        self._complaints = Complaints()
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         """Answer one request."""
-        self._tick()
-        local = str(environ.get("PATH_INFO") or "").rstrip("/")
-        if self._path is not None and local not in (self._path, self.endpoint.policy.http_sse):
+        now = time.monotonic()
+        if now - self._ticked >= TICK:  # no timer runs here, so requests look after what is due
+            self._ticked = now
+            self.tick(now)
+        if self._is_elsewhere(str(environ.get("PATH_INFO") or "").rstrip("/")):
             if self._otherwise is not None:
                 return self._otherwise(environ, start_response)
-            text = f"Nothing is here. The MCP endpoint is at {self._path or '/'}".encode()
+            text = self._nothing_here
             start_response("404 Not Found", [("content-type", "text/plain"), ("content-length", str(len(text)))])
             return [text]
-        method = str(environ["REQUEST_METHOD"])
-        headers = _headers(environ)
-        opened = self._admit(method, environ, headers)
-        if isinstance(opened, ServerExchange):
-            return _Response(self.endpoint, Opened(opened)).begin(start_response)
-        response = _Response(self.endpoint, opened, self._calls)
-        if opened.connection is not None:
-            self._calls.perform(opened.connection, opened.events)
+        opened = self._open(environ)
+        response = _Response(self, opened)
+        self.perform(opened)
         return response.begin(start_response)
 
-    def _admit(self, method: str, environ: Environ, headers: Mapping[str, str]) -> Opened | ServerExchange:
-        """Take in a request, or return its refusal."""
-        refusal = self.endpoint.admit(method, headers, _arrival(environ))
-        if refusal is not None:
-            if refusal.complaint is not None:
-                self._complaints.tell(refusal.complaint)
-            return refusal
-        try:
-            principal = principal_of(environ.get("REMOTE_USER"), "REMOTE_USER")
-        except UnknownIdentity as problem:
-            self._complaints.tell(str(problem))
-            return self.endpoint.gate.unidentified(headers)
+    def _open(self, environ: Environ) -> Opened:
+        """Take in a request; if it is refused, only its response is there."""
+        method, headers, arrival = str(environ["REQUEST_METHOD"]), _headers(environ), _arrival(environ)
+        facts = self.admit(method, headers, arrival, environ.get("REMOTE_USER"), "REMOTE_USER")
+        if isinstance(facts, ServerExchange):
+            return Opened(facts)
         body = b"" if method == "GET" else self._body(environ, headers)
         if isinstance(body, ServerExchange):
-            return body
-        path = f"{environ.get('SCRIPT_NAME', '')}{environ.get('PATH_INFO', '')}"
-        url = f"{environ.get('wsgi.url_scheme', 'http')}://{headers.get('host', '')}{path}"
-        facts = Facts(headers, principal, str(environ.get("REMOTE_ADDR") or "") or None)
-        query = str(environ.get("QUERY_STRING", ""))
-        return self.endpoint.open(method, url, headers, body, facts, query=query)
+            return Opened(body)
+        url = f"{environ.get('wsgi.url_scheme', 'http')}://{headers.get('host', '')}{arrival.path}"
+        return self.endpoint.open(method, url, headers, body, facts, query=str(environ.get("QUERY_STRING", "")))
 
     def _body(self, environ: Environ, headers: Mapping[str, str]) -> bytes | ServerExchange:
         """Return the body, or why it is refused."""
@@ -109,14 +88,6 @@ class WsgiApp:
         if counted and len(found) < size:
             return gate.too_short(headers)  # it may be whole JSON all the same: the rest of a longer one is missing
         return found if len(found) <= bound else gate.too_large(headers)
-
-    def _tick(self) -> None:
-        """There is nobody else to do it, so every request looks after what time brings, once a second."""
-        now = time.monotonic()
-        if now - self._ticked < _TICK:
-            return
-        self._ticked = now
-        self._calls.perform_all(self.endpoint.tick(now))
 
 
 class _Incoming:
@@ -149,18 +120,17 @@ class _Incoming:
 class _Response:
     """The body of one response, as the WSGI server asks for it."""
 
-    def __init__(self, endpoint: Endpoint, opened: Opened, calls: HttpCalls | None = None) -> None:
-        self._endpoint = endpoint
+    def __init__(self, app: WsgiApp, opened: Opened) -> None:
+        self._app = app
         self._opened = opened
         self._exchange = opened.exchange
-        self._calls = calls
         self._more = threading.Condition()
         self._outputs = 0
         self._events: deque[HttpEvent] = deque()
-        self._exchange.on_output = self._on_output
+        self._exchange.attach(self._on_output)
 
     def begin(self, start_response: StartResponse) -> Iterator[bytes]:
-        """Wait for the status, and tell it."""
+        """Wait for the status, and start the response with it."""
         start = self._next()
         assert isinstance(start, HttpStart)
         start_response(f"{start.status} {HTTPStatus(start.status).phrase}", list(start.headers))
@@ -173,17 +143,15 @@ class _Response:
         event = self._next()
         if isinstance(event, HttpData):
             return event.data
-        self._endpoint.finished(self._exchange)
+        self._app.endpoint.finished(self._exchange)
         raise StopIteration
 
     def close(self) -> None:
         """The server calls it at the end, and when the client has gone."""
         if self._exchange.ended and not self._events:
-            self._endpoint.finished(self._exchange)
-            return
-        events = self._endpoint.disconnect(self._opened)
-        if self._opened.connection is not None and self._calls is not None:
-            self._calls.perform(self._opened.connection, events)
+            self._app.endpoint.finished(self._exchange)
+        else:
+            self._app.disconnect(self._opened)
 
     def _next(self) -> HttpEvent:
         while not self._events:
@@ -195,11 +163,11 @@ class _Response:
             if self._exchange.overrun:
                 raise StopIteration  # what it did not read is more than we keep; the server calls `close`
             with self._more:
-                told = self._more.wait_for(lambda seen=seen: self._outputs != seen, _TICK)  # type: ignore[misc]
-            if not told:
-                self._exchange.keep_alive(time.monotonic(), silence=self._endpoint.policy.silence)
-                if is_stopping() and self._calls is not None:
-                    self._calls.perform_all(self._endpoint.drain())
+                woken = self._more.wait_for(lambda seen=seen: self._outputs != seen, TICK)  # type: ignore[misc]
+            if not woken:
+                self._exchange.keep_alive(time.monotonic(), silence=self._app.endpoint.policy.silence)
+                if is_stopping():
+                    self._app.drain()
         return self._events.popleft()
 
     def _on_output(self) -> None:
