@@ -211,7 +211,7 @@ BOUNDS = {
     "attributes of other objects assigned in core": 6,
     "decisions by era in server and core": 0,
     "decisions by era in client and io": 0,
-    "private functions with one caller, per thousand": 269,
+    "private functions with one caller, per thousand": 266,
     "modules in import cycles": 4,
     "exceptions from the laws": 2,
     "calls over stdio": 60,
@@ -224,7 +224,7 @@ BOUNDS = {
     "objects a call over ASGI leaves to the collector": 0,
 }
 FILES = {
-    "cli": 17,
+    "cli": 15,
     "client": 11,
     "core": 14,
     "host": 18,
@@ -238,7 +238,7 @@ FILES = {
     "wire": 10,
 }
 CODE_LINES = {
-    "cli": 3117,
+    "cli": 3120,
     "client": 1600,
     "core": 2393,
     "host": 2656,

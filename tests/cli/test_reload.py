@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from linkspan import Change, ServerError, SyncClient
-from linkspan.cli.watching import Watch
+from linkspan.cli.reload import Watch
 
 TAG = "io.modelcontextprotocol/subscriptionId"
 LISTEN = {"toolsListChanged": True}

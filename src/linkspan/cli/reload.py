@@ -1,41 +1,60 @@
-"""`linkspan run --reload FILE`: a server in a process of its own, started anew when its source changes; the client stays.
+"""`linkspan run --reload FILE`: a server in a process of its own, restarted when its source changes; clients stay connected.
 
-Law: one lock around the handover; nobody reads, writes or waits while holding it.
+Over stdio this process stands between the client and the server, and repeats what they agreed on. Over HTTP it holds the socket,
+which it never closes, so that connections made during a restart wait for the next server.
+`Watch` finds the source: the file, the Python files beside it, and what these import. Imports are read, not executed, so that a
+file with a syntax error is watched as well. Installed packages are left out.
+Law: one lock around the handover; no read, write or wait happens while it is held.
 """
 
 from __future__ import annotations
 
+import ast
 import os
 import queue
+import signal
+import subprocess
 import sys
+import sysconfig
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from functools import partial
-from signal import SIGINT
-from typing import Final
+from functools import lru_cache, partial
+from importlib.util import cache_from_source
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final, TypeAlias
 
-from linkspan.cli.watching import Watch
+import linkspan
+from linkspan.errors import LinkspanError
 from linkspan.io.child import Child
 from linkspan.io.descriptors import write_all
 from linkspan.io.handover import Handover
 from linkspan.io.outbox import Outbox
 from linkspan.io.relay import GRACE, Ending, Note, Signals, exit_status, note_exit, read_some
 
-__all__ = ["serve_reloading"]
+__all__ = ["Watch", "serve_reloading", "serve_reloading_http"]
 
 _POLL: Final = 0.3
 _LAST_WORDS: Final = 1.0
 _STDIN: Final = 0
 _STDOUT: Final = 1
 _STDERR: Final = 2
+_MORE_THAN_DRAIN: Final = 3.0
+_OURS: Final = ("--reload", "--host", "--port", "--fd")
+_SETTLED: Final = 0.05
+_AT_MOST: Final = 2000
+
+Stamp: TypeAlias = tuple[int, int]
+"""When a file was written, and its size."""
 
 
 def serve_reloading(target: str, file: str) -> int:
     """Serve `target`, whose source is `file`, until the client has left; return the exit status of the server."""
     notes: queue.SimpleQueue[Note] = queue.SimpleQueue()
     with Signals(notes):
-        return _Reloading(target, file, notes).serve()
+        return _StdioReload(target, file, notes).serve()
 
 
 class _Running:
@@ -50,22 +69,22 @@ class _Running:
             _run(_carry, child.stderr, _write_to_stderr),
         ]
 
-    def hear_out(self) -> None:
-        """Wait until what an ended server has said is read, within reason: others may hold its pipes open."""
+    def join_readers(self) -> None:
+        """Wait until the output of an ended server is read, with a bound: other processes may hold its pipes open."""
         for reader in self._readers:
             reader.join(_LAST_WORDS)
 
-    def dismiss(self) -> None:
-        """Give back what an ended server had."""
+    def release(self) -> None:
+        """Release the process and the pipes of an ended server."""
         self.child.bury()
         self.outbox.end()
         self.outbox.thread.join(_LAST_WORDS)
-        self.hear_out()
+        self.join_readers()
         if not any(thread.is_alive() for thread in (*self._readers, self.outbox.thread)):
             self.child.close_pipes()
 
 
-class _Reloading:
+class _StdioReload:
     def __init__(self, target: str, file: str, notes: queue.SimpleQueue[Note]) -> None:
         self._command = [sys.executable, "-m", "linkspan", "run", target]
         self._notes = notes
@@ -77,7 +96,7 @@ class _Reloading:
         self._to_client = Outbox(_STDOUT, on_broken=lambda: notes.put(("hung up", 0)))
 
     def serve(self) -> int:
-        """Go on until the client has left, or somebody asks us to stop."""
+        """Serve until the client has left or a signal asks this process to stop."""
         self._start()
         _run(self._read_client)
         while True:
@@ -111,16 +130,16 @@ class _Reloading:
 
     def _stop(self) -> None:
         with self._lock:
-            server, self._server = self._server, None  # from here on nobody listens to it
+            server, self._server = self._server, None  # its output is discarded from here on
             self._handover.replace()
             self._flush()
         if server is not None:
             server.child.stop(0)
-            server.dismiss()
+            server.release()
 
     def _give_up(self, server: _Running) -> None:
-        """The server has ended by itself: wait for a better one."""
-        server.hear_out()
+        """The server exited by itself: wait for a change to its source."""
+        server.join_readers()
         status = exit_status(server.child.exit_code())
         problem = (
             f"the server ended with exit status {status}; its stderr says why. A change to its source starts it again"
@@ -130,28 +149,28 @@ class _Reloading:
             self._server = None
             self._handover.give_up(problem)
             self._flush()
-        server.dismiss()
+        server.release()
 
     def _end(self, note: Note) -> int:
         """Let the server finish, within reason, and follow it."""
         server = self._server
-        status = 128 + SIGINT if note == ("signal", SIGINT) else 0
+        status = 128 + signal.SIGINT if note == ("signal", signal.SIGINT) else 0
         if server is not None:
             ending = Ending(server.child, GRACE)
             if note[0] == "hung up":
                 server.outbox.end()
                 server.outbox.thread.join(_LAST_WORDS)  # what was asked before the end still gets there
             ending.receive(note)
-            while (heard := self._next(ending.left())) != ("exited", server.number):
-                ending.receive(heard)
-            server.hear_out()
+            while (later := self._next(ending.left())) != ("exited", server.number):
+                ending.receive(later)
+            server.join_readers()
             server.child.bury()
             status = exit_status(server.child.exit_code())
         self._to_client.end()
         self._to_client.thread.join(_LAST_WORDS)
         return status
 
-    # What the two sides say.
+    # Bytes from both sides.
 
     def _read_client(self) -> None:
         _carry(_STDIN, self._receive_from_client)
@@ -171,7 +190,7 @@ class _Reloading:
     def _receive_from_server(self, number: int, data: bytes) -> None:
         with self._lock:
             if self._server is None or number != self._server.number:
-                return  # the client has been told already that this one is no more
+                return  # its requests have been answered already
             self._handover.receive_from_server(data)
             self._flush()
         self._to_client.wait_for_room()
@@ -205,3 +224,219 @@ def _write_to_stderr(data: bytes) -> None:
 
 def _say(text: str) -> None:
     _write_to_stderr(f"linkspan run: {text}\n".encode("utf-8", "backslashreplace"))
+
+
+# Over HTTP.
+
+
+def serve_reloading_http(
+    file: str,
+    arguments: Sequence[str],
+    *,
+    host: str = "127.0.0.1",
+    port: int | None = None,
+    drain: float | None = None,
+    **_: Any,
+) -> int:
+    """Serve what `linkspan run` was given in `arguments`, whose source is `file`; return the exit status."""
+    from linkspan.io.http_server import DRAIN, PORT, listen
+
+    try:
+        listener = listen(host, PORT if port is None else port)
+    except LinkspanError as problem:
+        print(f"linkspan run: {problem}", file=sys.stderr)
+        return 2
+    command = [sys.executable, "-m", "linkspan", "run", *_without(arguments), f"--fd={listener.fileno()}"]
+    with listener:
+        return _HttpReload(
+            command, listener.fileno(), Watch(file), (DRAIN if drain is None else drain) + _MORE_THAN_DRAIN
+        ).serve()
+
+
+class _Stop(Exception):
+    """A signal asks this process to stop."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+
+
+class _HttpReload:
+    def __init__(self, command: Sequence[str], fd: int, watch: Watch, patience: float) -> None:
+        self._command = command
+        self._fd = fd
+        self._watch = watch
+        self._patience = patience
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def serve(self) -> int:
+        before = {number: signal.signal(number, _raise_stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            self._start()
+            while True:
+                time.sleep(_POLL)
+                self._look()
+        except _Stop as stop:
+            return 130 if stop.number == signal.SIGINT else 0
+        finally:
+            for number in before:
+                signal.signal(number, signal.SIG_IGN)  # the second Ctrl-C is for the server
+            self._end()
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _look(self) -> None:
+        changed = self._watch.changed()
+        if changed is not None:
+            _say(f"{changed} changed: starting again")
+            self._end()
+            self._start()
+        elif self._child is not None and (status := self._child.poll()) is not None:
+            self._child = None
+            _say(f"the server ended with exit status {status}; a change to its source starts it again")
+
+    def _start(self) -> None:
+        self._child = subprocess.Popen(self._command, pass_fds=[self._fd], stdin=subprocess.DEVNULL)
+
+    def _end(self) -> None:
+        child, self._child = self._child, None
+        if child is None:
+            return
+        child.terminate()
+        try:
+            child.wait(self._patience)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+
+
+def _raise_stop(number: int, _frame: FrameType | None) -> None:
+    raise _Stop(number)
+
+
+def _without(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments without those that are about this process, or the socket that it holds."""
+    kept: list[str] = []
+    skip = False
+    for each in arguments:
+        if skip:
+            skip = False
+        elif each in _OURS:
+            skip = each != "--reload"
+        elif not each.startswith(tuple(f"{name}=" for name in _OURS)):
+            kept.append(each)
+    return kept
+
+
+# The source.
+
+
+class Watch:
+    """The files of one server. Poll `changed`; there is nothing to install and nothing to close."""
+
+    def __init__(self, file: str) -> None:
+        """Begin with what is there now."""
+        self._file = Path(os.path.abspath(file))
+        self._roots = [self._file.parent, *_own_roots()]
+        self._imported: set[Path] = set()
+        self._seen: dict[Path, Stamp | None] = {}
+        self._begin()
+
+    def changed(self) -> str | None:
+        """Return the path of a file that has changed, once those who write are done; None if none has."""
+        now = self._look()
+        if now == self._seen:
+            return None
+        while (then := self._settle()) != now:
+            now = then
+        changed = sorted(path for path in now.keys() | self._seen.keys() if now.get(path) != self._seen.get(path))
+        for path in changed:
+            with suppress(OSError, NotImplementedError):  # Python takes a cache of the same second and size for fresh
+                os.unlink(cache_from_source(os.fspath(path)))
+        self._begin()
+        return self._name(changed[0]) if changed else None
+
+    def _begin(self) -> None:
+        """Take what is there now for what the server will run."""
+        self._imported |= _imports([self._file, *self._beside()], self._roots)
+        self._seen = self._look()
+
+    def _settle(self) -> dict[Path, Stamp | None]:
+        time.sleep(_SETTLED)
+        return self._look()
+
+    def _look(self) -> dict[Path, Stamp | None]:
+        return {path: _stamp(path) for path in {self._file, *self._beside(), *self._imported}}
+
+    def _name(self, path: Path) -> str:
+        folder = self._file.parent
+        return os.fspath(path.relative_to(folder) if path.is_relative_to(folder) else path)
+
+    def _beside(self) -> list[Path]:
+        return [path for path in self._file.parent.glob("*.py") if not path.name.startswith((".", "#"))]
+
+
+def _stamp(path: Path) -> Stamp | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None  # not there, or not yet
+    return found.st_mtime_ns, found.st_size
+
+
+def _own_roots() -> list[Path]:
+    """Return from where Python imports what is not installed: a project that is being worked on."""
+    ours = Path(linkspan.__file__).parent.parent
+    paths = [Path(os.path.abspath(path)) for path in sys.path if os.path.isdir(path)]
+    return [path for path in paths if path != ours and not _is_installed(path)]
+
+
+def _is_installed(folder: Path) -> bool:
+    standard = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
+    return bool({"site-packages", "dist-packages"} & {*folder.parts}) or any(map(folder.is_relative_to, standard))
+
+
+def _imports(files: Sequence[Path], roots: Sequence[Path]) -> set[Path]:
+    """Return where the modules are, or would be, that `files` import from below `roots`, and those that these import."""
+    found: set[Path] = set()
+    todo = list(files)
+    while todo and len(found) < _AT_MOST:
+        path = todo.pop()
+        if (stamp := _stamp(path)) is None:
+            continue
+        places = {place for module in _imported_by(path, stamp) for place in _places(path, module, roots)}
+        todo += places - found
+        found |= places
+    return found
+
+
+Module: TypeAlias = tuple[int, tuple[str, ...]]
+"""How many packages up to begin, 0 for the top, and the names from there."""
+
+
+@lru_cache(_AT_MOST)
+def _imported_by(path: Path, stamp: Stamp) -> Sequence[Module]:
+    """Return what a file imports. What its code makes up while it runs is not known."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return ()
+    modules: list[Module] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            modules += [(0, tuple(alias.name.split("."))) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            package = tuple(node.module.split(".")) if node.module else ()
+            modules += [(node.level, (*package, alias.name)) for alias in node.names]
+    return modules
+
+
+def _places(importer: Path, module: Module, roots: Sequence[Path]) -> Iterator[Path]:
+    """Where a module and the packages around it would be. The last name may be that of a thing inside."""
+    level, names = module
+    for start in roots if not level else importer.parents[level - 1 : level]:
+        folder = start
+        for name in names:
+            yield folder / f"{name}.py"
+            folder = folder / name
+            yield folder / "__init__.py"

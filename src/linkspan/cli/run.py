@@ -126,7 +126,7 @@ def _serve_http(
 def _serve_reloading(target: str, arguments: Sequence[str], *, http: bool, **options: Any) -> int:
     path, _ = _split(target)
     if http:
-        from linkspan.cli.reload_http import serve_reloading_http
+        from linkspan.cli.reload import serve_reloading_http
 
         return serve_reloading_http(path, arguments, **options)
     from linkspan.cli.reload import serve_reloading
