@@ -194,7 +194,7 @@ def test_odd_forms_only_become_fewer(package: str, found: dict[str, list[Oddity]
     ("text", "counted"),
     [
         ("a URL that is none", 1),
-        ("invalid response to tools/call", 1),
+        ("the response is not one", 1),
         ("'x' is no TOML", 1),
         ("There is no Client of this name", 0),
         ("trying again is in vain", 1),
