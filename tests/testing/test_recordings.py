@@ -22,7 +22,7 @@ from linkspan.host.scripted import ScriptedModel
 from linkspan.revisions import LATEST
 from linkspan.testing import Player, TranscriptWriter
 from linkspan.testing.player import Playback
-from linkspan.testing.transcripts import parse_transcript, read_transcript, write_transcript
+from linkspan.testing.recorder import parse_transcript, read_transcript, write_transcript
 from linkspan.types.messages import ElicitParams
 from servers import SERVERS
 from transcript import load

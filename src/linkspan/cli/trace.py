@@ -22,8 +22,7 @@ from linkspan.cli.terminal import Style, dump
 from linkspan.io.child import signal_name
 from linkspan.io.descriptors import Outlet, can_poll, write_all
 from linkspan.io.relay import GRACE, relay
-from linkspan.testing.recorder import TranscriptWriter
-from linkspan.testing.transcripts import Side
+from linkspan.testing.recorder import Side, TranscriptWriter
 from linkspan.types.base import JSON, JSONObject, is_array, is_object
 from linkspan.wire.framing import LineReader, TooLong
 from linkspan.wire.plain import neutral
