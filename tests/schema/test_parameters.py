@@ -285,7 +285,7 @@ def test_each_type_is_read(hint: Any, value: str, found: Any) -> None:
         (Annotated[list[int], annotated_types.MinLen(1)], "[]", "x must have at least 1 item, got 0"),
         (tuple[int, int], "[1]", "x must be an array of 2 items, got 1"),
         (Even, '{"n": 1}', "x is not accepted: n must be even"),
-        (Model, '{"a": -1, "c": 1}', "x has no field c"),
+        (Model, '{"a": -1, "c": 1}', "x.a must be at least 0, got -1; x has no field c"),
         (Model, '{"a": -1, "b": [1]}', "x.a must be at least 0, got -1; x.b[0] must be a string, got the number 1"),
     ],
 )

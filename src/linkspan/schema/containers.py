@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, Union
 import msgspec
 
 from linkspan.schema.encode import is_collection, is_items
-from linkspan.schema.problems import at, describe_value, join_words, unknown_words
+from linkspan.schema.problems import at, describe_value, join_words
 from linkspan.schema.shapes import INVALID, Choice, Plain, Rendering, Shape, Walk, is_marker, marker, usable
 from linkspan.types.base import JSON, UNSET, JSONObject, is_array
 from linkspan.types.base import is_mapping as is_object
@@ -26,6 +26,7 @@ __all__ = [
     "fresh",
     "is_nullable",
     "most_specific_first",
+    "refuse_by_author",
     "without_null",
 ]
 
@@ -386,7 +387,7 @@ class ObjectShape(msgspec.Struct, eq=False):
         for key in () if walk.lenient else members:
             if key not in self.by_key:
                 none = " (none are taken)" if self.root and not self.by_key else ""
-                walk.refuse(path, unknown_words(str(key), self.by_key, root=self.root) + none)
+                walk.refuse_member(path, str(key), self.by_key, root=self.root, more=none)
                 if walk.is_full:
                     break  # each near miss takes time to find
         if len(walk.problems) > before:
@@ -399,7 +400,7 @@ class ObjectShape(msgspec.Struct, eq=False):
         try:
             return self.make(taken)
         except ValueError as problem:
-            return _own_words(problem, path, walk)
+            return refuse_by_author(problem, path, walk)
         except Exception:
             return walk.refuse(path, "is not accepted")
 
@@ -409,15 +410,22 @@ class ObjectShape(msgspec.Struct, eq=False):
         return dict(zip(self.by_key, value, strict=False))
 
 
-def _own_words(problem: ValueError, path: str, walk: Walk) -> Any:
-    """Tell what the author's own check says: a ValueError raised while building a value is meant for the sender."""
-    errors = getattr(problem, "errors", None)
-    if callable(errors):
-        from linkspan.schema.pydantic_types import told
-
-        return told(problem, path, walk)
-    text = " ".join(str(problem).split())[:200]
-    return walk.refuse(path, f"is not accepted: {text}" if text else "is not accepted")
+def refuse_by_author(problem: ValueError, path: str, walk: Walk) -> Any:
+    """Write down what the author's own check, or pydantic's, finds wrong while building a value; returns INVALID."""
+    errors: Any = getattr(problem, "errors", None)
+    listed: Any = errors() if callable(errors) else [{"msg": str(problem), "loc": ()}]
+    for each in listed:
+        where = path
+        for step in each["loc"]:
+            where = at(where, step)
+        kind, message = each.get("type"), " ".join(str(each["msg"]).split())
+        if kind in ("value_error", "assertion_error"):
+            message = message.partition(", ")[2] or message
+        message = message[:200]
+        if kind not in (None, "value_error", "assertion_error"):
+            message = f"{message[:1].lower()}{message[1:]} (got {describe_value(each.get('input'))})"
+        walk.refuse(where, f"is not accepted: {message}" if message else "is not accepted")
+    return INVALID if listed else walk.refuse(path, "is not accepted")
 
 
 def _fills_null(each: Field, out: Rendering) -> bool:

@@ -13,8 +13,9 @@ from math import isfinite
 from typing import Final, TypeAlias
 from urllib.parse import unquote
 
-from linkspan.schema.document import local_target, subschemas
+from linkspan.schema.document import subschemas
 from linkspan.schema.problems import quote
+from linkspan.schema.summary import local_target
 from linkspan.types.base import JSON, JSONObject, is_array, is_object, json_type
 
 __all__ = ["Losses", "Plain", "below", "conjoined"]

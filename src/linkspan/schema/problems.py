@@ -18,6 +18,7 @@ __all__ = [
     "TYPE_WORDS",
     "ArgumentsInvalid",
     "Problem",
+    "UnknownMember",
     "at",
     "describe_value",
     "join_choices",
@@ -51,6 +52,10 @@ class Problem(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         return f"{self.path} {self.message}" if self.path else self.message
+
+
+class UnknownMember(Problem, frozen=True):
+    """A member that the schema does not name."""
 
 
 class ArgumentsInvalid(LinkspanError):

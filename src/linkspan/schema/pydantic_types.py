@@ -12,13 +12,17 @@ from typing import Any
 import msgspec
 
 from linkspan.errors import RegistrationError
-from linkspan.schema.document import local_target, repair_value, types_of, unknown_keys
-from linkspan.schema.problems import at, describe_value
+from linkspan.schema.containers import refuse_by_author
+from linkspan.schema.problems import UnknownMember
 from linkspan.schema.shapes import INVALID, Rendering, Walk, marker
+from linkspan.schema.summary import local_target
 from linkspan.types.base import JSON, JSONObject, is_array
 from linkspan.types.base import is_mapping as is_object
 
-__all__ = ["ForeignShape", "is_foreign", "told"]
+__all__ = [
+    "ForeignShape",
+    "is_foreign",
+]
 
 _HOOK = "__get_pydantic_core_schema__"
 
@@ -33,23 +37,27 @@ def is_foreign(hint: Any, notes: Sequence[Any]) -> bool:
 
 
 class ForeignShape:
-    """A type that pydantic reads, strictly, and whose schema it writes."""
+    """A type that pydantic reads, strictly, and whose schema it writes.
 
-    __slots__ = ("_adapter", "_closed", "_where", "kinds", "native", "words")
+    The walk over that schema repairs a value and explains what is wrong with it; pydantic decides what else to accept.
+    """
+
+    __slots__ = ("_adapter", "_reader", "_where", "kinds", "native", "words")
 
     def __init__(self, hint: Any, where: str) -> None:
+        from linkspan.schema.written import compile_written
+
         pydantic: Any = sys.modules["pydantic"]
         self._where = where
         try:
             self._adapter: Any = pydantic.TypeAdapter(hint)
         except Exception as problem:
             raise RegistrationError(f"{where}: pydantic cannot read {hint}: {_first_line(problem)}") from None
-        out = Rendering(portable=True)
-        self._closed = self.schema(out)
-        if out.definitions:
-            self._closed["$defs"] = out.definitions
-        self.kinds = types_of(self._closed, self._closed)
-        self.words = f"an {next(iter(self.kinds))}" if self.kinds <= {"object", "array"} else "another value"
+        out = Rendering(portable=False)
+        closed = self.schema(out)
+        self._reader = compile_written({**closed, "$defs": out.definitions}).shape
+        self.kinds = self._reader.kinds
+        self.words = self._reader.words
         self.native: Any = marker(self)
 
     def schema(self, out: Rendering) -> JSONObject:
@@ -61,95 +69,27 @@ class ForeignShape:
         return tidied(found, out)
 
     def convert(self, value: JSON, path: str, walk: Walk) -> Any:
-        """Return what pydantic makes of the value."""
-        before = len(walk.problems)
-        walk.problems.extend(unknown_keys(value, self._closed, self._closed, path or "."))
-        found = INVALID
-        if len(walk.problems) == before:
-            found = self._read(value, path, walk)
-        if found is not INVALID or not walk.repair:
-            return found
-        repairs: list[str] = []
-        mended = repair_value(value, self._closed, self._closed, path, repairs)
-        second = Walk()
-        found = self._reread(mended, path, second)
-        if not second.problems:
-            del walk.problems[before:]
-            walk.repairs.extend(repairs)
+        """Return what pydantic makes of the value, with repairs only where it refuses the value as it is."""
+        inner = walk.inside(value)
+        found = self._read(value, path, inner)
+        if found is INVALID and walk.repair:
+            inner = walk.inside(value, repair=True)
+            found = self._read(value, path, inner)
+        if found is INVALID:
+            walk.problems.extend(inner.problems)
+        walk.repairs.extend(inner.repairs)
         return found
 
-    def _reread(self, value: JSON, path: str, walk: Walk) -> Any:
-        walk.problems.extend(unknown_keys(value, self._closed, self._closed, path or "."))
-        return INVALID if walk.problems else self._read(value, path, walk)
-
     def _read(self, value: JSON, path: str, walk: Walk) -> Any:
-        try:
-            return self._adapter.validate_json(msgspec.json.encode(value), strict=True)
+        mended = self._reader.convert(value, path, walk)
+        if any(isinstance(each, UnknownMember) for each in walk.problems):
+            return INVALID
+        try:  # a validator of the author's may take what the schema does not name
+            return self._adapter.validate_json(msgspec.json.encode(value if walk.problems else mended), strict=True)
         except ValueError as problem:
-            return told(problem, path, walk)
+            return INVALID if walk.problems else refuse_by_author(problem, path, walk)
         except Exception:
-            return walk.refuse(path, "is not accepted")
-
-
-def told(problem: Any, path: str, walk: Walk) -> Any:
-    """Write down each of pydantic's errors in plain words; returns INVALID."""
-    errors = getattr(problem, "errors", None)
-    listed: Any = errors() if callable(errors) else []
-    for each in listed:
-        where = path
-        for step in each["loc"]:
-            where = at(where, step)
-        walk.refuse(where, _words(each))
-    return INVALID if listed else walk.refuse(path, "is not accepted")
-
-
-def _words(error: dict[str, Any]) -> str:
-    kind: str = error["type"]
-    got = describe_value(error.get("input"))
-    if kind == "missing":
-        return "is missing"
-    if kind in _WANTED:
-        return f"must be {_WANTED[kind]}, got {got}"
-    if kind in _LIMITS:
-        words, name = _LIMITS[kind]
-        return f"must {words.format(error.get('ctx', {}).get(name))}, got {got.removeprefix('the number ')}"
-    if kind in ("value_error", "assertion_error"):
-        text = str(error["msg"]).partition(", ")[2] or str(error["msg"])
-        return f"is not accepted: {text[:200]}"
-    text = str(error["msg"])
-    return f"is not accepted: {text[:1].lower()}{text[1:200]} (got {got})"
-
-
-_WANTED = {
-    "int_type": "an integer",
-    "int_parsing": "an integer",
-    "int_from_float": "an integer",
-    "float_type": "a number",
-    "float_parsing": "a number",
-    "string_type": "a string",
-    "bool_type": "true or false",
-    "bool_parsing": "true or false",
-    "list_type": "an array",
-    "set_type": "an array",
-    "tuple_type": "an array",
-    "dict_type": "an object",
-    "model_type": "an object",
-    "model_attributes_type": "an object",
-    "none_required": "null",
-    "enum": "one of the values in the schema",
-}
-_LIMITS = {
-    "greater_than_equal": ("be at least {}", "ge"),
-    "greater_than": ("be more than {}", "gt"),
-    "less_than_equal": ("be at most {}", "le"),
-    "less_than": ("be less than {}", "lt"),
-    "multiple_of": ("be a multiple of {}", "multiple_of"),
-    "string_too_short": ("have at least {} characters", "min_length"),
-    "string_too_long": ("have at most {} characters", "max_length"),
-    "too_short": ("have at least {} items", "min_length"),
-    "too_long": ("have at most {} items", "max_length"),
-    "literal_error": ("be {}", "expected"),
-}
+            return INVALID if walk.problems else walk.refuse(path, "is not accepted")
 
 
 def _first_line(problem: Exception) -> str:

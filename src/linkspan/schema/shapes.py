@@ -10,13 +10,13 @@ import datetime
 import decimal
 import enum
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import msgspec
 
 from linkspan.schema.encode import by_value, canonical
-from linkspan.schema.problems import Problem, describe_value, join_choices, quote
+from linkspan.schema.problems import Problem, UnknownMember, describe_value, join_choices, quote, unknown_words
 from linkspan.text import clip, nearest
 from linkspan.types.base import JSON, JSONObject, is_array, json_type
 from linkspan.types.base import is_mapping as is_object
@@ -149,13 +149,18 @@ class Walk:
 
     def refuse(self, path: str, message: str) -> Any:
         """Write down a problem; returns INVALID."""
-        if len(self.problems) < _MOST_PROBLEMS:
+        if not self.is_full:
             self.problems.append(Problem(path, message))
         return INVALID
 
     def refuse_value(self, path: str, words: str, value: JSON) -> Any:
         """Write down that something else is wanted; returns INVALID."""
         return self.refuse(path, f"must be {words}, got {describe_value(value)}")
+
+    def refuse_member(self, path: str, name: str, known: Iterable[str], *, root: bool, more: str = "") -> None:
+        """Write down a member that the schema does not name, with the near miss it may be."""
+        if not self.is_full:
+            self.problems.append(UnknownMember(path, unknown_words(name, known, root=root) + more))
 
     def repaired(self, value: JSON, kind: type, path: str) -> JSON:
         """Decode a text that holds an array or object in JSON, where that kind is wanted; otherwise leave it."""

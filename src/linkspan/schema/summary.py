@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from linkspan.types.base import JSON, is_array, is_object, json_type
+from linkspan.types.base import JSON, is_array, is_mapping, is_object, json_type
 
-__all__ = ["default_words", "properties_of", "required_of", "resolve", "size_words", "type_words", "types_of"]
+__all__ = [
+    "default_words",
+    "local_target",
+    "properties_of",
+    "required_of",
+    "resolve",
+    "size_words",
+    "type_words",
+    "types_of",
+]
 
 _DEEP: Final = 6
 _MANY: Final = 12
+_INDEX: Final = re.compile(r"[0-9]{1,9}")
 _EVERY_TYPE: Final = frozenset({"string", "integer", "number", "boolean", "array", "object", "null"})
 
 
@@ -30,13 +41,38 @@ def required_of(schema: JSON) -> list[str]:
 def resolve(schema: JSON, root: JSON) -> JSON:
     """Follow `$ref` as far as it leads within the same document."""
     for _ in range(_DEEP):
-        reference: JSON = schema.get("$ref") if is_object(schema) else None
+        reference: JSON = schema.get("$ref") if is_mapping(schema) else None
         if not isinstance(reference, str) or not reference.startswith("#"):
             return schema
-        schema = root
-        for step in reference[1:].split("/")[1:]:
-            schema = schema.get(step.replace("~1", "/").replace("~0", "~")) if is_object(schema) else None
+        schema = local_target(reference, root)
     return schema
+
+
+def local_target(reference: JSON, root: JSON) -> JSON:
+    """Return what a reference inside the document (`#/$defs/Node`) points at, or None."""
+    if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
+        return None
+    found = root
+    for step in reference[1:].split("/")[1:]:
+        name = _unescaped(step)
+        if is_mapping(found):
+            members: Mapping[str, JSON] = found
+            found = members.get(name)
+        elif is_array(found) and _INDEX.fullmatch(name) and int(name) < len(found):
+            items: list[JSON] = found
+            found = items[int(name)]
+        else:
+            return None
+    return found
+
+
+def _unescaped(step: str) -> str:
+    """Return a name as it was before it went into a pointer, and that into a URI (RFC 6901, section 6)."""
+    if "%" in step:
+        from urllib.parse import unquote
+
+        step = unquote(step)
+    return step.replace("~1", "/").replace("~0", "~")
 
 
 def types_of(schema: JSON, root: JSON, deep: int = 0) -> frozenset[str]:

@@ -6,7 +6,7 @@ expressions are linear. Nothing ever fetches a `$ref`. Checklist 1.11.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import islice
@@ -16,31 +16,20 @@ import msgspec
 from msgspec import Raw
 
 from linkspan.errors import RegistrationError, install_hint
-from linkspan.schema.document import (
-    DRAFT_7,
-    check_document,
-    dialect_of,
-    header_paths,
-    input_schema,
-    local_target,
-    repair_value,
-    subschemas,
-    types_of,
-)
+from linkspan.schema.document import DRAFT_7, check_document, dialect_of, header_paths, input_schema, subschemas
 from linkspan.schema.parameters import AskParameter, Decoded
 from linkspan.schema.problems import (
-    TYPE_WORDS,
     ArgumentsInvalid,
     Problem,
+    UnknownMember,
     at,
     describe_value,
-    join_choices,
-    join_words,
     quote,
     unknown_words,
 )
 from linkspan.schema.shapes import Shape, Steps, TooManySteps, Walk
-from linkspan.schema.written import compile_written
+from linkspan.schema.summary import local_target
+from linkspan.schema.written import Compiler, compile_written
 from linkspan.types.base import JSON, JSONObject, is_array
 from linkspan.types.base import is_mapping as is_object
 
@@ -117,9 +106,9 @@ class _Walked:
 
 
 class _Listed:
-    """A schema that jsonschema-rs checks, and tells what is wrong."""
+    """A schema that jsonschema-rs checks. What it refuses is explained by the walk, but for those that the walk lacks."""
 
-    __slots__ = ("_compiled", "_is_arguments", "_schema")
+    __slots__ = ("_compiled", "_compiler", "_is_arguments", "_schema", "_walked")
     left_out: tuple[str, ...] = ()
     advice = ""
 
@@ -127,36 +116,48 @@ class _Listed:
         self._compiled = compiled
         self._schema = schema
         self._is_arguments = is_arguments
+        self._compiler = Compiler(schema, dialect_of(schema) == DRAFT_7, wide=True)
+        self._walked = _Walked(self._compiler.shape(schema, "#"), (), is_arguments=is_arguments)
 
     def check(self, value: JSON) -> tuple[Problem, ...]:
-        try:
-            if self._compiled.is_valid(value):
-                return ()
-            return tuple(dict.fromkeys(islice(self._told(value), _MOST_PROBLEMS)))
-        except RecursionError:
-            return (Problem("", "is nested too deeply"),)
-        except (ValueError, OverflowError, TypeError):
-            return (Problem("", "has a number or a text that cannot be checked"),)
+        return self.read(value, repair=False).problems
 
     def read(self, value: JSON, *, repair: bool) -> Reading:
-        problems = self.check(value)
-        if not problems or not repair:
-            return Reading(value, problems)
-        repairs: list[str] = []
-        mended = repair_value(value, self._schema, self._schema, "", repairs)
-        return Reading(mended, self.check(mended), tuple(repairs))
+        try:
+            if self._compiled.is_valid(value):
+                return Reading(value)
+            found = self._walked.read(value, repair=repair)
+            if not found.problems and self._compiled.is_valid(found.value):
+                return found
+            problems = dict.fromkeys((*found.problems, *islice(self._told(found.value, repair), _MOST_PROBLEMS)))
+            told = tuple(problems)[:_MOST_PROBLEMS] or (Problem("", "does not fit the schema"),)
+            return Reading(found.value, told, found.repairs)
+        except RecursionError:
+            return Reading(value, (Problem("", "is nested too deeply"),))
+        except (ValueError, OverflowError, TypeError):
+            return Reading(value, (Problem("", "has a number or a text that cannot be checked"),))
 
-    def _told(self, value: JSON) -> Iterable[Problem]:
+    def _told(self, value: JSON, repair: bool) -> Iterator[Problem]:
         for each in self._compiled.iter_errors(value):
             place: list[str | int] = list(each.schema_path)
-            keyword: str = each.kind.name
-            if place[-1:] == ["dependentRequired"]:
-                keyword = "dependentRequired"
-            held = holder(self._schema, place)
+            keyword = "dependentRequired" if place[-1:] == ["dependentRequired"] else each.kind.name
+            held = _holder(self._schema, place)
             path = _path(each.instance_path)
-            yield from told(
-                keyword, held, self._schema, each.instance, path, each.message, is_arguments=self._is_arguments
-            )
+            if keyword in _OTHERS:
+                yield Problem(path, f"{_OTHERS[keyword]}, got {describe_value(each.instance)}")
+            elif keyword == "dependentRequired":
+                pairs = ((name, key) for key, names in held[keyword].items() if key in each.instance for name in names)
+                missing = (pair for pair in pairs if pair[0] not in each.instance)
+                yield from (Problem(at(path, name), f"is missing (it goes with {key})") for name, key in missing)
+            elif keyword in ("additionalProperties", "unevaluatedProperties"):
+                known: Mapping[str, JSON] = held.get("properties") or {}
+                root = self._is_arguments and not path
+                strays = (key for key in each.instance if key not in known and _is_spelled_in(key, each.message))
+                yield from (UnknownMember(path, unknown_words(key, known, root=root)) for key in strays)
+            else:
+                walk = Walk(repair=repair, is_arguments=self._is_arguments, steps=Steps(each.instance))
+                self._compiler.shape(held, "#").convert(each.instance, path, walk)
+                yield from walk.problems
 
 
 def compile_validator(schema: Mapping[str, JSON], *, is_arguments: bool = False) -> Validator:
@@ -300,56 +301,7 @@ def check_schema(schema: Mapping[str, JSON]) -> None:
         _listed(schema, False)
 
 
-def told(
-    keyword: str,
-    schema: Mapping[str, JSON],
-    root: Mapping[str, JSON],
-    value: JSON,
-    path: str,
-    message: str,
-    *,
-    is_arguments: bool = True,
-) -> Iterator[Problem]:
-    """Yield problems for one error: the keyword that failed, the schema that holds it, and the value at `path`."""
-    limit: JSON = schema.get(keyword)
-    if keyword == "required" and is_object(value) and is_array(limit):
-        names: list[str] = limit
-        yield from (Problem(at(path, name), "is missing") for name in names if name not in value)
-    elif keyword in ("additionalProperties", "unevaluatedProperties") and is_object(value) and limit is False:
-        properties: Mapping[str, JSON] = schema.get("properties") or {}
-        members: Mapping[str, JSON] = value
-        strays = [key for key in members if key not in properties and _is_spelled_in(key, message)]
-        yield from (Problem(path, unknown_words(key, properties, root=is_arguments and not path)) for key in strays)
-    elif keyword in _WORDS and limit is not None:
-        yield Problem(path, f"must {_WORDS[keyword](limit)}, got {_got(keyword, value)}")
-    elif keyword in ("anyOf", "oneOf") and is_array(limit):
-        yield Problem(path, _refused_by_all(keyword, limit, value, root))
-    elif keyword == "dependentRequired" and is_object(limit) and is_object(value):
-        wanted = [(name, key) for key, names in limit.items() if key in value for name in names if name not in value]
-        yield from (Problem(at(path, name), f"is missing (it goes with {key})") for name, key in wanted)
-    else:
-        yield Problem(path, f"{_OTHERS.get(keyword, 'does not fit the schema')}, got {describe_value(value)}")
-
-
-def _refused_by_all(keyword: str, arms: Sequence[JSON], value: JSON, root: Mapping[str, JSON]) -> str:
-    """Name the types of the arms of a union, unless it is not the type that is wrong."""
-    if keyword == "anyOf" and not _has_type(value, types_of({"anyOf": list(arms)}, root)):
-        return f"must be {_arms(arms, root)}, got {describe_value(value)}"
-    number = "exactly one" if keyword == "oneOf" else "at least one"
-    return f"must fit {number} of the kinds in the schema ({_arms(arms, root)}), got {describe_value(value)}"
-
-
-def _has_type(value: JSON, types: frozenset[str]) -> bool:
-    if is_object(value):
-        return "object" in types
-    if is_array(value):
-        return "array" in types
-    if value is None or isinstance(value, bool):
-        return ("null" if value is None else "boolean") in types
-    return bool(types & ({"string"} if isinstance(value, str) else {"integer", "number"}))
-
-
-def holder(root: Mapping[str, JSON], place: Sequence[str | int]) -> Mapping[str, JSON]:
+def _holder(root: Mapping[str, JSON], place: Sequence[str | int]) -> Mapping[str, JSON]:
     """Return the schema that holds the failed keyword, by its path; references are followed."""
     found: JSON = root
     for step in place[:-1]:
@@ -374,20 +326,6 @@ def _is_spelled_in(key: str, message: str) -> bool:
     return repr(key) in message or quote(key) in message or f"'{key}'" in message
 
 
-def _type(limit: JSON) -> str:
-    names: list[str] = limit if is_array(limit) else [limit]
-    return f"be {join_words([TYPE_WORDS.get(each, each) for each in names])}"
-
-
-def _choices(limit: JSON) -> str:
-    values: list[JSON] = limit
-    return f"be {join_choices([_spell(each) for each in values])}"
-
-
-def _spell(value: JSON) -> str:
-    return quote(value) if isinstance(value, str) else msgspec.json.encode(value).decode()[:60]
-
-
 _OTHERS: Mapping[str, str] = {
     "falseSchema": "is not allowed",
     "not": "is a value that the schema rules out",
@@ -396,54 +334,3 @@ _OTHERS: Mapping[str, str] = {
     "unevaluatedItems": "has items that are not allowed",
     "items": "has more items than are allowed",
 }
-
-
-def _counted(words: str, unit: str) -> Callable[[JSON], str]:
-    return lambda limit: f"have {words} {limit} {unit if limit == 1 else unit + 's'}"
-
-
-_WORDS: Mapping[str, Callable[[JSON], str]] = {
-    "type": _type,
-    "enum": _choices,
-    "const": lambda limit: f"be {_spell(limit)}",
-    "minimum": lambda limit: f"be at least {limit}",
-    "exclusiveMinimum": lambda limit: f"be more than {limit}",
-    "maximum": lambda limit: f"be at most {limit}",
-    "exclusiveMaximum": lambda limit: f"be less than {limit}",
-    "multipleOf": lambda limit: f"be a multiple of {limit}",
-    "minLength": _counted("at least", "character"),
-    "maxLength": _counted("at most", "character"),
-    "minItems": _counted("at least", "item"),
-    "maxItems": _counted("at most", "item"),
-    "minProperties": _counted("at least", "member"),
-    "maxProperties": _counted("at most", "member"),
-    "pattern": lambda limit: f"match the pattern {quote(str(limit))}",
-    "format": lambda limit: f"be a text of the format {limit}",
-    "uniqueItems": lambda limit: "have no item twice",
-}
-
-
-def _got(keyword: str, value: JSON) -> str:
-    if keyword.startswith(("min", "max")) and (isinstance(value, str) or is_array(value) or is_object(value)):
-        return str(len(value))
-    found = describe_value(value)
-    return found.removeprefix("the number ") if keyword in _OF_NUMBERS else found
-
-
-_OF_NUMBERS = ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum", "multipleOf")
-
-
-def _arms(arms: Sequence[JSON], root: Mapping[str, JSON]) -> str:
-    words: list[str] = []
-    for each in arms:
-        target = each
-        if is_object(each) and "$ref" in each:
-            target = local_target(each["$ref"], root)
-        if not is_object(target):
-            continue
-        members: Mapping[str, JSON] = target
-        for keyword in ("enum", "const", "type"):
-            if keyword in members:
-                words.append(_WORDS[keyword](members[keyword]).removeprefix("be "))
-                break
-    return join_words(list(dict.fromkeys(words))) or "one of the kinds that the schema names"

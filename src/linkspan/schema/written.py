@@ -15,9 +15,9 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from linkspan.errors import RegistrationError
 from linkspan.schema.constraints import Bounded
 from linkspan.schema.containers import RecursiveShape, UnionShape
-from linkspan.schema.document import Matcher, Targets, linear_matcher, types_of
+from linkspan.schema.document import Matcher, Targets, linear_matcher
 from linkspan.schema.encode import canonical, is_items
-from linkspan.schema.problems import TYPE_WORDS, at, describe_value, join_words, quote, unknown_words
+from linkspan.schema.problems import TYPE_WORDS, at, describe_value, join_words, quote
 from linkspan.schema.shapes import (
     FORMATTED,
     INVALID,
@@ -31,10 +31,11 @@ from linkspan.schema.shapes import (
     Walk,
     marker,
 )
+from linkspan.schema.summary import types_of
 from linkspan.types.base import JSON, JSONObject, is_array
 from linkspan.types.base import is_mapping as is_object
 
-__all__ = ["Written", "compile_written"]
+__all__ = ["Compiler", "Written", "compile_written"]
 
 _KINDS: Final[Mapping[str, tuple[type, ...]]] = {
     "string": (str,),
@@ -63,11 +64,11 @@ def compile_written(schema: Mapping[str, JSON], *, draft_7: bool = False) -> Wri
     Without the keywords that are left out it takes more than it says, never less. Raises: RegistrationError for a schema
     that is not valid.
     """
-    strict = _Compiler(schema, draft_7)
+    strict = Compiler(schema, draft_7)
     shape = strict.shape(schema, "#")
     if not strict.left_out:
         return Written(shape, ())
-    wide = _Compiler(schema, draft_7, wide=True)
+    wide = Compiler(schema, draft_7, wide=True)
     return Written(wide.shape(schema, "#"), tuple(wide.left_out))
 
 
@@ -200,10 +201,10 @@ class _Members(_Source):
         found: JSONObject = {}
         for name, each in value.items():
             shape = self._named.get(name, self._others)
-            if shape is _NEVER and name not in self._named:
-                walk.refuse(path, unknown_words(name, self._named, root=walk.is_arguments and not path))
-            else:
+            if shape is not _NEVER or name in self._named:
                 found[name] = each if shape is _ANY else shape.convert(each, at(path, name), walk)
+            elif not walk.lenient:
+                walk.refuse_member(path, name, self._named, root=walk.is_arguments and not path)
             if walk.is_full:
                 return INVALID
         return INVALID if len(walk.problems) > before else found
@@ -372,7 +373,7 @@ _OF_KIND: Mapping[str, tuple[str, ...]] = {
 """The keywords that speak of values of one JSON type; values of other types pass them."""
 
 
-class _Compiler:
+class Compiler:
     """One document on its way to a shape. If `wide`, what stands beside keywords that are left out is not held too tight."""
 
     def __init__(self, root: Mapping[str, JSON], draft_7: bool, *, wide: bool = False) -> None:
