@@ -242,7 +242,7 @@ CODE_LINES = {
     "client": 1624,
     "core": 2393,
     "host": 2656,
-    "io": 6932,
+    "io": 6972,
     "linkspan": 317,
     "revisions": 1096,
     "schema": 4133,

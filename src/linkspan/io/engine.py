@@ -500,9 +500,6 @@ class Engine:
             return
         self.answer_question(Question(link, request.id, request.method, params, handler))
 
-    def link_withdrew(self, link: Link, request_id: RequestId) -> None:
-        """The handler may go on; its answer will be dropped."""
-
     def link_notified(self, link: Link, message: Notification) -> None:
         """Tell whoever wants to know."""
         if message.method == "notifications/tools/list_changed":

@@ -39,11 +39,9 @@ __all__ = [
     "FirstTransport",
     "HttpSessionState",
     "OwnStream",
-    "Read",
     "SseReader",
     "failed",
     "invalid",
-    "is_event_stream",
     "wait_asked_for",
 ]
 

@@ -184,10 +184,6 @@ class LinkOwner(Protocol):
         """The server asks something."""
         ...
 
-    def link_withdrew(self, link: Link, request_id: RequestId) -> None:
-        """The server takes a question back."""
-        ...
-
     def link_notified(self, link: Link, message: Notification) -> None:
         """The server says something."""
         ...
@@ -411,8 +407,7 @@ class Link:
                 case Forbidden():
                     self._complain_of(event)
                 case Withdrawn():
-                    self._clock_goes_on()
-                    self._owner.link_withdrew(self, event.request_id)
+                    self._clock_goes_on()  # the handler may go on; its answer will be dropped
                 case Notified():
                     self._owner.link_notified(self, event.message)
         if deliveries:
