@@ -254,11 +254,7 @@ def serve_reloading_http(
 
 
 class _Stop(Exception):
-    """A signal asks this process to stop."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__()
-        self.number = number
+    """A signal asks this process to stop; the argument is its number."""
 
 
 class _HttpReload:
@@ -277,7 +273,7 @@ class _HttpReload:
                 time.sleep(_POLL)
                 self._look()
         except _Stop as stop:
-            return 130 if stop.number == signal.SIGINT else 0
+            return 130 if stop.args == (signal.SIGINT,) else 0
         finally:
             for number in before:
                 signal.signal(number, signal.SIG_IGN)  # the second Ctrl-C is for the server
