@@ -10,11 +10,24 @@ import msgspec
 from msgspec import Raw
 
 from linkspan.core.params import HasMeta
-from linkspan.errors import LocalProtocolError, RemoteProtocolError
-from linkspan.revisions.neutral import InputRequired, Outcome, Peer, Request
+from linkspan.errors import INTERNAL_ERROR, LocalProtocolError, RemoteProtocolError
+from linkspan.revisions.neutral import InputRequired, Outcome, Peer, Request, ServerFacts
+from linkspan.types.messages import DiscoverResult
+from linkspan.wire.limits import Limits
 from linkspan.wire.messages import RequestId, RpcRequest
 
-__all__ = ["NO_PORTS", "Call", "Check", "Conclusion", "Delivery", "Dispatch", "HeaderPlan", "Hook", "Ports"]
+__all__ = [
+    "NO_PORTS",
+    "Call",
+    "Check",
+    "Conclusion",
+    "ConnectionServer",
+    "Delivery",
+    "Failure",
+    "HeaderPlan",
+    "Hook",
+    "Ports",
+]
 
 HeaderPlan: TypeAlias = Callable[[str], Mapping[tuple[str, ...], str]]
 """Returns which arguments of a tool must be repeated in HTTP headers: paths, and the names of the headers."""
@@ -126,8 +139,8 @@ class Hook(Call):
         return _NO_OUTCOME
 
 
-class Dispatch(Protocol):
-    """What a connection asks of the server behind it."""
+class ConnectionServer(ServerFacts, Protocol):
+    """The server as its connections see it."""
 
     def begin(self, request: Request) -> Outcome | Call:
         """Serve a request, or return the function that must run for it. Never raises."""
@@ -136,3 +149,50 @@ class Dispatch(Protocol):
     def custom_methods(self) -> Mapping[str, object]:
         """Return the methods that the author added."""
         ...
+
+    @property
+    def limits(self) -> Limits:
+        """The bounds on each connection."""
+        ...
+
+    @property
+    def require_initialized(self) -> bool:
+        """Refuse what comes before the handshake and without an envelope."""
+        ...
+
+    def discover(self) -> DiscoverResult:
+        """Describe the server to a modern client."""
+        ...
+
+    def header_plan(self, tool: str) -> Mapping[tuple[str, ...], str]:
+        """Return which arguments of a tool must be repeated in HTTP headers: paths, and the names of the headers."""
+        ...
+
+    @property
+    def ending(self) -> bytes:
+        """The members that end every complete result of the newest revision: its type, and who answered."""
+        ...
+
+    def unsendable(self, request: Request, error: Exception) -> RemoteProtocolError:
+        """Report that an outcome could not be encoded, and say what the client is told instead."""
+        ...
+
+    def observe(self, method: str, error: RemoteProtocolError | None, duration: float) -> Callable[[], object] | None:
+        """Return what tells the author of a request that a connection answered by itself, if there is anything to tell."""
+        ...
+
+
+class Failure(Call, kw_only=True):
+    """Ends a request that failed in the machine itself."""
+
+    server: ConnectionServer
+
+    def finish(self, value: object) -> Outcome:
+        """There is no value."""
+        self.end()
+        return RemoteProtocolError(INTERNAL_ERROR, "Internal error")
+
+    def fail(self, error: BaseException) -> Outcome:
+        """Report the exception."""
+        self.end()
+        return self.server.unsendable(self.request, error if isinstance(error, Exception) else Exception(error))

@@ -8,14 +8,14 @@ Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/transports.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from msgspec import structs
 
 from linkspan.core.batches import Batches
-from linkspan.core.call import NO_PORTS, Call, Conclusion, Delivery, Dispatch, Hook, Ports
+from linkspan.core.call import NO_PORTS, Call, Conclusion, ConnectionServer, Delivery, Failure, Hook, Ports
 from linkspan.core.params import AnyParams, HasMeta, read_meta, read_params
 from linkspan.core.subscriptions import Subscriptions
 from linkspan.errors import (
@@ -38,13 +38,12 @@ from linkspan.revisions.neutral import (
     Outcome,
     Peer,
     Request,
-    ServerFacts,
     stay,
     unsayable,
 )
 from linkspan.revisions.outcomes import encode_outcome
 from linkspan.types.base import Wire
-from linkspan.types.messages import CancelledParams, DiscoverResult, InputParams, ListenParams
+from linkspan.types.messages import CancelledParams, InputParams, ListenParams
 from linkspan.wire.framing import LineReader, TooLong
 from linkspan.wire.limits import Limits
 from linkspan.wire.messages import (
@@ -62,7 +61,7 @@ from linkspan.wire.messages import (
     encode_response,
 )
 
-__all__ = ["ConnectionServer", "ServerConnection"]
+__all__ = ["ServerConnection"]
 
 _CLOSING = "the server is closing"
 _HELD_OVERHEAD = 1024
@@ -73,41 +72,6 @@ _HOOK_PEER = Peer(DEFAULT_NEGOTIATED)
 _CANCELLED = RemoteProtocolError(INTERNAL_ERROR, "cancelled")
 _NO_INPUT: Final = InputParams()
 _NOTHING_TO_SEND: Final = Delivery(None)
-
-
-class ConnectionServer(Dispatch, ServerFacts, Protocol):
-    """The server as its connections see it."""
-
-    @property
-    def limits(self) -> Limits:
-        """The bounds on each connection."""
-        ...
-
-    @property
-    def require_initialized(self) -> bool:
-        """Refuse what comes before the handshake and without an envelope."""
-        ...
-
-    def discover(self) -> DiscoverResult:
-        """Describe the server to a modern client."""
-        ...
-
-    def header_plan(self, tool: str) -> Mapping[tuple[str, ...], str]:
-        """Return which arguments of a tool must be repeated in HTTP headers: paths, and the names of the headers."""
-        ...
-
-    @property
-    def ending(self) -> bytes:
-        """The members that end every complete result of the newest revision: its type, and who answered."""
-        ...
-
-    def unsendable(self, request: Request, error: Exception) -> RemoteProtocolError:
-        """Report that an outcome could not be encoded, and say what the client is told instead."""
-        ...
-
-    def observe(self, method: str, error: RemoteProtocolError | None, duration: float) -> Callable[[], object] | None:
-        """Return what tells the author of a request that a connection answered by itself, if there is anything to tell."""
-        ...
 
 
 class ServerConnection:
@@ -201,7 +165,12 @@ class ServerConnection:
 
         Raises: LocalProtocolError if the call has ended already.
         """
-        return self._conclude(call.request, call.finish(value))
+        request, outcome = call.request, call.finish(value)
+        if type(outcome) is InputRequired and not request.peer.revision.asks_in_results:
+            return outcome
+        if request.is_notification or request.cancelled:
+            return _NOTHING_TO_SEND
+        return self._respond(request, outcome)
 
     def conclude_failure(self, call: Call, error: BaseException) -> Conclusion:
         """Do the first half of `fail`, like `conclude`."""
@@ -413,12 +382,10 @@ class ServerConnection:
             peer, check = envelope.peer, self._ports.check
             if check is not None and (wrong := check(rpc, params, peer, None, self._server.header_plan)) is not None:
                 self._refuse(rpc, wrong, events)
-            elif peer is None:
-                self._begin_legacy(rpc, params, envelope, events)
-            elif self._batches is not None and self._batches.receiving:
+            elif peer is not None and self._batches is not None and self._batches.receiving:
                 self._refuse_unread(rpc, _not_in_a_batch(peer), events)
             else:
-                self._begin_modern(rpc, params, envelope, peer, events)
+                self._begin_request(rpc, params, envelope, events)
         except Exception as error:  # a mistake of ours or the author's must not end the connection
             lost = Request(rpc.id, rpc.method, rpc.params, self.session.peer)
             self._fail_later(lost, error, events)
@@ -432,7 +399,7 @@ class ServerConnection:
             error = earlier
         if peer is not None:
             self._modern = self._streams
-            if not self._has_method(rpc.method, peer):
+            if rpc.method not in peer.revision.requests and rpc.method not in self._server.custom_methods():
                 error = _method_not_found(rpc.method)
         check = self._ports.check
         if check is not None:
@@ -443,12 +410,15 @@ class ServerConnection:
         self._push(_error_response(rpc.id, error, dispatched=False))
         self._hand_out(self._server.observe(rpc.method, error, 0.0), rpc.method, events)
 
-    def _begin_modern(
-        self, rpc: RpcRequest, params: HasMeta, envelope: Envelope, peer: Peer, events: list[Event[Call]]
-    ) -> None:
-        method = rpc.method
-        self._modern = self._streams
-        asked = params if isinstance(params, InputParams) else _NO_INPUT
+    def _begin_request(self, rpc: RpcRequest, params: HasMeta, envelope: Envelope, events: list[Event[Call]]) -> None:
+        method, peer, log_level = rpc.method, envelope.peer, envelope.log_level
+        asked, is_modern, hang_up = _NO_INPUT, peer is not None, self._ports.hang_up
+        if peer is None:
+            peer, log_level = self.session.peer, self.session.log_level
+        else:
+            self._modern = self._streams
+            if isinstance(params, InputParams):  # a session has its own way to ask
+                asked = params
         request = Request(
             rpc.id,
             method,
@@ -456,14 +426,19 @@ class ServerConnection:
             peer,
             params.meta,
             envelope.progress_token,
-            log_level=envelope.log_level,
+            log_level=log_level,
             input_responses=asked.input_responses,
             request_state=asked.request_state,
             facts=self._facts,
             emit=self._emit,
+            hang_up=stay if hang_up is None else partial(hang_up, rpc.id),
         )
-        if method not in peer.revision.requests and method not in self._server.custom_methods():
+        if not is_modern and self._before_handshake and method not in ("initialize", "ping"):
+            self._answer(request, _not_initialized, events)
+        elif method not in peer.revision.requests and method not in self._server.custom_methods():
             self._answer(request, lambda: _method_not_found(method), events)
+        elif method in OWN_METHODS and not is_modern:
+            self._answer(request, lambda: self.session.answer(method, params), events)
         elif method == "server/discover":
             self._answer(request, self._server.discover, events)
         elif method == "subscriptions/listen":
@@ -473,49 +448,20 @@ class ServerConnection:
         else:
             self._begin(request, events)
 
-    def _begin_legacy(self, rpc: RpcRequest, params: HasMeta, envelope: Envelope, events: list[Event[Call]]) -> None:
-        session, method = self.session, rpc.method
-        hang_up = self._ports.hang_up
-        request = Request(
-            rpc.id,
-            method,
-            rpc.params if type(params) is AnyParams else params,
-            session.peer,
-            params.meta,
-            envelope.progress_token,
-            log_level=session.log_level,
-            facts=self._facts,
-            emit=self._emit,
-            hang_up=stay if hang_up is None else partial(hang_up, rpc.id),
-        )
-        if self._before_handshake and method not in ("initialize", "ping"):
-            self._answer(request, _not_initialized, events)
-        elif not self._has_method(method, session.peer):
-            self._answer(request, lambda: _method_not_found(method), events)
-        elif method in OWN_METHODS:
-            self._answer(request, lambda: session.answer(method, params), events)
-        elif self._streams and not self.has_room:
-            self._hold(request, events)
-        else:
-            self._begin(request, events)
-
     @property
     def _before_handshake(self) -> bool:
         """Whether a handshake is missing: one that the author insists on, or that a client needs which spoke without one."""
         return not (self.session.negotiated or self._one_shot) and (self._modern or self._server.require_initialized)
 
-    def _has_method(self, method: str, peer: Peer) -> bool:
-        return method in peer.revision.requests or method in self._server.custom_methods()
-
     def _answer(self, request: Request, answer: Callable[[], Outcome | None], events: list[Event[Call]]) -> None:
         """Answer a request without the author's code. None means that the answer comes later."""
         started = self._clock()
         outcome = answer()
+        error = outcome if isinstance(outcome, RemoteProtocolError) else None
         if outcome is not None:
-            if request.method == "initialize":  # it is answered in the revision that was just agreed on
+            if request.method == "initialize" and error is None:  # answered in the revision that was just agreed on
                 request = structs.replace(request, peer=self.session.peer)
             self._end(self._respond(request, outcome, dispatched=False))
-        error = outcome if isinstance(outcome, RemoteProtocolError) else None
         self._hand_out(self._server.observe(request.method, error, self._clock() - started), request.method, events)
 
     def _hand_out(self, hook: Callable[[], object] | None, method: str, events: list[Event[Call]]) -> None:
@@ -527,7 +473,7 @@ class ServerConnection:
 
     def _fail_later(self, request: Request, error: Exception, events: list[Event[Call]]) -> None:
         """Have the driver report an exception, and answer with what the client is told."""
-        call = _Failed(request, partial(_raise, error), server=self._server)
+        call = Failure(request, partial(_raise, error), server=self._server)
         self._in_flight[request.id], self._calls[request.id] = request, call
         events.append(CallReady(call))
 
@@ -758,22 +704,6 @@ def _error_response(request_id: RequestId, error: RemoteProtocolError, *, dispat
     except Exception:  # what the author put into `data` is no JSON; the error itself must not be lost with it
         data = encode_error(request_id, INTERNAL_ERROR, "Internal error")
     return Delivery(data, request_id, True, error.code, dispatched)
-
-
-class _Failed(Call, kw_only=True):
-    """Ends a request that failed in the machine itself."""
-
-    server: ConnectionServer
-
-    def finish(self, value: object) -> Outcome:
-        """There is no value."""
-        self.end()
-        return RemoteProtocolError(INTERNAL_ERROR, "Internal error")
-
-    def fail(self, error: BaseException) -> Outcome:
-        """Report the exception."""
-        self.end()
-        return self.server.unsendable(self.request, error if isinstance(error, Exception) else Exception(error))
 
 
 def _raise(error: Exception) -> None:

@@ -52,7 +52,7 @@ class Waiter:
         """Return the readable ones; none when `timeout` seconds have passed, or a day."""
         timeout = None if timeout is None else min(timeout, _LONGEST_WAIT)
         if self._poll is not None:
-            return [fd for fd, _ in self._poll.poll(None if timeout is None else ceil(max(0.0, timeout) * 1000))]
+            return list(dict(self._poll.poll(None if timeout is None else ceil(max(0.0, timeout) * 1000))))
         if timeout is None:
             timeout = 0.5  # lets Python run signal handlers, which do not interrupt a select on Windows
         return select.select(self._fds, (), (), max(0.0, timeout))[0]

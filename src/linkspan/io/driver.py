@@ -84,9 +84,7 @@ class Driver:
         self._workers: Workers[Call] = Workers(self._work, max_workers)
         self._endings: Workers[Callable[[], object]] = Workers(self._end, max(1, max_workers))
         self._nested: dict[int, deque[Event[Call]]] = {}
-        self._submit: Callable[[Call], object] = self._workers.submit
-        if max_workers < 1:
-            self._submit = self.run_inline
+        self._threadless = max_workers < 1
 
     def receive_data(self, data: bytes) -> None:
         """Feed bytes and start what they ask for."""
@@ -127,19 +125,26 @@ class Driver:
                 self._workers.abandon(call)
             elif call.is_async:
                 self._face.start(call, None)
-            elif call.inline:
-                self.run_inline(call)
+            elif call.inline or self._threadless:
+                self._run(call, None)
             else:
-                self._submit(call)
+                self._workers.submit(call)
 
-    def run_inline(self, call: Call) -> None:
-        """Run a plain call here and now."""
+    def _run(self, call: Call, context: contextvars.Context | None) -> None:
+        """Run a plain call here and now, and hand in what came of it; what its end brings does not see its context."""
         try:
-            value = call.run()
+            value = call.run() if context is None else context.run(call.run)
         except BaseException as error:
-            self.fail(call, error)
+            conclusion = self.connection.conclude_failure(call, error)
         else:
-            self._returned(call, value)
+            if hasattr(type(value), "__await__"):
+                self._face.start(call, cast("Awaitable[object]", value))
+                return
+            conclusion = self.connection.conclude(call, value)
+        with self.lock:
+            events = self.connection.settle(call, conclusion)
+        if events:
+            self._perform_next(events)
 
     def finish(self, call: Call, value: object) -> None:
         """Hand in the value of a call."""
@@ -178,18 +183,6 @@ class Driver:
             del self._nested[thread]
 
     def _work(self, call: Call) -> None:
-        if call.cancelled:
-            return
-        try:
-            value = self._context.copy().run(call.run)
-        except BaseException as error:
-            self.fail(call, error)
-        else:
-            self._returned(call, value)
-        self._face.flush()
-
-    def _returned(self, call: Call, value: object) -> None:
-        if hasattr(type(value), "__await__"):
-            self._face.start(call, cast("Awaitable[object]", value))
-        else:
-            self.finish(call, value)
+        if not call.cancelled:
+            self._run(call, self._context.copy())
+            self._face.flush()

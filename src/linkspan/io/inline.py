@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Awaitable
-from typing import Any, TypeGuard
+from typing import Any, cast
 
 import msgspec
 
@@ -12,7 +11,7 @@ from linkspan.core.call import Call
 from linkspan.core.connection import ServerConnection
 from linkspan.errors import INVALID_REQUEST
 from linkspan.events import CallReady, Event
-from linkspan.wire.messages import encode, encode_error
+from linkspan.wire.messages import NOTIFICATION, encode, encode_error
 from linkspan.wire.values import to_builtins
 
 __all__ = ["answer", "answer_value"]
@@ -24,12 +23,14 @@ def answer(connection: ServerConnection, data: object, *, raise_exceptions: bool
     Raises: TypeError for data that is neither text nor bytes; KeyboardInterrupt and SystemExit, which are meant for the
     caller; whatever else a handler or its value raised, after it was reported, if `raise_exceptions` is set.
     """
-    events: deque[Event[Call]] = deque(connection.receive_message(_as_bytes(data)))
-    while events:
-        event = events.popleft()
-        if isinstance(event, CallReady):
+    events = connection.receive_message(data if type(data) is bytes else _as_bytes(data))
+    for event in events:  # it grows meanwhile
+        if type(event) is CallReady:
             events += _run(connection, event.call, raise_exceptions)
-    return _answer_among(connection.messages_to_send())
+    for message in connection.messages_to_send():
+        if not message.startswith(NOTIFICATION):  # progress and logs have nowhere to go
+            return message
+    return None
 
 
 def _as_bytes(data: object) -> bytes:
@@ -42,31 +43,20 @@ def _as_bytes(data: object) -> bytes:
     raise TypeError(f"a JSON-RPC message is a str, bytes, bytearray or memoryview, not {type(data).__name__}")
 
 
-class _Head(msgspec.Struct):
-    method: str | None = None
-
-
-_head = msgspec.json.Decoder(_Head | list[msgspec.Raw])
-
-
-def _answer_among(messages: list[bytes]) -> bytes | None:
-    """Return the one message that is a response, or a batch of them; progress and logs have nowhere to go."""
-    return next((each for each in messages if getattr(_head.decode(each), "method", None) is None), None)
-
-
 def _run(connection: ServerConnection, call: Call, raise_exceptions: bool) -> list[Event[Call]]:
     try:
         value = call.run()
-        if _is_awaitable(value):
+        if hasattr(type(value), "__await__"):
             from linkspan.io.background import run_awaitable
 
-            value = run_awaitable(value)
+            value = run_awaitable(cast("Awaitable[object]", value))
     except _FOR_THE_CALLER:
         raise
     except BaseException as error:
-        events = connection.fail(call, error)
+        conclusion = connection.conclude_failure(call, error)
     else:
-        events = connection.finish(call, value)
+        conclusion = connection.conclude(call, value)
+    events = connection.settle(call, conclusion)
     failure = call.request.failure
     if isinstance(failure, _FOR_THE_CALLER) or (raise_exceptions and isinstance(failure, Exception)):
         raise failure
@@ -74,10 +64,6 @@ def _run(connection: ServerConnection, call: Call, raise_exceptions: bool) -> li
 
 
 _FOR_THE_CALLER = (KeyboardInterrupt, SystemExit)
-
-
-def _is_awaitable(value: object) -> TypeGuard[Awaitable[object]]:
-    return hasattr(type(value), "__await__")
 
 
 def answer_value(connection: ServerConnection, request: object, *, raise_exceptions: bool = False) -> Any:

@@ -113,14 +113,16 @@ class StreamServer:
         """Tell, cheaply, whether all there is to do is to wait for input."""
         self._paused = False
         self._sleeps_until = None  # first, so that a worker that changes things from here on wakes us
+        with self.driver.lock:
+            due = self.connection.next_timeout()
         return (
-            self._deadline is None
+            due is None
+            and self._deadline is None
             and not self._eof
             and not self.lifeline.stopped
             and not self.writer.broken
-            and not self.writer.full
+            and self.writer.unsent <= self.writer.bound
             and self.connection.accepting
-            and self.driver.next_timeout() is None
         )
 
     # Reading.
@@ -209,7 +211,7 @@ class StreamServer:
                 self.wakes.wake()
 
     def _is_congested(self) -> bool:
-        return self.writer.full
+        return self.writer.unsent > self.writer.bound
 
     def start(self, call: Call, awaitable: Awaitable[object] | None) -> None:
         """Leave an async call to the event loop."""

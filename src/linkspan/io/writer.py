@@ -35,7 +35,7 @@ class Writer:
         self._room = threading.Condition(lock)
         self._fd = fd
         self._outlet = Outlet(fd)
-        self._bound = bound
+        self.bound = bound
         self._on_change = on_change
         self._pending: list[bytes] = []
         self._writing = False
@@ -49,20 +49,26 @@ class Writer:
     @property
     def full(self) -> bool:
         """Whether producers have to wait."""
-        return self.unsent > self._bound
+        return self.unsent > self.bound
 
     def flush(self) -> None:
         """Send what there is; wait while too much is unsent. For threads that may block."""
         with self._lock:
-            data = self._take()
-            if not data and self.full:
+            data = self._take(self._source.data_to_send())
+            if not data and self.unsent > self.bound:
                 self._wait(lambda: not self.full, None)
-        self._write(data)
+        if data:
+            self._write(data)
 
     def flush_now(self) -> None:
         """Send what goes out without blocking, and leave the rest to a thread. For the thread that reads."""
         with self._lock:
-            data = self._take()
+            data = self._source.data_to_send()
+            if self._writing or self._pending or self.broken:
+                data = self._take(data)
+            elif data:
+                self._writing = True
+                self.unsent += len(data)
         while data:
             try:
                 rest = self._outlet.write_some(data)
@@ -93,23 +99,21 @@ class Writer:
 
     # With the lock held.
 
-    def _take(self) -> bytes:
-        """Take over the source's output; return what the caller has to write, because nobody else is writing."""
-        data = self._source.data_to_send()
+    def _take(self, data: bytes) -> bytes:
+        """Queue output; return what the caller has to write, which is nothing while another thread writes."""
         if self.broken:
             return b""
         if data:
             self._pending.append(data)
             self.unsent += len(data)
-        return b"" if self._writing else self._pop()
+        if self._writing or not self._pending:
+            return b""
+        self._writing = True
+        return self._pop()
 
     def _pop(self) -> bytes:
-        """Return the next bytes to write; with none left nobody is the writer."""
-        pending = self._pending
-        self._writing = bool(pending)
-        if not pending:
-            return b""
-        self._pending = []
+        """Return all that is queued."""
+        pending, self._pending = self._pending, []
         return pending[0] if len(pending) == 1 else b"".join(pending)
 
     def _wait(self, done: Callable[[], bool], timeout: float | None) -> None:
@@ -131,12 +135,13 @@ class Writer:
     def _next(self, sent: int) -> bytes:
         """Note that the writer has sent so much, and return what it has to write next."""
         with self._lock:
-            was_full = self.full
+            was_full = self.unsent > self.bound
             self.unsent -= sent
             if self._waiters:
                 self._room.notify_all()
-            data = self._pop()
-        if not data:
+            data = self._pop() if self._pending else b""
+            self._writing = bool(data)
+        if not data and self._give_back is not None:
             self._part()
         if was_full:
             self._on_change()

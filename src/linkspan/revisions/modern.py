@@ -171,7 +171,7 @@ def stamp(implementation: Implementation) -> bytes:
 def encode_result(request: Request, outcome: Wire | Encoded | Raw | InputRequired, ending: bytes) -> bytes:
     """Encode the outcome of a request; `ending` comes from `stamp`."""
     if type(outcome) is CallToolResult and outcome.meta is None:
-        return _close(encode(outcome), ending)
+        return b"%b,%b" % (encode(outcome)[:-1], ending)  # never empty: `content` is always there
     if isinstance(outcome, Encoded):
         return _close(outcome.body, ending)
     if isinstance(outcome, Raw):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 from msgspec import Raw
@@ -62,6 +62,9 @@ if TYPE_CHECKING:
 __all__ = ["Dispatcher"]
 
 
+_Method: TypeAlias = Callable[[Request, Settings, Observation | None], Outcome | Call]
+
+
 class Dispatcher:
     """Serves the requests of one server. Never raises; what the author's code raises ends one request."""
 
@@ -75,7 +78,8 @@ class Dispatcher:
         self._rounds = Rounds(profile, system)
         self._stamped: tuple[Implementation | None, bytes] = (None, b"")
         self._failures = Failures(profile, settings, system)
-        self._methods: dict[str, Callable[[Request, Settings, Observation | None], Outcome | Call]] = {
+        self._observed: tuple[Settings | None, bool] = (None, False)
+        self._methods: dict[str, _Method] = {
             "tools/list": self._list_tools,
             "tools/call": self._call_tool,
             "prompts/list": self._list_prompts,
@@ -150,10 +154,14 @@ class Dispatcher:
         self._rounds.share()
 
     def begin(self, request: Request) -> Outcome | Call:
-        """Serve a request, or say which function must run for it."""
+        """Serve a request, or return the function that must run for it."""
         settings = self.settings.current()
+        known, observed = self._observed
+        if known is not settings:
+            observed = settings.observed
+            self._observed = settings, observed  # in one step: several threads may come here at once
         if (
-            settings.observed
+            observed
             or request.observer is not None
             or (
                 (
@@ -164,9 +172,20 @@ class Dispatcher:
                 and self._runs_code_before(request)
             )
         ):
-            hooked = settings.observed or request.observer is not None
-            return _later(request, partial(self._begin, request, settings, self.system.clock()), hooked=hooked)
-        return self._begin(request, settings, None)
+            hooked = observed or request.observer is not None
+            begin = partial(self._begin_observed, request, settings, self.system.clock(), hooked)
+            return _later(request, begin, hooked=hooked)
+        method = self._methods.get(request.method, self._call_custom)
+        if self.catalogue.declared is not None:
+            method = self._if_declared(request, method)
+        try:
+            return method(request, settings, None)
+        except KeyboardInterrupt:
+            raise
+        except RemoteProtocolError as error:
+            return self._failures.outcome(request, None, error)
+        except BaseException as error:  # the author's reporter must not run here
+            return _later(request, partial(self._failures.outcome, request, None, error), hooked=False)
 
     def _runs_code_before(self, request: Request) -> bool:
         """Whether the author's code has to run before the handler of a request does: validators, or the server context."""
@@ -198,37 +217,30 @@ class Dispatcher:
                 return catalogue.custom_methods.get(request.method)
         return item.handler if item is not None else None
 
-    def _begin(self, request: Request, settings: Settings, started: float | None) -> Outcome | Call:
-        """Do the same where the author's code may run; `started` says that this is so, and since when."""
+    def _begin_observed(self, request: Request, settings: Settings, started: float, observed: bool) -> Outcome | Call:
+        """Do the same where the author's code may run; `started` is when the request came."""
         observation: Observation | None = None
-        method = self._methods.get(request.method, self._call_custom)
-        if self.catalogue.declared is not None:
-            if not self.catalogue.offers("logging"):
-                request.log_level = None
-            if self._is_hidden(request.method):
-                method = _not_there
+        method = self._if_declared(request, self._methods.get(request.method, self._call_custom))
         try:
-            if started is not None and (settings.observed or request.observer is not None):
+            if observed:
                 observation = observing.observe(request, settings, self.profile, self.system.clock, started)
             step = method(request, settings, observation)
         except KeyboardInterrupt:
-            if started is None:
-                raise
             return RemoteProtocolError(INTERNAL_ERROR, "Internal error")
-        except RemoteProtocolError as error:
-            step = self._failures.outcome(request, observation, error)
         except BaseException as error:  # a server context that exits, too, ends only its request
-            if started is None:  # the author's reporter may not hear of it here
-                return _later(request, partial(self._failures.outcome, request, None, error), hooked=False)
             step = self._failures.outcome(request, observation, error)
         if observation is not None and not isinstance(step, Call):
             observation.end(request, step)
         return step
 
-    def _is_hidden(self, method: str) -> bool:
-        """Tell whether a method belongs to a capability that the author chose not to declare (SRV-2)."""
-        kind = _GATES.get(method)
-        return kind is not None and not self.catalogue.offers(kind)
+    def _if_declared(self, request: Request, method: _Method) -> _Method:
+        """Return what serves a request where the author chose which capabilities to declare (SRV-2)."""
+        if self.catalogue.declared is None:
+            return method
+        if not self.catalogue.offers("logging"):
+            request.log_level = None
+        kind = _GATES.get(request.method)
+        return method if kind is None or self.catalogue.offers(kind) else _not_there
 
     # Tools.
 
@@ -314,45 +326,31 @@ class Dispatcher:
         found = catalogue.find_resource(uri)
         if found is not None and observation is not None:
             observation.data["resource_uri"] = uri
-        if catalogue.read_handler is not None:
-            arguments: JSONObject = {"uri": uri}
-            return self._run_read(request, settings, observation, catalogue.read_handler, arguments, uri, None)
-        if found is None:
-            if not self.catalogue.offers("resources"):
-                return _method_not_found(request)
-            if observation is not None:
-                observation.note_error("resource_not_found")
-            raise ResourceNotFoundError(uri)
-        item, variables = found
-        spec = item.spec
-        if isinstance(item, BoundResource):
-            if item.value is not None:
-                return self._read(item.value, uri, spec.mime_type)
-            decoded: JSONObject = {}
-        else:
-            try:
-                decoded = item.decode(variables)
-            except ArgumentsInvalid:
-                raise ResourceNotFoundError(uri) from None
-        if item.handler is None:
-            return ReadResourceResult(contents=[], ttl_ms=self.profile.ttl_ms, cache_scope=self.profile.cache_scope)
-        return self._run_read(request, settings, observation, item.handler, decoded, uri, spec.mime_type)
+        handler, mime_type = catalogue.read_handler, None
+        arguments: JSONObject = {"uri": uri}
+        if handler is None:
+            if found is None:
+                if not catalogue.offers("resources"):
+                    return _method_not_found(request)
+                if observation is not None:
+                    observation.note_error("resource_not_found")
+                raise ResourceNotFoundError(uri)
+            item, variables = found
+            handler, arguments, mime_type = item.handler, {}, item.spec.mime_type
+            if isinstance(item, BoundResource):
+                if item.value is not None:
+                    return self._read(uri, mime_type, item.value)
+            else:
+                try:
+                    arguments = item.decode(variables)
+                except ArgumentsInvalid:
+                    raise ResourceNotFoundError(uri) from None
+            if handler is None:
+                return ReadResourceResult(contents=[], ttl_ms=self.profile.ttl_ms, cache_scope=self.profile.cache_scope)
+        conclude = partial(self._read, uri, mime_type)
+        return self._run(request, settings, observation, handler, arguments, conclude, uri)
 
-    def _run_read(
-        self,
-        request: Request,
-        settings: Settings,
-        observation: Observation | None,
-        handler: Handler,
-        arguments: JSONObject,
-        uri: str,
-        mime_type: str | None,
-    ) -> Outcome | Call:
-        return self._run(
-            request, settings, observation, handler, arguments, lambda value: self._read(value, uri, mime_type), uri
-        )
-
-    def _read(self, value: object, uri: str, mime_type: str | None) -> Outcome:
+    def _read(self, uri: str, mime_type: str | None, value: object) -> Outcome:
         return read_outcome(value, uri, mime_type, ttl_ms=self.profile.ttl_ms, cache_scope=self.profile.cache_scope)
 
     # Completion and custom methods.

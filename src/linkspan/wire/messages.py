@@ -7,8 +7,9 @@ Members that appear twice in a message are refused; inside results and arguments
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from itertools import accumulate
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -21,6 +22,7 @@ from linkspan.wire.raw_json import SLACK, Kind, identify, repeated
 from linkspan.wire.values import to_builtins
 
 __all__ = [
+    "NOTIFICATION",
     "Batch",
     "ErrorResponse",
     "Malformed",
@@ -125,6 +127,8 @@ _STRING = re.compile(rb'"[^"]*"?')  # once the escapes are gone; a pattern that 
 _BRACKETS = bytes.maketrans(b"[{]}", b"\1\1\2\2")
 _NO_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[{]}")
 _STEPS = (0, 1, -1)
+NOTIFICATION: Final = b'{"jsonrpc":"2.0","method":'
+"""How the notifications that this package encodes begin, and no other message."""
 _BARE_REQUEST = len(b'{"jsonrpc":"2.0","id":1,"method":""}')
 _BARE_NOTIFICATION = len(b'{"jsonrpc":"2.0","method":""}')
 _BARE_RESPONSE = len(b'{"jsonrpc":"2.0","id":1}')
@@ -150,14 +154,9 @@ def decode(line: bytes | TooLong, limits: Limits = DEFAULT_LIMITS) -> Message | 
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return Malformed(PARSE_ERROR, f"Parse error: {_plain(error)}")
     request_id, method, params = envelope.id, envelope.method, envelope.params
-    if (
-        request_id is None
-        or request_id is UNSET
-        or method is UNSET
-        or envelope.jsonrpc != "2.0"
-        or envelope.result is not UNSET
-        or envelope.error is not UNSET
-    ):
+    if request_id is None or request_id is UNSET or method is UNSET:
+        return _classify(envelope, line)
+    if envelope.jsonrpc != "2.0" or envelope.result is not UNSET or envelope.error is not UNSET:
         return _classify(envelope, line)
     spare = len(line) - len(method) - _BARE_REQUEST - (len(params) + _PARAMS if params is not ABSENT else 0)
     if type(request_id) is str:
@@ -302,13 +301,11 @@ def _readable(value: JSON) -> JSON:
     return [_readable(each) for each in value] if is_array(value) else value
 
 
-def _encode_id(request_id: RequestId) -> bytes:
-    return b"%d" % request_id if type(request_id) is int else encode(request_id)
-
-
 def encode_response(request_id: RequestId, result: bytes) -> bytes:
     """Put an encoded result into a response: one splice, no second pass over the bytes."""
-    return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (_encode_id(request_id), result)
+    if type(request_id) is int:
+        return b'{"jsonrpc":"2.0","id":%d,"result":%b}' % (request_id, result)
+    return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (encode(request_id), result)
 
 
 def encode_error(
@@ -321,20 +318,22 @@ def encode_error(
     if request_id is None:
         head = b'{"jsonrpc":"2.0","id":null,' if id_required else b'{"jsonrpc":"2.0",'
     else:
-        head = b'{"jsonrpc":"2.0","id":%b,' % _encode_id(request_id)
+        head = b'{"jsonrpc":"2.0","id":%b,' % encode(request_id)
     return b'%b"error":%b}' % (head, encode(body))
 
 
 def encode_notification(method: str, params: bytes | None = None) -> bytes:
     """Encode a notification with params that are encoded already."""
-    if params is None:
-        return b'{"jsonrpc":"2.0","method":%b}' % encode(method)
-    return b'{"jsonrpc":"2.0","method":%b,"params":%b}' % (encode(method), params)
+    head = NOTIFICATION + _quoted(method)
+    return head + b"}" if params is None else b'%b,"params":%b}' % (head, params)
+
+
+_quoted = lru_cache(maxsize=64)(encode)
 
 
 def encode_request(request_id: RequestId, method: str, params: bytes | None = None) -> bytes:
     """Encode a request with params that are encoded already."""
-    head = b'{"jsonrpc":"2.0","id":%b,"method":%b' % (_encode_id(request_id), encode(method))
+    head = b'{"jsonrpc":"2.0","id":%b,"method":%b' % (encode(request_id), encode(method))
     return head + b"}" if params is None else b'%b,"params":%b}' % (head, params)
 
 
