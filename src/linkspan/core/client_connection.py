@@ -145,6 +145,15 @@ class _Pending(msgspec.Struct, Generic[OwnerT]):
     """When it is looked at next: of several entries in the heap the one that counts."""
     progressed: bool = False
 
+    def go_on(self, deadline: float, *, progressed: bool = False) -> None:
+        """Move the deadline."""
+        self.deadline = deadline
+        self.progressed = self.progressed or progressed
+
+    def look(self) -> None:
+        """Look at it next when its deadline comes."""
+        self.due = self.deadline
+
 
 _SHOWN = 300
 """Characters of a stray line that are kept."""
@@ -212,11 +221,10 @@ class ClientConnection(Generic[OwnerT]):
         now = self._clock()
         last = now + total
         deadline = min(now + timeout, last)
+        before = self._asked_until(now) if self._questions else self._asked
         self._pending[request_id] = pending = _Pending(
-            owner, method, deadline, last, timeout, total, watches, cancellable, self._asked
+            owner, method, deadline, last, timeout, total, watches, cancellable, before, deadline
         )
-        if self._questions:
-            pending.before = self._asked_until(now)
         if deadline < math.inf:
             self._expect(pending, request_id)
         token = request_id if cancellable else None
@@ -228,8 +236,7 @@ class ClientConnection(Generic[OwnerT]):
         if len(self._deadlines) > 2 * len(self._pending) + _ENDED_KEPT:
             self._deadlines = [each for each in self._deadlines if self._counts(*each)]
             heapq.heapify(self._deadlines)
-        pending.due = pending.deadline
-        heapq.heappush(self._deadlines, (pending.deadline, request_id))
+        heapq.heappush(self._deadlines, (pending.due, request_id))
 
     def _counts(self, due: float, request_id: RequestId) -> bool:
         """Return whether an entry of the heap is the one that counts for its request."""
@@ -379,8 +386,9 @@ class ClientConnection(Generic[OwnerT]):
             if self._questions:
                 goes_on = now + self._input_timeout - (self._asked_until(now) - pending.before)
                 stopped = min(goes_on + pending.patience, pending.last + self._input_timeout)
-                pending.deadline = max(pending.deadline, stopped)
+                pending.go_on(max(pending.deadline, stopped))
             if pending.deadline > now:
+                pending.look()
                 self._expect(pending, request_id)
                 continue
             seconds = pending.total if now >= self._last(pending, now) else pending.patience
@@ -455,9 +463,8 @@ class ClientConnection(Generic[OwnerT]):
         pending = self._pending.get(progress.progress_token)
         if pending is None:
             return
-        pending.progressed = True
         now = self._clock()
-        pending.deadline = min(now + pending.patience, self._last(pending, now))
+        pending.go_on(min(now + pending.patience, self._last(pending, now)), progressed=True)
         if pending.watches:
             events.append(Progressed(pending.owner, progress))
 
@@ -502,8 +509,9 @@ class ClientConnection(Generic[OwnerT]):
             return True
         self._asked = asked
         for waiting, pending in self._pending.items():
-            pending.deadline = min(now + pending.patience, self._last(pending, now))
+            pending.go_on(min(now + pending.patience, self._last(pending, now)))
             if pending.deadline < pending.due:
+                pending.look()
                 self._expect(pending, waiting)
         return True
 
