@@ -239,7 +239,7 @@ FILES = {
 }
 CODE_LINES = {
     "cli": 3117,
-    "client": 1600,
+    "client": 1624,
     "core": 2393,
     "host": 2656,
     "io": 6972,
