@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import functools
 import gc
 import io
+import itertools
 import json
 import os
 import sys
@@ -28,6 +30,7 @@ CALLS = 50
 """Calls that are counted, after as many that are not."""
 
 
+@functools.cache
 def sources() -> dict[str, str]:
     """Return the text of each module, by its path below `linkspan`."""
     return {path.relative_to(SOURCE).as_posix(): path.read_text() for path in sorted(SOURCE.rglob("*.py"))}
@@ -51,6 +54,7 @@ def largest() -> tuple[int, str]:
     return max((text.count("\n"), name) for name, text in sources().items())
 
 
+@functools.cache
 def code_lines() -> Counter[str]:
     """Count the lines of each package that are code: no blank line, comment, docstring or import."""
     found: Counter[str] = Counter()
@@ -175,6 +179,8 @@ def _visit(node: str, graph: dict[str, set[str]], seen: set[str], order: list[st
 # What runs.
 
 _OURS = f"{Path(linkspan.__file__).parent}{os.sep}"
+_A_MATTER_OF_TIME = {"WakePipe.wake"}
+"""Functions that are not counted: whether another thread sleeps and must be woken differs from call to call."""
 
 
 class Counting:
@@ -197,7 +203,7 @@ class Counting:
 
     def _note(self, frame: FrameType, event: str, _: object) -> None:
         code = frame.f_code
-        if event == "call" and code.co_filename.startswith(_OURS):
+        if event == "call" and code.co_filename.startswith(_OURS) and code.co_qualname not in _A_MATTER_OF_TIME:
             self.calls += 1
             self.path.append(f"{code.co_filename.removeprefix(_OURS)}:{frame.f_lineno} {code.co_qualname}")
 
@@ -254,7 +260,7 @@ def calls_over_handle_json() -> int:
 
 def calls_over_stdio(request: Callable[[int], bytes] = _request, answers: int = 1) -> int:
     """Count for one line on standard input, up to the line on standard output; inline, one at a time."""
-    from linkspan.io.stdio import serve_stdio
+    from linkspan.serve.stdio import serve_stdio
 
     server = _server()
     ours, theirs = os.pipe(), os.pipe()
@@ -367,7 +373,7 @@ def calls_of_a_client() -> int:
 
 def calls_for_a_change() -> int:
     """Count for one `notify_resource_updated` that one subscriber hears of."""
-    from linkspan.io.memory import MemoryTransport
+    from linkspan.serve.memory import MemoryTransport
 
     server = _server()
     listen = {"notifications": {"resourceSubscriptions": ["note://one"]}, "_meta": _META}
@@ -400,7 +406,7 @@ def garbage_over_asgi() -> float:
 
 def garbage_of_a_connection() -> float:
     """Return how many objects one call on a byte stream leaves to the cycle collector."""
-    from linkspan.io.memory import MemoryTransport
+    from linkspan.serve.memory import MemoryTransport
 
     with MemoryTransport(_server()) as transport:
 
@@ -426,7 +432,7 @@ def measure() -> dict[str, float]:
         "lines of the longest module": largest()[0],
         "attributes of other objects assigned in core": len(foreign_attributes("core/")),
         "decisions by era in server and core": len(era_decisions("server", "core")),
-        "decisions by era in client and io": len(era_decisions("client", "io")),
+        "decisions by era elsewhere": len(era_decisions("client", "flows", "serve", "runtime")),
         "private functions with one caller, per thousand": round(1000 * private / functions),
         "modules in import cycles": sum(map(len, import_cycles())),
         "calls over stdio": calls_over_stdio(),
@@ -440,8 +446,79 @@ def measure() -> dict[str, float]:
     }
 
 
+# The walk: the functions that one call runs, in their order, for docs/architecture.md.
+
+WALKS: dict[str, tuple[Callable[[], object], str]] = {
+    "stdio": (calls_over_stdio, "ServerConnection.receive_data"),
+    "asgi": (calls_over_asgi, "AsgiApp.__call__"),
+    "client": (calls_of_a_client, "call_options"),
+    "progress": (calls_for_progress, "Context.progress"),
+}
+"""Each route that is walked: what measures it, and a function that each call runs once, with which its walk begins."""
+PICTURE = SOURCE.parent.parent / "docs" / "architecture.md"
+
+
+def walk(route: str) -> list[tuple[str, list[str]]]:
+    """Return the modules that a call passes through on a route, each with its functions there, in order."""
+    run, start = WALKS[route]
+    path = _paths_of(run)
+    marks = [at for at, step in enumerate(path) if step.split()[-1] == start]
+    ways = Counter(tuple(path[a:b]) for a, b in itertools.pairwise(marks))
+    steps = min(
+        (way for way, times in ways.items() if times > 2), key=len
+    )  # the others woke a thread, which is a matter of time
+    found: list[tuple[str, list[str]]] = []
+    for step in steps:
+        module, function = step.split(":")[0], step.split()[-1]
+        if function.endswith(">"):  # a comprehension: a call of its own in some versions of Python
+            continue
+        if not found or found[-1][0] != module:
+            found.append((module, []))
+        found[-1][1].append(function)
+    return found
+
+
+def _paths_of(run: Callable[[], object]) -> list[str]:
+    """Return what a measurement recorded: the measurements make their own `Counting`."""
+    made: list[Counting] = []
+    original = Counting.__init__
+
+    def remember(self: Counting, everywhere: bool = False) -> None:
+        original(self, everywhere)
+        made.append(self)
+
+    Counting.__init__ = remember  # type: ignore[method-assign]
+    try:
+        run()
+    finally:
+        Counting.__init__ = original  # type: ignore[method-assign]
+    return made[-1].path
+
+
+def walk_as_table(route: str) -> str:
+    """Return the walk of a route as a Markdown table."""
+    rows = [
+        f"| {number} | `{module}` | {', '.join(f'`{each}`' for each in functions)} |"
+        for number, (module, functions) in enumerate(walk(route), 1)
+    ]
+    return "\n".join(["| step | module | functions |", "|---|---|---|", *rows])
+
+
+def picture() -> str:
+    """Return docs/architecture.md with the walks as they are measured now, between `<!-- walk: ROUTE -->` and `<!-- end -->`."""
+    text = PICTURE.read_text()
+    for route in WALKS:
+        begin = f"<!-- walk: {route} -->\n"
+        before, _, rest = text.partition(begin)
+        text = before + begin + walk_as_table(route) + "\n" + rest[rest.index("<!-- end -->") :]
+    return text
+
+
 def main() -> None:
-    """Print every figure."""
+    """Print every figure; with "walk", write the walks into docs/architecture.md."""
+    if sys.argv[1:] == ["walk"]:
+        PICTURE.write_text(picture())
+        return
     for name, figure in measure().items():
         print(f"{figure:8} {name}")
     found, lines = files(), code_lines()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from linkspan import Context, Server
 from linkspan.events import CallCancelled, CallReady
 from linkspan.wire.framing import LineReader, TooLong
-from linkspan.wire.limits import Limits
+from linkspan.wire.values import Limits
 from servers import basic
 from test_transcripts import feed
 

@@ -16,8 +16,8 @@ import pytest
 
 from linkspan.core.connection import ServerConnection
 from linkspan.events import CallReady
-from linkspan.io.memory import MemoryTransport
 from linkspan.revisions import MODERN
+from linkspan.serve.memory import MemoryTransport
 from servers import SERVERS
 from transcript import Transcript, compare, load
 

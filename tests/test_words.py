@@ -58,19 +58,21 @@ ALLOWED: frozenset[str] = frozenset()
 """Exact words of a text in which a form is right English."""
 
 BOUNDS: dict[str, int] = {
-    "cli": 45,
-    "client": 43,
+    "cli": 55,
+    "client": 80,
     "core": 34,
-    "docs": 72,
-    "host": 0,
-    "io": 173,
+    "docs": 69,
+    "flows": 42,
+    "host": 11,
     "linkspan": 7,
     "revisions": 23,
-    "schema": 54,
-    "server": 69,
-    "testing": 5,
+    "runtime": 41,
+    "schema": 41,
+    "serve": 26,
+    "server": 65,
+    "testing": 4,
     "types": 5,
-    "wire": 5,
+    "wire": 4,
 }
 """How many of the forms each package still has. May only fall: reword, then lower the bound."""
 

@@ -29,7 +29,7 @@ from linkspan.host.messages import (
     UserMessage,
 )
 from linkspan.host.models import open_model
-from linkspan.wire.plain import neutral
+from linkspan.wire.redaction import neutral
 
 HERE = Path(__file__).parent
 SERVER = [sys.executable, str(HERE / "server.py")]

@@ -20,27 +20,10 @@ from typing import TYPE_CHECKING
 from linkspan._version import __version__
 
 if TYPE_CHECKING:
-    from linkspan.client.answers import Refused as Refused
-    from linkspan.client.errors import CallStopped as CallStopped
-    from linkspan.client.errors import CallTimeout as CallTimeout
-    from linkspan.client.errors import Change as Change
-    from linkspan.client.errors import ClientClosed as ClientClosed
-    from linkspan.client.errors import ClientError as ClientError
-    from linkspan.client.errors import Connected as Connected
-    from linkspan.client.errors import ConnectError as ConnectError
-    from linkspan.client.errors import ConnectionLost as ConnectionLost
-    from linkspan.client.errors import Disconnected as Disconnected
-    from linkspan.client.errors import HttpError as HttpError
-    from linkspan.client.errors import InputUnavailable as InputUnavailable
-    from linkspan.client.errors import InvalidResponse as InvalidResponse
-    from linkspan.client.errors import ServerError as ServerError
-    from linkspan.client.errors import StateLost as StateLost
-    from linkspan.client.errors import StreamRestored as StreamRestored
-    from linkspan.client.errors import ToolFailed as ToolFailed
-    from linkspan.client.results import ToolResult as ToolResult
-    from linkspan.client.state import Timeouts as Timeouts
+    from linkspan.client.client import Client as Client
+    from linkspan.client.sync_client import SyncClient as SyncClient
     from linkspan.core.flow import Stopper as Stopper
-    from linkspan.core.http_policy import HttpPolicy as HttpPolicy
+    from linkspan.core.http_checks import HttpPolicy as HttpPolicy
     from linkspan.errors import Declined as Declined
     from linkspan.errors import DuplicateNameError as DuplicateNameError
     from linkspan.errors import LinkspanError as LinkspanError
@@ -51,22 +34,39 @@ if TYPE_CHECKING:
     from linkspan.errors import ResourceNotFoundError as ResourceNotFoundError
     from linkspan.errors import ToolError as ToolError
     from linkspan.errors import UnsupportedProtocolVersion as UnsupportedProtocolVersion
+    from linkspan.flows.answers import Refused as Refused
+    from linkspan.flows.client_errors import CallStopped as CallStopped
+    from linkspan.flows.client_errors import CallTimeout as CallTimeout
+    from linkspan.flows.client_errors import Change as Change
+    from linkspan.flows.client_errors import ClientClosed as ClientClosed
+    from linkspan.flows.client_errors import ClientError as ClientError
+    from linkspan.flows.client_errors import Connected as Connected
+    from linkspan.flows.client_errors import ConnectError as ConnectError
+    from linkspan.flows.client_errors import ConnectionLost as ConnectionLost
+    from linkspan.flows.client_errors import Disconnected as Disconnected
+    from linkspan.flows.client_errors import HttpError as HttpError
+    from linkspan.flows.client_errors import InputUnavailable as InputUnavailable
+    from linkspan.flows.client_errors import InvalidResponse as InvalidResponse
+    from linkspan.flows.client_errors import ServerError as ServerError
+    from linkspan.flows.client_errors import StateLost as StateLost
+    from linkspan.flows.client_errors import StreamRestored as StreamRestored
+    from linkspan.flows.client_errors import ToolFailed as ToolFailed
+    from linkspan.flows.state import Timeouts as Timeouts
+    from linkspan.flows.tool_results import ToolResult as ToolResult
     from linkspan.host.consent import Policy as Policy
     from linkspan.host.conversation import Conversation as Conversation
     from linkspan.host.group import ClientGroup as ClientGroup
     from linkspan.host.group import SyncClientGroup as SyncClientGroup
     from linkspan.host.host import Host as Host
     from linkspan.host.models import open_model as open_model
-    from linkspan.io.client import Client as Client
-    from linkspan.io.memory import MemoryTransport as MemoryTransport
-    from linkspan.io.memory_loop import AsyncMemoryTransport as AsyncMemoryTransport
-    from linkspan.io.server import Server as Server
-    from linkspan.io.stdio import StdioTransport as StdioTransport
-    from linkspan.io.sync_client import SyncClient as SyncClient
     from linkspan.revisions.neutral import InputRequired as InputRequired
     from linkspan.schema.annotations import Ask as Ask
     from linkspan.schema.annotations import Format as Format
     from linkspan.schema.annotations import Header as Header
+    from linkspan.serve.event_loop import AsyncMemoryTransport as AsyncMemoryTransport
+    from linkspan.serve.memory import MemoryTransport as MemoryTransport
+    from linkspan.serve.server import Server as Server
+    from linkspan.serve.stdio import StdioTransport as StdioTransport
     from linkspan.server.asking import ask_form as ask_form
     from linkspan.server.asking import ask_roots as ask_roots
     from linkspan.server.asking import ask_sampling as ask_sampling
@@ -75,9 +75,9 @@ if TYPE_CHECKING:
     from linkspan.server.configuration import configuration as configuration
     from linkspan.server.configuration import configure as configure
     from linkspan.server.configuration import reset_configuration as reset_configuration
-    from linkspan.server.content import Content as Content
-    from linkspan.server.content import audio as audio
-    from linkspan.server.content import image as image
+    from linkspan.server.content_blocks import Content as Content
+    from linkspan.server.content_blocks import audio as audio
+    from linkspan.server.content_blocks import image as image
     from linkspan.server.context import Context as Context
     from linkspan.server.prompts import Prompt as Prompt
     from linkspan.server.prompts import PromptResult as PromptResult
@@ -98,7 +98,7 @@ if TYPE_CHECKING:
     from linkspan.types.messages import PromptArgument as PromptArgument
     from linkspan.types.messages import PromptMessage as PromptMessage
     from linkspan.types.messages import ToolAnnotations as ToolAnnotations
-    from linkspan.wire.limits import Limits as Limits
+    from linkspan.wire.values import Limits as Limits
 
 _HOMES = {
     "linkspan.host.consent": ("Policy",),
@@ -106,8 +106,8 @@ _HOMES = {
     "linkspan.host.group": ("ClientGroup", "SyncClientGroup"),
     "linkspan.host.host": ("Host",),
     "linkspan.host.models": ("open_model",),
-    "linkspan.client.answers": ("Refused",),
-    "linkspan.client.errors": (
+    "linkspan.flows.answers": ("Refused",),
+    "linkspan.flows.client_errors": (
         "CallStopped",
         "CallTimeout",
         "ClientClosed",
@@ -125,12 +125,12 @@ _HOMES = {
         "StateLost",
         "StreamRestored",
     ),
-    "linkspan.client.results": ("ToolResult",),
-    "linkspan.client.state": ("Timeouts",),
+    "linkspan.flows.tool_results": ("ToolResult",),
+    "linkspan.flows.state": ("Timeouts",),
     "linkspan.core.flow": ("Stopper",),
-    "linkspan.core.http_policy": ("HttpPolicy",),
-    "linkspan.io.client": ("Client",),
-    "linkspan.io.sync_client": ("SyncClient",),
+    "linkspan.core.http_checks": ("HttpPolicy",),
+    "linkspan.client.client": ("Client",),
+    "linkspan.client.sync_client": ("SyncClient",),
     "linkspan.errors": (
         "Declined",
         "DuplicateNameError",
@@ -143,18 +143,18 @@ _HOMES = {
         "ToolError",
         "UnsupportedProtocolVersion",
     ),
-    "linkspan.io.memory": ("MemoryTransport",),
-    "linkspan.io.memory_loop": ("AsyncMemoryTransport",),
-    "linkspan.io.stdio": ("StdioTransport",),
+    "linkspan.serve.memory": ("MemoryTransport",),
+    "linkspan.serve.event_loop": ("AsyncMemoryTransport",),
+    "linkspan.serve.stdio": ("StdioTransport",),
     "linkspan.revisions.neutral": ("InputRequired",),
     "linkspan.schema.annotations": ("Ask", "Format", "Header"),
     "linkspan.server.asking": ("ask_form", "ask_roots", "ask_sampling", "ask_url"),
     "linkspan.server.configuration": ("Configuration", "configuration", "configure", "reset_configuration"),
-    "linkspan.server.content": ("Content", "audio", "image"),
+    "linkspan.server.content_blocks": ("Content", "audio", "image"),
     "linkspan.server.context": ("Context",),
     "linkspan.server.prompts": ("Prompt", "PromptResult"),
     "linkspan.server.resources": ("Resource", "ResourceTemplate"),
-    "linkspan.io.server": ("Server",),
+    "linkspan.serve.server": ("Server",),
     "linkspan.server.tools": ("Tool", "ToolResponse"),
     "linkspan.types.content": (
         "AudioContent",
@@ -167,7 +167,7 @@ _HOMES = {
     ),
     "linkspan.types.base": ("Annotations", "Icon"),
     "linkspan.types.messages": ("CallToolResult", "PromptArgument", "PromptMessage", "ToolAnnotations"),
-    "linkspan.wire.limits": ("Limits",),
+    "linkspan.wire.values": ("Limits",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -23,7 +23,7 @@ from linkspan.cli.chat_ui import History, ask_approval, ask_review
 from linkspan.cli.terminal import Style, Terminal
 from linkspan.host.consent import Approval
 from linkspan.types.messages import Tool, ToolAnnotations
-from linkspan.wire.plain import neutral
+from linkspan.wire.redaction import neutral
 
 PROMPT = "> "
 READY = "/help shows what else can be typed"

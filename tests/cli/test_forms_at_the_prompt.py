@@ -13,7 +13,7 @@ from shell import TRAVEL, at_terminal
 from linkspan.cli.forms import Unreadable, ask_user, doubts_about, fields_of, read_value
 from linkspan.cli.show import cut, progress_line
 from linkspan.cli.terminal import Style
-from linkspan.client.answers import Refused
+from linkspan.flows.answers import Refused
 from linkspan.types.messages import ElicitParams, ProgressParams
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from linkspan import SyncClient
-from linkspan.client.errors import ClientError, ConnectError, Ending, Origin
+from linkspan.flows.client_errors import ClientError, ConnectError, Ending, Origin
 
 SOURCE = """
 from linkspan import Server
@@ -67,11 +67,11 @@ def test_linkspan_run_shows_the_authors_frames_only(tmp_path: Path, given: str) 
 
 def test_frames_of_ours_stay_where_the_fault_may_be_ours(tmp_path: Path) -> None:
     file = tmp_path / "odd.py"
-    file.write_text("from linkspan.wire.plain import neutral\nneutral(3)\n")
+    file.write_text("from linkspan.wire.redaction import neutral\nneutral(3)\n")
     ended = subprocess.run(
         [sys.executable, "-m", "linkspan", "run", str(file)], capture_output=True, text=True, stdin=subprocess.DEVNULL
     )
-    assert "plain.py" in ended.stderr
+    assert "redaction.py" in ended.stderr
     assert ended.stderr.splitlines()[1].endswith('odd.py", line 2, in <module>')
 
 

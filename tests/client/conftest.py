@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from wild import descendants, gone
 
-from linkspan.io import known_eras
+from linkspan.client import probing as known_eras
 
 
 @pytest.fixture(autouse=True)

@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 
 from linkspan import Client, ClientError, ConnectionLost, Context, Server, SyncClient, SyncClientGroup, Timeouts
-from linkspan.io.memory import MemoryTransport
+from linkspan.serve.memory import MemoryTransport
 
 CHILDREN = 3
 PATIENCE = 30.0

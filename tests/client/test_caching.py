@@ -11,8 +11,8 @@ import pytest
 from msgspec import Raw
 
 from linkspan import Client, Context, Server, SyncClient
-from linkspan.client.state import ResponseCache
-from linkspan.core.flow import Outgoing
+from linkspan.core.flow import RequestSpec
+from linkspan.flows.state import ResponseCache
 
 
 class World:
@@ -22,14 +22,14 @@ class World:
         self.now = 100.0
         self.cache = ResponseCache(lambda: self.now, max_bytes=max_bytes)
 
-    def keep(self, outgoing: Outgoing, **result: Any) -> Raw:
+    def keep(self, outgoing: RequestSpec, **result: Any) -> Raw:
         raw = Raw(msgspec.json.encode(result))
         self.cache.keep(outgoing, raw, self.cache.mark(outgoing))
         return raw
 
 
-TOOLS = Outgoing("tools/list", b"{}")
-NOTE = Outgoing("resources/read", b'{"uri":"note://a"}')
+TOOLS = RequestSpec("tools/list", b"{}")
+NOTE = RequestSpec("resources/read", b'{"uri":"note://a"}')
 
 
 def test_an_answer_is_fresh_for_as_long_as_its_server_says() -> None:  # CACHE-C3
@@ -63,15 +63,15 @@ def test_what_may_not_be_kept_is_not(result: Mapping[str, Any]) -> None:  # CACH
 def test_only_the_very_same_question_is_answered() -> None:  # CACHE-C1
     world = World()
     world.keep(NOTE, contents=[], ttlMs=1000, cacheScope="public")
-    assert world.cache.find(Outgoing("resources/read", b'{"uri":"note://b"}')) is None
-    assert world.cache.find(Outgoing("tools/list", NOTE.params)) is None
+    assert world.cache.find(RequestSpec("resources/read", b'{"uri":"note://b"}')) is None
+    assert world.cache.find(RequestSpec("tools/list", NOTE.params)) is None
 
 
 @pytest.mark.parametrize(("scope", "shared"), [("public", True), ("private", False), ("new", False), (None, False)])
 def test_what_is_private_is_kept_apart_for_everybody_who_asks(scope: str | None, shared: bool) -> None:  # CACHE-C2
     world = World()
-    ours = Outgoing("tools/list", headers={"authorization": "Bearer ours"})
-    theirs = Outgoing("tools/list", headers={"authorization": "Bearer theirs"})
+    ours = RequestSpec("tools/list", headers={"authorization": "Bearer ours"})
+    theirs = RequestSpec("tools/list", headers={"authorization": "Bearer theirs"})
     raw = world.keep(ours, tools=[], ttlMs=1000, **({"cacheScope": scope} if scope else {}))
     assert world.cache.find(ours) == raw
     assert world.cache.find(theirs) == (raw if shared else None)
@@ -89,8 +89,8 @@ def test_what_is_private_is_kept_apart_for_everybody_who_asks(scope: str | None,
 )
 def test_a_change_is_the_end_of_what_was_kept_of_that(method: str, forgotten: set[str]) -> None:  # CACHE-C4
     world = World()
-    lists = [Outgoing(f"{name}/list") for name in ("tools", "prompts", "resources", "resources/templates")]
-    pages = [Outgoing(each.method, b'{"cursor":"2"}') for each in lists]
+    lists = [RequestSpec(f"{name}/list") for name in ("tools", "prompts", "resources", "resources/templates")]
+    pages = [RequestSpec(each.method, b'{"cursor":"2"}') for each in lists]
     for each in [*lists, *pages]:
         world.keep(each, ttlMs=1000)
     world.cache.hear(method, None)
@@ -100,7 +100,7 @@ def test_a_change_is_the_end_of_what_was_kept_of_that(method: str, forgotten: se
 
 def test_an_update_is_about_one_resource() -> None:  # CACHE-C4
     world = World()
-    other = Outgoing("resources/read", b'{"uri":"note://b"}')
+    other = RequestSpec("resources/read", b'{"uri":"note://b"}')
     world.keep(NOTE, ttlMs=1000)
     kept = world.keep(other, ttlMs=1000)
     world.cache.hear("notifications/resources/updated", b'{"uri":"note://a","_meta":{}}')

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from linkspan import CallStopped, Client, Server, Stopper, SyncClient
-from linkspan.client.answers import Handlers
+from linkspan.flows.answers import Handlers
 from linkspan.types.messages import CreateMessageParams, ToolChoice
 
 

@@ -34,7 +34,7 @@ from linkspan import (
     SyncClient,
     Timeouts,
 )
-from linkspan.io.descriptors import Waiter
+from linkspan.runtime.descriptors import DescriptorWaiter
 from linkspan.types.messages import CreateMessageResult
 
 HI = result({"resultType": "complete", "content": [{"type": "text", "text": "hi"}]})
@@ -166,7 +166,7 @@ def test_a_server_that_cannot_be_guarded_is_not_left_running(monkeypatch: pytest
     def fail(group: int) -> None:
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
-    monkeypatch.setattr("linkspan.io.child.guard_group", fail)
+    monkeypatch.setattr("linkspan.runtime.process.guard_group", fail)
     with pytest.raises(ConnectError, match="Resource temporarily unavailable") as caught:
         SyncClient(wild()).connect()
     assert caught.value.phase == "spawn"
@@ -244,6 +244,6 @@ def test_output_is_checked_though_the_list_of_tools_was_forgotten_meanwhile() ->
 def test_waiting_for_years_is_possible() -> None:
     reader, writer = os.pipe()
     os.write(writer, b"x")
-    assert Waiter(reader).wait(1e12) == [reader]
+    assert DescriptorWaiter(reader).wait(1e12) == [reader]
     os.close(reader)
     os.close(writer)

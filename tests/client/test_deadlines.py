@@ -23,17 +23,17 @@ from linkspan import (
     SyncClient,
     Timeouts,
 )
-from linkspan.client.requesting import request, request_with_rounds
-from linkspan.core.flow import Ask, Outgoing, Send, Sleep
+from linkspan.core.flow import Ask, RequestSpec, Send, Sleep
+from linkspan.flows.requesting import request, request_with_rounds
 from linkspan.revisions import LATEST
 from linkspan.revisions.agreement import Agreement
-from linkspan.wire.messages import Response, encode
+from linkspan.wire.jsonrpc import Response, encode
 
 FORM = {"method": "elicitation/create", "params": {"mode": "form", "message": "?", "requestedSchema": {}}}
 COME_AGAIN = {"resultType": "input_required", "requestState": "s"}
 QUESTION = {"resultType": "input_required", "inputRequests": {"q": FORM}}
 NEITHER = {"resultType": "input_required"}
-CALL = Outgoing("tools/call", b'{"name":"roll","arguments":{}}', timeout=60.0, total=9.0)
+CALL = RequestSpec("tools/call", b'{"name":"roll","arguments":{}}', timeout=60.0, total=9.0)
 
 
 class Simulated:
@@ -42,7 +42,7 @@ class Simulated:
     def __init__(self, interim: dict[str, Any], *, network: float = 0.0, person: float = 0.0) -> None:
         self.now = 0.0
         self.asked: list[float] = []
-        self.sent: list[Outgoing] = []
+        self.sent: list[RequestSpec] = []
         state = connected()
         state.clock = lambda: self.now
         state.agreement = Agreement(LATEST)

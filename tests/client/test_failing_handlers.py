@@ -11,8 +11,8 @@ import pytest
 from faces import ERAS, FACES, outcome
 
 from linkspan import Client, ClientError, Context, InputUnavailable, Server, SyncClient
-from linkspan.client.answers import InvalidAnswer
-from linkspan.io.targets import UnusableTarget
+from linkspan.client.targets import UnusableTarget
+from linkspan.flows.answers import InvalidAnswer
 from over_http import serving
 
 server = Server("asking")

@@ -22,8 +22,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from linkspan import ClientError, ConnectError, Server, SyncClient, Timeouts
-from linkspan.io.http_aiohttp import AiohttpPort
-from linkspan.io.targets import resolve
+from linkspan.client.targets import resolve
+from linkspan.client.transports.http_aiohttp import AiohttpPort
 from over_http import serving
 from raw_http import RawServer
 from raw_http import http as http_answer

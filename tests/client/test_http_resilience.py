@@ -30,7 +30,7 @@ from linkspan import (
     SyncClient,
     Timeouts,
 )
-from linkspan.io.http_link import HttpLink
+from linkspan.client.transports.http import HttpClientTransport
 from over_http import serving
 from raw_http import CUT, RawServer, event, http, message, sse
 
@@ -286,13 +286,13 @@ def test_a_session_that_is_forgotten_while_nobody_calls_is_begun_anew_for_who_li
 
 
 def test_a_connection_that_has_ended_gives_back_what_it_held() -> None:
-    links: weakref.WeakSet[HttpLink] = weakref.WeakSet()
+    links: weakref.WeakSet[HttpClientTransport] = weakref.WeakSet()
     plan = {"tools/call": in_turn(*[[each] for _ in range(5) for each in (http(404), http(200, message()))])}
     with RawServer(plan, era="legacy", session="s1") as server, SyncClient(server.url, timeouts=BRIEF) as client:
         for _ in range(5):
             assert client.call_tool("hi").text == "hi"
             link = client._engine._link
-            assert isinstance(link, HttpLink)
+            assert isinstance(link, HttpClientTransport)
             links.add(link)
         del link
         _until(lambda: gc.collect() is not None and len(links) == 1)

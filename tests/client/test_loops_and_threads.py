@@ -15,7 +15,7 @@ from faces import ERAS
 from wild import descendants, gone, wild
 
 from linkspan import Client, ClientClosed, ConnectionLost, Context, Server, SyncClient
-from linkspan.io.courier import Courier
+from linkspan.client.callbacks import CallbackQueue
 
 
 def target(where: str) -> Any:
@@ -165,7 +165,7 @@ def test_an_event_whose_loop_ended_before_it_was_told_is_told_in_a_thread() -> N
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("error", [asyncio.CancelledError, SystemExit])
 def test_callbacks_go_on_in_a_thread_after_one_that_raised_what_nobody_catches(error: type[BaseException]) -> None:
-    courier, heard = Courier(), threading.Event()
+    courier, heard = CallbackQueue(), threading.Event()
     threads: list[threading.Thread] = []
 
     def first(value: object) -> None:

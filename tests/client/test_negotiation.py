@@ -10,14 +10,14 @@ import pytest
 from msgspec import Raw
 
 from linkspan import CallTimeout, ConnectError, ConnectionLost, InvalidResponse, Timeouts
-from linkspan.client.errors import ClientError, HttpError, Origin
-from linkspan.client.negotiation import negotiate
-from linkspan.client.state import ClientOptions, ClientState, ResponseCache
 from linkspan.core.flow import FallBack, Reopen, Send, Tell
+from linkspan.flows.client_errors import ClientError, HttpError, Origin
+from linkspan.flows.negotiation import negotiate
+from linkspan.flows.state import ClientOptions, ClientState, ResponseCache
 from linkspan.revisions import REVISIONS, supported_versions
 from linkspan.revisions.agreement import ClientProfile
 from linkspan.types.base import Implementation
-from linkspan.wire.messages import ErrorResponse, Response
+from linkspan.wire.jsonrpc import ErrorResponse, Response
 
 NEW, OLD, OLDER = "2026-07-28", "2025-11-25", "2025-06-18"
 ORIGIN = Origin("there", command="there")

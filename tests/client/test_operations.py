@@ -15,7 +15,7 @@ import pytest
 from faces import ERAS, FACES, outcome
 
 from linkspan import Client, Configuration, Server, SyncClient, ToolResponse
-from linkspan.client.errors import InputUnavailable, InvalidResponse, ServerError, ToolFailed
+from linkspan.flows.client_errors import InputUnavailable, InvalidResponse, ServerError, ToolFailed
 from linkspan.types.content import ImageContent, UnknownContent
 from linkspan.types.messages import CreateMessageResult, PromptReference, ResourceTemplateReference
 from over_http import serving
@@ -237,7 +237,7 @@ def test_a_handlers_own_exception_reaches_its_caller_as_a_cause(face: str, memor
 
 
 def test_an_answer_that_does_not_fit_the_form_is_refused_here(memory: Server) -> None:
-    from linkspan.client.answers import InvalidAnswer
+    from linkspan.flows.answers import InvalidAnswer
 
     with pytest.raises(InvalidAnswer, match="'value' must be a whole number, got 'many'"):
         outcome(
@@ -347,8 +347,8 @@ def test_what_is_not_checked_of_an_output_schema_is_said(
 
 
 def test_unknown_members_and_blocks_survive() -> None:
-    from linkspan.client.errors import Origin
-    from linkspan.client.results import ToolResult, read_head
+    from linkspan.flows.client_errors import Origin
+    from linkspan.flows.tool_results import ToolResult, read_head
 
     raw = b'{"content":[{"type":"hologram","data":1},{"type":"text"},{"type":"text","text":"hi","x":1}],"extra":true}'
     result = ToolResult(read_head(raw), raw, Origin("s"), "t")

@@ -10,13 +10,13 @@ from msgspec import Raw
 from test_negotiation import state
 
 from linkspan import CallStopped, CallTimeout, ClientError, ConnectError, ConnectionLost
-from linkspan.client.errors import HttpError, Origin
-from linkspan.client.operations import TOOLS, call_tool, list_page
-from linkspan.client.requesting import request
-from linkspan.core.flow import Outgoing, Send, Sleep
+from linkspan.core.flow import RequestSpec, Send, Sleep
+from linkspan.flows.client_errors import HttpError, Origin
+from linkspan.flows.operations import TOOLS, call_tool, list_page
+from linkspan.flows.requesting import request
 from linkspan.revisions import LATEST_LEGACY
 from linkspan.revisions.agreement import Agreement
-from linkspan.wire.messages import Response
+from linkspan.wire.jsonrpc import Response
 
 ORIGIN = Origin("there", command="there")
 GOOD = Response(1, Raw(b"{}"))
@@ -65,7 +65,7 @@ def connected(retry: Any = "safe") -> Any:
     return found
 
 
-READ = Outgoing("resources/read")
+READ = RequestSpec("resources/read")
 
 
 @pytest.mark.parametrize(

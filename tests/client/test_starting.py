@@ -14,7 +14,7 @@ from faces import FACES, outcome
 from wild import gone, wild
 
 from linkspan import Client, ConnectError, SyncClient, Timeouts
-from linkspan.io.targets import UnusableTarget
+from linkspan.client.targets import UnusableTarget
 
 IMPATIENT = Timeouts(connect=0.6, probe=0.2, close=0.3)
 MUTE: dict[str, Any] = {"server/discover": [], "initialize": []}

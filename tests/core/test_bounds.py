@@ -10,7 +10,7 @@ import pytest
 from linkspan import Context, Limits, Server
 from linkspan.core.connection import ServerConnection
 from linkspan.revisions import LATEST_LEGACY
-from linkspan.wire.messages import Batch, Malformed, RpcRequest, decode
+from linkspan.wire.jsonrpc import Batch, Malformed, RpcRequest, decode
 from talk import connected, say
 
 

@@ -12,7 +12,7 @@ from linkspan import Server
 from linkspan.core.call import Call
 from linkspan.core.connection import ServerConnection
 from linkspan.errors import LocalProtocolError
-from linkspan.io.memory import MemoryTransport
+from linkspan.serve.memory import MemoryTransport
 
 
 def line(method: str, number: int = 1, **params: Any) -> bytes:

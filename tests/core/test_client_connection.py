@@ -11,21 +11,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from linkspan.core.client_connection import (
-    Answered,
-    Asked,
+    CancellationReceived,
     ClientConnection,
     Expired,
     Forbidden,
-    Garbled,
-    Notified,
+    InvalidMessage,
+    NotificationReceived,
     Progressed,
-    Strayed,
-    Withdrawn,
+    ResponseReceived,
+    ServerRequest,
+    UnexpectedOutput,
 )
 from linkspan.revisions import LATEST, LATEST_LEGACY
 from linkspan.revisions.agreement import Agreement, ClientProfile, before_agreement
 from linkspan.types.base import Implementation
-from linkspan.wire.limits import Limits
+from linkspan.wire.values import Limits
 
 Machine = ClientConnection[str]
 LIMITS = Limits(max_line_bytes=2000, max_depth=20, max_running=3)
@@ -60,7 +60,7 @@ def sent(connection: Machine) -> list[Any]:
 
 
 def ended(events: list[Any]) -> list[str]:
-    return [each.owner for each in events if isinstance(each, Answered | Garbled | Expired)]
+    return [each.owner for each in events if isinstance(each, ResponseReceived | InvalidMessage | Expired)]
 
 
 def chunked(data: bytes, sizes: list[int]) -> list[bytes]:
@@ -233,7 +233,7 @@ def test_the_clock_stands_still_while_the_server_waits_for_our_user() -> None:
     send(connection, "a", timeout=5, total=8)
     clock.now = 1.0
     (asked,) = connection.receive_data(line(id="q", method="elicitation/create", params={}))
-    assert isinstance(asked, Asked)
+    assert isinstance(asked, ServerRequest)
     clock.now = 9.0
     assert connection.handle_timeout(9.0) == []
     connection.answer("q", b"{}")
@@ -259,7 +259,7 @@ def test_questions_are_answered_once_and_only_so_many_at_a_time() -> None:
     connection = machine()
     questions = [line(id=number, method="roots/list") for number in range(4)]
     events = connection.receive_data(b"".join(questions))
-    assert [each.request.id for each in events if isinstance(each, Asked)] == [0, 1, 2]
+    assert [each.request.id for each in events if isinstance(each, ServerRequest)] == [0, 1, 2]
     assert [(each["id"], each["error"]["code"]) for each in sent(connection)] == [(3, -32603)]
     connection.receive_data(questions[0])
     assert [(each["id"], each["error"]["code"]) for each in sent(connection)] == [(0, -32600)]
@@ -273,7 +273,7 @@ def test_a_question_that_was_taken_back_gets_no_answer() -> None:
     connection = machine()
     connection.receive_data(line(id=1, method="roots/list"))
     cancelled = line(method="notifications/cancelled", params={"requestId": 1})
-    assert connection.receive_data(cancelled) == [Withdrawn(1)]
+    assert connection.receive_data(cancelled) == [CancellationReceived(1)]
     connection.answer(1, b"{}")
     connection.refuse(1, -1, "no")
     assert sent(connection) == []
@@ -309,7 +309,7 @@ def test_a_modern_server_may_not_ask(agreement: Agreement, answered: list[str]) 
     assert [each.method for each in events if isinstance(each, Forbidden)] == [
         each for each in ASKABLE if each not in answered
     ]
-    assert [each.request.method for each in events if isinstance(each, Asked)] == [
+    assert [each.request.method for each in events if isinstance(each, ServerRequest)] == [
         each for each in answered if each != "ping"
     ]
     stopped = connection.handle_timeout(5.0) == []
@@ -327,7 +327,7 @@ def test_who_may_ask_follows_from_what_was_proposed_last() -> None:
         send(connection, f"{revision.era}", agreement=before_agreement(revision, PROFILE))
         (event,) = connection.receive_data(line(id=f"q{number}", method="roots/list"))
         kinds.append(type(event))
-    assert kinds == [Asked, Forbidden]
+    assert kinds == [ServerRequest, Forbidden]
 
 
 def test_an_error_without_id_is_meant_for_the_only_request_there_is() -> None:
@@ -354,14 +354,14 @@ def test_the_last_line_counts_only_if_it_is_whole(last: bytes, expected: list[st
     connection.receive_data(last)
     events = connection.receive_eof()
     assert ended(events) == expected
-    assert not any(isinstance(each, Strayed) for each in events)  # it was no print
+    assert not any(isinstance(each, UnexpectedOutput) for each in events)  # it was no print
     assert connection.abandon() == ["a"][len(expected) :]
 
 
 def test_the_last_print_of_a_server_is_kept_though_it_has_no_newline() -> None:
     connection = machine()
     connection.receive_data(b"Starting...")
-    assert connection.receive_eof() == [Strayed("Starting...", True)]
+    assert connection.receive_eof() == [UnexpectedOutput("Starting...", True)]
 
 
 def test_requests_that_have_ended_are_not_kept_because_one_hangs() -> None:
@@ -384,7 +384,7 @@ def test_notifications_come_through_and_broken_progress_does_not() -> None:
     connection = machine()
     changed = line(method="notifications/tools/list_changed")
     (event,) = connection.receive_data(changed)
-    assert isinstance(event, Notified)
+    assert isinstance(event, NotificationReceived)
     for params in ({}, {"progressToken": 1}, {"progressToken": 9, "progress": 1}, [], {"progress": "x"}):
         assert connection.receive_data(line(method="notifications/progress", params=params)) == []
 
@@ -400,7 +400,7 @@ def test_an_answer_too_large_to_be_read_ends_its_own_call(members: str) -> None:
     head = f'{{"jsonrpc":"2.0","id":{second},"result":{{{members}}}}}\n'
     tail = f'{{"result":{{{members}}},"jsonrpc":"2.0","id":{first}}}\n'
     (event,) = connection.receive_data(head.encode())
-    assert isinstance(event, Garbled)
+    assert isinstance(event, InvalidMessage)
     assert event.owner == "b"
     assert ended(connection.receive_data(tail.encode())) == ["a"]
     assert connection.pending == 1
@@ -424,7 +424,7 @@ def test_a_notification_too_large_to_be_read_ends_no_call() -> None:
     send(connection, "a")
     line_ = f'{{"jsonrpc":"2.0","method":"notifications/message","params":{{"data":"{LONG}"}}}}\n'
     (event,) = connection.receive_data(line_.encode())
-    assert isinstance(event, Strayed)
+    assert isinstance(event, UnexpectedOutput)
     assert connection.pending == 1
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from linkspan import Limits, Server
-from linkspan.core.endpoint import Endpoint, Opened
-from linkspan.core.http_policy import HttpPolicy
-from linkspan.core.http_session import HttpSession
+from linkspan.core.http_checks import HttpPolicy
+from linkspan.core.http_endpoint import Endpoint, Opened
+from linkspan.core.http_sessions import HttpSession
 from linkspan.events import CallCancelled
 from linkspan.revisions import LATEST_LEGACY
 from linkspan.revisions.neutral import NO_FACTS

@@ -11,7 +11,7 @@ from linkspan import Limits, Server
 from linkspan.core.call import Call
 from linkspan.core.connection import ServerConnection
 from linkspan.events import CallCancelled, CallReady
-from linkspan.io.memory import MemoryTransport
+from linkspan.serve.memory import MemoryTransport
 
 
 def line(method: str, number: int | None = None, **params: Any) -> bytes:

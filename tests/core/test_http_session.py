@@ -11,13 +11,13 @@ from typing import Any
 from linkspan import Server
 from linkspan.core.call import Ports
 from linkspan.core.connection import ServerConnection
-from linkspan.core.exchange import HttpData, HttpStart, ServerExchange
-from linkspan.core.http_policy import HttpPolicy
-from linkspan.core.http_session import HttpSession, Sessions
+from linkspan.core.http_checks import HttpPolicy
+from linkspan.core.http_exchange import HttpData, HttpStart, ServerExchange
+from linkspan.core.http_sessions import HttpSession, Sessions
 from linkspan.revisions import LATEST_LEGACY
 from linkspan.revisions.neutral import NO_FACTS
-from linkspan.wire.messages import Notification, RpcRequest, decode
-from linkspan.wire.sse import EventReader
+from linkspan.wire.framing import EventReader
+from linkspan.wire.jsonrpc import Notification, RpcRequest, decode
 
 
 def connect(**ports: Any) -> ServerConnection:

@@ -16,16 +16,16 @@ import pytest
 
 from host.saying import use
 from linkspan import Server
-from linkspan.client.errors import Delivery, Origin, ServerError
-from linkspan.client.http_messages import http_error
+from linkspan.client.client import Client
+from linkspan.flows.client_errors import Delivery, Origin, ServerError
+from linkspan.flows.http_messages import http_error
 from linkspan.host.consent import Approval, Policy, Verdict, matches
+from linkspan.host.dialects.schemas import Provider
 from linkspan.host.group import ClientGroup, SyncClientGroup
 from linkspan.host.host import Host
 from linkspan.host.memory import Memory
 from linkspan.host.messages import Image, ToolAnswer, ToolUse
 from linkspan.host.results import advice, failed, marked, unmarked
-from linkspan.io.client import Client
-from linkspan.schema.providers import Provider
 from linkspan.types.content import ImageContent
 from linkspan.types.messages import Tool
 

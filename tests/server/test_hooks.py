@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import pytest
 
 from linkspan import Configuration, Context, Server
-from linkspan.io.memory import MemoryTransport
+from linkspan.serve.memory import MemoryTransport
 
 ERRORS = [RuntimeError("hook"), SystemExit(2), asyncio.CancelledError(), GeneratorExit(), KeyboardInterrupt()]
 HOOKS = ["instrumentation_callback", "exception_reporter", "around_request"]

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from linkspan import Client, Server, SyncClient
-from linkspan.core.http_policy import HttpKeywords, HttpPolicy
+from linkspan.client.base import CallKeywords, ListKeywords, RequestKeywords, call_options
+from linkspan.core.http_checks import HttpKeywords, HttpPolicy
 from linkspan.errors import install_hint
-from linkspan.io.face import CallKeywords, ListKeywords, RequestKeywords, call_options
-from linkspan.io.http_server import HttpRunKeywords, UvicornKeywords, serve_http
-from linkspan.io.stdio import StdioKeywords, StdioTransport
+from linkspan.serve.http import HttpRunKeywords, UvicornKeywords, serve_http
+from linkspan.serve.stdio import StdioKeywords, StdioTransport
 from linkspan.server.prompts import Prompt, PromptInfo
 from linkspan.server.tools import PromptDefinition, PromptKeywords, Tool, ToolDefinition, ToolInfo, ToolKeywords
 
@@ -94,7 +94,7 @@ def test_an_option_of_http_without_http_says_the_line_that_was_meant() -> None:
 def test_fields_of_the_policy_may_be_given_to_run_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[object] = []
     monkeypatch.setattr(
-        "linkspan.io.http_uvicorn.serve_with_uvicorn", lambda *given, **more: seen.append((given, more)) or 0
+        "linkspan.serve.http_uvicorn.serve_with_uvicorn", lambda *given, **more: seen.append((given, more)) or 0
     )
     policy = HttpPolicy(max_streams=5, max_sessions=7)
     serve_http(Server(), port=0, policy=policy, max_streams=6, sessions=False, log_level="info", ws="none")  # type: ignore[call-arg]
@@ -128,12 +128,12 @@ def test_typed_keywords_are_those_there_are() -> None:
     own = keywords_of(serve_http).keys() - {"server"}
     assert HttpRunKeywords.__annotations__.keys() == own | more.keys()
     assert len(HttpRunKeywords.__annotations__) == len(own) + len(more), "a name means one thing"
-    from linkspan.io.http_uvicorn import SETTINGS
+    from linkspan.serve.http_uvicorn import SETTINGS
 
     assert UvicornKeywords.__annotations__.keys() <= SETTINGS
     assert not SETTINGS & HttpKeywords.__annotations__.keys()
     for function, constant in ((Server.asgi, "_ASGI"), (Server.wsgi, "_WSGI")):
-        listed = getattr(sys.modules["linkspan.io.server"], constant)
+        listed = getattr(sys.modules["linkspan.serve.server"], constant)
         assert set(listed) == keywords_of(function).keys() - {"self"}
 
 
@@ -178,7 +178,7 @@ RIGHT = """
 from collections.abc import AsyncIterator, Iterator
 from typing import assert_type
 from linkspan import Client, Server, SyncClient
-from linkspan.client.results import ToolResult
+from linkspan.flows.tool_results import ToolResult
 from linkspan.types.messages import Tool
 server = Server("a", title="b", page_size=3)
 @server.tool

@@ -11,9 +11,9 @@ import pytest
 from test_asking import Client, accept, text
 
 from linkspan import Context, Server
-from linkspan.io.system import RealSystem
+from linkspan.runtime.system import RealSystem
 from linkspan.server.dispatch import Dispatcher
-from linkspan.wire.limits import Limits
+from linkspan.wire.values import Limits
 from talk import connected, say
 
 YES = {"sure": accept(True)}

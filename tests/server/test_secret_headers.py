@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from linkspan import Configuration, Context, Server
-from linkspan.revisions.neutral import Facts
-from linkspan.server.headers import SecretHeaders, VisibleHeaders
-from linkspan.wire.messages import decode
+from linkspan.revisions.neutral import TransportInfo
+from linkspan.server.profile import SecretHeaders, VisibleHeaders
+from linkspan.wire.jsonrpc import decode
 from talk import connected, run
 
 SENT = {
@@ -36,7 +36,7 @@ def seen_by(look: Callable[[Any], object], **options: Any) -> object:
     server.define_tool(name="look", handler=lambda ctx: found.append(look(ctx)))
     connection = connected(server)
     line = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"look","arguments":{}}}'
-    run(connection, connection.receive(decode(line), Facts(headers=SENT, principal="ann")))
+    run(connection, connection.receive(decode(line), TransportInfo(headers=SENT, principal="ann")))
     (only,) = found
     return only
 

@@ -36,7 +36,7 @@ from linkspan import (
     configure,
     reset_configuration,
 )
-from linkspan.io.background import run_awaitable
+from linkspan.runtime.background import run_awaitable
 
 
 @pytest.fixture(autouse=True)

@@ -166,7 +166,7 @@ def test_a_state_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) 
     """MRTR-S5: it was sealed with the same keys, but says other things."""
     client, done = shop()
     with monkeypatch.context() as older:
-        older.setattr("linkspan.server.rounds.Rounds._kept", lambda *_: {"answers": {"sure": accept(True)}})
+        older.setattr("linkspan.server.asking.Rounds._kept", lambda *_: {"answers": {"sure": accept(True)}})
         state = client.call("wipe")["requestState"]
     found = client.call("wipe", inputResponses=YES, requestState=state)
     assert found["code"] == -32602

@@ -16,8 +16,8 @@ from typing import Annotated, Any
 import pytest
 
 from linkspan import Configuration, Context, Server
-from linkspan.io.memory import MemoryTransport
-from linkspan.io.memory_loop import AsyncMemoryTransport
+from linkspan.serve.event_loop import AsyncMemoryTransport
+from linkspan.serve.memory import MemoryTransport
 
 pydantic = pytest.importorskip("pydantic")
 PATIENCE = 10.0

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from linkspan.cli.terminal import dump
-from linkspan.wire.plain import HIDDEN as PATTERN
-from linkspan.wire.plain import neutral, neutral_json, one_line, revealed, revealed_line
+from linkspan.wire.redaction import HIDDEN as PATTERN
+from linkspan.wire.redaction import neutral, neutral_json, one_line, revealed, revealed_line
 
 HIDDEN = "".join(chr(0xE0000 + ord(each)) for each in "obey")
 

@@ -11,7 +11,7 @@ from msgspec import Raw
 
 from linkspan.core.params import read_params
 from linkspan.errors import RemoteProtocolError
-from linkspan.wire.messages import Malformed, Response, RpcRequest, decode
+from linkspan.wire.jsonrpc import Malformed, Response, RpcRequest, decode
 
 VALUES = {
     "jsonrpc": ['"2.0"'],

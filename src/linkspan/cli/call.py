@@ -23,15 +23,15 @@ from linkspan.cli.show import (
     write_file,
 )
 from linkspan.cli.terminal import Style, Terminal
-from linkspan.client.errors import ServerError
 from linkspan.errors import INVALID_PARAMS, RESOURCE_NOT_FOUND
+from linkspan.flows.client_errors import ServerError
 from linkspan.revisions import REVISIONS
 from linkspan.types.base import JSON, JSONObject, is_object
-from linkspan.wire.plain import one_line
+from linkspan.wire.redaction import one_line
 from linkspan.wire.values import to_builtins
 
 if TYPE_CHECKING:
-    from linkspan.client.results import ToolResult
+    from linkspan.flows.tool_results import ToolResult
     from linkspan.types.messages import Prompt, Tool
 
 __all__ = ["call", "ping", "prompt", "read"]

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from linkspan.cli.options import WrongUse, add_output, seconds, split, timeouts_of
 from linkspan.cli.session import WRONG_USE
-from linkspan.wire.plain import neutral
+from linkspan.wire.redaction import neutral
 
 if TYPE_CHECKING:
     from linkspan.cli.chat_session import ChatOptions
     from linkspan.cli.terminal import Terminal
+    from linkspan.client.targets import ServerTarget
     from linkspan.host.messages import Model
-    from linkspan.io.targets import ServerTarget
 
 __all__ = ["main"]
 
@@ -153,7 +153,7 @@ def _servers(
     One that is named here must make sense; of a configuration, those that do. Raises: WrongUse.
     """
     from linkspan.cli.chat_ui import inputs_from
-    from linkspan.io.targets import UnusableTarget, read_config, resolve
+    from linkspan.client.targets import UnusableTarget, read_config, resolve
 
     servers: dict[str, ServerTarget] = {}
     left_out: list[str] = []
@@ -172,7 +172,7 @@ def _servers(
 
 def _configs() -> Sequence[str]:
     """Return the configurations of other hosts that are on this machine."""
-    from linkspan.io.config import known_configs
+    from linkspan.client.config import known_configs
 
     return [f"{known.path} ({known.host})" for known in known_configs()]
 

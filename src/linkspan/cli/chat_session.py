@@ -16,8 +16,9 @@ from linkspan.cli.forms import ask_user
 from linkspan.cli.session import INTERRUPTED
 from linkspan.cli.show import Lines, called
 from linkspan.cli.terminal import Interrupted, LoopWorker, Stopped, Terminal, dump
-from linkspan.client.errors import ClientEvent
-from linkspan.client.state import Timeouts
+from linkspan.client.targets import ServerTarget
+from linkspan.flows.client_errors import ClientEvent
+from linkspan.flows.state import Timeouts
 from linkspan.host.consent import Approval, Policy, Verdict, hints_of, matches
 from linkspan.host.conversation import Bounds, Conversation, TurnEnded
 from linkspan.host.host import Host
@@ -25,11 +26,10 @@ from linkspan.host.http_model import HttpModel
 from linkspan.host.memory import Memory
 from linkspan.host.messages import Model, ModelError
 from linkspan.host.sampling import sample_with
-from linkspan.io.targets import ServerTarget
 from linkspan.text import nearest
 from linkspan.types.base import JSON
 from linkspan.types.messages import CreateMessageParams, ElicitParams
-from linkspan.wire.plain import neutral, one_line
+from linkspan.wire.redaction import neutral, one_line
 
 __all__ = ["ChatOptions", "ChatSession"]
 

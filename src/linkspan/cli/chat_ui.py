@@ -17,8 +17,9 @@ from linkspan.cli.forms import Prompter
 from linkspan.cli.session import for_the_shell
 from linkspan.cli.show import event_words, milliseconds, progress_line
 from linkspan.cli.terminal import Terminal, dump
-from linkspan.client.errors import ClientEvent, Connected, Disconnected
-from linkspan.client.names import ServerStatus
+from linkspan.client.config import InputWanted, UnusableTarget, variable_of
+from linkspan.flows.client_errors import ClientEvent, Connected, Disconnected
+from linkspan.flows.names import ServerStatus
 from linkspan.host.consent import Approval, Verdict, hints_of
 from linkspan.host.conversation import (
     CallEnded,
@@ -29,12 +30,10 @@ from linkspan.host.conversation import (
 )
 from linkspan.host.messages import TextDelta, ThoughtDelta, ToolUse, Usage
 from linkspan.host.results import unmarked
-from linkspan.io.entries import InputWanted, UnusableTarget, variable_of
 from linkspan.types.base import is_array
 from linkspan.types.content import ImageContent, TextContent
 from linkspan.types.messages import CreateMessageParams
-from linkspan.wire.plain import one_line, revealed, revealed_line
-from linkspan.wire.redaction import redact
+from linkspan.wire.redaction import one_line, redact, revealed, revealed_line
 
 __all__ = [
     "History",

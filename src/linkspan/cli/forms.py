@@ -16,11 +16,10 @@ from urllib.parse import SplitResult, urlsplit
 import msgspec
 
 from linkspan.cli.terminal import Style
-from linkspan.client.answers import Refused, form_choices, form_problem
+from linkspan.flows.answers import Refused, form_choices, form_problem
 from linkspan.types.base import JSON, JSONObject, is_array, is_object
 from linkspan.types.messages import ElicitParams
-from linkspan.wire.plain import neutral, one_line, revealed, revealed_line
-from linkspan.wire.redaction import is_secret_field
+from linkspan.wire.redaction import is_secret_field, neutral, one_line, revealed, revealed_line
 
 __all__ = ["Prompter", "Unreadable", "ask_user", "doubts_about", "fields_of", "read_value"]
 

@@ -11,11 +11,11 @@ from typing import Any, Final
 from linkspan.cli.options import CommandLine
 from linkspan.cli.session import REFUSED, Outcome, Session, describe
 from linkspan.cli.terminal import Style
-from linkspan.client.errors import ServerError
-from linkspan.io.sync_client import SyncClient
+from linkspan.client.sync_client import SyncClient
+from linkspan.flows.client_errors import ServerError
 from linkspan.schema.summary import default_words, properties_of, required_of, size_words, type_words
 from linkspan.types.base import JSON, JSONObject, is_object
-from linkspan.wire.plain import neutral, one_line
+from linkspan.wire.redaction import neutral, one_line
 from linkspan.wire.values import to_builtins
 
 __all__ = ["main"]

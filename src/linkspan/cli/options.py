@@ -20,11 +20,11 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from linkspan.client.state import DEFAULT_TIMEOUTS, Timeouts
+from linkspan.flows.state import DEFAULT_TIMEOUTS, Timeouts
 from linkspan.schema.summary import properties_of, required_of, type_words, types_of
 from linkspan.text import nearest
 from linkspan.types.base import JSON, JSONObject, is_object
-from linkspan.wire.plain import one_line
+from linkspan.wire.redaction import one_line
 
 __all__ = [
     "CommandLine",

@@ -27,12 +27,10 @@ from types import FrameType
 from typing import Any, Final, TypeAlias
 
 import linkspan
+from linkspan.cli.relay import GRACE, Ending, Handover, Note, Signals, exit_status, note_exit, read_some
 from linkspan.errors import LinkspanError
-from linkspan.io.child import Child
-from linkspan.io.descriptors import write_all
-from linkspan.io.handover import Handover
-from linkspan.io.outbox import Outbox
-from linkspan.io.relay import GRACE, Ending, Note, Signals, exit_status, note_exit, read_some
+from linkspan.runtime.descriptors import Outbox, write_all
+from linkspan.runtime.process import Child
 
 __all__ = ["Watch", "serve_reloading", "serve_reloading_http"]
 
@@ -76,7 +74,7 @@ class _Running:
 
     def release(self) -> None:
         """Release the process and the pipes of an ended server."""
-        self.child.bury()
+        self.child.reap()
         self.outbox.end()
         self.outbox.thread.join(_LAST_WORDS)
         self.join_readers()
@@ -164,7 +162,7 @@ class _StdioReload:
             while (later := self._next(ending.left())) != ("exited", server.number):
                 ending.receive(later)
             server.join_readers()
-            server.child.bury()
+            server.child.reap()
             status = exit_status(server.child.exit_code())
         self._to_client.end()
         self._to_client.thread.join(_LAST_WORDS)
@@ -239,7 +237,7 @@ def serve_reloading_http(
     **_: Any,
 ) -> int:
     """Serve what `linkspan run` was given in `arguments`, whose source is `file`; return the exit status."""
-    from linkspan.io.http_server import DRAIN, PORT, listen
+    from linkspan.serve.http import DRAIN, PORT, listen
 
     try:
         listener = listen(host, PORT if port is None else port)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import argparse
 
-    from linkspan.io.driver import Connectable
-    from linkspan.io.server import Server
+    from linkspan.runtime.calls import Connectable
+    from linkspan.serve.server import Server
 
 __all__ = ["load_server", "main"]
 
@@ -91,11 +91,11 @@ def _add_http_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _serve(target: str) -> int:
-    from linkspan.io.stdout import claim_stdout
+    from linkspan.runtime.stdout import claim_stdout
 
     claim_stdout()
     server = _load(target)
-    from linkspan.io.stdio import StdioTransport
+    from linkspan.serve.stdio import StdioTransport
 
     return StdioTransport(server).open()
 
@@ -107,10 +107,10 @@ def _serve_http(
     no_page: bool = False,
     **options: Any,
 ) -> int:
-    from linkspan.core.http_policy import LOOPBACK, HttpPolicy
+    from linkspan.core.http_checks import LOOPBACK, HttpPolicy
     from linkspan.errors import LinkspanError
-    from linkspan.io.http_server import serve_http
-    from linkspan.io.server import Server
+    from linkspan.serve.http import serve_http
+    from linkspan.serve.server import Server
 
     server = _load(target)
     if not isinstance(server, Server):
@@ -157,7 +157,7 @@ def load_server(target: str) -> Server:
     import os
     from importlib.util import module_from_spec, spec_from_file_location
 
-    from linkspan.io.server import Server
+    from linkspan.serve.server import Server
 
     path, wanted = _split(target)
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)))

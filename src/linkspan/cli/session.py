@@ -15,15 +15,15 @@ import msgspec
 from linkspan.cli.options import Options, WrongUse, timeouts_of
 from linkspan.cli.show import Lines, called, event_words, introduction, log_words, milliseconds
 from linkspan.cli.terminal import Style, Terminal, ThreadWorker, dump
-from linkspan.client.answers import Refused
-from linkspan.client.errors import CallStopped, ClientError, ConnectError, InputUnavailable, ServerError
+from linkspan.client.sync_client import SyncClient
+from linkspan.client.targets import UnusableTarget
 from linkspan.core.flow import Stopper
 from linkspan.errors import MISSING_CLIENT_CAPABILITY, URL_ELICITATION_REQUIRED
-from linkspan.io.sync_client import SyncClient
-from linkspan.io.targets import UnusableTarget
+from linkspan.flows.answers import Refused
+from linkspan.flows.client_errors import CallStopped, ClientError, ConnectError, InputUnavailable, ServerError
 from linkspan.types.base import JSON, JSONObject, is_array, is_object
 from linkspan.types.messages import ElicitParams, ProgressParams
-from linkspan.wire.plain import neutral, neutral_json
+from linkspan.wire.redaction import neutral, neutral_json
 
 __all__ = ["INTERRUPTED", "REFUSED", "WRONG_USE", "Outcome", "Session", "describe", "for_the_shell"]
 

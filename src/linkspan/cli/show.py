@@ -18,12 +18,12 @@ from typing import Final
 
 from linkspan.cli.options import WrongUse
 from linkspan.cli.terminal import Style, dump
-from linkspan.client.errors import ClientEvent, Connected, Disconnected, StreamRestored
-from linkspan.io.sync_client import SyncClient
+from linkspan.client.sync_client import SyncClient
+from linkspan.flows.client_errors import ClientEvent, Connected, Disconnected, StreamRestored
 from linkspan.revisions import REVISIONS
 from linkspan.types.base import JSON, Implementation, JSONObject, is_array, is_object
 from linkspan.types.messages import LoggingMessageParams, ProgressParams
-from linkspan.wire.plain import neutral, one_line
+from linkspan.wire.redaction import neutral, one_line
 
 __all__ = [
     "Lines",

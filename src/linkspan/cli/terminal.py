@@ -31,7 +31,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, Literal, TextIO, TypeVar
 
 from linkspan.types.base import JSON
-from linkspan.wire.plain import HIDDEN, belongs, neutral
+from linkspan.wire.redaction import HIDDEN, belongs, neutral
 
 if TYPE_CHECKING:
     import asyncio
@@ -410,7 +410,7 @@ class LoopWorker(Worker):
 
     def __init__(self, terminal: Terminal) -> None:
         """Start the loop."""
-        from linkspan.io.background import BackgroundLoop
+        from linkspan.runtime.background import BackgroundLoop
 
         super().__init__()
         self._terminal = terminal

@@ -18,15 +18,14 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
+from linkspan.cli.relay import GRACE, relay
 from linkspan.cli.terminal import Style, dump
-from linkspan.io.child import signal_name
-from linkspan.io.descriptors import Outlet, can_poll, write_all
-from linkspan.io.relay import GRACE, relay
+from linkspan.runtime.descriptors import Outlet, can_poll, write_all
+from linkspan.runtime.process import signal_name
 from linkspan.testing.recorder import Side, TranscriptWriter
 from linkspan.types.base import JSON, JSONObject, is_array, is_object
 from linkspan.wire.framing import LineReader, TooLong
-from linkspan.wire.plain import neutral
-from linkspan.wire.redaction import Redactor, is_secret_name, redact
+from linkspan.wire.redaction import Redactor, is_secret_name, neutral, redact
 
 __all__ = ["TraceView", "main"]
 

@@ -14,12 +14,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from linkspan.io.client import Client as Client
-    from linkspan.io.sync_client import SyncClient as SyncClient
+    from linkspan.client.client import Client as Client
+    from linkspan.client.sync_client import SyncClient as SyncClient
 
 __all__ = ["Client", "SyncClient"]
 
-_HOMES = {"Client": "linkspan.io.client", "SyncClient": "linkspan.io.sync_client"}
+_HOMES = {"Client": "linkspan.client.client", "SyncClient": "linkspan.client.sync_client"}
 
 
 def __getattr__(name: str) -> object:

@@ -18,8 +18,7 @@ from linkspan.errors import INTERNAL_ERROR, INVALID_REQUEST
 from linkspan.revisions.agreement import Agreement
 from linkspan.types.messages import CancelledParams, ProgressParams
 from linkspan.wire.framing import LineReader, TooLong
-from linkspan.wire.limits import Limits
-from linkspan.wire.messages import (
+from linkspan.wire.jsonrpc import (
     Batch,
     ErrorResponse,
     Malformed,
@@ -37,32 +36,33 @@ from linkspan.wire.messages import (
     unreadable,
 )
 from linkspan.wire.raw_json import Remains, identify
+from linkspan.wire.values import Limits
 
 __all__ = [
-    "Answered",
-    "Asked",
+    "CancellationReceived",
     "ClientConnection",
     "ClientStreamEvent",
     "Expired",
     "Forbidden",
-    "Garbled",
-    "Notified",
+    "InvalidMessage",
+    "NotificationReceived",
     "Progressed",
-    "Strayed",
-    "Withdrawn",
+    "ResponseReceived",
+    "ServerRequest",
+    "UnexpectedOutput",
 ]
 
 OwnerT = TypeVar("OwnerT")
 
 
-class Answered(msgspec.Struct, Generic[OwnerT], frozen=True):
+class ResponseReceived(msgspec.Struct, Generic[OwnerT], frozen=True):
     """A request has its answer."""
 
     owner: OwnerT
     message: Response | ErrorResponse
 
 
-class Garbled(msgspec.Struct, Generic[OwnerT], frozen=True):
+class InvalidMessage(msgspec.Struct, Generic[OwnerT], frozen=True):
     """A request was answered with something that is no answer."""
 
     owner: OwnerT
@@ -85,7 +85,7 @@ class Expired(msgspec.Struct, Generic[OwnerT], frozen=True):
     """Whether the server showed signs of life, so that only the bound on the whole call was passed."""
 
 
-class Asked(msgspec.Struct, frozen=True):
+class ServerRequest(msgspec.Struct, frozen=True):
     """The server asks us something: it must be answered or refused."""
 
     request: RpcRequest
@@ -97,19 +97,19 @@ class Forbidden(msgspec.Struct, frozen=True):
     method: str
 
 
-class Withdrawn(msgspec.Struct, frozen=True):
+class CancellationReceived(msgspec.Struct, frozen=True):
     """The server does not want an answer to its request any more."""
 
     request_id: RequestId
 
 
-class Notified(msgspec.Struct, frozen=True):
+class NotificationReceived(msgspec.Struct, frozen=True):
     """The server tells us something."""
 
     message: Notification
 
 
-class Strayed(msgspec.Struct, frozen=True):
+class UnexpectedOutput(msgspec.Struct, frozen=True):
     """Something came that is no message: a print, most likely. `before_first` if no message had come before it."""
 
     text: str
@@ -117,15 +117,15 @@ class Strayed(msgspec.Struct, frozen=True):
 
 
 ClientStreamEvent: TypeAlias = (
-    Answered[OwnerT]
-    | Garbled[OwnerT]
+    ResponseReceived[OwnerT]
+    | InvalidMessage[OwnerT]
     | Progressed[OwnerT]
     | Expired[OwnerT]
-    | Asked
+    | ServerRequest
     | Forbidden
-    | Withdrawn
-    | Notified
-    | Strayed
+    | CancellationReceived
+    | NotificationReceived
+    | UnexpectedOutput
 )
 
 
@@ -420,7 +420,7 @@ class ClientConnection(Generic[OwnerT]):
             case Response():
                 self._heard = True
                 if (pending := self._pending.pop(message.id, None)) is not None:
-                    events.append(Answered(pending.owner, message))
+                    events.append(ResponseReceived(pending.owner, message))
             case ErrorResponse():
                 self._heard = True
                 self._receive_error(message, events)
@@ -438,7 +438,7 @@ class ClientConnection(Generic[OwnerT]):
         if request_id is None and len(self._pending) == 1:
             (request_id,) = self._pending  # it could not read an id, and only one can be meant
         if request_id is not None and (pending := self._pending.pop(request_id, None)) is not None:
-            events.append(Answered(pending.owner, message))
+            events.append(ResponseReceived(pending.owner, message))
 
     def _receive_notification(self, message: Notification, events: list[ClientStreamEvent[OwnerT]]) -> None:
         if message.method == "notifications/progress":
@@ -449,11 +449,11 @@ class ClientConnection(Generic[OwnerT]):
             except msgspec.DecodeError:
                 return
             if request_id is not None and self._close_question(request_id):
-                events.append(Withdrawn(request_id))
+                events.append(CancellationReceived(request_id))
             elif request_id is not None:
-                events.append(Notified(message))  # the end of a subscription (CAN-6)
+                events.append(NotificationReceived(message))  # the end of a subscription (CAN-6)
         else:
-            events.append(Notified(message))
+            events.append(NotificationReceived(message))
 
     def _receive_progress(self, message: Notification, events: list[ClientStreamEvent[OwnerT]]) -> None:
         try:
@@ -476,7 +476,7 @@ class ClientConnection(Generic[OwnerT]):
             self._out.append(encode_error(message.id, INVALID_REQUEST, problem))
         elif (echoed := self._pending.get(message.id)) is not None and echoed.method == message.method:
             del self._pending[message.id]
-            events.append(Garbled(echoed.owner, "it sends back what it is sent; is it a server at all?"))
+            events.append(InvalidMessage(echoed.owner, "it sends back what it is sent; is it a server at all?"))
         elif self._forbids(message.method):
             events.append(Forbidden(message.method))
         elif message.method == "ping":
@@ -488,7 +488,7 @@ class ClientConnection(Generic[OwnerT]):
             if not self._questions:
                 self._asked_since = self._clock()
             self._questions[message.id] = during
-            events.append(Asked(message))
+            events.append(ServerRequest(message))
 
     def _forbids(self, method: str) -> bool:
         """Return whether the server must not send such a request: any in the modern era (MSG-6).
@@ -520,7 +520,7 @@ class ClientConnection(Generic[OwnerT]):
         if self._end_unreadable(message, remains, events):
             return
         text = line[: _SHOWN * 4].decode("utf-8", "replace")[:_SHOWN]
-        events.append(Strayed(text, not self._heard))
+        events.append(UnexpectedOutput(text, not self._heard))
 
     def _receive_too_long(self, line: TooLong, events: list[ClientStreamEvent[OwnerT]]) -> None:
         """Fail the request that must have been meant; with several in flight only its id tells which it was."""
@@ -530,9 +530,9 @@ class ClientConnection(Generic[OwnerT]):
             return
         if len(self._pending) == 1 and message.id is None and message.kind != "request":
             _, pending = self._pending.popitem()
-            events.append(Garbled(pending.owner, message.message))
+            events.append(InvalidMessage(pending.owner, message.message))
         else:
-            events.append(Strayed(message.message, False))
+            events.append(UnexpectedOutput(message.message, False))
 
     def _end_unreadable(
         self, message: Malformed, remains: Malformed | Remains, events: list[ClientStreamEvent[OwnerT]]
@@ -550,5 +550,5 @@ class ClientConnection(Generic[OwnerT]):
         if pending is None:
             return False
         self._heard = True
-        events.append(Garbled(pending.owner, message.message))
+        events.append(InvalidMessage(pending.owner, message.message))
         return True

@@ -14,8 +14,7 @@ from typing import Final
 
 from msgspec import structs
 
-from linkspan.core.batches import Batches
-from linkspan.core.call import NO_PORTS, Call, Conclusion, ConnectionServer, Delivery, Failure, Hook, Ports
+from linkspan.core.call import NO_PORTS, Batches, Call, Conclusion, ConnectionServer, Delivery, Failure, Hook, Ports
 from linkspan.core.params import AnyParams, HasMeta, read_meta, read_params
 from linkspan.core.subscriptions import Subscriptions
 from linkspan.errors import (
@@ -33,11 +32,11 @@ from linkspan.revisions.legacy import OWN_METHODS, LegacySession, encode_params
 from linkspan.revisions.modern import Envelope, read_envelope
 from linkspan.revisions.neutral import (
     NO_FACTS,
-    Facts,
     InputRequired,
     Outcome,
     Peer,
     Request,
+    TransportInfo,
     stay,
     unsayable,
 )
@@ -45,8 +44,7 @@ from linkspan.revisions.outcomes import encode_outcome
 from linkspan.types.base import Wire
 from linkspan.types.messages import CancelledParams, InputParams, ListenParams
 from linkspan.wire.framing import LineReader, TooLong
-from linkspan.wire.limits import Limits
-from linkspan.wire.messages import (
+from linkspan.wire.jsonrpc import (
     Batch,
     ErrorResponse,
     Malformed,
@@ -60,6 +58,7 @@ from linkspan.wire.messages import (
     encode_notification,
     encode_response,
 )
+from linkspan.wire.values import Limits
 
 __all__ = ["ServerConnection"]
 
@@ -133,7 +132,7 @@ class ServerConnection:
             self._receive_line(line, events)
         return events
 
-    def receive(self, message: Message | Batch, facts: Facts = NO_FACTS) -> list[Event[Call]]:
+    def receive(self, message: Message | Batch, facts: TransportInfo = NO_FACTS) -> list[Event[Call]]:
         """Take a message that is decoded already, and what the transport knows of it."""
         self._facts = facts
         events: list[Event[Call]] = []
@@ -412,7 +411,7 @@ class ServerConnection:
 
     def _begin_request(self, rpc: RpcRequest, params: HasMeta, envelope: Envelope, events: list[Event[Call]]) -> None:
         method, peer, log_level = rpc.method, envelope.peer, envelope.log_level
-        asked, is_modern, hang_up = _NO_INPUT, peer is not None, self._ports.hang_up
+        asked, is_modern, close_stream = _NO_INPUT, peer is not None, self._ports.close_stream
         if peer is None:
             peer, log_level = self.session.peer, self.session.log_level
         else:
@@ -431,7 +430,7 @@ class ServerConnection:
             request_state=asked.request_state,
             facts=self._facts,
             emit=self._emit,
-            hang_up=stay if hang_up is None else partial(hang_up, rpc.id),
+            close_stream=stay if close_stream is None else partial(close_stream, rpc.id),
         )
         if not is_modern and self._before_handshake and method not in ("initialize", "ping"):
             self._answer(request, _not_initialized, events)

@@ -20,9 +20,9 @@ __all__ = [
     "Effect",
     "FallBack",
     "Flow",
-    "Outgoing",
     "ProgressCallback",
     "Reopen",
+    "RequestSpec",
     "Send",
     "Sleep",
     "Stopper",
@@ -67,7 +67,7 @@ class Stopper:
         self._callbacks.pop(callback, None)
 
 
-class Outgoing(msgspec.Struct, frozen=True):
+class RequestSpec(msgspec.Struct, frozen=True):
     """A request to be sent, as far as it does not depend on what was agreed with the server."""
 
     method: str
@@ -103,8 +103,8 @@ class Send(msgspec.Struct, frozen=True):
     None; sending `beside` again then returns that response instead of asking twice.
     """
 
-    outgoing: Outgoing
-    beside: Outgoing | None = None
+    outgoing: RequestSpec
+    beside: RequestSpec | None = None
     after: float = 0.0
 
 

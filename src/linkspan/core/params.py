@@ -1,9 +1,9 @@
-"""The params of each method, as shapes. Each params object is parsed once; arguments in it stay raw."""
+"""Who sends a request and with which params: each params object is parsed once; arguments in it stay raw."""
 
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 from msgspec import Raw
@@ -13,7 +13,7 @@ from linkspan.types import messages
 from linkspan.types.base import ABSENT
 from linkspan.wire.raw_json import repeated
 
-__all__ = ["AnyParams", "HasMeta", "read_meta", "read_params"]
+__all__ = ["AnyParams", "HasMeta", "UnknownIdentity", "principal_of", "read_meta", "read_params"]
 
 
 class HasMeta(Protocol):
@@ -113,3 +113,59 @@ def _in_words(complaint: str) -> str:
     """Say `Object missing required field `name`` in the words of the wire."""
     what, _, where = complaint.partition(" - at `$")
     return f"{where.rstrip('`').lstrip('.')}: {what}" if where.rstrip("`") else what
+
+
+_NAMES: Final = ("identity", "username")
+"""What identifies a user, the first that says anything. A display name does not: others may have the same, or choose it."""
+_NOTHING: Final = object()
+
+
+class UnknownIdentity(TypeError):
+    """A user has a shape from which no identity can be read; as text it says what to set."""
+
+
+def principal_of(user: object, where: str) -> str | None:
+    """Return what identifies a user as text; None for None, an empty text, and one that is not authenticated.
+
+    A user is a str, int or UUID, or an object with such an `identity` or `username`; `where` is its name in the error. Raises:
+    UnknownIdentity for anything else: taken for nobody, such users would share sessions.
+    """
+    if user is None or type(user) is str:
+        return user or None
+    if (found := _text(user)) is not None:
+        return found or None
+    if not _attribute(user, "is_authenticated", True):
+        return None
+    present = False
+    for name in _NAMES:
+        value = _attribute(user, name, _NOTHING)
+        if value is _NOTHING:
+            continue
+        present = True
+        found = "" if value is None else _text(value)
+        if found is None:
+            raise UnknownIdentity(f"{where}.{name} is a {type(value).__name__}: set `{name}` to a str, int or UUID")
+        if found:
+            return found
+    if present:
+        return None
+    raise UnknownIdentity(
+        f"{where} is a {type(user).__name__}, which identifies no user: set it to a str, int or UUID, "
+        "or to an object whose attribute `identity` (or `username`) is one"
+    )
+
+
+def _text(value: object) -> str | None:
+    """Return an identity as text; None for a value that is not of a type that identifies."""
+    if isinstance(value, str | int):
+        return None if isinstance(value, bool) else str(value)
+    from uuid import UUID
+
+    return str(value) if isinstance(value, UUID) else None
+
+
+def _attribute(user: object, name: str, default: object) -> object:
+    try:
+        return getattr(user, name, default)
+    except NotImplementedError:  # Starlette's own users have no identity
+        return default

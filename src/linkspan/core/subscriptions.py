@@ -16,7 +16,7 @@ from linkspan.revisions.modern import SUBSCRIPTION_ID
 from linkspan.revisions.neutral import Outcome, Request, ServerFacts
 from linkspan.types.base import JSON, JSONObject
 from linkspan.types.messages import ListenParams
-from linkspan.wire.messages import RequestId, encode, encode_notification
+from linkspan.wire.jsonrpc import RequestId, encode, encode_notification
 
 __all__ = ["Subscriptions"]
 

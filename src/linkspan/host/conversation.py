@@ -37,7 +37,7 @@ from linkspan.host.messages import (
     UserMessage,
 )
 from linkspan.host.results import SYSTEM_NOTE
-from linkspan.io.private import open_private
+from linkspan.runtime.system import open_private
 from linkspan.types.messages import ProgressParams
 
 __all__ = [

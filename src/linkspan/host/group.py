@@ -10,22 +10,22 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack
 
-from linkspan.client.errors import ClientError
-from linkspan.client.names import Entry, Names, ServerStatus, UnknownName
-from linkspan.client.results import ToolResult
-from linkspan.io.face import CallKeywords, ClientFace
-from linkspan.io.forks import ForkedLock
-from linkspan.io.targets import ServerTarget, read_config
+from linkspan.client.base import BaseClient, CallKeywords
+from linkspan.client.targets import ServerTarget, read_config
+from linkspan.flows.client_errors import ClientError
+from linkspan.flows.names import Entry, Names, ServerStatus, UnknownName
+from linkspan.flows.tool_results import ToolResult
+from linkspan.runtime.forks import ForkedLock
 from linkspan.types.messages import GetPromptResult, Prompt, ReadResourceResult, Resource, ResourceTemplate, Tool
 
 if TYPE_CHECKING:
-    from linkspan.io.client import Client
-    from linkspan.io.sync_client import SyncClient
+    from linkspan.client.client import Client
+    from linkspan.client.sync_client import SyncClient
 
 __all__ = ["ClientGroup", "SyncClientGroup"]
 
 T = TypeVar("T")
-FaceT = TypeVar("FaceT", bound=ClientFace)
+FaceT = TypeVar("FaceT", bound=BaseClient)
 ItemT = TypeVar("ItemT", Tool, Prompt)
 
 
@@ -35,7 +35,7 @@ class _Group(Generic[FaceT]):
     def __init__(self, servers: Mapping[str, ServerTarget | FaceT], **options: Any) -> None:
         """Name the servers; each is anything that a client takes, or a client. `options` are for all clients made here."""
         self.clients: dict[str, FaceT] = {
-            name: target if isinstance(target, ClientFace) else self._open(target, name=name, **options)
+            name: target if isinstance(target, BaseClient) else self._open(target, name=name, **options)
             for name, target in servers.items()
         }
         self._errors: dict[str, ClientError] = {}
@@ -136,7 +136,7 @@ class ClientGroup(_Group["Client"]):
     """
 
     def _open(self, target: ServerTarget, **options: Any) -> Client:
-        from linkspan.io.client import Client
+        from linkspan.client.client import Client
 
         return Client(target, **options)
 
@@ -230,7 +230,7 @@ class SyncClientGroup(_Group["SyncClient"]):
     """
 
     def _open(self, target: ServerTarget, **options: Any) -> SyncClient:
-        from linkspan.io.sync_client import SyncClient
+        from linkspan.client.sync_client import SyncClient
 
         return SyncClient(target, **options)
 

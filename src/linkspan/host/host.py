@@ -13,24 +13,24 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self, TypeAlias
 
-from linkspan.client.answers import ElicitationAnswer, SamplingAnswer
-from linkspan.client.errors import Change, ClientError, ClientEvent, Connected, ConnectError, Origin
-from linkspan.client.names import Entry, ServerStatus, UnknownName
+from linkspan.client.client import Client
+from linkspan.client.config import AskInput
+from linkspan.client.targets import ServerTarget, UnusableTarget, read_config
+from linkspan.flows.answers import ElicitationAnswer, SamplingAnswer
+from linkspan.flows.client_errors import Change, ClientError, ClientEvent, Connected, ConnectError, Origin
+from linkspan.flows.names import Entry, ServerStatus, UnknownName
 from linkspan.host.consent import Approval, Approver, Consent, Policy, UserLock, hints_of, settled
 from linkspan.host.dialects import Tools, answer_block, native_tools, provider_of, read_tool_use
+from linkspan.host.dialects.schemas import Provider
 from linkspan.host.group import ClientGroup
 from linkspan.host.memory import Memory, Pins, tool_key
 from linkspan.host.messages import ToolAnswer, ToolSpec, ToolUse
 from linkspan.host.results import READ, SEARCH, Problem, ResultStore, advice, failed, named, pictures, result_text
 from linkspan.host.tool_search import FIND, Finder
-from linkspan.io.client import Client
-from linkspan.io.entries import AskInput
-from linkspan.io.targets import ServerTarget, UnusableTarget, read_config
-from linkspan.schema.providers import Provider
 from linkspan.text import clip
 from linkspan.types.base import JSONObject
 from linkspan.types.messages import CreateMessageParams, ElicitParams, ProgressParams, Tool
-from linkspan.wire.plain import neutral, neutral_json
+from linkspan.wire.redaction import neutral, neutral_json
 
 __all__ = ["Host"]
 

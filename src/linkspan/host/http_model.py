@@ -13,15 +13,15 @@ from typing import Final, Self, TypeVar
 
 import msgspec
 
+from linkspan.client.transports.http_requests import HttpFailure, HttpPort, HttpReply
 from linkspan.errors import install_hint
 from linkspan.host.dialects import Dialect, StreamDecoder
 from linkspan.host.dialects.shared import items, member, problem_of, provider_said
 from linkspan.host.messages import ModelError, ModelEvent, ModelRequest
-from linkspan.io.http_port import HttpFailure, HttpPort, HttpReply
 from linkspan.types.base import JSON, JSONObject, is_array
+from linkspan.wire.framing import EventReader, ServerSentEvent
 from linkspan.wire.headers import media_type
 from linkspan.wire.redaction import redact
-from linkspan.wire.sse import EventReader, ServerSentEvent
 
 __all__ = [
     "Address",
@@ -370,7 +370,7 @@ class HttpModel:
 
     def _aiohttp(self) -> HttpPort:
         try:
-            from linkspan.io.http_aiohttp import AiohttpPort
+            from linkspan.client.transports.http_aiohttp import AiohttpPort
         except ImportError:
             raise ModelError(f"{self.name}: this needs aiohttp: {install_hint('http')}") from None
         return AiohttpPort(ssl=None, connect_timeout=self._timeouts.connect)

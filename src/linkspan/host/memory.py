@@ -19,11 +19,10 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from linkspan.client.errors import Origin
+from linkspan.flows.client_errors import Origin
 from linkspan.types.base import JSON, JSONObject
 from linkspan.types.messages import Tool
-from linkspan.wire.plain import revealed
-from linkspan.wire.redaction import is_secret_name
+from linkspan.wire.redaction import is_secret_name, revealed
 from linkspan.wire.values import to_builtins
 
 __all__ = ["Definition", "Memory", "Pins", "tool_key"]

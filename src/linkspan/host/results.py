@@ -14,8 +14,8 @@ from typing import Final
 
 import msgspec
 
-from linkspan.client.errors import ClientError, Delivery
-from linkspan.client.results import ToolResult
+from linkspan.flows.client_errors import ClientError, Delivery
+from linkspan.flows.tool_results import ToolResult
 from linkspan.host.messages import CHARACTERS_OF_A_TOKEN, Image, ToolSpec
 from linkspan.types.base import JSON, JSONObject, Wire
 from linkspan.types.content import (
@@ -27,7 +27,7 @@ from linkspan.types.content import (
     TextResourceContents,
     UnknownContent,
 )
-from linkspan.wire.plain import neutral, one_line
+from linkspan.wire.redaction import neutral, one_line
 
 __all__ = [
     "READ",

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from typing import Any, Final, TypeAlias
 
-from linkspan.client.answers import Refused
+from linkspan.flows.answers import Refused
 from linkspan.host.consent import settled
 from linkspan.host.messages import (
     AssistantMessage,

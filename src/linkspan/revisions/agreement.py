@@ -25,7 +25,7 @@ from linkspan.types.messages import (
     LoggingLevel,
     ServerCapabilities,
 )
-from linkspan.wire.messages import ErrorResponse, RequestId, encode
+from linkspan.wire.jsonrpc import ErrorResponse, RequestId, encode
 from linkspan.wire.values import decode_open, from_builtins, to_builtins
 
 __all__ = [

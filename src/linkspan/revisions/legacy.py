@@ -51,7 +51,7 @@ from linkspan.types.messages import (
     SetLevelParams,
     SubscribeParams,
 )
-from linkspan.wire.messages import (
+from linkspan.wire.jsonrpc import (
     ErrorResponse,
     RequestId,
     Response,

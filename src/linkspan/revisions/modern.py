@@ -17,7 +17,7 @@ from linkspan.revisions import MODERN, REVISIONS, supported_versions
 from linkspan.revisions.neutral import NOTHING, Encoded, InputRequired, Peer, Request, read_only
 from linkspan.types.base import ABSENT, JSON, Implementation, JSONObject, Wire, is_object
 from linkspan.types.messages import LOG_LEVELS, CallToolResult, DiscoverResult, LoggingLevel
-from linkspan.wire.messages import RequestId, encode
+from linkspan.wire.jsonrpc import RequestId, encode
 from linkspan.wire.values import from_builtins, to_builtins
 
 __all__ = [

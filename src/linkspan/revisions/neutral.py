@@ -23,7 +23,7 @@ from linkspan.revisions.record import Revision
 from linkspan.revisions.stepdown import knows_field
 from linkspan.types.base import ABSENT, JSON, Implementation, Wire, is_array, is_object
 from linkspan.types.messages import CreateMessageParams, ElicitParams, LoggingLevel, ServerCapabilities
-from linkspan.wire.messages import RequestId
+from linkspan.wire.jsonrpc import RequestId
 
 __all__ = [
     "ELICIT",
@@ -32,7 +32,6 @@ __all__ = [
     "NO_FACTS",
     "SAMPLE",
     "Encoded",
-    "Facts",
     "InputRequest",
     "InputRequired",
     "Observer",
@@ -40,6 +39,7 @@ __all__ = [
     "Peer",
     "Request",
     "ServerFacts",
+    "TransportInfo",
     "missing_capability",
     "read_only",
     "stay",
@@ -103,7 +103,7 @@ def _exists(revision: Revision, capability: str, part: str | None) -> bool:
     return field is None or knows_field(revision, *field)
 
 
-class Facts(msgspec.Struct, frozen=True):
+class TransportInfo(msgspec.Struct, frozen=True):
     """What the transport knows of a request. Empty on stdio and in memory."""
 
     headers: Mapping[str, str] = msgspec.field(default_factory=_nothing)
@@ -112,7 +112,7 @@ class Facts(msgspec.Struct, frozen=True):
     """The IP address at the other end of the socket, which may be a proxy's."""
 
 
-NO_FACTS = Facts()
+NO_FACTS = TransportInfo()
 
 
 class InputRequest(msgspec.Struct, frozen=True):
@@ -182,10 +182,10 @@ class Request(msgspec.Struct, eq=False):
     """The least level the client wants to see; None for nothing."""
     input_responses: Raw = ABSENT
     request_state: str | None = None
-    facts: Facts = NO_FACTS
+    facts: TransportInfo = NO_FACTS
     emit: Callable[[Request, str, Wire], None] = _discard
     """Send a notification that belongs to the request it is given, this one; it comes before the response."""
-    hang_up: Callable[[], bool] = stay
+    close_stream: Callable[[], bool] = stay
     """End the stream on which the answer would go; the client comes back for it. False where that is not possible."""
     is_notification: bool = False
     """Nobody waits for an answer: a custom method came without an id."""

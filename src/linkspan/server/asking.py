@@ -1,12 +1,8 @@
-"""Asking the user in the middle of a request: questions, answers, and the rounds between them.
-
-A handler runs again from the top with the answers of earlier rounds filled in, in both eras. The answers travel sealed in
-`requestState`. Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/mrtr.
-"""
+"""Ask the user while a handler runs: questions, the rounds that bring answers, and steps that run once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import msgspec
@@ -33,7 +29,8 @@ from linkspan.revisions.neutral import (
 )
 from linkspan.schema.problems import ArgumentsInvalid
 from linkspan.server.observation import warn
-from linkspan.types.base import JSON, UNSET, JSONObject, Wire
+from linkspan.server.profile import Profile, System
+from linkspan.types.base import ABSENT, JSON, UNSET, JSONObject, Wire
 from linkspan.types.content import TextContent
 from linkspan.types.messages import (
     CallToolResult,
@@ -44,19 +41,22 @@ from linkspan.types.messages import (
     Root,
     SamplingMessage,
 )
-from linkspan.wire.messages import encode
+from linkspan.wire.jsonrpc import encode
 from linkspan.wire.values import from_builtins, to_builtins
 
 if TYPE_CHECKING:
     from linkspan.schema.forms import Form
     from linkspan.schema.parameters import AskParameter
-    from linkspan.server.once import Chain, Chains
+    from linkspan.server.request_state import Binding, RequestStateKeys
 
 __all__ = [
     "NO_QUESTIONS",
+    "Chain",
+    "Chains",
     "Closed",
     "InputNeeded",
     "Round",
+    "Rounds",
     "ask_form",
     "ask_form_with",
     "ask_roots",
@@ -311,3 +311,239 @@ def read_responses(raw: Raw) -> JSONObject:
         raise RemoteProtocolError(
             INVALID_PARAMS, "Invalid params: inputResponses must be an object of objects"
         ) from None
+
+
+class _Kept(msgspec.Struct, array_like=True):
+    """What a state carries."""
+
+    chain_id: str
+    asked: dict[str, str]
+    """The key of each open question, and the question's digest: answers to others are ignored."""
+    answers: dict[str, tuple[str, Any]]
+    """What was answered so far, each with the digest of its question."""
+    state: str | None = None
+
+
+class Rounds:
+    """Opens and closes the rounds of one server's requests."""
+
+    def __init__(self, profile: Profile, system: System) -> None:
+        """Seal with the keys of `profile`."""
+        self._profile = profile
+        self._system = system
+        self._made: dict[str, RequestStateKeys] = {}
+        self._chains = Chains(profile, system)
+
+    def open(self, request: Request, target: str) -> Round:
+        """Return what is known when a request begins; where nobody can be asked, a round that says so.
+
+        Only what the state says was asked can have been answered: without a state, nothing.
+        Raises: RemoteProtocolError for a state that was changed, belongs elsewhere or has expired, and for malformed answers.
+        """
+        if not may_ask(request.method):
+            return Closed(self._chains, request.method)
+        if request.input_responses is ABSENT and request.request_state is None:
+            return Round(self._chains)
+        responses = read_responses(request.input_responses)
+        if request.request_state is None:
+            return Round(self._chains)
+        from linkspan.server.request_state import unseal
+
+        binding = self._binding(request, target)
+        now, limit = self._system.wall_clock(), self._profile.limits.max_request_state_bytes
+        kept = unseal(self.keys(), request.request_state, binding, now=now, limit=limit)
+        earlier = _read(kept)
+        known = earlier.answers | {
+            key: (asked, responses[key]) for key, asked in earlier.asked.items() if key in responses
+        }
+        answers = {key: answer for key, (_, answer) in known.items()}
+        digests = {key: asked for key, (asked, _) in known.items()}
+        return Round(self._chains, answers, digests, earlier.state, earlier.chain_id)
+
+    def close(self, request: Request, current: Round, outcome: InputRequired, target: str) -> Outcome:
+        """Return the interim result, with all that this round knows sealed in; or why the client cannot be asked."""
+        refusal = refuse_incapable(request, outcome)
+        if refusal is not None:
+            return refusal
+        if not outcome.requests and outcome.state is None:
+            return RemoteProtocolError(INTERNAL_ERROR, "Internal error: InputRequired needs requests or a state")
+        from linkspan.server.request_state import seal
+
+        try:
+            state = seal(
+                self.keys(),
+                self._binding(request, target),
+                encode(self._kept(current, outcome)),
+                now=self._system.wall_clock(),
+                ttl=self._profile.request_state_ttl,
+                random=self._system.random,
+                limit=self._profile.limits.max_request_state_bytes,
+            )
+        except RemoteProtocolError as error:
+            return error
+        return InputRequired(outcome.requests, state)
+
+    def _kept(self, current: Round, outcome: InputRequired) -> _Kept:
+        chain_id = current.chain_id or self._system.random(16).hex()
+        if current.has_chain:
+            self._chains.keep(chain_id, current.chain)
+        return _Kept(
+            chain_id,
+            {key: question_digest(current.asked.get(key, question)) for key, question in outcome.requests.items()},
+            {
+                key: (current.digests[key], answer)
+                for key, answer in current.answers.items()
+                if key not in outcome.requests
+            },
+            outcome.state,
+        )
+
+    def share(self) -> None:
+        """Make the keys now, and take note that other processes will serve the same clients with them."""
+        self.keys()
+        self._chains.shared_address = True
+
+    def keys(self) -> RequestStateKeys:
+        """Return the author's keys, or keys that live as long as this process."""
+        given = self._profile.request_state_keys or self._made.get("keys")
+        if given is not None:
+            return given
+        from linkspan.server.request_state import RequestStateKeys
+
+        # One step, so that threads that come here at the same time get the same keys: what one seals, the other must open.
+        return self._made.setdefault("keys", RequestStateKeys.ephemeral(self._system.random))
+
+    def _binding(self, request: Request, target: str) -> Binding:
+        from linkspan.server.request_state import Binding, digest
+
+        arguments = getattr(request.params, "arguments", None)
+        raw = bytes(memoryview(arguments)) if isinstance(arguments, Raw) else encode(arguments)
+        return Binding(request.method, target, digest(raw), request.facts.principal, self._profile.name)
+
+
+def _read(kept: bytes) -> _Kept:
+    """Read what was sealed. Raises: RequestStateInvalid for a state of an older version that had the same keys."""
+    try:
+        return msgspec.json.decode(kept, type=_Kept)
+    except msgspec.DecodeError:
+        from linkspan.server.request_state import RequestStateInvalid
+
+        raise RequestStateInvalid("it was sealed by another version") from None
+
+
+class Chain:
+    """The values of one chain of rounds: of one request of a client, however often it comes back for the next round."""
+
+    __slots__ = ("_lock", "_running", "_system", "_values")
+
+    def __init__(self, system: System) -> None:
+        """Begin without values."""
+        self._system = system
+        self._lock = system.lock()
+        self._values: dict[str, object] = {}
+        self._running: set[str] = set()
+
+    def once(self, key: str, function: Callable[[], object]) -> object:
+        """Return the value that `function` gave for `key` in this chain; run it if it has not returned one yet.
+
+        A concurrent replay waits for it. Where it returns an awaitable, that runs in a task of its own, and the value is an
+        awaitable too, for each caller. What raises is not remembered. Raises: LocalProtocolError for a call within itself.
+        """
+        with self._lock:  # held while a plain function runs: another thread with the same state waits here
+            if key in self._values:
+                return self._values[key]
+            if key in self._running:
+                raise LocalProtocolError(f"ctx.once({key!r}) is called by its own function: use another key in there")
+            self._running.add(key)
+            try:
+                value = function()
+            finally:
+                self._running.discard(key)
+            if hasattr(type(value), "__await__"):
+                return self._share(key, value)
+            self._values[key] = value
+            return value
+
+    def _share(self, key: str, awaitable: Any) -> object:
+        shared = _Shared()
+        self._values[key] = shared
+        kept = self._kept(key, awaitable)
+        try:
+            shared.outcome = self._system.share(kept)
+        except RuntimeError:
+            del self._values[key]
+            for each in (kept, awaitable):
+                getattr(each, "close", _nothing)()
+            raise LocalProtocolError(
+                f"ctx.once({key!r}) got an async function where no event loop runs: make the handler async too"
+            ) from None
+        return shared
+
+    async def _kept(self, key: str, awaitable: Awaitable[object]) -> object:
+        try:
+            return await awaitable
+        except BaseException:
+            with self._lock:
+                self._values.pop(key, None)
+            raise
+
+
+class _Shared:
+    """A value that is on its way; any number of callers may await it, on any event loop."""
+
+    __slots__ = ("outcome",)
+
+    outcome: Callable[[], Awaitable[object]]
+
+    def __await__(self) -> Generator[Any, Any, object]:
+        return self.outcome().__await__()
+
+
+class Chains:
+    """The chains of one server, the one that was used longest ago first."""
+
+    def __init__(self, profile: Profile, system: System) -> None:
+        """Keep as many as the limits of `profile` allow, each as long as its states are valid."""
+        self._profile = profile
+        self._system = system
+        self.lock = system.lock()
+        self._chains: dict[str, tuple[float, Chain]] = {}
+        self._warned: set[str] = set()
+        self.shared_address = False
+        """Whether other processes serve the same clients: then a replay may reach one that knows nothing of the chain."""
+
+    def open(self, chain_id: str | None) -> Chain:
+        """Return the chain that a state names, or a new one for a request without a state."""
+        if self.shared_address:
+            self._warn_once(
+                "ctx.once remembers its values within one process, and several workers serve here: a replay that reaches "
+                "another worker runs the function again. Keep what must happen once in a database, or use workers=1"
+            )
+        return Chain(self._system) if chain_id is None else self.keep(chain_id)
+
+    def keep(self, chain_id: str, chain: Chain | None = None) -> Chain:
+        """Remember a chain until the states that name it have expired, and return the one that is remembered."""
+        now = self._system.wall_clock()
+        with self.lock:
+            _, kept = self._chains.pop(chain_id, (0.0, chain or Chain(self._system)))
+            self._chains[chain_id] = now + self._profile.request_state_ttl, kept
+            while (oldest := next(iter(self._chains.items())))[1][0] <= now and oldest[0] != chain_id:
+                del self._chains[oldest[0]]
+            if len(self._chains) > self._profile.limits.max_once:
+                del self._chains[oldest[0]]
+                self._warn_once(
+                    "ctx.once forgot its oldest values before their time: more requests than max_once have used it"
+                )
+        return kept
+
+    def __len__(self) -> int:
+        return len(self._chains)
+
+    def _warn_once(self, message: str) -> None:
+        if message not in self._warned:
+            self._warned.add(message)
+            warn(message)
+
+
+def _nothing() -> None:
+    """Stand in for the `close` that an awaitable does not have."""

@@ -28,11 +28,11 @@ from linkspan.revisions import REVISIONS
 from linkspan.revisions.neutral import Encoded
 from linkspan.revisions.record import Revision
 from linkspan.revisions.stepdown import knows_field, step_down
-from linkspan.server.content import check_shown
+from linkspan.server.content_blocks import check_shown
 from linkspan.server.handlers import Handler
 from linkspan.types.base import JSON, UNSET, JSONObject, Wire, is_array, is_mapping
 from linkspan.types.messages import ListChangedCapability, ResourcesCapability, ServerCapabilities
-from linkspan.wire.messages import encode
+from linkspan.wire.jsonrpc import encode
 from linkspan.wire.values import from_builtins, to_builtins
 
 if TYPE_CHECKING:

@@ -129,7 +129,7 @@ class Context(Mapping[str, Any]):
         Only clients of 2025-11-25 over HTTP with a session can do that; returns whether this one could. What follows is kept
         for it (`max_stored_events`). Spec: https://modelcontextprotocol.io/specification/2025-11-25/basic/transports.
         """
-        return self._request.hang_up()
+        return self._request.close_stream()
 
     def progress(self, progress: float, total: float | None = None, message: str | None = None) -> Awaitable[None]:
         """Report progress to a client that asked for it. It may be awaited, and need not be.

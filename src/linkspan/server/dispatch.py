@@ -27,17 +27,15 @@ from linkspan.revisions.stepdown import knows_field
 from linkspan.schema.problems import ArgumentsInvalid
 from linkspan.schema.results import encode_json
 from linkspan.server import observation as observing
-from linkspan.server.asking import NO_QUESTIONS, InputNeeded, cannot_ask, collect
+from linkspan.server.asking import NO_QUESTIONS, InputNeeded, Rounds, cannot_ask, collect
 from linkspan.server.catalogue import Catalogue, Registry
 from linkspan.server.configuration import Settings, SettingsSource
 from linkspan.server.context import Context
 from linkspan.server.failures import Failures, tool_error
-from linkspan.server.handlers import Handler
+from linkspan.server.handlers import Handler, Later, Preparation, Run
 from linkspan.server.observation import Around, Observation
 from linkspan.server.profile import Profile, System
 from linkspan.server.resources import BoundResource, read_outcome
-from linkspan.server.rounds import Rounds
-from linkspan.server.running import Later, Preparation, Run
 from linkspan.text import did_you_mean
 from linkspan.types.base import Implementation, JSONObject, Wire
 from linkspan.types.messages import (
@@ -51,8 +49,7 @@ from linkspan.types.messages import (
     ReadResourceResult,
     ServerCapabilities,
 )
-from linkspan.wire.limits import Limits
-from linkspan.wire.values import to_builtins
+from linkspan.wire.values import Limits, to_builtins
 
 if TYPE_CHECKING:
     from linkspan.server.prompts import BoundPrompt
@@ -356,7 +353,7 @@ class Dispatcher:
     # Completion and custom methods.
 
     def _complete(self, request: Request, settings: Settings, observation: Observation | None) -> Outcome | Call:
-        from linkspan.server.completion import completion_of
+        from linkspan.server.prompts import completion_of
 
         params = request.params
         assert isinstance(params, CompleteParams)

@@ -17,14 +17,14 @@ from typing import Final
 import msgspec
 
 from linkspan._version import __version__
-from linkspan.core.exchange import Page
+from linkspan.core.http_exchange import Page
 from linkspan.revisions import LATEST, supported_versions
-from linkspan.revisions.neutral import Encoded, Facts, Peer, Request
+from linkspan.revisions.neutral import Encoded, Peer, Request, TransportInfo
 from linkspan.schema.summary import default_words, properties_of, required_of, resolve, size_words, type_words
 from linkspan.server.dispatch import Dispatcher
 from linkspan.types.base import JSON, Implementation, JSONObject, is_object
 from linkspan.types.messages import ListParams
-from linkspan.wire.messages import encode
+from linkspan.wire.jsonrpc import encode
 
 __all__ = ["make_page", "render"]
 
@@ -36,14 +36,14 @@ _LISTS: Final = {
 }
 
 
-def make_page(dispatcher: Dispatcher, url: str, facts: Facts) -> Page:
+def make_page(dispatcher: Dispatcher, url: str, facts: TransportInfo) -> Page:
     """Return the page of a server at `url`: it shows whoever sent `facts` what a list request of theirs would be told."""
     lists = {member: _listed(dispatcher, member, method, facts) for member, method in _LISTS.items()}
     text = render(dispatcher.implementation, dispatcher.instructions, lists, url)
     return Page(text.encode(errors="replace"), _HEADERS)
 
 
-def _listed(dispatcher: Dispatcher, member: str, method: str, facts: Facts) -> list[JSONObject]:
+def _listed(dispatcher: Dispatcher, member: str, method: str, facts: TransportInfo) -> list[JSONObject]:
     """Return the items of a list, page after page; nothing where such a list is refused."""
     found: list[JSONObject] = []
     params = ListParams()

@@ -14,7 +14,7 @@ from linkspan.core.connection import ServerConnection
 from linkspan.errors import MethodAlreadyDefinedError, RegistrationError
 from linkspan.options import closed, described_by
 from linkspan.revisions import REVISIONS
-from linkspan.revisions.neutral import NO_FACTS, Facts
+from linkspan.revisions.neutral import NO_FACTS, TransportInfo
 from linkspan.server import observation
 from linkspan.server.asking import cannot_ask
 from linkspan.server.catalogue import Catalogue, ItemT, Registry, check_pinned
@@ -28,11 +28,10 @@ from linkspan.server.configuration import (
 from linkspan.server.configuration import (
     configuration as global_configuration,
 )
-from linkspan.server.content import check_shown
+from linkspan.server.content_blocks import check_shown
 from linkspan.server.dispatch import Dispatcher
 from linkspan.server.handlers import Function, Handler, compile_handler
-from linkspan.server.headers import SECRET_HEADERS, SecretHeaders
-from linkspan.server.profile import Profile, ServerContext, System
+from linkspan.server.profile import SECRET_HEADERS, Profile, SecretHeaders, ServerContext, System
 from linkspan.server.resources import (
     Resource,
     ResourceDescription,
@@ -55,10 +54,10 @@ from linkspan.server.tools import (
 )
 from linkspan.types.base import JSON, UNSET, Icon, JSONObject
 from linkspan.types.messages import ServerCapabilities
-from linkspan.wire.limits import DEFAULT_LIMITS, Limits
+from linkspan.wire.values import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
-    from linkspan.core.exchange import Page
+    from linkspan.core.http_exchange import Page
     from linkspan.server.prompts import Prompt, PromptInfo, PromptSource
     from linkspan.server.request_state import RequestStateKeys
 
@@ -522,7 +521,7 @@ class BaseServer(metaclass=_ProposesRevision):
             self._forks, self._connections = forks, WeakSet()
         return self._connections
 
-    def page(self, url: str, facts: Facts = NO_FACTS) -> Page:
+    def page(self, url: str, facts: TransportInfo = NO_FACTS) -> Page:
         """Return what people see who open `url` in a browser; `facts` are what is known of their request."""
         from linkspan.server.page import make_page
 

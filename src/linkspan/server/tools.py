@@ -19,13 +19,13 @@ from linkspan.revisions.neutral import InputRequired, Outcome
 from linkspan.revisions.stepdown import is_told
 from linkspan.schema.annotations import parse_docstring
 from linkspan.schema.results import ResultShape, compile_result, encode_json
-from linkspan.server.content import BLOCKS, binary, blocks_of, changed, is_block, meta_of
+from linkspan.server.content_blocks import BLOCKS, binary, blocks_of, changed, is_block, meta_of
 from linkspan.server.handlers import Function, Handler, bound_method, compile_handler, is_function
 from linkspan.types.base import JSON, UNSET, Icon, JSONObject, Meta, UnsetType, Wire, is_array
 from linkspan.types.content import TextContent
 from linkspan.types.messages import CallToolResult, ToolAnnotations
 from linkspan.types.messages import Tool as ToolShape
-from linkspan.wire.messages import encode
+from linkspan.wire.jsonrpc import encode
 
 if TYPE_CHECKING:
     from linkspan.schema.validate import Checked, Validator

@@ -16,9 +16,9 @@ from typing import Any, Literal, TypeAlias, cast
 
 import pytest
 
-from linkspan.io.client import Client
-from linkspan.io.sync_client import SyncClient
-from linkspan.io.targets import ServerTarget
+from linkspan.client.client import Client
+from linkspan.client.sync_client import SyncClient
+from linkspan.client.targets import ServerTarget
 
 __all__ = ["Scope", "async_client_fixture", "client_fixture"]
 

@@ -27,8 +27,7 @@ from linkspan.testing.recorder import Entry, read_transcript
 from linkspan.text import did_you_mean
 from linkspan.types.base import ABSENT, JSON, JSONObject, is_array, is_object
 from linkspan.wire.framing import LineReader, TooLong
-from linkspan.wire.limits import DEFAULT_LIMITS, Limits
-from linkspan.wire.messages import (
+from linkspan.wire.jsonrpc import (
     Batch,
     ErrorResponse,
     Malformed,
@@ -43,6 +42,7 @@ from linkspan.wire.messages import (
     encode_response,
 )
 from linkspan.wire.redaction import REDACTED
+from linkspan.wire.values import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
     from linkspan.core.call import Call, Conclusion

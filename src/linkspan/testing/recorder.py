@@ -21,11 +21,11 @@ from typing import Final, Literal, TextIO, TypeAlias
 
 import msgspec
 
-from linkspan.io.forks import renew
-from linkspan.io.private import open_private
+from linkspan.runtime.forks import renew
+from linkspan.runtime.system import open_private
 from linkspan.types.base import JSON, is_object
 from linkspan.wire.framing import LineReader, TooLong
-from linkspan.wire.messages import encode
+from linkspan.wire.jsonrpc import encode
 from linkspan.wire.redaction import Redactor, redact_json
 
 __all__ = [

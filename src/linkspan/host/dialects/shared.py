@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, TypeAlias, cast
 import msgspec
 
 from linkspan.errors import clipped
+from linkspan.host.dialects.schemas import Provider, convert, refused_names
 from linkspan.host.messages import (
     AssistantMessage,
     Finished,
@@ -28,10 +29,8 @@ from linkspan.host.messages import (
     ToolUse,
     Usage,
 )
-from linkspan.schema.providers import Provider, convert, refused_names
 from linkspan.types.base import JSON, JSONObject, is_array, is_object, json_type
-from linkspan.wire.plain import one_line
-from linkspan.wire.redaction import redact
+from linkspan.wire.redaction import one_line, redact
 
 __all__ = [
     "Assembly",

@@ -1,0 +1,322 @@
+"""What both clients share: how they are made, and what they know. The faces add the way to wait."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+import weakref
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+import msgspec
+
+from linkspan._version import __version__
+from linkspan.client.subscriptions import Filter, Kind
+from linkspan.client.supervisor import Callbacks, Supervisor
+from linkspan.client.targets import ServerTarget, Target, resolve
+from linkspan.client.transports.base import ClientTransport, Recorder, Waiter
+from linkspan.core.flow import ProgressCallback, RequestSpec, Stopper
+from linkspan.errors import UnsupportedProtocolVersion
+from linkspan.flows.answers import ElicitationHandler, Handlers, RootsSource, SamplingHandler, encode_answer, failed
+from linkspan.flows.client_errors import Change, ClientEvent, Origin
+from linkspan.flows.operations import DEFAULT_CALL, CallOptions
+from linkspan.flows.state import (
+    CLIENT_LIMITS,
+    DEFAULT_TIMEOUTS,
+    Auth,
+    ClientOptions,
+    ClientState,
+    OutputPolicy,
+    ResponseCache,
+    Retry,
+    Timeouts,
+    bearer,
+)
+from linkspan.options import check_keywords, closed
+from linkspan.revisions import REVISIONS, Revision, supported_versions
+from linkspan.revisions.agreement import ClientProfile
+from linkspan.revisions.neutral import InputRequest
+from linkspan.types.base import JSON, Implementation
+from linkspan.types.messages import LoggingMessageParams, ServerCapabilities
+from linkspan.wire.values import Limits
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+__all__ = ["BaseClient", "CallKeywords", "ListKeywords", "RequestKeywords", "call_options", "filter_of"]
+
+
+class BaseClient:
+    """A client of one server. Nothing is started before the first call, or `connect`."""
+
+    @closed
+    def __init__(
+        self,
+        target: ServerTarget,
+        *,
+        name: str | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: str | Path | None = None,
+        inherit_env: bool = False,
+        headers: Mapping[str, str] | None = None,
+        auth: Auth | None = None,
+        ssl: SSLContext | None = None,
+        era: Literal["modern", "legacy"] | None = None,
+        protocol_version: str | None = None,
+        timeouts: Timeouts = DEFAULT_TIMEOUTS,
+        limits: Limits = CLIENT_LIMITS,
+        retry: Retry = "safe",
+        check_output: OutputPolicy = "lenient",
+        max_cached_bytes: int = 8 * 1024 * 1024,
+        max_pages: int = 1000,
+        trace_context: Callable[[], Mapping[str, str]] | None = None,
+        elicitation: ElicitationHandler | None = None,
+        elicitation_modes: tuple[Literal["form", "url"], ...] = ("form", "url"),
+        sampling: SamplingHandler | None = None,
+        sampling_tools: bool = False,
+        roots: RootsSource | None = None,
+        on_log: Callable[[LoggingMessageParams], Any] | None = None,
+        on_change: Callable[[Change], Any] | None = None,
+        on_event: Callable[[ClientEvent], Any] | None = None,
+        on_notification: Callable[[str, Any], Any] | None = None,
+        on_stderr: Callable[[str], Any] | None = None,
+        recorder: Recorder | None = None,
+        info: Implementation | None = None,
+    ) -> None:
+        """Prepare a client of `target`: a Server, a command (a list or one line), a .py file, an entry of an mcp.json.
+
+        `name` is what errors call the server. A process gets a small environment and `env`, or all of ours with
+        `inherit_env`, and starts in `cwd`. A URL gets `headers` with every request, `auth` (a bearer token, or a
+        function that returns one) says who asks, and `ssl` is for its certificates. `era` and
+        `protocol_version` pin what is otherwise found out.
+        `retry` says when a call whose server was lost is repeated by itself: "never", "safe" (it was not sent, it only reads,
+        or its tool is marked read-only or idempotent), "always". `check_output` says what happens to structured output that
+        does not fit its schema: "strict" raises, "lenient" lists it in `result.problems`, "off" does not look.
+        `max_cached_bytes` bounds the answers that are kept because their server allows it (`ttlMs`); 0 keeps none.
+        `max_pages` bounds the pages of one list: a list with more raises InvalidResponse.
+        `trace_context` returns `traceparent` (and `tracestate`, `baggage`) for each request's `_meta`.
+        `elicitation`, `sampling` and `roots` answer the server; what is not given is not declared. `on_log`, `on_change`,
+        `on_event`, `on_notification` (method, params) and `on_stderr` (what a process prints, also by mistake on stdout) hear of
+        things. All of these may be coroutine functions.
+        `recorder` takes down all that is said, as `linkspan.testing.TranscriptWriter` does.
+        Raises: ValueError for an invalid target or option, TypeError for a keyword that does not exist.
+        """
+        self._target = resolve(target, name=name, env=env, cwd=cwd, inherit_env=inherit_env)
+        if headers:
+            self._target = msgspec.structs.replace(self._target, headers={**self._target.headers, **headers})
+        self._answering: set[object] = set()
+        handlers = Handlers(elicitation, elicitation_modes, sampling, sampling_tools, roots)
+        profile = ClientProfile(info or Implementation("linkspan", __version__), handlers.capabilities())
+        _one_of("era", era, (None, "modern", "legacy"))
+        _one_of("retry", retry, ("never", "safe", "always"))
+        _one_of("check_output", check_output, ("strict", "lenient", "off"))
+        if isinstance(max_pages, bool) or not isinstance(max_pages, int) or max_pages < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError(f"max_pages must be a whole number, 1 or more, got {max_pages!r}")
+        options = ClientOptions(
+            profile=profile,
+            era=era,
+            revision=_revision(protocol_version),
+            timeouts=_deadlines(timeouts, self._target),
+            limits=limits,
+            retry=retry,
+            max_pages=max_pages,
+            check_output=check_output,
+            trace_context=trace_context,
+        )
+        cache = ResponseCache(time.monotonic, max_bytes=max_cached_bytes)
+        may_change = callable(auth) and not any(name.lower() == "authorization" for name in headers or ())
+        who_asks = partial(bearer, auth) if auth is not None and may_change else None
+        self._state = ClientState(self._target.origin, options, random.random, cache, time.monotonic, who_asks)
+        self._engine = Supervisor(
+            self._state,
+            _opener(self._target, ssl, auth),
+            handlers,
+            Callbacks(on_log, on_change, on_event, on_notification, on_stderr, recorder),
+        )
+        weakref.finalize(self, _close_soon, self._engine).atexit = False
+
+    def __repr__(self) -> str:
+        """Name the server, and tell whether there is a connection."""
+        state = "closed" if self._engine.closed else "connected" if self._engine.connected else "not connected"
+        return f"<{type(self).__name__} of {self.name}: {state}>"
+
+    @property
+    def name(self) -> str:
+        """What errors call the server."""
+        return self._state.origin.server
+
+    @property
+    def directory(self) -> str | None:
+        """Where the server's process is started; None for a server that is no process of ours."""
+        command = self._target.command
+        return (command.cwd or os.getcwd()) if command is not None else None
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """What `env=` or the configuration adds to the environment of the server's process; it may hold secrets."""
+        return self._target.environment
+
+    @property
+    def origin(self) -> Origin:
+        """The server's name, and its command or URL, redacted."""
+        return self._state.origin
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection now. Not having one is no problem: the next call makes one."""
+        return self._engine.connected
+
+    @property
+    def protocol_version(self) -> str | None:
+        """The revision that was agreed on; None before the first connection."""
+        agreement = self._state.agreement
+        return agreement.revision.date if agreement is not None else None
+
+    @property
+    def server_info(self) -> Implementation | None:
+        """The server's name and version, for display."""
+        return self._state.agreement.server_info if self._state.agreement is not None else None
+
+    @property
+    def server_capabilities(self) -> ServerCapabilities | None:
+        """What the server offers; None before the first connection."""
+        return self._state.agreement.capabilities if self._state.agreement is not None else None
+
+    @property
+    def instructions(self) -> str | None:
+        """How a model should use the server."""
+        return self._state.agreement.instructions if self._state.agreement is not None else None
+
+    def close_now(self) -> None:
+        """Close without an event loop: in a plain function, a signal handler, at exit. Blocks until the server is gone."""
+        self._engine.close()
+
+    def _encoded(self, request: InputRequest, value: object) -> bytes:
+        """Return a handler's value as the answer that the server gets. Raises: InputUnavailable."""
+        agreement = self._state.agreement
+        assert agreement is not None
+        try:
+            return encode_answer(agreement.revision, request.method, request.params, value)
+        except Exception as error:  # there is no end to what a handler may return
+            raise failed(request.method, self.origin, error) from error
+
+    def _attach(self, outgoing: RequestSpec | None, slot: Waiter) -> Callable[[], None] | None:
+        """Let the stopper of a call end its wait; return what detaches it, or None for a call without one."""
+        if outgoing is None or (stopper := outgoing.stopper) is None:
+            return None
+
+        def stop() -> None:
+            self._engine.withdraw(slot, stopper.reason, tell=True)
+
+        stopper.attach(stop)
+        return partial(stopper.detach, stop)
+
+    def notify_roots_changed(self) -> None:
+        """Tell the server that the roots are others now, where its revision wants to know."""
+        self._engine.roots_changed()
+
+
+class ListKeywords(TypedDict, total=False):
+    """What every call takes: who asks, over HTTP."""
+
+    headers: Mapping[str, str] | None
+    auth: Auth | None
+
+
+class RequestKeywords(ListKeywords, total=False):
+    """What a call with a deadline of its own takes; seconds."""
+
+    timeout: float | None
+
+
+class CallKeywords(RequestKeywords, total=False):
+    """What a call that may run for long takes; seconds."""
+
+    total: float | None
+    on_progress: ProgressCallback | None
+    stopper: Stopper | None
+    meta: Mapping[str, JSON] | None
+
+
+_TAKES: Mapping[str, type[Any]] = {
+    "call_tool": CallKeywords,
+    "read_resource": CallKeywords,
+    "get_prompt": CallKeywords,
+    "ping": RequestKeywords,
+    "request": RequestKeywords,
+}
+"""The keywords of the methods of the clients; all others take `ListKeywords`."""
+
+
+def call_options(call: str, given: Mapping[str, Any]) -> CallOptions:
+    """Return the options of one call from the keywords that the method `call` was given.
+
+    Raises: TypeError for a keyword that the method does not have, ValueError for an invalid token.
+    """
+    if not given:
+        return DEFAULT_CALL
+    check_keywords(call, given, _TAKES.get(call, ListKeywords).__annotations__)
+    fields = {name: value for name, value in given.items() if name != "auth"}
+    if (auth := given.get("auth")) is not None:
+        fields["headers"] = {**(fields.get("headers") or {}), **bearer(auth)}
+    return CallOptions(**fields)
+
+
+def filter_of(*, tools: bool, prompts: bool, resources: bool, uris: tuple[str, ...]) -> Filter:
+    """Gather what to listen for."""
+    chosen: dict[Kind, bool] = {"tools": tools, "prompts": prompts, "resources": resources}
+    return Filter(frozenset(kind for kind, wanted in chosen.items() if wanted), frozenset(uris))
+
+
+def _opener(target: Target, ssl: SSLContext | None, auth: Auth | None) -> Callable[[Supervisor], ClientTransport]:
+    def open_link(engine: Supervisor) -> ClientTransport:
+        if target.command is not None:
+            from linkspan.client.transports.stdio import StdioClientTransport
+
+            return StdioClientTransport(engine, engine.state, target.command)
+        if target.server is not None:
+            from linkspan.client.transports.memory import MemoryClientTransport
+
+            return MemoryClientTransport(engine, engine.state, target.server, lambda: engine.home)
+        from linkspan.client.transports.http import HttpClientTransport
+
+        assert target.url is not None
+        headers = {name.lower(): value for name, value in target.headers.items()} | dict(engine.state.principal)
+        return HttpClientTransport(engine, engine.state, target.url, headers, ssl, auth, target.secrets)
+
+    return open_link
+
+
+def _deadlines(timeouts: Timeouts, target: Target) -> Timeouts:
+    if not isinstance(timeouts, Timeouts):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ValueError(f"timeouts must be Timeouts, such as Timeouts(call=5.0), got {timeouts!r}")
+    """Return the deadlines that the caller chose; where none were chosen, those of the server's configuration."""
+    if timeouts is not DEFAULT_TIMEOUTS or not target.timeouts:
+        return timeouts
+    found = msgspec.structs.replace(timeouts, **target.timeouts)
+    return msgspec.structs.replace(found, total=max(found.total, found.call))
+
+
+def _close_soon(engine: Supervisor) -> None:
+    """A client that nobody holds any more leaves no server behind."""
+    if not engine.closed:
+        threading.Thread(target=engine.close, name="linkspan-close", daemon=True).start()
+
+
+def _revision(version: str | None) -> Revision | None:
+    if version is None:
+        return None
+    if version not in REVISIONS:
+        raise UnsupportedProtocolVersion(
+            f"protocol_version {version!r} is not spoken here; choose one of {', '.join(supported_versions())}"
+        )
+    return REVISIONS[version]
+
+
+def _one_of(name: str, value: object, allowed: tuple[object, ...]) -> None:
+    if value not in allowed:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")

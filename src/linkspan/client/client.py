@@ -1,0 +1,444 @@
+"""`Client`: the asyncio face. Each operation is one flow, and one line here."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import AsyncIterator, Callable, Mapping
+from functools import partial
+from types import TracebackType
+from typing import Any, Never, Self, TypeVar, Unpack, cast
+
+from linkspan.client.base import BaseClient, CallKeywords, ListKeywords, RequestKeywords, call_options, filter_of
+from linkspan.client.callbacks import is_awaitable
+from linkspan.client.subscriptions import READY, Filter, left_behind, unconfirmed
+from linkspan.client.supervisor import Question
+from linkspan.client.transports.base import ClientTransport, LoopWaiter, deliver
+from linkspan.core.flow import Ask, Effect, Flow, RequestSpec, Send, Sleep
+from linkspan.flows import operations
+from linkspan.flows.answers import Refused, failed, refused, unanswerable, unanswered
+from linkspan.flows.client_errors import Change, ClientError
+from linkspan.flows.operations import PROMPTS, RESOURCES, TEMPLATES, TOOLS, CallOptions, ListKind, Pages
+from linkspan.flows.tool_results import ToolResult
+from linkspan.runtime.forks import depth
+from linkspan.types.base import JSON
+from linkspan.types.messages import (
+    Completion,
+    GetPromptResult,
+    ListPromptsResult,
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    ListToolsResult,
+    LoggingLevel,
+    ProgressParams,
+    Prompt,
+    PromptReference,
+    ReadResourceResult,
+    Resource,
+    ResourceTemplate,
+    ResourceTemplateReference,
+    Tool,
+)
+from linkspan.wire.jsonrpc import ErrorResponse, Response
+
+__all__ = ["Changes", "Client"]
+
+T = TypeVar("T")
+
+
+class Client(BaseClient):
+    """A client for asyncio; any task, and any loop, may use it. `SyncClient` has the same methods without `await`.
+
+        async with Client(["python", "dice.py"]) as client:
+            result = await client.call_tool("roll", {"sides": 20})
+
+    Every method raises `ClientError`, and nothing else unless your `on_progress` raised it. Seconds everywhere.
+    """
+
+    async def connect(self) -> Self:
+        """Start the server and agree with it. Calls do that by themselves; this says earlier if it cannot be done."""
+        self._engine.reopen()
+        await self._exchange(None)
+        return self
+
+    async def close(self) -> None:
+        """End the server, and every call. Any task, any number of times; afterwards calls raise `ClientClosed`."""
+        slot = LoopWaiter(asyncio.get_running_loop())
+
+        def close() -> None:
+            self._engine.close()
+            deliver([(slot, None)])
+
+        # In our context, which tells whether a callback is closing its own client.
+        threading.Thread(
+            target=contextvars.copy_context().run, args=(close,), name="linkspan-close", daemon=True
+        ).start()
+        await slot.get()
+
+    def __enter__(self) -> Never:
+        """Raise TypeError: this client needs an event loop."""
+        raise TypeError("Client is opened with `async with`; where there is no event loop, use `with SyncClient(...)`")
+
+    def __exit__(self, *_: object) -> Never:
+        """Raise TypeError, as `__enter__` does."""
+        raise TypeError("Client is opened with `async with`")
+
+    async def __aenter__(self) -> Self:
+        """Connect."""
+        return await self.connect()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close."""
+        await self.close()
+
+    # Tools.
+
+    async def call_tool(
+        self, name: str, arguments: Mapping[str, Any] | None = None, **options: Unpack[CallKeywords]
+    ) -> ToolResult:
+        """Call a tool; its own failure is a result with `is_error`, not an exception.
+
+        `timeout` is for silence: progress extends it, up to `total`. `on_progress` hears of progress, `stopper` ends the call
+        from elsewhere, `meta` goes into the request's `_meta`, `headers` into this request only, and `auth` (a bearer token, or a
+        function that returns one) says who asks (over HTTP).
+        Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/tools.
+        """
+        return await self._run(operations.call_tool(self._state, name, arguments, call_options("call_tool", options)))
+
+    async def list_tools(self, **options: Unpack[ListKeywords]) -> list[Tool]:
+        """Return all tools, page after page."""
+        return await self._run(operations.list_all(self._state, TOOLS, call_options("list_tools", options)))
+
+    async def list_tools_page(self, cursor: str | None = None, **options: Unpack[ListKeywords]) -> ListToolsResult:
+        """Return one page of tools; `next_cursor` leads to the next."""
+        return await self._run(
+            operations.list_page(self._state, TOOLS, cursor, call_options("list_tools_page", options))
+        )
+
+    def iter_tools(self, **options: Unpack[ListKeywords]) -> AsyncIterator[Tool]:
+        """Go through all tools, asking for pages as they are needed."""
+        return self._iterate(TOOLS, call_options("iter_tools", options))
+
+    # Resources.
+
+    async def read_resource(self, uri: str, **options: Unpack[CallKeywords]) -> ReadResourceResult:
+        """Read a resource. Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/resources."""
+        return await self._run(operations.read_resource(self._state, uri, call_options("read_resource", options)))
+
+    async def list_resources(self, **options: Unpack[ListKeywords]) -> list[Resource]:
+        """Return all resources, page after page."""
+        return await self._run(operations.list_all(self._state, RESOURCES, call_options("list_resources", options)))
+
+    async def list_resources_page(
+        self, cursor: str | None = None, **options: Unpack[ListKeywords]
+    ) -> ListResourcesResult:
+        """Return one page of resources."""
+        return await self._run(
+            operations.list_page(self._state, RESOURCES, cursor, call_options("list_resources_page", options))
+        )
+
+    def iter_resources(self, **options: Unpack[ListKeywords]) -> AsyncIterator[Resource]:
+        """Go through all resources, asking for pages as they are needed."""
+        return self._iterate(RESOURCES, call_options("iter_resources", options))
+
+    async def list_resource_templates(self, **options: Unpack[ListKeywords]) -> list[ResourceTemplate]:
+        """Return all resource templates, page after page."""
+        return await self._run(
+            operations.list_all(self._state, TEMPLATES, call_options("list_resource_templates", options))
+        )
+
+    async def list_resource_templates_page(
+        self, cursor: str | None = None, **options: Unpack[ListKeywords]
+    ) -> ListResourceTemplatesResult:
+        """Return one page of resource templates."""
+        return await self._run(
+            operations.list_page(self._state, TEMPLATES, cursor, call_options("list_resource_templates_page", options))
+        )
+
+    def iter_resource_templates(self, **options: Unpack[ListKeywords]) -> AsyncIterator[ResourceTemplate]:
+        """Go through all resource templates, asking for pages as they are needed."""
+        return self._iterate(TEMPLATES, call_options("iter_resource_templates", options))
+
+    # Prompts and completion.
+
+    async def get_prompt(
+        self, name: str, arguments: Mapping[str, str] | None = None, **options: Unpack[CallKeywords]
+    ) -> GetPromptResult:
+        """Get a prompt's messages. Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/prompts."""
+        return await self._run(operations.get_prompt(self._state, name, arguments, call_options("get_prompt", options)))
+
+    async def list_prompts(self, **options: Unpack[ListKeywords]) -> list[Prompt]:
+        """Return all prompts, page after page."""
+        return await self._run(operations.list_all(self._state, PROMPTS, call_options("list_prompts", options)))
+
+    async def list_prompts_page(self, cursor: str | None = None, **options: Unpack[ListKeywords]) -> ListPromptsResult:
+        """Return one page of prompts."""
+        return await self._run(
+            operations.list_page(self._state, PROMPTS, cursor, call_options("list_prompts_page", options))
+        )
+
+    def iter_prompts(self, **options: Unpack[ListKeywords]) -> AsyncIterator[Prompt]:
+        """Go through all prompts, asking for pages as they are needed."""
+        return self._iterate(PROMPTS, call_options("iter_prompts", options))
+
+    async def complete(
+        self,
+        ref: PromptReference | ResourceTemplateReference,
+        argument: str,
+        value: str,
+        given: Mapping[str, str] | None = None,
+        **options: Unpack[ListKeywords],
+    ) -> Completion:
+        """Complete what the user has typed of an argument; `given` are the other arguments so far."""
+        return await self._run(
+            operations.complete(self._state, ref, argument, value, given, call_options("complete", options))
+        )
+
+    # The connection.
+
+    async def ping(self, **options: Unpack[RequestKeywords]) -> None:
+        """Make sure that the server answers."""
+        await self._exchange(None)
+        await self._run(operations.ping(self._state, call_options("ping", options)))
+
+    async def set_logging_level(self, level: LoggingLevel) -> None:
+        """Choose the least level of log messages to get, for this connection and the ones that may follow."""
+        await self._exchange(None)
+        self._engine.set_level(level)
+        await self._run(operations.set_level(self._state, level))
+
+    async def request(
+        self, method: str, params: Mapping[str, Any] | None = None, **options: Unpack[RequestKeywords]
+    ) -> JSON:
+        """Call a method that has no name here, and return its result as it came."""
+        return await self._run(operations.call_method(self._state, method, params, call_options("request", options)))
+
+    async def subscribe(self, uri: str) -> None:
+        """Have `on_change` told when a resource changes. Raises: ValueError without an `on_change`."""
+        await self._exchange(None)
+        self._engine.watch(uri, on=True)
+
+    async def unsubscribe(self, uri: str) -> None:
+        """Take a `subscribe` back."""
+        await self._exchange(None)
+        self._engine.watch(uri, on=False)
+
+    def listen(self, *uris: str, tools: bool = False, prompts: bool = False, resources: bool = False) -> Changes:
+        """Hear of changes: of the lists named, and of the resources `uris`.
+
+            async with client.listen("note://today", tools=True) as changes:
+                async for change in changes: ...
+
+        Outlives the connection: after a new one was made, each thing listened to is said once with `missed=True`.
+        Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/subscriptions.
+        """
+        return Changes(self, filter_of(tools=tools, prompts=prompts, resources=resources, uris=uris))
+
+    # How to wait.
+
+    async def _run(self, flow: Flow[T]) -> T:
+        try:
+            effect = next(flow)
+            while True:
+                try:
+                    outcome = await self._perform(effect)
+                except BaseException as error:
+                    effect = flow.throw(error)
+                else:
+                    effect = flow.send(outcome)
+        except StopIteration as stop:
+            return cast("T", stop.value)
+
+    async def _perform(self, effect: Effect) -> object:
+        if type(effect) is Send:
+            return await self._exchange(effect.outgoing)
+        if isinstance(effect, Ask):
+            return await self._answers(effect)
+        assert isinstance(effect, Sleep)
+        await asyncio.sleep(effect.seconds)
+        return None
+
+    async def _exchange(self, outgoing: RequestSpec | None) -> Response | ErrorResponse | ClientTransport:
+        """Send a request and wait for what comes of it; without one, wait for a connection."""
+        loop = asyncio.get_running_loop()
+        if loop is not self._engine.home:
+            self._settle_on(loop)
+        slot = LoopWaiter(loop)
+        link = self._engine.submit(outgoing, slot)
+        if link is not None:
+            self._flush_soon(link, loop)
+        detach = self._attach(outgoing, slot)
+        try:
+            while True:
+                while not slot.items:
+                    await slot.arrival()
+                item = slot.items.popleft()
+                if isinstance(item, ProgressParams):
+                    assert outgoing is not None
+                    assert outgoing.on_progress is not None
+                    if is_awaitable(heard := outgoing.on_progress(item)):
+                        await heard
+                elif isinstance(item, ClientError):
+                    raise item
+                else:
+                    return cast("Response | ErrorResponse | ClientTransport", item)
+        except BaseException as error:
+            if not isinstance(error, ClientError):  # the caller was cancelled, or its callback raised
+                self._engine.withdraw(slot, "the caller gave up")
+            raise
+        finally:
+            if detach is not None:
+                detach()
+
+    def _flush_soon(self, link: ClientTransport, loop: asyncio.AbstractEventLoop) -> None:
+        """Send at the end of this turn of the loop, together with what other tasks ask in it."""
+        if self._flushing != (link, loop):
+            self._flushing = (link, loop)
+            loop.call_soon(self._flush, link)
+
+    def _flush(self, link: ClientTransport) -> None:
+        self._flushing = None
+        link.flush()
+
+    _flushing: tuple[ClientTransport, asyncio.AbstractEventLoop] | None = None
+
+    def _settle_on(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Callbacks and handlers run on the loop that used this client last."""
+        self._engine.home = loop
+        self._engine.courier.loop = loop
+        self._engine.answer_question = partial(_answer_on, loop, self._answering)
+
+    # Answers to the server.
+
+    async def _answers(self, ask: Ask) -> Mapping[str, bytes]:
+        answering = [asyncio.create_task(self._answer(request, ask.seconds)) for request in ask.requests.values()]
+        try:
+            return dict(zip(ask.requests, await asyncio.gather(*answering), strict=True))
+        finally:
+            for task in answering:  # one that failed ends the call: nobody wants the others any more
+                task.cancel()
+
+    async def _answer(self, request: Any, seconds: float) -> bytes:
+        handler = self._engine.handlers.handler(request.method, request.params)
+        if handler is None:
+            raise unanswerable(request.method, self._state.origin)
+        patience = asyncio.timeout(seconds)
+        try:
+            async with patience:
+                value = await _called(handler)
+        except Refused as refusal:
+            raise refused(request.method, self._state.origin, refusal) from None
+        except Exception as error:
+            if patience.expired() and isinstance(error, TimeoutError):
+                raise unanswered(request.method, self._state.origin, self._state.options.timeouts.input) from None
+            raise failed(request.method, self._state.origin, error) from error
+        return self._encoded(request, value)
+
+    async def _iterate(self, kind: ListKind[Any], options: CallOptions) -> AsyncIterator[Any]:
+        pages = Pages(self._state, kind)
+        while not pages.done:
+            for item in await self._run(pages.next_page(options)):
+                yield item
+
+
+class Changes:
+    """What a server says has changed. Enter it to begin, iterate to hear, leave it to stop."""
+
+    def __init__(self, client: Client, wanted: Filter) -> None:
+        self._client = client
+        self._wanted = wanted
+        self._listener: Any = None
+        self._forks = depth()
+        self._slot: LoopWaiter | None = None
+
+    async def __aenter__(self) -> Self:
+        """Begin to listen; returns when the server has confirmed. Raises: ClientError."""
+        await self._client._exchange(None)  # pyright: ignore[reportPrivateUsage]
+        self._forks = depth()
+        slot = self._slot = LoopWaiter(asyncio.get_running_loop())
+        self._listener = self._client._engine.listen(self._wanted, lambda item: deliver([(slot, item)]))  # pyright: ignore[reportPrivateUsage]
+        try:
+            item = await self._confirmation(slot)
+            if isinstance(item, ClientError):
+                raise item
+        except BaseException:
+            await self.__aexit__(None, None, None)
+            raise
+        return self
+
+    async def _confirmation(self, slot: LoopWaiter) -> object:
+        seconds = self._client._state.options.timeouts.list  # pyright: ignore[reportPrivateUsage]
+        try:
+            async with asyncio.timeout(seconds):
+                return await slot.get()
+        except TimeoutError:
+            return unconfirmed(self._client.origin, seconds)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Stop listening."""
+        self._client._engine.listeners.remove(self._listener)  # pyright: ignore[reportPrivateUsage]
+
+    def __aiter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    async def __anext__(self) -> Change:
+        """Wait for the next change. Raises: ClientError when there will be no more."""
+        assert self._slot is not None
+        if self._forks != depth():
+            raise left_behind(self._client.origin)
+        while True:
+            item = await self._slot.get()
+            if isinstance(item, ClientError):
+                raise item
+            if item is not READY:
+                return cast("Change", item)
+
+
+async def _called(handler: Callable[[], Any]) -> Any:
+    """Call a handler in a thread, since it may wait for a person; what a coroutine function returns is awaited here."""
+    slot = LoopWaiter(asyncio.get_running_loop())
+
+    def call() -> None:
+        try:
+            outcome: tuple[Any, BaseException | None] = handler(), None
+        except BaseException as error:
+            outcome = None, error
+        deliver([(slot, outcome)])
+
+    threading.Thread(target=contextvars.copy_context().run, args=(call,), name="linkspan-answer", daemon=True).start()
+    value, error = await slot.get()
+    if error is not None:
+        raise error
+    return await value if is_awaitable(value) else value
+
+
+def _answer_on(loop: asyncio.AbstractEventLoop, answering: set[object], question: Question) -> None:
+    """Answer a question of the server on `loop`. Knows no client, so that one can be dropped."""
+    try:
+        loop.call_soon_threadsafe(_start_answering, answering, question)
+    except RuntimeError as closed:
+        question.fail(closed)
+
+
+def _start_answering(answering: set[object], question: Question) -> None:
+    task = asyncio.get_running_loop().create_task(_answer_server(question))
+    answering.add(task)
+    task.add_done_callback(answering.discard)
+
+
+async def _answer_server(question: Question) -> None:
+    try:
+        value = await _called(question.handler)
+    except Exception as error:
+        question.fail(error)
+    except BaseException as error:
+        question.fail(error)
+        raise
+    else:
+        question.answer(value)

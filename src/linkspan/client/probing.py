@@ -1,0 +1,130 @@
+"""What a client asks before it agrees with a server, and which URLs turned out to be of the handshake era (ERA-2)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from queue import Empty, SimpleQueue
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from linkspan.client.transports.base import CallbackWaiter, ClientTransport, PendingRequest, Waiter
+from linkspan.core.flow import RequestSpec, Send
+from linkspan.flows.client_errors import ClientError
+from linkspan.runtime.forks import start_afresh_with
+from linkspan.wire.jsonrpc import ErrorResponse, Response
+
+__all__ = ["Asking", "forget", "is_legacy", "remember_legacy"]
+
+_LEAST: float = 0.1
+Answer: TypeAlias = Response | ErrorResponse | ClientError
+
+
+class Asking:
+    """The requests of one negotiation."""
+
+    def __init__(self, give_up: float) -> None:
+        """Ask until `give_up`, by the monotonic clock."""
+        self._give_up = give_up
+        self._inbox: SimpleQueue[tuple[Waiter, Any]] = SimpleQueue()
+        self._answers: dict[Waiter, Answer] = {}
+        self._beside: tuple[RequestSpec, Waiter] | None = None
+
+    @property
+    def left(self) -> float:
+        """Seconds that are left; never none at all."""
+        return max(_LEAST, self._give_up - time.monotonic())
+
+    def ask(self, link: ClientTransport, send: Send) -> Response | ErrorResponse | None:
+        """Return the answer to a request; None if the one beside it got its result first. Raises: ClientError.
+
+        What was sent beside another is not sent again: its answer is the one that is under way.
+        """
+        if self._beside is not None and self._beside[0] == send.outgoing:
+            (_, place), self._beside = self._beside, None
+            return self._answer_to(place)
+        place = self._submit(link, send.outgoing)
+        if send.beside is None or self._comes_within(place, min(send.after, self.left)):
+            return self._answer_to(place)
+        rival = self._submit(link, send.beside)
+        self._beside = send.beside, rival
+        while place not in self._answers and not isinstance(self._answers.get(rival), Response):
+            self._receive()
+        if place in self._answers:
+            return self._answer_to(place)
+        ticket: PendingRequest = place.ticket
+        link.give_up(ticket.request_id, None)
+        return None
+
+    def end(self, link: ClientTransport) -> None:
+        """Let go of a request that was sent beside another and is not needed after all."""
+        if self._beside is not None:
+            ticket: PendingRequest = self._beside[1].ticket
+            link.discard(ticket.request_id)
+
+    def _submit(self, link: ClientTransport, outgoing: RequestSpec) -> Waiter:
+        place: Waiter = CallbackWaiter(lambda item: self._inbox.put((place, item)))
+        left = self.left
+        link.submit(msgspec.structs.replace(outgoing, timeout=min(outgoing.timeout or left, left)), place)
+        link.flush()
+        return place
+
+    def _comes_within(self, place: Waiter, seconds: float) -> bool:
+        try:
+            self._receive(seconds)
+        except Empty:
+            return False
+        return place in self._answers
+
+    def _receive(self, timeout: float | None = None) -> None:
+        place, answer = self._inbox.get(timeout=timeout)
+        self._answers[place] = answer
+
+    def _answer_to(self, place: Waiter) -> Response | ErrorResponse:
+        while place not in self._answers:
+            self._receive()
+        answer = self._answers.pop(place)
+        if isinstance(answer, ClientError):
+            raise answer
+        return answer
+
+
+_MOST: Final = 256
+_SECONDS: Final = 600.0
+
+_known: dict[str, float] = {}
+_lock = threading.Lock()
+
+
+def remember_legacy(endpoint: str) -> None:
+    """Remember that the server at `endpoint` wants a handshake."""
+    with _lock:
+        _known.pop(endpoint, None)
+        while len(_known) >= _MOST:
+            del _known[next(iter(_known))]
+        _known[endpoint] = time.monotonic() + _SECONDS
+
+
+def is_legacy(endpoint: str) -> bool:
+    """Tell whether a server is known to want a handshake."""
+    with _lock:
+        until = _known.get(endpoint)
+        if until is not None and until < time.monotonic():
+            del _known[endpoint]
+            return False
+        return until is not None
+
+
+def forget(endpoint: str) -> None:
+    """Take back what was remembered."""
+    with _lock:
+        _known.pop(endpoint, None)
+
+
+def _start_afresh() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+start_afresh_with(_start_afresh)

@@ -1,0 +1,361 @@
+"""Who wants to hear of changes, and how the server is made to tell: a listen request, or subscriptions of the handshake era.
+
+A listener outlives the connections, and over HTTP its stream: each new one is asked for again, and then "you may have missed
+something" is said (CLI-10).
+Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/subscriptions (checklist 3.9).
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, Literal
+
+import msgspec
+
+from linkspan.client.transports.base import CallbackWaiter, ClientTransport, ThreadWaiter
+from linkspan.core.flow import RequestSpec
+from linkspan.flows.client_errors import (
+    CallTimeout,
+    Change,
+    ClientError,
+    ConnectionLost,
+    HttpError,
+    InvalidResponse,
+    Origin,
+    ServerError,
+)
+from linkspan.flows.requesting import backoff
+from linkspan.revisions.modern import SUBSCRIPTION_ID
+from linkspan.runtime.forks import renew
+from linkspan.runtime.reactor import reactor
+from linkspan.types.base import JSON, is_object
+from linkspan.wire.jsonrpc import ErrorResponse, Notification, Response, encode
+
+__all__ = ["READY", "Filter", "Subscription", "SubscriptionSet", "left_behind", "unconfirmed"]
+
+READY = object()
+"""What a listener gets once the server has confirmed."""
+
+Kind = Literal["tools", "prompts", "resources"]
+_KINDS: dict[str, Kind] = {
+    "notifications/tools/list_changed": "tools",
+    "notifications/prompts/list_changed": "prompts",
+    "notifications/resources/list_changed": "resources",
+}
+_UPDATED = "notifications/resources/updated"
+_SOON = 1.0
+"""A subscription that ends within so many seconds has failed."""
+_PATIENCE = 5
+"""Failures in a row after which a server that answers, but not as it should, is not asked again."""
+_NOT_NOW = (408, 425, 429)
+_LONGEST_PAUSE = 300.0
+
+
+class Filter(msgspec.Struct, frozen=True):
+    """What a listener wants to hear of."""
+
+    kinds: frozenset[Kind] = frozenset()
+    uris: frozenset[str] = frozenset()
+
+    def wants(self, change: Change) -> bool:
+        """Tell whether a change is of interest."""
+        return change.uri in self.uris if change.kind == "resource" else change.kind in self.kinds
+
+    def encode(self) -> bytes:
+        """Return the params of `subscriptions/listen`."""
+        wanted: dict[str, JSON] = {f"{kind}ListChanged": True for kind in sorted(self.kinds)}
+        if self.uris:
+            wanted["resourceSubscriptions"] = sorted(self.uris)
+        return encode({"notifications": wanted})
+
+    def missed(self) -> Iterable[Change]:
+        """Return what may have happened while nobody listened."""
+        for kind in sorted(self.kinds):
+            yield Change(kind, missed=True)
+        for uri in sorted(self.uris):
+            yield Change("resource", uri, missed=True)
+
+
+class Subscription:
+    """One who listens. `hear` gets READY, changes, and at the end an error, in any thread; it must not block."""
+
+    def __init__(self, wanted: Filter, hear: Callable[[object], object]) -> None:
+        self.wanted = wanted
+        self.hear = hear
+        self.link: ClientTransport | None = None
+        self.request_id: object = None
+        self.established = False
+        self.attempt: object = None
+        """Which attempt to be heard of by the server is the present one; what comes of others does not count."""
+        self.failures = 0
+        self.lost: ClientError | None = None
+        self.behind = False
+
+
+class SubscriptionSet:
+    """All who listen through one client."""
+
+    def __init__(self) -> None:
+        self.start_afresh()
+        renew(self)
+
+    def start_afresh(self) -> None:
+        """Begin without anybody who listens; in a forked child they are the parent's."""
+        self._lock = threading.Lock()
+        self._all: list[Subscription] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._all)
+
+    def __contains__(self, listener: Subscription) -> bool:
+        return listener in self._all
+
+    def add(self, listener: Subscription, link: ClientTransport | None) -> None:
+        """Begin to listen; without a link as soon as there is one."""
+        with self._lock:
+            self._all.append(listener)
+        if link is not None:
+            self.establish(listener, link)
+
+    def remove(self, listener: Subscription) -> None:
+        """Listen no more, and tell the server."""
+        with self._lock:
+            if listener not in self._all:
+                return
+            self._all.remove(listener)
+        self._release(listener)
+
+    def change(self, listener: Subscription, wanted: Filter) -> None:
+        """Listen for something else from now on."""
+        link, old = listener.link, (listener.link, listener.request_id, listener.wanted)
+        listener.wanted = wanted
+        if link is not None and link.alive:
+            listener.established = False
+            self.establish(listener, link)
+            self._withdraw(*old, keep=wanted.uris)
+
+    def reopen(self, link: ClientTransport) -> None:
+        """Ask a new connection for what everybody wants."""
+        for listener in list(self._all):
+            if listener.link is not link:
+                self.establish(listener, link)
+
+    def end(self, error: ClientError) -> None:
+        """There will be no connection any more."""
+        with self._lock:
+            listeners, self._all = self._all, []
+        for listener in listeners:
+            listener.hear(error.again())
+
+    def establish(self, listener: Subscription, link: ClientTransport) -> None:
+        """Make the server tell `listener` what it wants to hear."""
+        listener.behind = listener.established
+        listener.link = link
+        listener.attempt = attempt = object()
+        try:
+            if link.machine.agreement.revision.listens_by_request:
+                self._listen(listener, link, attempt)
+            else:
+                self._subscribe(listener, link, attempt)
+        except ClientError:
+            return  # lost again already; the next connection will be asked
+        link.flush()
+
+    def missed(self, link: ClientTransport) -> None:
+        """Take note that a handshake server may have said something that nobody heard. Modern ones have a stream for each."""
+        if link.machine.agreement.revision.listens_by_request:
+            return
+        for listener in list(self._all):
+            if listener.link is link and listener.established:
+                self._catch_up(listener)
+
+    def _listen(self, listener: Subscription, link: ClientTransport, attempt: object) -> None:
+        def hear(item: object) -> None:
+            if listener.attempt is not attempt:
+                return
+            if isinstance(item, ErrorResponse):
+                self._fail(listener, _refused(link, item))
+            elif isinstance(item, Response | ClientError):
+                if time.monotonic() - began >= _SOON:
+                    listener.failures = 0
+                self._lose(listener, link, item if isinstance(item, ClientError) else _ended(link))
+
+        began = time.monotonic()
+        slot = CallbackWaiter(hear)
+        outgoing = RequestSpec("subscriptions/listen", listener.wanted.encode(), timeout=math.inf, total=math.inf)
+        with link.lock:  # so that no notification is looked at before the id is known
+            link.submit(outgoing, slot)
+            listener.request_id = slot.ticket.request_id
+
+    def _subscribe(self, listener: Subscription, link: ClientTransport, attempt: object) -> None:
+        waiting = set(listener.wanted.uris)
+        if not waiting:
+            self._ready(listener)
+        for uri in listener.wanted.uris:
+
+            def hear(item: object, uri: str = uri) -> None:
+                if listener.attempt is not attempt:
+                    return
+                waiting.discard(uri)
+                if isinstance(item, ErrorResponse):
+                    self._fail(listener, _refused(link, item))
+                elif isinstance(item, CallTimeout):
+                    self._fail(listener, item)
+                elif isinstance(item, ClientError):
+                    self._lose(listener, link, item)
+                elif isinstance(item, Response) and not waiting:
+                    self._ready(listener)
+
+            link.submit(RequestSpec("resources/subscribe", encode({"uri": uri}), phase="list"), CallbackWaiter(hear))
+
+    def _lose(self, listener: Subscription, link: ClientTransport, error: ClientError) -> None:
+        """Ask again after a pause, as long as that makes sense. If the connection is gone, the next one will be asked."""
+        listener.attempt = attempt = object()
+        if not link.alive:
+            return
+        listener.failures += 1
+        listener.lost = listener.lost or error
+        if not _is_worth_another(listener, link, error):
+            self._fail(listener, error)
+            return
+
+        def again() -> None:
+            if listener.attempt is attempt and link.alive and listener in self._all:
+                self.establish(listener, link)
+
+        asked = getattr(error, "retry_after", None) or 0.0
+        reactor().call_later(min(max(asked, backoff(listener.failures, link.state.random())), _LONGEST_PAUSE), again)
+
+    def _ready(self, listener: Subscription) -> None:
+        lost, listener.lost = listener.lost, None
+        if not listener.established:
+            listener.established = True
+            listener.hear(READY)
+        elif listener.behind:
+            if lost is not None and listener.link is not None:
+                listener.link.restored(lost)
+            self._catch_up(listener)
+
+    def _catch_up(self, listener: Subscription) -> None:
+        listener.behind = False
+        for change in listener.wanted.missed():
+            listener.hear(change)
+
+    def _fail(self, listener: Subscription, error: ClientError) -> None:
+        with self._lock:
+            if listener in self._all:
+                self._all.remove(listener)
+        listener.hear(error)
+
+    def _release(self, listener: Subscription) -> None:
+        self._withdraw(listener.link, listener.request_id, listener.wanted, keep=frozenset())
+
+    def _withdraw(self, link: ClientTransport | None, request_id: Any, wanted: Filter, *, keep: frozenset[str]) -> None:
+        if link is None or not link.alive:
+            return
+        if link.machine.agreement.revision.listens_by_request:
+            link.give_up(request_id, "no longer listening")
+            return
+        others = {uri for each in self._all for uri in each.wanted.uris} | keep
+        for uri in wanted.uris - others:
+            try:
+                link.submit(RequestSpec("resources/unsubscribe", encode({"uri": uri}), phase="list"), ThreadWaiter())
+            except ClientError:
+                return
+        link.flush()
+
+    # What the server says.
+
+    def notified(self, link: ClientTransport, message: Notification) -> bool:
+        """Hand a notification to those who wait for it; tell whether it was one about changes."""
+        kind = _KINDS.get(message.method)
+        acknowledged = message.method == "notifications/subscriptions/acknowledged"
+        if kind is None and message.method != _UPDATED and not acknowledged:
+            return False
+        params = _params(message)
+        if link.machine.agreement.revision.listens_by_request:
+            self._notified_tagged(link, params, kind, acknowledged=acknowledged)
+            return True
+        change = _change(kind, params)
+        for listener in list(self._all):
+            if change is not None and listener.wanted.wants(change):
+                listener.hear(change)
+        return True
+
+    def _notified_tagged(
+        self, link: ClientTransport, params: dict[str, JSON], kind: Kind | None, *, acknowledged: bool
+    ) -> None:
+        meta = params.get("_meta")
+        tag = meta.get(SUBSCRIPTION_ID) if is_object(meta) else None
+        with link.lock:
+            listener = next((each for each in self._all if each.link is link and each.request_id == tag), None)
+        if listener is None:
+            return
+        if acknowledged:
+            self._ready(listener)
+        elif (change := _change(kind, params)) is not None:
+            listener.hear(change)
+
+
+def unconfirmed(origin: Origin, seconds: float) -> CallTimeout:
+    """Return the error for a subscription that the server neither confirms nor refuses."""
+    return CallTimeout(
+        f"the server did not confirm the subscription within {seconds:g} seconds (timeouts.list)",
+        origin,
+        phase="list",
+        delivery="maybe_sent",
+        seconds=seconds,
+    )
+
+
+def left_behind(origin: Origin) -> ConnectionLost:
+    """Return the error for a subscription in a process that was forked after it had begun."""
+    return ConnectionLost(
+        "the subscription belongs to the process that forked this one",
+        origin,
+        phase="list",
+        hint="call listen() again here",
+    )
+
+
+def _is_worth_another(listener: Subscription, link: ClientTransport, error: ClientError) -> bool:
+    """Tell whether to ask again. Who was heard of once is not given up because the server, or the way there, is down."""
+    if isinstance(error, HttpError):
+        wrong = error.status < 500 and error.status not in _NOT_NOW
+        return not wrong and (listener.established or listener.failures < link.state.options.attempts)
+    if isinstance(error, InvalidResponse):
+        return listener.established and listener.failures < _PATIENCE
+    return listener.established or listener.failures < link.state.options.attempts
+
+
+def _params(message: Notification) -> dict[str, JSON]:
+    try:
+        params: JSON = msgspec.json.decode(message.params or b"{}")
+    except (msgspec.DecodeError, RecursionError):
+        return {}
+    return params if is_object(params) else {}
+
+
+def _change(kind: Kind | None, params: dict[str, JSON]) -> Change | None:
+    if kind is not None:
+        return Change(kind)
+    uri = params.get("uri")
+    return Change("resource", uri) if isinstance(uri, str) else None
+
+
+def _refused(link: ClientTransport, error: ErrorResponse) -> ServerError:
+    return ServerError(
+        f"the subscription was refused: {error.message} ({error.code})",
+        link.state.origin,
+        delivery="answered",
+        code=error.code,
+        message=error.message,
+        data=error.data,
+    )
+
+
+def _ended(link: ClientTransport) -> InvalidResponse:
+    return InvalidResponse("the server ended the subscription at once", link.state.origin, delivery="answered")

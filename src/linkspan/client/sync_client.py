@@ -1,0 +1,355 @@
+"""`SyncClient`: the face for threads. Each operation is one flow, and one line here."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from queue import Empty
+from types import TracebackType
+from typing import Any, Never, Self, TypeVar, Unpack, cast
+
+from linkspan.client.base import BaseClient, CallKeywords, ListKeywords, RequestKeywords, call_options, filter_of
+from linkspan.client.callbacks import is_awaitable
+from linkspan.client.subscriptions import READY, Filter, left_behind, unconfirmed
+from linkspan.client.transports.base import ClientTransport, ThreadWaiter
+from linkspan.core.flow import Ask, Effect, Flow, RequestSpec, Send, Sleep
+from linkspan.flows import operations
+from linkspan.flows.answers import Refused, failed, refused, unanswerable, unanswered
+from linkspan.flows.client_errors import Change, ClientError
+from linkspan.flows.operations import PROMPTS, RESOURCES, TEMPLATES, TOOLS, CallOptions, ListKind, Pages
+from linkspan.flows.tool_results import ToolResult
+from linkspan.runtime.forks import depth
+from linkspan.types.base import JSON
+from linkspan.types.messages import (
+    Completion,
+    GetPromptResult,
+    ListPromptsResult,
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    ListToolsResult,
+    LoggingLevel,
+    ProgressParams,
+    Prompt,
+    PromptReference,
+    ReadResourceResult,
+    Resource,
+    ResourceTemplate,
+    ResourceTemplateReference,
+    Tool,
+)
+from linkspan.wire.jsonrpc import ErrorResponse, Response
+
+__all__ = ["SyncChanges", "SyncClient"]
+
+T = TypeVar("T")
+
+
+class SyncClient(BaseClient):
+    """A client for threads; any number of them may use it at once. `Client` has the same methods for asyncio.
+
+        with SyncClient(["python", "dice.py"]) as client:
+            result = client.call_tool("roll", {"sides": 20})
+
+    Every method raises `ClientError`, and nothing else unless your `on_progress` raised it. Seconds everywhere.
+    """
+
+    def connect(self) -> Self:
+        """Start the server and agree with it. Calls do that by themselves; this says earlier if it cannot be done."""
+        self._engine.reopen()
+        self._exchange(None)
+        return self
+
+    def close(self) -> None:
+        """End the server, and every call. Any thread, any number of times; afterwards calls raise `ClientClosed`."""
+        self._engine.close()
+
+    def __aenter__(self) -> Never:
+        """Raise TypeError: this client blocks, which an event loop must not."""
+        raise TypeError("SyncClient is opened with `with`; in a coroutine, use `async with Client(...)`")
+
+    def __aexit__(self, *_: object) -> Never:
+        """Raise TypeError, as `__aenter__` does."""
+        raise TypeError("SyncClient is opened with `with`")
+
+    def __enter__(self) -> Self:
+        """Connect."""
+        return self.connect()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close."""
+        self.close()
+
+    # Tools.
+
+    def call_tool(
+        self, name: str, arguments: Mapping[str, Any] | None = None, **options: Unpack[CallKeywords]
+    ) -> ToolResult:
+        """Call a tool; its own failure is a result with `is_error`, not an exception.
+
+        `timeout` is for silence: progress extends it, up to `total`. `on_progress` hears of progress, `stopper` ends the call
+        from elsewhere, `meta` goes into the request's `_meta`, `headers` into this request only, and `auth` (a bearer token, or a
+        function that returns one) says who asks (over HTTP).
+        Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/tools.
+        """
+        return self._run(operations.call_tool(self._state, name, arguments, call_options("call_tool", options)))
+
+    def list_tools(self, **options: Unpack[ListKeywords]) -> list[Tool]:
+        """Return all tools, page after page."""
+        return self._run(operations.list_all(self._state, TOOLS, call_options("list_tools", options)))
+
+    def list_tools_page(self, cursor: str | None = None, **options: Unpack[ListKeywords]) -> ListToolsResult:
+        """Return one page of tools; `next_cursor` leads to the next."""
+        return self._run(operations.list_page(self._state, TOOLS, cursor, call_options("list_tools_page", options)))
+
+    def iter_tools(self, **options: Unpack[ListKeywords]) -> Iterator[Tool]:
+        """Go through all tools, asking for pages as they are needed."""
+        return self._iterate(TOOLS, call_options("iter_tools", options))
+
+    # Resources.
+
+    def read_resource(self, uri: str, **options: Unpack[CallKeywords]) -> ReadResourceResult:
+        """Read a resource. Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/resources."""
+        return self._run(operations.read_resource(self._state, uri, call_options("read_resource", options)))
+
+    def list_resources(self, **options: Unpack[ListKeywords]) -> list[Resource]:
+        """Return all resources, page after page."""
+        return self._run(operations.list_all(self._state, RESOURCES, call_options("list_resources", options)))
+
+    def list_resources_page(self, cursor: str | None = None, **options: Unpack[ListKeywords]) -> ListResourcesResult:
+        """Return one page of resources."""
+        return self._run(
+            operations.list_page(self._state, RESOURCES, cursor, call_options("list_resources_page", options))
+        )
+
+    def iter_resources(self, **options: Unpack[ListKeywords]) -> Iterator[Resource]:
+        """Go through all resources, asking for pages as they are needed."""
+        return self._iterate(RESOURCES, call_options("iter_resources", options))
+
+    def list_resource_templates(self, **options: Unpack[ListKeywords]) -> list[ResourceTemplate]:
+        """Return all resource templates, page after page."""
+        return self._run(operations.list_all(self._state, TEMPLATES, call_options("list_resource_templates", options)))
+
+    def list_resource_templates_page(
+        self, cursor: str | None = None, **options: Unpack[ListKeywords]
+    ) -> ListResourceTemplatesResult:
+        """Return one page of resource templates."""
+        return self._run(
+            operations.list_page(self._state, TEMPLATES, cursor, call_options("list_resource_templates_page", options))
+        )
+
+    def iter_resource_templates(self, **options: Unpack[ListKeywords]) -> Iterator[ResourceTemplate]:
+        """Go through all resource templates, asking for pages as they are needed."""
+        return self._iterate(TEMPLATES, call_options("iter_resource_templates", options))
+
+    # Prompts and completion.
+
+    def get_prompt(
+        self, name: str, arguments: Mapping[str, str] | None = None, **options: Unpack[CallKeywords]
+    ) -> GetPromptResult:
+        """Get a prompt's messages. Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/prompts."""
+        return self._run(operations.get_prompt(self._state, name, arguments, call_options("get_prompt", options)))
+
+    def list_prompts(self, **options: Unpack[ListKeywords]) -> list[Prompt]:
+        """Return all prompts, page after page."""
+        return self._run(operations.list_all(self._state, PROMPTS, call_options("list_prompts", options)))
+
+    def list_prompts_page(self, cursor: str | None = None, **options: Unpack[ListKeywords]) -> ListPromptsResult:
+        """Return one page of prompts."""
+        return self._run(operations.list_page(self._state, PROMPTS, cursor, call_options("list_prompts_page", options)))
+
+    def iter_prompts(self, **options: Unpack[ListKeywords]) -> Iterator[Prompt]:
+        """Go through all prompts, asking for pages as they are needed."""
+        return self._iterate(PROMPTS, call_options("iter_prompts", options))
+
+    def complete(
+        self,
+        ref: PromptReference | ResourceTemplateReference,
+        argument: str,
+        value: str,
+        given: Mapping[str, str] | None = None,
+        **options: Unpack[ListKeywords],
+    ) -> Completion:
+        """Complete what the user has typed of an argument; `given` are the other arguments so far."""
+        return self._run(
+            operations.complete(self._state, ref, argument, value, given, call_options("complete", options))
+        )
+
+    # The connection.
+
+    def ping(self, **options: Unpack[RequestKeywords]) -> None:
+        """Make sure that the server answers."""
+        self._exchange(None)
+        self._run(operations.ping(self._state, call_options("ping", options)))
+
+    def set_logging_level(self, level: LoggingLevel) -> None:
+        """Choose the least level of log messages to get, for this connection and the ones that may follow."""
+        self._exchange(None)
+        self._engine.set_level(level)
+        self._run(operations.set_level(self._state, level))
+
+    def request(self, method: str, params: Mapping[str, Any] | None = None, **options: Unpack[RequestKeywords]) -> JSON:
+        """Call a method that has no name here, and return its result as it came."""
+        return self._run(operations.call_method(self._state, method, params, call_options("request", options)))
+
+    def subscribe(self, uri: str) -> None:
+        """Have `on_change` told when a resource changes. Raises: ValueError without an `on_change`."""
+        self._exchange(None)
+        self._engine.watch(uri, on=True)
+
+    def unsubscribe(self, uri: str) -> None:
+        """Take a `subscribe` back."""
+        self._exchange(None)
+        self._engine.watch(uri, on=False)
+
+    def listen(self, *uris: str, tools: bool = False, prompts: bool = False, resources: bool = False) -> SyncChanges:
+        """Hear of changes: of the lists named, and of the resources `uris`.
+
+            with client.listen("note://today", tools=True) as changes:
+                for change in changes: ...
+
+        Outlives the connection: after a new one was made, each thing listened to is said once with `missed=True`.
+        Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/subscriptions.
+        """
+        return SyncChanges(self, filter_of(tools=tools, prompts=prompts, resources=resources, uris=uris))
+
+    # How to wait.
+
+    def _run(self, flow: Flow[T]) -> T:
+        try:
+            effect = next(flow)
+            while True:
+                try:
+                    outcome = self._perform(effect)
+                except BaseException as error:
+                    effect = flow.throw(error)
+                else:
+                    effect = flow.send(outcome)
+        except StopIteration as stop:
+            return cast("T", stop.value)
+
+    def _perform(self, effect: Effect) -> object:
+        if type(effect) is Send:
+            return self._exchange(effect.outgoing)
+        if isinstance(effect, Ask):
+            return self._answers(effect)
+        assert isinstance(effect, Sleep)
+        time.sleep(effect.seconds)
+        return None
+
+    def _exchange(self, outgoing: RequestSpec | None) -> Response | ErrorResponse | ClientTransport:
+        """Send a request and wait for what comes of it; without one, wait for a connection."""
+        slot = ThreadWaiter()
+        link = self._engine.submit(outgoing, slot)
+        if link is not None:
+            link.flush()
+        detach = self._attach(outgoing, slot)
+        try:
+            while True:
+                item = slot.get()
+                if isinstance(item, ProgressParams):
+                    assert outgoing is not None
+                    assert outgoing.on_progress is not None
+                    _finished(outgoing.on_progress(item))
+                elif isinstance(item, ClientError):
+                    raise item
+                else:
+                    return cast("Response | ErrorResponse | ClientTransport", item)
+        except BaseException as error:
+            if not isinstance(error, ClientError):  # the caller was interrupted, or its callback raised
+                self._engine.withdraw(slot, "the caller gave up")
+            raise
+        finally:
+            if detach is not None:
+                detach()
+
+    def _answers(self, ask: Ask) -> Mapping[str, bytes]:
+        """Ask one after the other. A handler in the caller's thread cannot be cut short, but the next is not begun."""
+        give_up = time.monotonic() + ask.seconds
+        answers: dict[str, bytes] = {}
+        for key, request in ask.requests.items():
+            if time.monotonic() >= give_up:
+                raise unanswered(request.method, self._state.origin, self._state.options.timeouts.input)
+            answers[key] = self._answer(request)
+        return answers
+
+    def _answer(self, request: Any) -> bytes:
+        """Call the handler for a question, here in the caller's thread."""
+        handler = self._engine.handlers.handler(request.method, request.params)
+        if handler is None:
+            raise unanswerable(request.method, self._state.origin)
+        try:
+            value = _finished(handler())
+        except Refused as refusal:
+            raise refused(request.method, self._state.origin, refusal) from None
+        except Exception as error:
+            raise failed(request.method, self._state.origin, error) from error
+        return self._encoded(request, value)
+
+    def _iterate(self, kind: ListKind[Any], options: CallOptions) -> Iterator[Any]:
+        pages = Pages(self._state, kind)
+        while not pages.done:
+            yield from self._run(pages.next_page(options))
+
+
+class SyncChanges:
+    """What a server says has changed. Enter it to begin, iterate to hear, leave it to stop."""
+
+    def __init__(self, client: SyncClient, wanted: Filter) -> None:
+        self._client = client
+        self._wanted = wanted
+        self._listener: Any = None
+        self._forks = depth()
+        self._slot = ThreadWaiter()
+
+    def __enter__(self) -> Self:
+        """Begin to listen; returns when the server has confirmed. Raises: ClientError."""
+        self._client._exchange(None)  # pyright: ignore[reportPrivateUsage]
+        self._forks = depth()
+        self._listener = self._client._engine.listen(self._wanted, self._slot.put)  # pyright: ignore[reportPrivateUsage]
+        try:
+            item = self._confirmation()
+            if isinstance(item, ClientError):
+                raise item
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def _confirmation(self) -> object:
+        seconds = self._client._state.options.timeouts.list  # pyright: ignore[reportPrivateUsage]
+        try:
+            return self._slot.get(timeout=seconds)
+        except Empty:
+            return unconfirmed(self._client.origin, seconds)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Stop listening."""
+        self._client._engine.listeners.remove(self._listener)  # pyright: ignore[reportPrivateUsage]
+
+    def __iter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __next__(self) -> Change:
+        """Wait for the next change. Raises: ClientError when there will be no more."""
+        if self._forks != depth():
+            raise left_behind(self._client.origin)
+        while True:
+            item = self._slot.get()
+            if isinstance(item, ClientError):
+                raise item
+            if item is not READY:
+                return cast("Change", item)
+
+
+def _finished(value: Any) -> Any:
+    """Return what a function returned, or what the coroutine that it returned gives."""
+    if not is_awaitable(value):
+        return value
+    from linkspan.runtime.background import run_awaitable
+
+    return run_awaitable(value)

@@ -1,0 +1,531 @@
+"""One connection of a client to a server, used by any number of threads and loops at once.
+
+    client (waits at a slot)            engine (one connection at a time)
+        |  submit(request, slot)            ^  link_asked, link_notified, link_lost ...
+        v                                   |
+    ClientTransport: submit -> machine -> flush    receive_data -> machine -> deliver to slots
+        |  bytes                            ^  bytes
+        v                                   |
+    transport: pipe, HTTP requests, memory
+
+Law: every request that was submitted ends exactly once: its slot gets a response, an error response or a `ClientError`.
+`lock` guards the machine. It is held while the machine is called and never while anything is delivered or written.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterable
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+import msgspec
+
+from linkspan.core.client_connection import (
+    CancellationReceived,
+    ClientConnection,
+    ClientStreamEvent,
+    Expired,
+    Forbidden,
+    InvalidMessage,
+    NotificationReceived,
+    Progressed,
+    ResponseReceived,
+    ServerRequest,
+    UnexpectedOutput,
+)
+from linkspan.core.flow import RequestSpec
+from linkspan.flows.client_errors import (
+    CallStopped,
+    CallTimeout,
+    ClientClosed,
+    ClientError,
+    ConnectionLost,
+    Delivery,
+    Ending,
+    InvalidResponse,
+    Phase,
+    hint_for_ending,
+    hint_for_silence,
+)
+from linkspan.flows.requesting import shown, total_of
+from linkspan.flows.state import ClientState
+from linkspan.revisions import LATEST
+from linkspan.revisions.agreement import Agreement, before_agreement
+from linkspan.runtime.reactor import reactor
+from linkspan.wire.jsonrpc import Notification, RequestId, RpcRequest
+
+if TYPE_CHECKING:
+    import asyncio
+
+__all__ = [
+    "CallbackWaiter",
+    "ClientTransport",
+    "LoopWaiter",
+    "PendingRequest",
+    "Recorder",
+    "ThreadWaiter",
+    "TransportOwner",
+    "Waiter",
+    "deliver",
+]
+
+_STRAY_KEPT = 5
+
+
+class Waiter(Protocol):
+    """One caller's place: a thread at a queue, a task at its event loop, or a function. `ticket` is for the link."""
+
+    ticket: Any
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """The loop on which `put` must be called; None for any thread."""
+        ...
+
+    @property
+    def put(self) -> Callable[[object], object]:
+        """Deliver an item without blocking."""
+        ...
+
+
+class ThreadWaiter:
+    """For a thread."""
+
+    __slots__ = ("get", "put", "ticket")
+
+    loop = None
+
+    def __init__(self) -> None:
+        queue: SimpleQueue[Any] = SimpleQueue()
+        self.ticket: Any = None
+        self.put = queue.put
+        self.get = queue.get
+
+
+class CallbackWaiter:
+    """For a function, which is called at once in the thread that delivers. It must not block."""
+
+    loop = None
+
+    def __init__(self, function: Callable[[object], object]) -> None:
+        self.ticket: Any = None
+        self.put: Callable[[object], object] = function
+
+
+class LoopWaiter(msgspec.Struct, eq=False):
+    """For a task of `loop`."""
+
+    loop: asyncio.AbstractEventLoop
+    ticket: Any = None
+    items: deque[Any] = msgspec.field(default_factory=deque[Any])
+    _waiter: asyncio.Future[None] | None = None
+
+    def put(self, item: object) -> None:
+        """Deliver an item; on the loop only."""
+        self.items.append(item)
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    def arrival(self) -> asyncio.Future[None]:
+        """Return a future that is done with the next `put`, while `items` is empty. For one task at a time."""
+        waiter = self._waiter = self.loop.create_future()
+        return waiter
+
+    async def get(self) -> Any:
+        """Wait for the next item."""
+        while not self.items:
+            await self.arrival()
+        return self.items.popleft()
+
+
+_Deliveries: TypeAlias = list[tuple[Waiter, object]]
+
+
+def deliver(deliveries: Iterable[tuple[Waiter, object]]) -> None:
+    """Put items into slots, from any thread, with one wake-up for each loop. Slots of a closed loop get nothing."""
+    by_loop: dict[asyncio.AbstractEventLoop, _Deliveries] = {}
+    for slot, item in deliveries:
+        loop = slot.loop
+        if loop is None:
+            slot.put(item)
+        else:
+            by_loop.setdefault(loop, []).append((slot, item))
+    for loop, mine in by_loop.items():
+        try:
+            if len(mine) == 1:
+                loop.call_soon_threadsafe(mine[0][0].put, mine[0][1])
+            else:
+                loop.call_soon_threadsafe(_put_all, mine)
+        except RuntimeError:
+            continue
+
+
+def _put_all(deliveries: _Deliveries) -> None:
+    for slot, item in deliveries:
+        slot.put(item)
+
+
+class Recorder(Protocol):
+    """Takes down what is said, as `linkspan.testing.TranscriptWriter` does. Called from any thread."""
+
+    def client(self, data: bytes) -> object:
+        """Take bytes that go to the server: lines, in any chunks."""
+        ...
+
+    def server(self, data: bytes) -> object:
+        """Take bytes that come from the server."""
+        ...
+
+
+class TransportOwner(Protocol):
+    """Who opened a link. Called in whatever thread brings the news; must not block."""
+
+    @property
+    def recorder(self) -> Recorder | None:
+        """Who takes down what is said."""
+        ...
+
+    def link_asked(self, link: ClientTransport, request: RpcRequest) -> None:
+        """The server asks something."""
+        ...
+
+    def link_notified(self, link: ClientTransport, message: Notification) -> None:
+        """The server says something."""
+        ...
+
+    def link_printed(self, link: ClientTransport, text: str) -> None:
+        """The server process wrote to stderr."""
+        ...
+
+    def link_restored(self, link: ClientTransport, error: ClientError) -> None:
+        """A stream on which the server speaks by itself was lost, as `error` says, and is open again."""
+        ...
+
+    def link_lost(self, link: ClientTransport, error: ClientError) -> None:
+        """The connection has ended, and not because it was closed."""
+        ...
+
+
+class PendingRequest(msgspec.Struct, frozen=True, eq=False):
+    """A request under way: what a slot's caller needs to give it up."""
+
+    link: ClientTransport
+    outgoing: RequestSpec
+    request_id: RequestId
+
+
+class ClientTransport:
+    """What all transports share.
+
+    A transport overrides `flush` and `close`, calls `receive_data` with what arrives and `end` when the connection is gone.
+    The reactor watches it from `watch` to `unwatch`, and calls the three methods below "The reactor" in its own thread.
+    May be overridden, with a call of `super()`: `submit` to refuse or to add headers, `give_up` and `discard` to close what
+    carries one request, `agree` and `settle` to act on the agreement, `end` to give back what the transport holds.
+    Instead of: `fall_back` for an older transport, `ending` for what is known of a process.
+    """
+
+    def __init__(self, owner: TransportOwner, state: ClientState) -> None:
+        """Prepare to connect; nothing is opened yet."""
+        self.lock = threading.RLock()
+        self.state = state
+        self.machine: ClientConnection[Waiter] = ClientConnection(
+            before_agreement(LATEST, state.options.profile),
+            clock=time.monotonic,
+            limits=state.options.limits,
+            input_timeout=state.options.timeouts.input,
+        )
+        self.alive = True
+        self.agreed = False
+        self.opened_at = time.monotonic()
+        self.recorder = owner.recorder
+        self.data_to_send: Callable[[], bytes] = (
+            self.machine.data_to_send if self.recorder is None else self._recorded_data_to_send
+        )
+        """Returns what must go to the server now, and forgets it. With the lock."""
+        self._owner = owner
+        self._reactor = reactor()
+        self._stray: list[str] = []
+        self._complained = False
+        self.ended = threading.Event()
+        """Set when everybody has been told that the connection is gone; `alive` is false before that."""
+        self._closed = False
+        self._ended = False
+
+    # What callers use.
+
+    def submit(self, outgoing: RequestSpec, slot: Waiter) -> None:
+        """Send a request; everything that comes of it goes to `slot`. `flush` must follow. Raises: ConnectionLost."""
+        timeouts = self.state.options.timeouts
+        timeout = timeouts.list if outgoing.timeout is None else outgoing.timeout
+        total = outgoing.left
+        if total is None:
+            total = max(timeout, timeouts.total) if outgoing.total is None else outgoing.total
+        with self.lock:
+            if not self.alive:
+                raise self._gone("not_sent", outgoing.phase)
+            request_id = self.machine.send_request(
+                outgoing.method,
+                outgoing.params,
+                slot,
+                timeout=timeout,
+                total=total,
+                meta=outgoing.meta,
+                agreement=outgoing.agreement,
+                watches=outgoing.on_progress is not None,
+                cancellable=outgoing.cancellable,
+            )
+            slot.ticket = PendingRequest(self, outgoing, request_id)
+        self._reactor.expect(time.monotonic() + min(timeout, total))
+
+    def give_up(self, request_id: RequestId, reason: str | None, *, tell: bool = False) -> None:
+        """Cancel a request and tell the server; with `tell` its slot gets a `CallStopped`."""
+        with self.lock:
+            slot = self.machine.cancel(request_id, reason)
+        self.flush()
+        if tell and slot is not None:
+            error = CallStopped(
+                f"the call was stopped{f': {reason}' if reason else ''}", self.state.origin, delivery="maybe_sent"
+            )
+            deliver([(slot, error)])
+
+    def discard(self, request_id: RequestId) -> None:
+        """Let go of a request of which nothing is wanted any more, whatever it may begin at the server."""
+        self.give_up(request_id, None)
+
+    def notify(self, method: str, params: bytes | None = None) -> None:
+        """Tell the server something."""
+        with self.lock:
+            self.machine.send_notification(method, params)
+        self.flush()
+
+    def answer(self, request_id: RequestId, result: bytes) -> None:
+        """Answer a question of the server."""
+        with self.lock:
+            self.machine.answer(request_id, result)
+        self._clock_goes_on()
+        self.flush()
+
+    def refuse(self, request_id: RequestId, code: int, message: str) -> None:
+        """Answer a question of the server with an error."""
+        with self.lock:
+            self.machine.refuse(request_id, code, message)
+        self._clock_goes_on()
+        self.flush()
+
+    def fail_call(self, question: RequestId, error: ClientError) -> None:
+        """End the call for whose sake the server asks, if it is known which that is, and tell the server."""
+        with self.lock:
+            found = self.machine.asked_for(question)
+        if found is not None:
+            request_id, slot = found
+            self.give_up(request_id, "the client's handler failed")
+            deliver([(slot, error)])
+
+    def _clock_goes_on(self) -> None:
+        """Make sure that the deadlines of calls are kept, which a question of the server had put off."""
+        with self.lock:
+            due = self.machine.next_timeout()
+        if due is not None:
+            self._reactor.expect(due)
+
+    def agree(self, agreement: Agreement) -> None:
+        """From now on speak by `agreement`."""
+        self.machine.agreement = agreement
+        self.agreed = True
+
+    def settle(self) -> None:
+        """Wait, briefly, until the server can say something by itself. In the thread that connects."""
+
+    def restored(self, error: ClientError) -> None:
+        """Take note that a stream on which the server speaks by itself was lost, and is open again."""
+        self._owner.link_restored(self, error)
+
+    def fall_back(self, reason: Exception, timeout: float) -> None:
+        """Use an older transport from now on; most have none. Raises: `reason`."""
+        raise reason
+
+    @abstractmethod
+    def flush(self) -> None:
+        """Send what there is to send, without blocking."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the connection and whatever it has started; wait until that is done. Any thread, any number of times."""
+        raise NotImplementedError
+
+    # The reactor.
+
+    def next_timeout(self) -> float | None:
+        """Return when something is due."""
+        with self.lock:
+            return self.machine.next_timeout()
+
+    def handle_timeout(self, now: float) -> None:
+        """Give up late requests."""
+        self.expire(now)
+
+    def handle_readable(self, fd: int) -> None:
+        """Read from a descriptor that was watched; by default there is none."""
+
+    # What transports use.
+
+    def watch(self, *fds: int) -> None:
+        """Let the reactor watch this link, and its descriptors, from now on."""
+        self._reactor.call(lambda: self._reactor.watch(self, fds))
+
+    def unwatch(self) -> None:
+        """Let the reactor forget this link."""
+        self._reactor.call(lambda: self._reactor.forget(self))
+
+    def _recorded_data_to_send(self) -> bytes:
+        data = self.machine.data_to_send()
+        if self.recorder is not None and data:
+            self.recorder.client(data)
+        return data
+
+    def receive_data(self, data: bytes) -> None:
+        """Understand bytes from the server, and hand out what they say."""
+        if self.recorder is not None:
+            self.recorder.server(data)
+        with self.lock:
+            events = self.machine.receive_data(data)
+        self.receive(events)
+
+    def receive(self, events: list[ClientStreamEvent[Waiter]]) -> None:
+        """Hand out what the machine has understood. Without the lock."""
+        deliveries: list[tuple[Waiter, object]] = []
+        for event in events:
+            match event:
+                case ResponseReceived():
+                    deliveries.append((event.owner, event.message))
+                case Progressed():
+                    deliveries.append((event.owner, event.progress))
+                case Expired():
+                    deliveries.append((event.owner, self._timeout(event)))
+                case InvalidMessage():
+                    deliveries.append((event.owner, self._garbled(event)))
+                case UnexpectedOutput():
+                    self._remember_stray(event)
+                case ServerRequest():
+                    self._owner.link_asked(self, event.request)
+                case Forbidden():
+                    self._complain_of(event)
+                case CancellationReceived():
+                    self._clock_goes_on()  # the handler may go on; its answer will be dropped
+                case NotificationReceived():
+                    self._owner.link_notified(self, event.message)
+        if deliveries:
+            deliver(deliveries)
+
+    def expire(self, now: float) -> list[RequestId]:
+        """Give up what was not answered in time; return which requests that were."""
+        with self.lock:
+            due = self.machine.next_timeout()
+            events = self.machine.handle_timeout(now) if due is not None and due <= now else []
+        if events:
+            self.receive(events)
+            self.flush()
+        return [each.owner.ticket.request_id for each in events if isinstance(each, Expired)]
+
+    def end(self, *, by_us: bool = False, error: ClientError | None = None) -> None:
+        """Take note that the connection is gone, for the reason that `error` has: whatever still waits hears of it."""
+        with self.lock:
+            if self._ended:
+                return
+            self._ended = True
+            self.alive = False
+            slots = self.machine.abandon()
+        if by_us or self._closed:
+            error = ClientClosed("the client was closed", self.state.origin, delivery="maybe_sent")
+        elif error is None:
+            error = self._gone("maybe_sent", "call")
+        deliver([(slot, self._for_phase(error, slot)) for slot in slots])
+        if not by_us and not self._closed:
+            self._owner.link_lost(self, error)
+        self.ended.set()
+
+    def ending(self) -> Ending:
+        """Return what is known of the server's process."""
+        return Ending(stray=tuple(self._stray))
+
+    def _gone(self, delivery: Delivery, phase: Phase) -> ConnectionLost:
+        ending = self.ending()
+        return ConnectionLost(
+            how_it_ended(ending, started=self.machine.heard),
+            self.state.origin,
+            phase=phase,
+            delivery=delivery,
+            ending=ending,
+            hint=hint_for_ending(ending),
+        )
+
+    def _for_phase(self, error: ClientError, slot: Waiter) -> ClientError:
+        copy = error.again()
+        ticket: PendingRequest | None = slot.ticket
+        if ticket is not None:
+            copy.phase = ticket.outgoing.phase
+        return copy
+
+    def _timeout(self, event: Expired[Any]) -> CallTimeout:
+        ticket: PendingRequest = event.owner.ticket
+        ending = self.ending()
+        outgoing = ticket.outgoing
+        seconds = event.seconds
+        seen = "in all, though it showed progress" if event.with_progress else "and showed no progress"
+        if not outgoing.cancellable or outgoing.phase != "call":
+            seen = ""
+        if outgoing.left == seconds:  # the end of a time that began with an earlier attempt or round
+            seconds, seen = total_of(self.state, outgoing), "in all"
+        return CallTimeout(
+            f"no answer to {shown(outgoing)} within {seconds:g} seconds {seen}".rstrip(),
+            self.state.origin,
+            phase=ticket.outgoing.phase,
+            delivery="maybe_sent",
+            ending=ending,
+            seconds=seconds,
+            hint=hint_for_silence(ending, starting=not self.machine.heard, at_url=self.state.origin.url is not None),
+        )
+
+    def _garbled(self, event: InvalidMessage[Any]) -> InvalidResponse:
+        ticket: PendingRequest = event.owner.ticket
+        return InvalidResponse(
+            f"invalid response to {ticket.outgoing.method}: {event.problem}",
+            self.state.origin,
+            phase=ticket.outgoing.phase,
+            delivery="answered",
+        )
+
+    def _complain_of(self, event: Forbidden) -> None:
+        """Log a request that was dropped: the first of a connection as a warning, the others in detail only."""
+        import logging
+
+        level = logging.DEBUG if self._complained else logging.WARNING
+        self._complained = True
+        logging.getLogger("linkspan").log(
+            level,
+            "%s sent the request %r, which servers of protocol version %s must not send; it was dropped",
+            self.state.origin.server,
+            event.method[:80],
+            self.machine.agreement.revision.date,
+        )
+
+    def _remember_stray(self, event: UnexpectedOutput) -> None:
+        self._owner.link_printed(self, f"(stdout) {event.text}\n")
+        if len(self._stray) < _STRAY_KEPT:
+            self._stray.append(event.text)
+
+
+def how_it_ended(ending: Ending, *, started: bool) -> str:
+    """Say in one sentence how a server process ended."""
+    when = "" if started else " before it said anything"
+    if ending.signal is not None:
+        return f"the server was ended by {ending.signal}{when}"
+    if ending.exit_code is not None:
+        return f"the server ended with exit status {ending.exit_code}{when}"
+    return f"the server hung up{when}"

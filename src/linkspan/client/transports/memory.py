@@ -1,0 +1,128 @@
+"""A connection to a server in this process: the same bytes as on a pipe, without a pipe.
+
+Law: bytes arrive in the order in which they were sent, whatever thread sends them, and neither side's lock is held while
+the other side reads.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from linkspan.client.transports.base import ClientTransport, TransportOwner
+from linkspan.flows.state import ClientState
+from linkspan.runtime.calls import Connectable, Driver
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from linkspan.core.call import Call
+    from linkspan.runtime.tasks import Tasks
+
+__all__ = ["MemoryClientTransport"]
+
+
+class _Wire:
+    """One direction: the thread that brings bytes delivers for all threads, in order. `lock` guards `take`."""
+
+    def __init__(self, lock: threading.RLock, take: Callable[[], bytes], receive: Callable[[bytes], object]) -> None:
+        self._lock = lock
+        self._take = take
+        self._receive = receive
+        self._waiting: deque[bytes] = deque()
+        self._busy = False
+
+    def carry(self) -> None:
+        """Take what there is to send, and let the other side receive it."""
+        with self._lock:
+            if data := self._take():
+                self._waiting.append(data)
+            if self._busy or not self._waiting:
+                return
+            self._busy = True
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    self._busy = False
+                    return
+                data = self._waiting.popleft()
+            self._receive(data)
+
+
+class MemoryClientTransport(ClientTransport):
+    """A connection without I/O."""
+
+    def __init__(
+        self,
+        owner: TransportOwner,
+        state: ClientState,
+        server: Connectable,
+        home: Callable[[], asyncio.AbstractEventLoop | None],
+    ) -> None:
+        """Connect to `server`. Its async functions run on the loop that `home` names at that time, else in the background."""
+        super().__init__(owner, state)
+        self._home = home
+        self._driver = Driver(server.connect, self)
+        self._tasks: dict[asyncio.AbstractEventLoop, Tasks] = {}
+        self._to_server = _Wire(self.lock, self.data_to_send, self._driver.receive_data)
+        self._to_client = _Wire(self._driver.lock, self._driver.connection.data_to_send, self.receive_data)
+        self.watch()
+
+    # Callers. `flush` is also the face of the server's driver: either side may have something to send.
+
+    def flush(self) -> None:
+        """Let each side receive what the other has sent."""
+        self._to_server.carry()
+        self._to_client.carry()
+
+    def close(self) -> None:
+        """Hang up: what runs in the server is cancelled."""
+        with self.lock:
+            if self._closed:
+                return
+            self._closed = True
+        self.end(by_us=True)
+        self._driver.receive_eof()
+        self._driver.close()
+        self.unwatch()
+
+    def next_timeout(self) -> float | None:
+        """Return when either side has something to do."""
+        both = super().next_timeout(), self._driver.next_timeout()
+        return min((at for at in both if at is not None), default=None)
+
+    def handle_timeout(self, now: float) -> None:
+        """Do what is due on either side."""
+        self.expire(now)
+        self._driver.handle_timeout(now)
+        self.flush()
+
+    # The driver's face.
+
+    def start(self, call: Call, awaitable: Awaitable[object] | None) -> None:
+        """Run an async call on the loop."""
+        from linkspan.runtime.tasks import Tasks
+
+        loop = self._loop()
+        with self._driver.lock:
+            tasks = self._tasks.get(loop)
+            if tasks is None:
+                tasks = self._tasks[loop] = Tasks(self._driver, loop, self.flush)
+        loop.call_soon_threadsafe(tasks.start, call, awaitable)
+
+    def cancel(self, call: Call) -> None:
+        """Cancel an async call; a plain function can only be told."""
+        for loop, tasks in list(self._tasks.items()):
+            with suppress(RuntimeError):  # closed, and its tasks with it
+                loop.call_soon_threadsafe(tasks.cancel, call)
+
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        home = self._home()
+        if home is not None and home.is_running():
+            return home
+        from linkspan.runtime.background import background_loop
+
+        return background_loop().loop

@@ -1,0 +1,523 @@
+"""What is checked in the headers of an HTTP request, the limits of an endpoint with their defaults, and CORS."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Final, TypedDict
+
+import msgspec
+
+from linkspan.core.call import HeaderPlan
+from linkspan.core.http_exchange import Header, ServerExchange
+from linkspan.core.params import HasMeta
+from linkspan.errors import (
+    HEADER_MISMATCH,
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    UNSUPPORTED_PROTOCOL_VERSION,
+    RemoteProtocolError,
+)
+from linkspan.revisions import supported_versions
+from linkspan.revisions.modern import CAPABILITIES, PROTOCOL_VERSION
+from linkspan.revisions.neutral import Peer
+from linkspan.types.base import ABSENT, JSON, is_object
+from linkspan.types.messages import CallToolParams, GetPromptParams, ReadResourceParams
+from linkspan.wire.headers import (
+    Authority,
+    BadEncoding,
+    Origin,
+    accepts,
+    agrees,
+    decode_value,
+    is_loopback,
+    media_type,
+    parse_authority,
+    parse_origin,
+    value_at,
+)
+from linkspan.wire.jsonrpc import RpcRequest, encode_error
+
+__all__ = [
+    "LOOPBACK",
+    "VERSION_HEADER",
+    "Arrival",
+    "Gate",
+    "HttpKeywords",
+    "HttpPolicy",
+    "compare_headers",
+    "refusal_body",
+]
+
+VERSION_HEADER: Final = "mcp-protocol-version"
+
+_METHODS: Final = ("POST", "GET", "DELETE", "OPTIONS")
+_WITHOUT_HOST: Final = ("1.0", "0.9")
+"""Versions of HTTP in which a request need not name a host."""
+_REQUEST_HEADERS: Final = (
+    "content-type, accept, authorization, dpop, mcp-protocol-version, mcp-session-id, mcp-method, mcp-name, "
+    "last-event-id"
+)
+_REMEMBERED: Final = 128
+"""Different requests that are judged once: nearly all clients of an app send the same host, origin and media types."""
+_EXPOSED: Final = "www-authenticate, dpop-nonce, mcp-session-id"
+_CLOSE: Final[Sequence[Header]] = (("connection", "close"),)
+
+
+def refusal_body(code: int, message: str) -> bytes:
+    """Return a JSON-RPC error that answers no message."""
+    return encode_error(None, code, message)
+
+
+class Arrival(msgspec.Struct, frozen=True):
+    """Where a request came in, as the transport knows it.
+
+    `own` and `peer` are the two addresses of the socket, without ports: `own` may be the path of a Unix socket, or a name;
+    None where they are unknown. `path` is that of the URL; `version` that of HTTP.
+    """
+
+    own: str | None = None
+    peer: str | None = None
+    path: str = "/"
+    version: str = "1.1"
+
+    @property
+    def over_loopback(self) -> bool:
+        """Whether it came over loopback: by our own address, or by the peer's where ours is a name, unspecified or unknown."""
+        if self.own is not None:
+            if self.own.startswith(("/", "\0")):
+                return False  # a Unix socket
+            if (known := is_loopback(self.own)) is not None:
+                return known
+        return self.peer is not None and is_loopback(self.peer) is True
+
+
+class Gate:
+    """Lets requests in, as a policy says."""
+
+    def __init__(self, policy: HttpPolicy) -> None:
+        """Check by `policy`. Raises: ValueError for an invalid host or origin in it, which would match nothing."""
+        self._policy = policy
+        hosts = policy.allowed_hosts
+        self._hosts = None if hosts is None else {_named_host(each) for each in hosts}
+        listed = [] if isinstance(policy.cors, bool) else list(policy.cors)
+        self._readers = {_named_origin("cors", each) for each in listed}
+        allowed = policy.allowed_origins
+        self._lists_origins = allowed is not None
+        self._origins = self._readers | {_named_origin("allowed_origins", each) for each in allowed or ()}
+        self._wrong_host = lru_cache(_REMEMBERED)(self._judge_host)
+        self._wrong_origin = lru_cache(_REMEMBERED)(self._judge_origin)
+        self._cors_of = lru_cache(_REMEMBERED)(self._judge_reader)
+
+    def admit(self, method: str, headers: Mapping[str, str], arrival: Arrival) -> ServerExchange | None:
+        """Return the refusal, or None."""
+        host, origin, local = headers.get("host"), headers.get("origin"), arrival.over_loopback
+        refused = self._wrong_host(host, local, arrival.version)
+        if refused is None and origin is not None:
+            refused = self._wrong_origin(origin, host, local)
+        elif refused is None and headers.get("sec-fetch-site") == "cross-site":
+            refused = self._wrong_site(method, headers, arrival.path)
+        if refused is not None:
+            return refused.exchange()
+        policy = self._policy
+        if len(headers) > policy.max_headers:
+            return self.refuse(431, f"More than {policy.max_headers} headers (max_headers)", headers, _CLOSE)
+        if sum(map(len, headers.values())) + sum(map(len, headers)) > policy.max_header_bytes:
+            problem = f"Headers of more than {policy.max_header_bytes} bytes (max_header_bytes)"
+            return self.refuse(431, problem, headers, _CLOSE)
+        if method == "POST":
+            refused = _wrong_media(headers.get("content-type"), headers.get("accept"))
+            if refused is not None:
+                return self.refuse(refused.status, refused.problem, headers)
+            length = headers.get("content-length")
+            return self.too_large(headers) if length is not None and self.is_too_long(length) else None
+        if method == "OPTIONS":
+            return ServerExchange(headers=self.cors_headers(headers)).refuse(204, b"", self._preflight(headers))
+        if method not in _METHODS:
+            return self.refuse(405, f"{method[:20]} is not possible here", headers, [("allow", "POST, GET, DELETE")])
+        return None
+
+    def is_too_long(self, length: str) -> bool:
+        """Return whether a Content-Length is more than we take, however many digits it has."""
+        return length.isascii() and length.isdigit() and (len(length) > 18 or int(length) > self._policy.max_body_bytes)
+
+    # Refusals. All but those of a foreign host or origin can be read by the pages that may read answers.
+
+    def refuse(
+        self,
+        status: int,
+        problem: str,
+        headers: Mapping[str, str],
+        extra: Sequence[Header] = (),
+        *,
+        code: int = INVALID_REQUEST,
+    ) -> ServerExchange:
+        """Return a refusal of the request with these headers."""
+        exchange = ServerExchange(headers=self.cors_headers(headers))
+        return exchange.refuse(status, refusal_body(code, problem), extra)
+
+    def too_large(self, headers: Mapping[str, str]) -> ServerExchange:
+        """Refuse a body that is too large."""
+        return self.refuse(413, f"Larger than {self._policy.max_body_bytes} bytes (max_body_bytes)", headers, _CLOSE)
+
+    def too_slow(self, headers: Mapping[str, str]) -> ServerExchange:
+        """Refuse a body that does not arrive in time."""
+        problem = f"The body did not arrive within {self._policy.body_timeout:g} seconds (body_timeout)"
+        return self.refuse(408, problem, headers, _CLOSE)
+
+    def too_short(self, headers: Mapping[str, str]) -> ServerExchange:
+        """Refuse a body of which the end is missing."""
+        return self.refuse(400, "The body is shorter than Content-Length", headers, _CLOSE)
+
+    def unidentified(self, headers: Mapping[str, str]) -> ServerExchange:
+        """Refuse a request whose sender cannot be told apart from others."""
+        problem = "Internal error: who sent this request is not known; the log of the server says why"
+        return self.refuse(500, problem, headers, code=INTERNAL_ERROR)
+
+    def too_many_bodies(self, headers: Mapping[str, str], bound: str) -> ServerExchange:
+        """Refuse a body because of all the others that are arriving; `bound` is the setting."""
+        problem = f"Too many bodies are arriving ({bound}); try again later"
+        return self.refuse(503, problem, headers, [("retry-after", "5"), *_CLOSE])
+
+    # Host and Origin: pure functions of what nearly all clients of an app share, so each gate remembers what it decided.
+
+    def _judge_host(self, host: str | None, local: bool, version: str) -> _Refused | None:
+        """Refuse a Host that is missing, not listed or, over loopback, not this machine's."""
+        if host is None and version not in _WITHOUT_HOST:
+            return _Refused(400, "Host is missing")
+        named = parse_authority(host) if host is not None else None
+        if named is None and host is not None and not local and self._hosts is None:
+            return _Refused(400, "Host is not a valid name[:port]")
+        if named is not None:
+            listed = self._hosts is not None and not self._hosts.isdisjoint(
+                ((named.name, None), (named.name, named.port))
+            )
+            if listed or (local and named.loopback):
+                return None
+        if not local and self._hosts is None:
+            return None
+        name = named.name[:100] if named is not None else "mcp.example.com"
+        problem = (
+            f"Host {(host or 'nothing')[:100]!r} is not served here: add it to allowed_hosts if it is yours; "
+            f"behind a reverse proxy write allowed_hosts={[name]!r} (linkspan run: --allow-host {name})"
+        )
+        return _Refused(421, problem, logged=True)
+
+    def _judge_origin(self, origin: str, host: str | None, local: bool) -> _Refused | None:
+        """Refuse a page that is neither listed, nor our own, nor one of this machine on loopback."""
+        if self._policy.cors is True:
+            return None
+        found = parse_origin(origin)
+        if found in self._origins:
+            return None
+        named = parse_authority(host) if host is not None else None
+        if found is not None and named is not None and found.default_port is not None:
+            if not self._lists_origins and local and named.loopback and found.loopback:
+                return None
+            # Without a check of the host, any site can take its name (DNS rebinding): where allowed_origins is set, a page
+            # is not our own by the name alone.
+            trusted = local or self._hosts is not None or not self._lists_origins
+            if trusted and _same_server(found, named):
+                return None
+        problem = (
+            f"Origin {origin[:100]!r} is not allowed: add it to allowed_origins (or cors, if its pages read answers)"
+        )
+        return _Refused(403, problem, logged=True)
+
+    def _wrong_site(self, method: str, headers: Mapping[str, str], path: str) -> _Refused | None:
+        """Refuse what a page of another site makes a browser load, as an image for example: it has no Origin."""
+        if method == "GET" and self._policy.page and headers.get("sec-fetch-mode") == "navigate":
+            return None
+        if method in ("GET", "HEAD") and path.startswith("/.well-known/"):
+            return None
+        return _Refused(403, "A page of another site sent this request without an Origin: such requests are refused")
+
+    # CORS.
+
+    def cors_headers(self, headers: Mapping[str, str]) -> Sequence[Header]:
+        """Return what lets a page of another origin read the answer."""
+        origin = headers.get("origin")
+        return self._cors_of(origin) if origin is not None else ()
+
+    def _judge_reader(self, origin: str) -> Sequence[Header]:
+        if self._policy.cors is False or (self._policy.cors is not True and parse_origin(origin) not in self._readers):
+            return ()
+        return (
+            ("access-control-allow-origin", origin),
+            ("access-control-expose-headers", _EXPOSED),
+            ("vary", "origin"),
+        )
+
+    def _preflight(self, headers: Mapping[str, str]) -> Sequence[Header]:
+        if not self.cors_headers(headers):
+            return [("allow", ", ".join(_METHODS))]
+        wanted = headers.get("access-control-request-headers", "").lower()
+        mirrored = [each.strip() for each in wanted.split(",") if each.strip().startswith("mcp-param-")]
+        return [
+            ("access-control-allow-methods", "POST, GET, DELETE, OPTIONS"),
+            ("access-control-allow-headers", ", ".join([_REQUEST_HEADERS, *mirrored])),
+            ("access-control-max-age", "600"),
+        ]
+
+
+class _Refused(msgspec.Struct, frozen=True):
+    """Why a request is not let in. `logged`: the operator of the server may want to allow it, and the text names the setting."""
+
+    status: int
+    problem: str
+    logged: bool = False
+
+    def exchange(self) -> ServerExchange:
+        """Return the response."""
+        exchange = ServerExchange(complaint=self.problem if self.logged else None)
+        return exchange.refuse(self.status, refusal_body(INVALID_REQUEST, self.problem))
+
+
+@lru_cache(_REMEMBERED)
+def _wrong_media(kind: str | None, accept: str | None) -> _Refused | None:
+    """Refuse a POST that does not send JSON, or takes neither JSON nor events."""
+    if kind is None:  # a page of any origin can send that without asking first, as it can a form
+        return _Refused(415, "Content-Type is missing: send application/json")
+    if media_type(kind) != "application/json":
+        return _Refused(415, f"Unsupported media type {media_type(kind)[:60]!r}: send application/json")
+    if not (accepts(accept, "application/json") or accepts(accept, "text/event-stream")):
+        return _Refused(406, "Not acceptable: accept application/json and text/event-stream")
+    return None
+
+
+def _same_server(origin: Origin, host: Authority) -> bool:
+    """Return whether a page came from this very server. Schemes are not compared: TLS may end in front of us."""
+    port = host.port if host.port is not None else origin.default_port
+    return origin.name == host.name and origin.port == port
+
+
+def _named_host(text: str) -> tuple[str, int | None]:
+    """Return a host of a setting. Raises: ValueError, since an invalid one would match nothing."""
+    found = parse_authority(text)
+    if found is None or "*" in text:
+        raise ValueError(
+            f"allowed_hosts must list hosts such as mcp.example.com, mcp.example.com:8443 or [::1], got {text!r}"
+        )
+    return found.name, found.port
+
+
+def _named_origin(setting: str, text: str) -> Origin:
+    """Return an origin of a setting. Raises: ValueError, since an invalid one would be equal to any other invalid one."""
+    found = parse_origin(text)
+    if found is None:
+        raise ValueError(f"{setting} must list origins such as https://app.example.com, without a path, got {text!r}")
+    return found
+
+
+# Headers against the body. The order of the checks is that of the checklist, which all probes agree with.
+
+_NAMED: Final[Mapping[type[object], str]] = {CallToolParams: "name", GetPromptParams: "name", ReadResourceParams: "uri"}
+"""The member that Mcp-Name repeats."""
+
+
+def compare_headers(
+    headers: Mapping[str, str],
+    rpc: RpcRequest,
+    params: HasMeta | None,
+    peer: Peer | None,
+    error: RemoteProtocolError | None,
+    header_plan: HeaderPlan,
+) -> RemoteProtocolError | None:
+    """Return what is wrong with a modern request; None to go on (or to keep `error`, which was found already).
+
+    Header names are in lower case. Without `params`, only what comes before `error` is checked.
+    """
+    version = headers.get(VERSION_HEADER)
+    if peer is None and error is None:
+        missing = f"Invalid params: _meta lacks {PROTOCOL_VERSION}, {CAPABILITIES}"
+        return RemoteProtocolError(INVALID_PARAMS, missing, {"supported": supported_versions()})
+    if version is None:
+        return _mismatch("MCP-Protocol-Version is missing")
+    if peer is not None:
+        claimed = peer.revision.date
+    elif error is not None and error.code == UNSUPPORTED_PROTOCOL_VERSION and is_object(error.data):
+        claimed = str(error.data.get("requested"))
+    else:
+        return None
+    if version != claimed:
+        return _mismatch(f"MCP-Protocol-Version is {version[:40]!r}, but _meta says {claimed[:40]!r}")
+    if peer is None:
+        return None
+    method = headers.get("mcp-method")
+    if method != rpc.method:
+        return _mismatch("Mcp-Method is missing" if method is None else "Mcp-Method is not the method of the body")
+    if error is not None or (member := _NAMED.get(type(params))) is None:
+        return None
+    name: str = getattr(params, member)
+    if headers.get("mcp-name") != name and (problem := _wrong_name(headers.get("mcp-name"), name)) is not None:
+        return problem
+    if isinstance(params, CallToolParams) and (plan := header_plan(name)):
+        return _wrong_parameters(headers, plan, params)
+    return None
+
+
+def _wrong_name(found: str | None, name: str) -> RemoteProtocolError | None:
+    if found is None:
+        return _mismatch("Mcp-Name is missing")
+    try:
+        return None if decode_value(found) == name else _mismatch("Mcp-Name is not the name in the body")
+    except BadEncoding as problem:
+        return _mismatch(f"Mcp-Name {problem}")
+
+
+def _wrong_parameters(
+    headers: Mapping[str, str], plan: Mapping[tuple[str, ...], str], params: CallToolParams
+) -> RemoteProtocolError | None:
+    try:
+        arguments: JSON = msgspec.json.decode(params.arguments) if params.arguments is not ABSENT else {}
+    except (msgspec.DecodeError, RecursionError):
+        return None  # reading the arguments will explain what is wrong with them
+    for path, name in plan.items():
+        problem = _wrong_parameter(f"Mcp-Param-{name}", headers, value_at(arguments, path))
+        if problem is not None:
+            return problem
+    return None
+
+
+def _wrong_parameter(name: str, headers: Mapping[str, str], value: JSON) -> RemoteProtocolError | None:
+    header = headers.get(name.lower())
+    if header is None:
+        return None if value is None else _mismatch(f"{name} is missing, but the body has a value")
+    if value is None:
+        return _mismatch(f"{name} is there, but the body has no value")
+    try:
+        return None if agrees(decode_value(header), value) else _mismatch(f"{name} is not the value in the body")
+    except BadEncoding as problem:
+        return _mismatch(f"{name} {problem}")
+
+
+def _mismatch(problem: str) -> RemoteProtocolError:
+    return RemoteProtocolError(HEADER_MISMATCH, f"Header mismatch: {problem}")
+
+
+LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
+
+
+class HttpPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """How an endpoint behaves. Raises: ValueError for a bound that is not above zero, and for a text instead of a list."""
+
+    allowed_hosts: Sequence[str] | None = None
+    """Values of the Host header, `name` (any port) or `name:port`. None: any. Over loopback only these and the names of
+    loopback are served, whether this is set or not."""
+
+    allowed_origins: Sequence[str] | None = None
+    """Origins of browsers, `https://name[:port]`, besides that of the Host. None: on loopback, those of any loopback port too."""
+
+    cors: bool | Sequence[str] = False
+    """Origins that may read answers in a browser: True for all, or a list. They are allowed origins too."""
+
+    sessions: bool = True
+    """Keep sessions for handshake clients. Without, each of their requests stands alone, and they cannot be asked."""
+
+    require_session: bool = True
+    """Refuse handshake requests without a session id, where there are sessions."""
+
+    page: bool | None = None
+    """Show a page to browsers. None: when the server is bound to loopback."""
+
+    http_sse: str | None = None
+    """The path of the HTTP+SSE transport of the first revision, such as "/sse", for clients that know no other. It is served
+    beside the rest; a path prefix under which the endpoint is mounted comes before it. None: not served."""
+
+    max_body_bytes: int = 4 * 1024 * 1024
+    """The body of one request. A larger one is answered 413."""
+
+    max_incoming_bytes: int = 64 * 1024 * 1024
+    """Bodies that have not arrived completely, of all requests together (ASGI: of one event loop); never less than one body.
+    Beyond, the largest of them is answered 503; under WSGI the newest, and each counts as a whole from its beginning."""
+
+    max_headers: int = 100
+    """Headers of one request, by name. More are answered 431."""
+
+    max_header_bytes: int = 32 * 1024
+    """Names and values of the headers of one request, together. More are answered 431."""
+
+    max_sessions: int = 1000
+    """Sessions of handshake clients. At the bound the one without a request for longest goes: first of those without a stream,
+    then of those whose client only listens. If calls run in all of them, 503."""
+
+    max_sessions_per_principal: int = 100
+    """Of these, for one principal; at the bound one of its own goes in the same way, or 429."""
+
+    session_idle: float = 1800.0
+    """Seconds without a request or an open stream after which a session goes."""
+
+    max_streams: int = 10_000
+    """Responses that are open at the same time: streams, and calls and notifications that have not ended. Beyond, 503. As many
+    more requests may be on their way here."""
+
+    max_stored_events: int = 500
+    """Messages of one session that are kept for a client that comes back (Last-Event-ID). The oldest go first."""
+
+    max_stored_bytes: int = 1024 * 1024
+    """Bytes of those messages."""
+
+    max_unsent_bytes: int = 4 * 1024 * 1024
+    """Bytes that wait for a client that does not read its stream; beyond, the stream ends."""
+
+    body_timeout: float = 30.0
+    """Seconds in which the whole body of a request must arrive; then 408. Under WSGI the server reads bodies: see its options."""
+
+    send_timeout: float = 30.0
+    """Seconds in which a client must take what its stream sends; then the stream ends. Under WSGI: see the server's options."""
+
+    max_workers: int = 64
+    """Plain functions that run at the same time. One whose call was given up runs on, and is not counted: there are at most twice
+    as many threads."""
+
+    max_workers_per_client: int | None = None
+    """Of these, for one client: a principal, or without one an address. Given-up calls are counted. None: three quarters."""
+
+    silence: float = 15.0
+    """Seconds without a message after which a stream gets a comment, so that nobody between us hangs up."""
+
+    retry: int = 1000
+    """Milliseconds after which a handshake client whose stream ended should come back."""
+
+    @property
+    def share(self) -> int:
+        """Plain functions of one client that run at the same time."""
+        return self.max_workers_per_client or max(1, self.max_workers * 3 // 4)
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if isinstance(value, str) and name != "http_sse":
+                raise ValueError(f"{name} must be a list, such as [{value!r}], got a text")
+            if isinstance(value, int | float) and not isinstance(value, bool) and value <= 0:
+                raise ValueError(f"{name} must be above 0, got {value!r}")
+
+
+class HttpKeywords(TypedDict, total=False):
+    """The fields of `HttpPolicy` once more, in its order, as `asgi`, `wsgi` and `run("http")` take them by name."""
+
+    allowed_hosts: Sequence[str] | None
+    allowed_origins: Sequence[str] | None
+    cors: bool | Sequence[str]
+    sessions: bool
+    require_session: bool
+    page: bool | None
+    http_sse: str | None
+    max_body_bytes: int
+    max_incoming_bytes: int
+    max_headers: int
+    max_header_bytes: int
+    max_sessions: int
+    max_sessions_per_principal: int
+    session_idle: float
+    max_streams: int
+    max_stored_events: int
+    max_stored_bytes: int
+    max_unsent_bytes: int
+    body_timeout: float
+    send_timeout: float
+    max_workers: int
+    max_workers_per_client: int | None
+    silence: float
+    retry: int

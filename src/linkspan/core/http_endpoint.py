@@ -1,0 +1,469 @@
+"""One HTTP endpoint for every revision: which era a request is of, whose session, and what is wrong with it.
+
+Modern requests stand alone; handshake clients have sessions. Both come to the same path at the same time. No I/O here.
+Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/transports (checklist 2.4.2, 5.2, 5.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any, Final, Protocol, TypeAlias
+from urllib.parse import parse_qs
+
+import msgspec
+
+from linkspan.core.call import NO_PORTS, Call, Delivery, Ports
+from linkspan.core.connection import ServerConnection
+from linkspan.core.http_checks import VERSION_HEADER, Gate, HttpPolicy, compare_headers, refusal_body
+from linkspan.core.http_exchange import Header, OwnConnection, Page, ServerExchange, status_of
+from linkspan.core.http_sessions import (
+    SESSION_HEADER,
+    SESSION_PARAMETER,
+    HttpSession,
+    Pair,
+    Pairs,
+    Respond,
+    Sessions,
+)
+from linkspan.core.params import read_meta
+from linkspan.errors import INVALID_REQUEST, UNSUPPORTED_PROTOCOL_VERSION, RemoteProtocolError
+from linkspan.events import Event
+from linkspan.revisions import DEFAULT_NEGOTIATED, LEGACY, MODERN, REVISIONS, supported_versions
+from linkspan.revisions.modern import PROTOCOL_VERSION, read_envelope
+from linkspan.revisions.neutral import TransportInfo
+from linkspan.wire.headers import accepts, names
+from linkspan.wire.jsonrpc import (
+    Batch,
+    ErrorResponse,
+    Malformed,
+    Message,
+    Notification,
+    Response,
+    RpcRequest,
+    decode,
+    encode_error,
+)
+from linkspan.wire.values import Limits
+
+__all__ = ["Endpoint", "Opened", "Serves", "Todo"]
+
+_MARKER = PROTOCOL_VERSION.encode()
+_DISAGREES: Final = f"{VERSION_HEADER} is not what this session agreed on"
+_EVENTS: Final = "text/event-stream"
+_NO_EVENTS: Final = "GET opens a stream: accept text/event-stream"
+_FULL: Final = "Too many responses are open (max_streams); try again later"
+_BUSY: Final = "Too many requests are running in this session (max_running); try again when one has ended"
+
+
+class Serves(Protocol):
+    """A server, as an endpoint sees it."""
+
+    def connect(
+        self, *, back_channel: bool = True, one_shot: bool = False, ports: Ports = NO_PORTS
+    ) -> ServerConnection:
+        """Open a connection."""
+        ...
+
+
+Todo: TypeAlias = list[tuple[ServerConnection, Sequence[Event[Call]]]]
+"""What connections want to have run."""
+
+
+class _Arrived(msgspec.Struct, frozen=True):
+    """A request that was admitted. `respond` begins its response; header names are in lower case."""
+
+    url: str
+    query: str
+    headers: Mapping[str, str]
+    body: bytes
+    facts: TransportInfo
+    respond: Respond
+
+    def refuse(self, status: int, body: bytes, headers: Sequence[Header] = ()) -> Opened:
+        """Answer with an error, and run nothing."""
+        exchange: ServerExchange = self.respond()
+        return Opened(exchange.refuse(status, body, headers))
+
+    def accept(self, connection: ServerConnection | None = None, events: Sequence[Event[Call]] = ()) -> Opened:
+        """Answer that there is no answer."""
+        exchange: ServerExchange = self.respond().accept()
+        return Opened(exchange, events, OwnConnection(connection, exchange) if connection is not None else None)
+
+    def busy(self, status: int, problem: str, seconds: int) -> Opened:
+        """Refuse what may be tried again later."""
+        return self.refuse(status, _error(problem), [("retry-after", str(seconds))])
+
+
+class Opened(msgspec.Struct, frozen=True):
+    """A request that was taken in: its response, what has to run for it, and whose it is; None: of no connection."""
+
+    exchange: ServerExchange
+    events: Sequence[Event[Call]] = ()
+    owner: OwnConnection | HttpSession | None = None
+
+    @property
+    def connection(self) -> ServerConnection | None:
+        """The connection that wants the events to be run."""
+        return self.owner.connection if self.owner is not None else None
+
+
+class Endpoint:
+    """The machine behind ASGI and WSGI. Not thread-safe except where a connection's lock says so."""
+
+    def __init__(
+        self,
+        server: Serves,
+        policy: HttpPolicy,
+        *,
+        limits: Limits,
+        clock: Callable[[], float],
+        random: Callable[[int], bytes],
+        lock: Callable[[], AbstractContextManager[object]],
+        page: Callable[[str, TransportInfo], Page] | None = None,
+    ) -> None:
+        """Serve `server` as `policy` says.
+
+        `clock` gives seconds that never go back, `random(n)` unguessable bytes, `lock()` a new lock. `page(url, facts)` makes
+        what people see in a browser.
+        """
+        self.policy = policy
+        self.gate = Gate(policy)
+        self.admit = self.gate.admit
+        self._random = random
+        self._server = server
+        self._limits = limits
+        self._clock = clock
+        self._lock = lock
+        self._page = page
+        self._methods = {"POST": self._post, "GET": self._get, "DELETE": self._delete}
+        needs_session = policy.sessions and policy.require_session
+        # Which of them serves a POST: by whether it is of a handshake, and has a session id.
+        self._posts = {
+            (False, False): self._modern,
+            (False, True): self._modern,  # sessions mean nothing to it (H5-9)
+            (True, False): self._no_session if needs_session else self._alone,
+            (True, True): self._with_session if policy.sessions else self._alone,
+        }
+        self.start_afresh()
+
+    def start_afresh(self) -> None:
+        """Begin without sessions and streams: in a forked process they are the parent's."""
+        self.sessions = Sessions(self.policy, self._random, self._lock())
+        self.pairs = Pairs(self._random)
+        self._open: dict[ServerExchange, OwnConnection | HttpSession] = {}
+        self._orphans: set[ServerConnection] = set()
+
+    def open(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes, facts: TransportInfo, *, query: str = ""
+    ) -> Opened:
+        """Take in a request that was admitted. `url` is without the `query`; header names are in lower case."""
+        respond = partial(
+            ServerExchange,
+            now=self._clock(),
+            takes_json=accepts(headers.get("accept"), "application/json"),
+            takes_events=accepts(headers.get("accept"), "text/event-stream"),
+            headers=self.gate.cors_headers(headers) if "origin" in headers else (),
+            bound=self.policy.max_unsent_bytes,
+        )
+        return self._methods[method](_Arrived(url, query, headers, body, facts, respond))
+
+    # POST.
+
+    def _post(self, request: _Arrived) -> Opened:
+        if request.query and self._is_pair(request.url):
+            pair_id = parse_qs(request.query).get(SESSION_PARAMETER)
+            if pair_id is not None:
+                return self._post_to_pair(request, pair_id[0])
+        message = decode(request.body, self._limits)
+        if isinstance(message, Malformed):
+            return request.refuse(400, encode_error(message.reply_id, message.code, message.message))
+        headers = request.headers
+        handshake = headers.get(VERSION_HEADER) not in MODERN and not _claims_modern(message, request.body)
+        if handshake:
+            if (version := headers.get(VERSION_HEADER)) is not None and version not in LEGACY:
+                return request.refuse(400, _unsupported(version, message))
+            if self.policy.sessions and _initializes(message):
+                return self._initialize(request, message)
+        return self._posts[handshake, SESSION_HEADER in headers](request, message)
+
+    def _modern(self, request: _Arrived, message: Message | Batch) -> Opened:
+        """Serve a request that stands alone."""
+        if isinstance(message, Notification):
+            return self._notified(request, message)
+        if not isinstance(message, RpcRequest):
+            what = "a batch" if isinstance(message, Batch) else "a response"
+            return request.refuse(400, _error(f"Invalid Request: {what} has no place in this revision"))
+        if len(self._open) + len(self._orphans) >= self.policy.max_streams and self._is_full:
+            return request.busy(503, _FULL, 5)
+        if message.method == "subscriptions/listen" and not accepts(request.headers.get("accept"), _EVENTS):
+            problem = "subscriptions/listen opens a stream: accept text/event-stream"
+            return request.refuse(406, encode_error(message.id, INVALID_REQUEST, problem))
+        lock = self._lock()
+        exchange: ServerExchange = request.respond(lock=lock)
+        check = partial(compare_headers, request.headers)
+        connection = self._server.connect(ports=Ports(lock, send=partial(_send, exchange), check=check))
+        events = connection.receive(message, request.facts)
+        owner = OwnConnection(connection, exchange)
+        if not exchange.ended:
+            self._open[exchange] = owner
+        elif connection.running:
+            self._orphans.add(connection)  # a hook of the author's, whose end no request waits for
+        return Opened(exchange, events, owner)
+
+    def _notified(self, request: _Arrived, message: Notification) -> Opened:
+        """Serve a notification that stands alone. It takes room until it ends (`max_streams`), though it has its answer."""
+        if message.method == "notifications/cancelled":
+            return request.accept()  # a client cancels by closing the stream (CAN-3)
+        connection = self._connect()
+        if connection.serves(message) and self._is_full:
+            return request.busy(503, _FULL, 5)
+        events = connection.receive(message, request.facts)
+        if connection.running:
+            self._orphans.add(connection)
+        return request.accept(connection, events)
+
+    # The handshake era.
+
+    def _with_session(self, request: _Arrived, message: Message | Batch) -> Opened:
+        session = self._session_of(request)
+        return session if isinstance(session, Opened) else self._in_session(request, session, message)
+
+    def _no_session(self, request: _Arrived, _: Message | Batch) -> Opened:
+        hint = "Missing mcp-session-id: initialize first, or send the envelope of the newest revision in _meta"
+        return request.refuse(400, _error(hint))
+
+    def _alone(self, request: _Arrived, message: Message | Batch) -> Opened:
+        """Serve a handshake client's request without a session (HL-9)."""
+        if isinstance(message, Response | ErrorResponse):
+            return request.accept()
+        session = HttpSession("", None, partial(self._connect, back_channel=False), self.policy)
+        if not _initializes(message):
+            version = request.headers.get(VERSION_HEADER)
+            session.connection.session.assume(REVISIONS[version] if version is not None else DEFAULT_NEGOTIATED)
+        return self._in_session(request, session, message)
+
+    def _initialize(self, request: _Arrived, message: Message | Batch) -> Opened:
+        session = self.sessions.new(request.facts.principal, self._connect)
+        opened = self._in_session(request, session, message, announces=True)
+        if not session.connection.session.negotiated:
+            return opened  # sessions exist only after a handshake that succeeded
+        try:
+            evicted = self.sessions.keep(session, self._clock())
+        except OverflowError as bound:
+            self.finished(opened.exchange)
+            status = 503 if str(bound) == "max_sessions" else 429
+            return request.busy(status, f"Too many sessions ({bound}); try again later", 5)
+        if evicted is None:
+            return opened
+        return Opened(opened.exchange, [*opened.events, *evicted.close()], session)
+
+    def _in_session(
+        self, request: _Arrived, session: HttpSession, message: Message | Batch, *, announces: bool = False
+    ) -> Opened:
+        connection = session.connection
+        if _asks(connection, message):
+            if not connection.has_room:
+                return request.busy(429, _BUSY, 1)
+            if self._is_full:
+                return request.busy(503, _FULL, 5)
+        exchange, events = session.receive(message, request.facts, request.respond, announces=announces)
+        self._note(exchange, session)
+        if not session.id and exchange.ended and connection.running:
+            self._orphans.add(connection)  # a notification, whose end no request waits for
+        return Opened(exchange, events, session)
+
+    def _session_of(self, request: _Arrived) -> HttpSession | Opened:
+        """Return the session that a request names, or its refusal."""
+        session_id = request.headers.get(SESSION_HEADER)
+        if session_id is None or not self.policy.sessions:
+            return request.refuse(405, _error("Only POST is possible without a session"), [("allow", "POST")])
+        session = self.sessions.find(session_id, request.facts.principal, self._clock())
+        if session is None:
+            return request.refuse(404, _error("Session not found: initialize again without a session id"))
+        version = request.headers.get(VERSION_HEADER)
+        if version is not None and version != session.connection.session.revision.date:
+            return request.refuse(400, _error(_DISAGREES))  # HL-15
+        return session
+
+    # GET and DELETE.
+
+    def _get(self, request: _Arrived) -> Opened:
+        wanted = request.headers.get("accept") or ""
+        if SESSION_HEADER not in request.headers:
+            if self._is_pair(request.url) and "text/html" not in wanted:
+                return self._open_pair(request)
+            if self._page is not None and _is_browser(wanted):
+                return Opened(request.respond().page(self._page(request.url, request.facts)))
+        session = self._session_of(request)
+        if isinstance(session, Opened):
+            return session
+        if _EVENTS not in wanted:
+            return request.refuse(406, _error(_NO_EVENTS))
+        if self._is_full:
+            return request.busy(503, _FULL, 5)
+        exchange = session.listen(request.respond, request.headers.get("last-event-id"))
+        if exchange is None:  # not 404, which would mean that the session is gone
+            return request.refuse(400, _error("No stream with that Last-Event-ID: it is over"))
+        self._note(exchange, session)
+        return Opened(exchange, (), session)
+
+    def _delete(self, request: _Arrived) -> Opened:
+        session = self._session_of(request)
+        if isinstance(session, Opened):
+            return session
+        self.sessions.remove(session)
+        return Opened(request.respond().refuse(204), session.close(), session)
+
+    # The transport of the first revision.
+
+    def _is_pair(self, url: str) -> bool:
+        path = self.policy.http_sse
+        return path is not None and url.rstrip("/").endswith(path.rstrip("/"))
+
+    def _open_pair(self, request: _Arrived) -> Opened:
+        if self._is_full:
+            return request.busy(503, _FULL, 5)
+        if not accepts(request.headers.get("accept"), _EVENTS):
+            return request.refuse(406, _error(_NO_EVENTS))
+        pair = self.pairs.open(request.respond, self._connect, request.facts.principal, self._lock())
+        self._note(pair.exchange, pair)
+        return Opened(pair.exchange, (), pair)
+
+    def _post_to_pair(self, request: _Arrived, pair_id: str) -> Opened:
+        pair = self.pairs.find(pair_id, request.facts.principal)
+        if pair is None:
+            return request.refuse(404, _error("Session not found: open the stream again"))
+        message = decode(request.body, self._limits)
+        if isinstance(message, Malformed):
+            return request.refuse(400, encode_error(message.reply_id, message.code, message.message))
+        connection = pair.connection
+        if not connection.has_room and _asks(connection, message):
+            return request.busy(429, _BUSY, 1)
+        with connection.lock:
+            events = connection.receive(message, request.facts)
+        return request.accept(connection, events)
+
+    # Life.
+
+    def _connect(
+        self, lock: AbstractContextManager[object] | None = None, *, back_channel: bool = True, **ports: Any
+    ) -> ServerConnection:
+        """Open a connection with these `ports`."""
+        return self._server.connect(back_channel=back_channel, ports=Ports(lock or self._lock(), **ports))
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether there is no room; calls that go on though their client has gone, and cannot come back, need room too."""
+        if self.streams < self.policy.max_streams:
+            return False
+        self._forget_orphans()
+        return self.streams >= self.policy.max_streams
+
+    def _forget_orphans(self) -> None:
+        """Forget the calls that have ended. Other threads add to the set meanwhile, so it is changed in place."""
+        for connection in list(self._orphans):
+            if not connection.running:
+                self._orphans.discard(connection)
+
+    def disconnect(self, opened: Opened) -> Sequence[Event[Call]]:
+        """Cancel what the client of a request cancels by going: a modern request (H5-7)."""
+        exchange, owner = opened.exchange, opened.owner
+        self.finished(exchange)
+        if owner is None:
+            return ()
+        events = owner.leave(exchange)
+        if isinstance(owner, HttpSession) and not owner.id and owner.connection.running:
+            self._orphans.add(owner.connection)
+        return events
+
+    def finished(self, exchange: ServerExchange) -> None:
+        """Forget a response that is complete."""
+        owner = self._open.pop(exchange, None)
+        if isinstance(owner, Pair):
+            self.pairs.remove(owner)
+        exchange.release()
+
+    @property
+    def streams(self) -> int:
+        """Responses that are not complete, and calls whose client has gone."""
+        return len(self._open) + len(self._orphans)
+
+    def tick(self, now: float) -> Todo:
+        """Run due timers: comments on quiet streams, expired questions, idle sessions."""
+        for exchange in list(self._open):
+            exchange.keep_alive(now, silence=self.policy.silence)
+        self._forget_orphans()
+        found: Todo = []
+        for each in (*self.sessions, *self.pairs):
+            with each.connection.lock:
+                due = each.connection.next_timeout()
+                if due is not None and due <= now:
+                    found.append((each.connection, each.connection.handle_timeout(now)))
+        found += [(session.connection, session.close()) for session in self.sessions.idle(now)]
+        return found
+
+    def drain(self) -> Todo:
+        """End the streams of clients that only listen. Calls go on, until `close`."""
+        for session in self.sessions:
+            session.close_get_stream()
+        own = [each for each in self._open.values() if isinstance(each, OwnConnection)]
+        return [(each.connection, each.drain()) for each in own]
+
+    def close(self) -> Todo:
+        """Cancel what runs, end every stream, and forget the sessions."""
+        owners = list(dict.fromkeys((*self.sessions, *self._open.values())))
+        for session in self.sessions:
+            self.sessions.remove(session)
+        ended: Todo = [(owner.connection, owner.close()) for owner in owners]
+        for connection in list(self._orphans):
+            with connection.lock:
+                ended.append((connection, connection.close()))
+        return ended
+
+    def _note(self, exchange: ServerExchange, owner: OwnConnection | HttpSession) -> None:
+        if not exchange.ended:
+            self._open[exchange] = owner
+
+
+def _claims_modern(message: Message | Batch, body: bytes) -> bool:
+    """Return whether the `_meta` of a message claims a revision of the newest era, rightly or not."""
+    if not isinstance(message, RpcRequest) or _MARKER not in body:
+        return False
+    try:
+        return read_envelope(read_meta(message.params)).peer is not None
+    except RemoteProtocolError:
+        return True
+
+
+def _initializes(message: Message | Batch) -> bool:
+    return isinstance(message, RpcRequest) and message.method == "initialize"
+
+
+def _asks(connection: ServerConnection, message: Message | Batch) -> bool:
+    """Return whether a message needs room: it is, or has in it, what must be run."""
+    messages = message.messages if isinstance(message, Batch) else [message]
+    return any(connection.serves(each) for each in messages)
+
+
+def _send(exchange: ServerExchange, delivery: Delivery) -> None:
+    """Send a message of a connection that serves one request only."""
+    error = delivery.error
+    status = 200 if error is None else status_of(error, dispatched=delivery.dispatched)
+    exchange.message(delivery.data, final=delivery.final, status=status)
+
+
+def _is_browser(accept: str) -> bool:
+    """Return whether a GET is of a browser, which names HTML outright, and not of a client, which names the stream it wants."""
+    return names(accept, "text/html") and not names(accept, _EVENTS)
+
+
+def _error(message: str) -> bytes:
+    return refusal_body(INVALID_REQUEST, message)
+
+
+def _unsupported(version: str, message: Message | Batch) -> bytes:
+    data = {"supported": supported_versions(), "requested": version[:40]}
+    request_id = message.id if isinstance(message, RpcRequest) else None
+    return encode_error(request_id, UNSUPPORTED_PROTOCOL_VERSION, f"Unsupported protocol version: {version[:40]}", data)

@@ -1,0 +1,320 @@
+"""One HTTP request, from the server's end: messages in, a response out. No I/O, no clock of its own.
+
+Whether the answer is one JSON object or a stream of events is decided when the first message goes out: the answer first
+makes it JSON, anything before the answer, or a long silence, makes it a stream.
+Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/transports (checklist 5.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Final, Protocol, TypeAlias
+
+import msgspec
+
+from linkspan.core.call import Call
+from linkspan.core.connection import ServerConnection
+from linkspan.errors import (
+    HEADER_MISMATCH,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    MISSING_CLIENT_CAPABILITY,
+    PARSE_ERROR,
+    UNSUPPORTED_PROTOCOL_VERSION,
+)
+from linkspan.events import Event
+from linkspan.wire.framing import COMMENT, encode_event
+
+__all__ = [
+    "EventStream",
+    "Header",
+    "HttpData",
+    "HttpEnd",
+    "HttpEvent",
+    "HttpStart",
+    "OwnConnection",
+    "Page",
+    "ServerExchange",
+    "is_list_changed",
+    "status_of",
+]
+
+Header: TypeAlias = tuple[str, str]
+
+
+class HttpStart(msgspec.Struct, frozen=True):
+    """The response begins: send the status and these headers."""
+
+    status: int
+    headers: Sequence[Header] = ()
+
+
+class HttpData(msgspec.Struct, frozen=True):
+    """Send a part of the body."""
+
+    data: bytes
+
+
+class HttpEnd(msgspec.Struct, frozen=True):
+    """The response is complete."""
+
+
+class Page(msgspec.Struct, frozen=True):
+    """Something for people who came with a browser; its headers say what it is, and what it may do there."""
+
+    body: bytes
+    headers: Sequence[Header]
+
+
+HttpEvent: TypeAlias = HttpStart | HttpData | HttpEnd
+END: Final = HttpEnd()
+JSON_HEADERS: Final[Sequence[Header]] = (("content-type", "application/json"),)
+EVENT_STREAM_HEADERS: Final[Sequence[Header]] = (
+    ("content-type", "text/event-stream"),
+    ("cache-control", "no-cache, no-transform"),
+    ("x-accel-buffering", "no"),
+)
+_NOTIFICATION: Final = b'{"jsonrpc":"2.0","method":"notifications/'
+_STATUS: Final = {
+    PARSE_ERROR: 400,
+    INVALID_REQUEST: 400,
+    METHOD_NOT_FOUND: 404,
+    HEADER_MISMATCH: 400,
+    MISSING_CLIENT_CAPABILITY: 400,
+    UNSUPPORTED_PROTOCOL_VERSION: 400,
+}
+
+
+def status_of(code: int, *, dispatched: bool) -> int:
+    """Return the status of an answer with this error code in the modern era (H5-4)."""
+    if code == INVALID_PARAMS and not dispatched:
+        return 400
+    return _STATUS.get(code, 200)
+
+
+def is_list_changed(message: bytes) -> bool:
+    """Return whether a message, as this package encodes it, is a notification that a list has changed."""
+    if not message.startswith(_NOTIFICATION):
+        return False
+    return message.endswith(b"/list_changed", len(_NOTIFICATION), message.find(b'"', len(_NOTIFICATION)))
+
+
+class EventStream(Protocol):
+    """What a response adds to its messages where the client can come back for them: a session's part in it."""
+
+    @property
+    def headers(self) -> Sequence[Header]:
+        """Headers that are known when the response begins."""
+        ...
+
+    def opening(self) -> bytes:
+        """Return the event that opens a stream."""
+        ...
+
+    def number(self, message: bytes) -> str | None:
+        """Keep a message that goes out as an event, and return the id of that event."""
+        ...
+
+
+class ServerExchange:
+    """The response of one request. The driver takes its events and sends them, as soon as it is woken."""
+
+    def __init__(
+        self,
+        *,
+        now: float = 0.0,
+        takes_json: bool = True,
+        takes_events: bool = True,
+        headers: Sequence[Header] = (),
+        bound: int = 4 * 1024 * 1024,
+        lock: AbstractContextManager[object] | None = None,
+        stream: EventStream | None = None,
+        event_name: str | None = None,
+        complaint: str | None = None,
+    ) -> None:
+        """Begin.
+
+        `headers` go with every response; `bound` is for bytes that wait for a reader who does not read. `lock` is that of the
+        connection which answers. `event_name` names each event. `complaint` is what the log should say.
+        """
+        self.started = self.ended = self.overrun = False
+        self.complaint = complaint
+        self.takes_events = takes_events
+        self._takes_json = takes_json
+        self._headers = headers
+        self._lock = lock or nullcontext()
+        self._stream = stream
+        self._event_name = event_name
+        self._quiet_since = now
+        self._wake: Callable[[], object] | None = None
+        self._unread_changes: set[bytes] = set()
+        self._bound = bound
+        self._waiting = 0
+        self._events: list[HttpEvent] = []
+
+    # The driver.
+
+    def attach(self, wake: Callable[[], object]) -> None:
+        """Have `wake` called, in any thread, whenever there are events to send."""
+        self._wake = wake
+
+    def release(self) -> None:
+        """Let go of the driver once the response is complete: with it, each request would be a cycle."""
+        self._wake = None
+
+    def events(self) -> list[HttpEvent]:
+        """Return what must be sent now, and forget it."""
+        with self._lock:
+            events, self._events = self._events, []
+            self._waiting = 0
+            if self._unread_changes:
+                self._unread_changes.clear()
+            return events
+
+    def keep_alive(self, now: float, *, silence: float) -> None:
+        """After `silence` seconds without a message begin a stream, or send a comment, so that nobody hangs up."""
+        if now - self._quiet_since < silence or self.ended or not self.takes_events:
+            return
+        with self._lock:
+            if self.ended:
+                return  # it was answered while we waited for the lock
+            self._quiet_since = now
+            self._open_stream()
+            self._add(COMMENT)
+        self._notify()
+
+    # What goes out.
+
+    def refuse(self, status: int, body: bytes = b"", headers: Sequence[Header] = ()) -> ServerExchange:
+        """Answer without any protocol."""
+        self._whole(status, body, [*headers, *JSON_HEADERS] if body else headers)
+        return self
+
+    def accept(self) -> ServerExchange:
+        """Answer that there is no answer (H5-3)."""
+        self._whole(202, b"")
+        return self
+
+    def page(self, page: Page) -> ServerExchange:
+        """Answer with something for people."""
+        self._whole(200, page.body, page.headers)
+        return self
+
+    def message(self, message: bytes | None, *, final: bool, status: int = 200) -> None:
+        """Send one message; `final` is the answer, or with None the end without one.
+
+        `status` is that of the response if the answer is all of it.
+        """
+        with self._lock:
+            if self.ended:
+                return
+            if final and not self.started and self._takes_json and message is not None:
+                self._whole(status, message, JSON_HEADERS)
+            elif message is not None and (self.takes_events or self.started):
+                self._event(message, final=final)
+            elif final:
+                self._end()
+        if self._wake is not None:
+            self._wake()
+
+    def open_events(self) -> None:
+        """Begin a stream without a message."""
+        with self._lock:
+            self._open_stream()
+        self._notify()
+
+    def send_events(self, events: Iterable[bytes]) -> None:
+        """Send events that are encoded already: the beginning of a stream that its client has come back to."""
+        with self._lock:
+            if not self.started:
+                self._begin_stream()
+            for event in events:
+                self._add(event)
+        self._notify()
+
+    def end(self) -> None:
+        """End the stream, or the request without an answer."""
+        with self._lock:
+            self._end()
+        self._notify()
+
+    def abandon(self) -> None:
+        """End without another event: the client has gone."""
+        self.ended = True
+
+    def _event(self, message: bytes, *, final: bool) -> None:
+        if is_list_changed(message):
+            if message in self._unread_changes:
+                return  # it would say nothing new
+            self._unread_changes.add(message)
+        event_id = self._stream.number(message) if self._stream is not None else None
+        if self.overrun or (self._waiting > self._bound and not final):
+            self.overrun = True  # a reader who does not read gets no more; the driver hangs up
+            return
+        self._open_stream()
+        self._add(encode_event(message, event=self._event_name, event_id=event_id))
+        if final:
+            self._end()
+
+    def _open_stream(self) -> None:
+        if self.started:
+            return
+        self._begin_stream()
+        if self._stream is not None and (first := self._stream.opening()):
+            self._add(first)
+
+    def _begin_stream(self) -> None:
+        self.started = True
+        late = self._stream.headers if self._stream is not None else ()
+        self._events.append(HttpStart(200, [*self._headers, *late, *EVENT_STREAM_HEADERS]))
+
+    def _add(self, data: bytes) -> None:
+        self._waiting += len(data)
+        self._events.append(HttpData(data))
+
+    def _end(self) -> None:
+        if self.ended:
+            return
+        if not self.started:
+            self._whole(202, b"")
+            return
+        self.ended = True
+        self._events.append(END)
+
+    def _whole(self, status: int, body: bytes, headers: Sequence[Header] = ()) -> None:
+        self.started = self.ended = True
+        late = self._stream.headers if self._stream is not None else ()
+        start = HttpStart(status, [*self._headers, *headers, *late, ("content-length", str(len(body)))])
+        self._events += (start, HttpData(body), END)
+
+    def _notify(self) -> None:
+        if self._wake is not None:
+            self._wake()
+
+
+class OwnConnection(msgspec.Struct, frozen=True, eq=False):
+    """A connection that serves one response, and ends with it."""
+
+    connection: ServerConnection
+    exchange: ServerExchange
+
+    def leave(self, _: ServerExchange) -> Sequence[Event[Call]]:
+        """Cancel what runs: the client has gone (H5-7)."""
+        with self.connection.lock:
+            if self.exchange.ended:
+                return ()  # only its last words did not arrive
+            self.exchange.abandon()
+            return self.connection.close()
+
+    def drain(self) -> Sequence[Event[Call]]:
+        """End a stream whose client only listens."""
+        return () if self.connection.running else self.close()
+
+    def close(self) -> Sequence[Event[Call]]:
+        """Cancel what runs, and end the response."""
+        with self.connection.lock:
+            events = self.connection.close()
+        self.exchange.end()
+        return events

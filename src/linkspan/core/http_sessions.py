@@ -1,0 +1,432 @@
+"""Handshake clients over HTTP: sessions whose streams a client can come back to, and the pairs of the first revision.
+
+Law: each message is on exactly one stream (HL-5), and a stream that lost its client goes on collecting, within bounds, until
+the client resumes it or the session ends. Of a pair, a POST gets nothing but a status (SSE-7), and the pair lives as long as
+its GET stream (SSE-4).
+Spec: checklist 5.3, 5.4; https://modelcontextprotocol.io/specification/2024-11-05/basic/transports.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from linkspan.core.call import Call, Delivery, HeaderPlan
+from linkspan.core.connection import ServerConnection
+from linkspan.core.http_checks import HttpPolicy
+from linkspan.core.http_exchange import Header, OwnConnection, ServerExchange, is_list_changed
+from linkspan.core.params import HasMeta
+from linkspan.errors import INVALID_REQUEST, PARSE_ERROR, RemoteProtocolError
+from linkspan.events import Event
+from linkspan.revisions.neutral import Peer, TransportInfo
+from linkspan.wire.framing import encode_event
+from linkspan.wire.jsonrpc import Batch, Message, RequestId, RpcRequest
+
+__all__ = ["SESSION_HEADER", "SESSION_PARAMETER", "HttpSession", "Pair", "Pairs", "Sessions"]
+
+SESSION_HEADER: Final = "mcp-session-id"
+SESSION_PARAMETER: Final = "session"
+"""The parameter of the URL that names a pair."""
+Connect = Callable[..., ServerConnection]
+"""Opens a connection with the ports that are given by name."""
+Respond = Callable[..., ServerExchange]
+"""Begins the response of the request at hand, with what is given by name."""
+
+
+class _Stream:
+    """The events of one POST, or of the GET: numbered, kept, and sent to the client that is there now."""
+
+    def __init__(self, name: str, session: HttpSession, announces: bool = False) -> None:
+        self.name = name
+        self.finished = False
+        self.exchange: ServerExchange | None = None
+        self.kept = 0
+        self._session = session
+        self._announces = announces
+        self._count = 0
+
+    @property
+    def headers(self) -> Sequence[Header]:
+        """The id of the session, where this stream answers the handshake that began it."""
+        session = self._session
+        return session.headers if self._announces and session.connection.session.negotiated else ()
+
+    def number(self, message: bytes) -> str | None:
+        """Give a message its id, and keep it; no client can come back to a request that stands alone."""
+        if not self._session.id:
+            return None
+        self._count += 1
+        event_id = f"{self.name}-{self._count}"
+        self._session.store(self, self._count, encode_event(message, event_id=event_id))
+        return event_id
+
+    def opening(self) -> bytes:
+        """Return the event that gives the id under which the client can come back (HL-10, HL-11)."""
+        if not self._session.primes:
+            return b""
+        return encode_event(b"", event_id=f"{self.name}-0", retry=self._session.policy.retry)
+
+    def message(self, message: bytes | None, *, final: bool, status: int = 200) -> None:
+        """Send a message, or keep it for a client that is away. `status` is for an answer that is the whole response."""
+        self.finished = self.finished or final
+        if self.exchange is not None:
+            self.exchange.message(message, final=final, status=status)
+        elif message is not None:
+            self.number(message)
+
+    def attach(self, exchange: ServerExchange) -> None:
+        """Send what comes from now on to `exchange`."""
+        self.exchange = exchange
+
+    def detach(self) -> ServerExchange | None:
+        """Keep what comes from now on; return the response that was open."""
+        exchange, self.exchange = self.exchange, None
+        return exchange
+
+    def end(self) -> None:
+        """End the response that is open, if one is."""
+        if self.exchange is not None:
+            self.exchange.end()
+
+    def resume(self, exchange: ServerExchange, after: int) -> None:
+        """Send on `exchange` what came after an event, and what comes from now on."""
+        self.end()
+        exchange.send_events(self._session.stored(self, after))
+        if self.finished:
+            exchange.end()
+        else:
+            self.exchange = exchange
+
+    def keep(self, change: int) -> None:
+        """Count the events that are kept."""
+        self.kept += change
+
+
+class _Stored(msgspec.Struct, frozen=True):
+    """One event that a client may come back for."""
+
+    stream: _Stream
+    count: int
+    event: bytes
+
+
+class HttpSession:
+    """One client's session. Its connection is shared by all its requests, so use it with the connection's lock."""
+
+    def __init__(self, session_id: str, principal: str | None, connect: Connect, policy: HttpPolicy) -> None:
+        """Begin; the handshake is still to come."""
+        self.id = session_id
+        self.principal = principal
+        self.connection = connect(send=self._send, close_stream=self._close_stream)
+        self.policy = policy
+        self.used = 0.0
+        self._count = 0
+        self._streams: dict[str, _Stream] = {}
+        self._of_request: dict[RequestId, _Stream] = {}
+        self._receiving: _Stream | None = None
+        self._stored: deque[_Stored] = deque()
+        self._stored_bytes = 0
+        self._missed: dict[bytes, None] = {}
+        """The lists that have changed while nobody had a GET stream, as notifications."""
+        self._general = self._new_stream()
+
+    @property
+    def headers(self) -> Sequence[Header]:
+        """The header that names the session."""
+        return ((SESSION_HEADER, self.id),)
+
+    @property
+    def primes(self) -> bool:
+        """Whether the client understands an event without data: only the newest handshake clients do."""
+        agreed = self.connection.session
+        return bool(self.id) and agreed.negotiated and not agreed.revision.error_id_required
+
+    @property
+    def listening(self) -> bool:
+        """Whether the client has a GET stream."""
+        return self._general.exchange is not None
+
+    @property
+    def working(self) -> bool:
+        """Whether a request has not ended, or its response is on its way. Other threads may work on it meanwhile."""
+        streams = list(self._streams.values())
+        return bool(self._of_request) or any(each.exchange for each in streams if each is not self._general)
+
+    def use(self, now: float) -> None:
+        """Note that the client is there."""
+        self.used = now
+
+    def receive(
+        self, message: Message | Batch, facts: TransportInfo, respond: Respond, *, announces: bool = False
+    ) -> tuple[ServerExchange, Sequence[Event[Call]]]:
+        """Take a POST; return its response, and what must run for it. `announces`: the answer names the session."""
+        connection = self.connection
+        messages = message.messages if isinstance(message, Batch) else [message]
+        with connection.lock:
+            stream = self._new_stream(announces)
+            exchange: ServerExchange = respond(lock=connection.lock, stream=stream)
+            stream.attach(exchange)
+            for each in messages:
+                if isinstance(each, RpcRequest):
+                    self._of_request.setdefault(each.id, stream)
+            self._receiving = stream
+            events = connection.receive(message, facts)
+            self._receiving = None
+            for request_id, of_stream in list(self._of_request.items()):
+                if of_stream is stream and not connection.is_running(request_id):
+                    del self._of_request[request_id]  # it was refused as part of something else
+            if stream not in self._of_request.values():
+                self._drop_if_empty(stream)
+                if not exchange.ended:
+                    exchange.accept()
+        return exchange, events
+
+    def listen(self, respond: Respond, last_event_id: str | None) -> ServerExchange | None:
+        """Open the GET stream, for what belongs to no request; or go on after an event (HL-6). None: its stream is over."""
+        with self.connection.lock:
+            if last_event_id is not None:
+                return self._resume(respond, last_event_id)
+            stream = self._general
+            stream.end()
+            exchange: ServerExchange = respond(lock=self.connection.lock, stream=stream)
+            stream.attach(exchange)
+            exchange.open_events()
+            missed, self._missed = self._missed, {}
+            for message in missed:
+                exchange.message(message, final=False)
+            return exchange
+
+    def _resume(self, respond: Respond, last_event_id: str) -> ServerExchange | None:
+        name, _, count = last_event_id.rpartition("-")
+        stream = self._streams.get(name)
+        if stream is None or not (count.isascii() and count.isdigit() and len(count) < 20):
+            return None
+        if stream is self._general:
+            self._missed = {}  # they are among the events that are sent again
+        exchange: ServerExchange = respond(lock=self.connection.lock, stream=stream)
+        stream.resume(exchange, int(count))
+        return exchange
+
+    def store(self, stream: _Stream, count: int, event: bytes) -> None:
+        """Keep an event for a client that comes back; the oldest go when there are too many, or they are too large."""
+        self._stored.append(_Stored(stream, count, event))
+        self._stored_bytes += len(event)
+        stream.keep(1)
+        while len(self._stored) > self.policy.max_stored_events or self._stored_bytes > self.policy.max_stored_bytes:
+            self._forget(self._stored.popleft())
+
+    def stored(self, stream: _Stream, after: int) -> list[bytes]:
+        """Return the events of a stream that came after the one with this number."""
+        return [each.event for each in self._stored if each.stream is stream and each.count > after]
+
+    def _forget(self, old: _Stored) -> None:
+        self._stored_bytes -= len(old.event)
+        old.stream.keep(-1)
+        if old.stream.finished:
+            self._drop_if_empty(old.stream)
+
+    def leave(self, exchange: ServerExchange) -> Sequence[Event[Call]]:
+        """Note that the client of `exchange` is away. That cancels nothing (HL-3)."""
+        with self.connection.lock:
+            for stream in list(self._streams.values()):
+                if stream.exchange is exchange:
+                    stream.detach()
+        return ()
+
+    def _close_stream(self, request_id: RequestId) -> bool:
+        """End the stream of a request early: the client comes back for the answer (HL-10)."""
+        with self.connection.lock:
+            stream = self._of_request.get(request_id)
+            if stream is None or not self.primes or (exchange := stream.detach()) is None:
+                return False
+            exchange.open_events()
+            exchange.end()
+            return True
+
+    def close_get_stream(self) -> None:
+        """End the GET stream."""
+        with self.connection.lock:
+            self._general.end()
+
+    def close(self) -> Sequence[Event[Call]]:
+        """Cancel what runs, and end all streams."""
+        with self.connection.lock:
+            events = self.connection.close()
+            for stream in self._streams.values():
+                stream.end()
+            return events
+
+    def _send(self, delivery: Delivery) -> None:
+        """Send a message on the one stream that it belongs to."""
+        message, about, final = delivery.data, delivery.about, delivery.final
+        stream = self._of_request.get(about) if about is not None else None
+        if stream is None and final:
+            stream = self._receiving  # an answer to something that was no request, or to all of a batch
+        if stream is None:
+            if message is not None and about is None:
+                self._announce(message)
+            return
+        if final and about is not None:
+            self._of_request.pop(about, None)
+        if message is None and stream is self._receiving:
+            return  # a part of a batch whose other parts are still to come
+        last = final and (about is None or stream not in self._of_request.values())
+        if message is not None or last:
+            invalid = not delivery.dispatched and delivery.error in (PARSE_ERROR, INVALID_REQUEST)
+            stream.message(message, final=last, status=400 if invalid else 200)
+        if last:
+            stream.detach()
+            self._drop_if_empty(stream)
+
+    def _announce(self, message: bytes) -> None:
+        """Send what belongs to no request. That a list has changed is kept once for the next GET stream, where there is none."""
+        if self._general.exchange is None and is_list_changed(message):
+            if message in self._missed:
+                return
+            self._missed[message] = None
+        self._general.message(message, final=False)
+
+    def _new_stream(self, announces: bool = False) -> _Stream:
+        self._count += 1
+        stream = self._streams[str(self._count)] = _Stream(str(self._count), self, announces)
+        return stream
+
+    def _drop_if_empty(self, stream: _Stream) -> None:
+        """Forget a stream that has ended, unless a client may come back for its last events."""
+        if not stream.kept:
+            self._streams.pop(stream.name, None)
+
+
+class Sessions:
+    """All sessions of an endpoint."""
+
+    def __init__(
+        self, policy: HttpPolicy, random: Callable[[int], bytes], lock: AbstractContextManager[object]
+    ) -> None:
+        """Keep sessions as `policy` says; `random(n)` gives n unguessable bytes, `lock` keeps threads apart."""
+        self._policy = policy
+        self._lock = lock
+        self._random = random
+        self._sessions: dict[str, HttpSession] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def __iter__(self) -> Iterator[HttpSession]:
+        return iter(list(self._sessions.values()))
+
+    def new(self, principal: str | None, connect: Connect) -> HttpSession:
+        """Return a session that is not kept yet: that comes after its handshake."""
+        return HttpSession(self._random(16).hex(), principal, connect, self._policy)
+
+    def keep(self, session: HttpSession, now: float) -> HttpSession | None:
+        """Keep a session; return the one that has to go for it. Raises: OverflowError with the bound, if calls run in all."""
+        policy = self._policy
+        with self._lock:
+            evicted: HttpSession | None = None
+            own = [each for each in self if each.principal == session.principal is not None]
+            if len(own) >= policy.max_sessions_per_principal:
+                evicted = self._evict(own, "max_sessions_per_principal")
+            elif len(self._sessions) >= policy.max_sessions:
+                evicted = self._evict(list(self), "max_sessions")
+            session.use(now)
+            self._sessions[session.id] = session
+        return evicted
+
+    def _evict(self, among: list[HttpSession], bound: str) -> HttpSession:
+        """Forget the session that matters least: a client that listens may still get a message."""
+        found = min((each for each in among if not each.working), key=_importance, default=None)
+        if found is None:
+            raise OverflowError(bound)
+        self.remove(found)
+        return found
+
+    def find(self, session_id: str, principal: str | None, now: float) -> HttpSession | None:
+        """Return a session of `principal`, and note that it was used. Those of other principals are not found (HL-8)."""
+        session = self._sessions.get(session_id)
+        if session is None or session.principal != principal:
+            return None
+        session.use(now)
+        return session
+
+    def remove(self, session: HttpSession) -> None:
+        """Forget a session."""
+        self._sessions.pop(session.id, None)
+
+    def idle(self, now: float) -> list[HttpSession]:
+        """Return and forget the sessions that were not used for too long."""
+        late = [
+            each
+            for each in self
+            if not (each.working or each.listening) and now - each.used >= self._policy.session_idle
+        ]
+        for session in late:
+            self.remove(session)
+        return late
+
+
+def _importance(session: HttpSession) -> tuple[bool, float]:
+    return session.listening, session.used
+
+
+class Pair(OwnConnection, frozen=True, eq=False):
+    """One client of HTTP+SSE: its stream, and the connection that its POSTs feed."""
+
+    id: str
+    principal: str | None
+
+
+class Pairs:
+    """The clients of an endpoint that use HTTP+SSE: one GET stream for what the server sends, POSTs for what it receives."""
+
+    def __init__(self, random: Callable[[int], bytes]) -> None:
+        """Begin without any; `random(n)` gives n unguessable bytes."""
+        self._random = random
+        self._pairs: dict[str, Pair] = {}
+
+    def __len__(self) -> int:
+        return len(self._pairs)
+
+    def __iter__(self) -> Iterator[Pair]:
+        return iter(list(self._pairs.values()))
+
+    def open(
+        self, respond: Respond, connect: Connect, principal: str | None, lock: AbstractContextManager[object]
+    ) -> Pair:
+        """Begin a stream, and send on it where to send messages (SSE-1)."""
+        exchange: ServerExchange = respond(lock=lock, takes_json=False, event_name="message")
+        connection = connect(lock, send=partial(_send, exchange), check=_only_handshakes)
+        pair = Pair(connection, exchange, self._random(16).hex(), principal)
+        # Relative to the URL that the client asked for, which a proxy may have changed on its way to us.
+        exchange.send_events([encode_event(f"?{SESSION_PARAMETER}={pair.id}".encode(), event="endpoint")])
+        self._pairs[pair.id] = pair
+        return pair
+
+    def find(self, pair_id: str, principal: str | None) -> Pair | None:
+        """Return a client of `principal`; those of others are not found."""
+        pair = self._pairs.get(pair_id)
+        return pair if pair is not None and pair.principal == principal else None
+
+    def remove(self, pair: Pair) -> None:
+        """Forget a client whose stream has ended."""
+        self._pairs.pop(pair.id, None)
+
+
+def _send(exchange: ServerExchange, delivery: Delivery) -> None:
+    if delivery.data is not None:
+        exchange.message(delivery.data, final=False)
+
+
+def _only_handshakes(
+    _: RpcRequest, __: HasMeta | None, peer: Peer | None, ___: RemoteProtocolError | None, ____: HeaderPlan
+) -> RemoteProtocolError | None:
+    """Refuse requests that need headers to agree with: this transport cannot hold them to any (SEC-2)."""
+    if peer is None:
+        return None
+    problem = f"Invalid Request: revision {peer.revision.date} has no HTTP+SSE; POST to the endpoint without a session"
+    return RemoteProtocolError(INVALID_REQUEST, problem)

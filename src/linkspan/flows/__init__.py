@@ -1,0 +1,3 @@
+"""What a client does, as generators: a flow yields effects, is sent their results, and returns a value. No I/O."""
+
+__all__: list[str] = []

@@ -1,0 +1,207 @@
+"""What HTTP adds to a request and to a failed response: the headers that repeat the body, and errors that say what to change.
+
+Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/transports (checklist 4.7).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from email.utils import parsedate_to_datetime
+from typing import Final, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Raw
+
+from linkspan.errors import PARSE_ERROR, UNSUPPORTED_PROTOCOL_VERSION
+from linkspan.flows.client_errors import Delivery, HttpError, Origin
+from linkspan.revisions.agreement import Agreement
+from linkspan.revisions.record import Revision
+from linkspan.text import clip
+from linkspan.types.base import ABSENT, JSON
+from linkspan.wire.headers import encode_value, value_at
+from linkspan.wire.jsonrpc import Batch, ErrorResponse, Malformed, Message, RequestId, Response, decode
+from linkspan.wire.redaction import redact
+from linkspan.wire.values import Limits
+
+__all__ = [
+    "BUSY",
+    "SPEAKS_FOR_ITSELF",
+    "excerpt",
+    "http_error",
+    "mirrored",
+    "retry_after",
+    "secrets_in",
+    "shown_url",
+    "verdict",
+    "what_came",
+]
+
+
+BUSY: Final = (429, 502, 503, 504)
+"""Statuses that say "not now": what was asked may work in a moment."""
+SPEAKS_FOR_ITSELF: Final = frozenset({401, 403, *BUSY})
+"""Statuses that count whatever message of the protocol comes with them: whoever sent them did not look at the request."""
+
+_NOTHING_DONE: Final = (429, 503)
+_SHOWN: Final = 120
+_LONGEST_WAIT: Final = 86400.0
+_PATH: Final = "is the path of the URL right? It often ends with /mcp"
+_HINTS: Final = {
+    401: "it wants to know who you are: pass headers={'Authorization': ...}",
+    403: "you may not do that, or the server does not allow this Host or Origin",
+    404: _PATH,
+    405: _PATH,
+    406: f"it does not take what a client of this protocol sends: {_PATH}",
+    413: "the request is larger than the server, or something in front of it, takes: send less",
+    415: f"it does not take what a client of this protocol sends: {_PATH}",
+    421: "the server does not serve this host name: see its allowed hosts",
+    429: "it gets too many requests: send fewer, or wait longer between them",
+    431: "the headers are larger than the server takes: send fewer, or shorter ones",
+    500: "the server failed: its log says why",
+    502: "something in front of the server cannot reach it",
+    503: "the server is starting, stopping or too busy: try again in a moment",
+    504: "something in front of the server waits no longer for it",
+}
+_WITHOUT_A_SESSION: Final = re.compile(r"\bsession|not (?:been )?initiali[sz]ed", re.IGNORECASE)
+_ABOUT_A_SESSION: Final = (None, -32600, -32000, -32001)
+"""Codes with which servers say that they know no session, or want one; None where there was no code."""
+
+
+def http_error(
+    origin: Origin,
+    method: str,
+    status: int,
+    data: bytes,
+    *,
+    error: ErrorResponse | None = None,
+    wait: float | None = None,
+    hint: str | None = None,
+    secrets: Collection[str] = (),
+) -> HttpError:
+    """Return the error for an answer with a status that is one; `error` is what its body says, if that is a message.
+
+    `secrets` are our own, in case the answer repeats them.
+    """
+    said = excerpt(data, secrets)
+    if error is not None:
+        said = f"{excerpt(error.message.encode(), secrets)} ({error.code})"
+    found = HttpError(
+        f"{method} was answered with status {status}{f': {said}' if said else ''}",
+        origin,
+        delivery=_delivery(status),
+        hint=hint or _HINTS.get(status),
+        code=error.code if error is not None else None,
+        message=error.message if error is not None else redact(data[:500].decode("utf-8", "replace"), secrets) or None,
+        data=error.data if error is not None else None,
+    )
+    found.status = status
+    found.retry_after = wait
+    return found
+
+
+def _delivery(status: int) -> Delivery:
+    if status in _NOTHING_DONE:
+        return "not_sent"
+    return "answered" if status < 500 else "maybe_sent"
+
+
+def retry_after(value: str, now: float) -> float | None:
+    """Return how many seconds a Retry-After header asks for, `now` being seconds since 1970; None for nothing sensible."""
+    value = value.strip()
+    if value.isdigit() and value.isascii() and len(value) < 8:
+        return min(float(value), _LONGEST_WAIT)
+    try:
+        at = parsedate_to_datetime(value).timestamp()
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return min(max(0.0, at - now), _LONGEST_WAIT)
+
+
+def excerpt(data: bytes, secrets: Collection[str] = ()) -> str:
+    """Return the beginning of an answer in one line, without its secrets; of a page, the title."""
+    text = redact(data[:2000].decode("utf-8", "replace"), secrets)
+    title = re.search(r"<title[^>]{0,100}>([^<]{1,200})", text, re.IGNORECASE)
+    if title is not None:
+        text = title[1]
+    line = " ".join("".join(each if each.isprintable() else " " for each in text).split())
+    return clip(line, _SHOWN, "...")
+
+
+def secrets_in(headers: Mapping[str, str]) -> list[str]:
+    """Return what must not be shown of headers that a caller gave: their values, and the credentials after a scheme."""
+    values = [str(each) for each in headers.values()]
+    return [*values, *(each.partition(" ")[2] for each in values if " " in each)]
+
+
+def shown_url(url: str) -> str:
+    """Return a URL without its credentials, query and fragment."""
+    try:
+        parts = urlsplit(url)
+        host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname or ""
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:
+        return "a URL that is none"
+    return f"{parts.scheme}://{host}{port}{parts.path}"[:200]
+
+
+def verdict(
+    status: int, message: Message | Batch | None, data: bytes, revision: Revision, *, in_session: bool
+) -> Literal["session gone", "other era"] | None:
+    """Tell whether an answer means that what was agreed holds no more; nothing was done then, whatever was asked (HL-7)."""
+    code = message.code if isinstance(message, ErrorResponse) else None
+    if code == UNSUPPORTED_PROTOCOL_VERSION:
+        return "other era"
+    gone: Literal["session gone", "other era"] = "session gone" if revision.keeps_sessions else "other era"
+    if status == 404 and in_session and revision.keeps_sessions:
+        return gone
+    if status != 400 or code not in _ABOUT_A_SESSION or isinstance(message, Response):
+        return None
+    text = message.message if isinstance(message, ErrorResponse) else data[:500].decode("utf-8", "replace")
+    return gone if _WITHOUT_A_SESSION.search(text) else None
+
+
+def what_came(data: bytes, request_id: RequestId | None, limits: Limits, secrets: Collection[str] = ()) -> str:
+    """Say why a body does not answer a request."""
+    if not data.strip():
+        return "it is empty"
+    match decode(data, limits):
+        case Response() | ErrorResponse() as other:
+            return f"it has the id {str(other.id)[:40]!r} instead of {str(request_id)!r}"
+        case Batch():
+            return "it is a batch without an answer to this request"
+        case Malformed() as problem:
+            kind = "no JSON" if problem.code == PARSE_ERROR else "no message of the protocol"
+            return f"it is {kind} ({problem.message.partition(': ')[2]}): {excerpt(data, secrets)}"
+        case _:
+            return f"it is a message, but no answer: {excerpt(data, secrets)}"
+
+
+class _Named(msgspec.Struct):
+    name: str | None = None
+    uri: str | None = None
+    arguments: Raw = ABSENT
+
+
+_named = msgspec.json.Decoder(_Named)
+_NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+
+
+def mirrored(
+    agreement: Agreement, method: str, params: bytes, plan: Mapping[tuple[str, ...], str] | None = None
+) -> dict[str, str]:
+    """Return the headers of one request, as they follow from its body (HDR-1, HDR-2); `plan` is its tool's."""
+    headers = {"mcp-protocol-version": agreement.revision.date, "mcp-method": method}
+    member = _NAMED.get(method)
+    if member is None:
+        return headers
+    named = _named.decode(params)
+    name: str = getattr(named, member) or ""
+    headers["mcp-name"] = encode_value(name)
+    if plan:
+        arguments: JSON = msgspec.json.decode(named.arguments) if named.arguments is not ABSENT else {}
+        for path, part in plan.items():
+            if (value := value_at(arguments, path)) is not None:
+                headers[f"mcp-param-{part.lower()}"] = encode_value(value)
+    return headers

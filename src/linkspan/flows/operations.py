@@ -1,0 +1,424 @@
+"""What a client can do, one flow each. The faces add nothing but the way to wait."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
+
+import msgspec
+from msgspec import Raw
+
+from linkspan.core.flow import Flow, ProgressCallback, RequestSpec, Stopper
+from linkspan.errors import HEADER_MISMATCH, INVALID_PARAMS, METHOD_NOT_FOUND, RegistrationError
+from linkspan.flows.client_errors import ClientError, InvalidResponse, ServerError
+from linkspan.flows.requesting import Repeatable, member, request, request_with_rounds, total_of
+from linkspan.flows.state import Catalogue, ClientState, principal_of
+from linkspan.flows.tool_results import ToolResult, check_output, read_head
+from linkspan.types.base import JSON, Wire
+from linkspan.types.messages import (
+    CompleteResult,
+    Completion,
+    CompletionArgument,
+    CompletionContext,
+    GetPromptResult,
+    ListPromptsResult,
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    ListToolsResult,
+    LoggingLevel,
+    PromptReference,
+    ReadResourceResult,
+    ResourceTemplateReference,
+)
+from linkspan.wire.jsonrpc import encode
+from linkspan.wire.values import decode_open, to_builtins
+
+__all__ = [
+    "CallOptions",
+    "call_method",
+    "call_tool",
+    "complete",
+    "get_prompt",
+    "list_all",
+    "list_page",
+    "ping",
+    "read_resource",
+]
+
+ResultT = TypeVar("ResultT", bound=Wire)
+Phase: TypeAlias = Literal["negotiate", "list", "call"]
+
+
+class CallOptions(msgspec.Struct, frozen=True):
+    """What one call wants different from the client's defaults; seconds."""
+
+    timeout: float | None = None
+    total: float | None = None
+    on_progress: ProgressCallback | None = None
+    stopper: Stopper | None = None
+    meta: Mapping[str, JSON] | None = None
+    headers: Mapping[str, str] | None = None
+
+
+DEFAULT_CALL = CallOptions()
+
+
+def _outgoing(
+    state: ClientState, method: str, params: bytes, options: CallOptions, *, timeout: float, phase: Phase = "call"
+) -> RequestSpec:
+    trace = state.options.trace_context
+    if options is DEFAULT_CALL and trace is None:
+        return RequestSpec(method, params, phase, timeout)
+    meta = {**(_traced(trace()) if trace is not None else {}), **(options.meta or {})}
+    return RequestSpec(
+        method,
+        params,
+        phase,
+        timeout if options.timeout is None else options.timeout,
+        options.total,
+        options.on_progress,
+        options.stopper,
+        encode(meta)[1:-1] if meta else b"",
+        options.headers,
+        principal=principal_of(options.headers),
+    )
+
+
+def _asked_by_one(state: ClientState, outgoing: RequestSpec) -> tuple[RequestSpec, bool]:
+    """Settle now who asks, so that what is kept is of the principal that it was sent for (CACHE-C2).
+
+    Return False where that cannot be said; the request will find out why.
+    """
+    if state.who_asks is None or any(name.lower() == "authorization" for name in outgoing.headers or ()):
+        return outgoing, True
+    try:
+        who = state.who_asks()
+    except Exception:
+        return outgoing, False
+    return msgspec.structs.replace(outgoing, headers={**(outgoing.headers or {}), **who}), True
+
+
+def _catalogue(state: ClientState, options: CallOptions) -> Catalogue:
+    """Return what the principal of a call was shown."""
+    headers = dict(options.headers or {})
+    if state.who_asks is not None and not any(name.lower() == "authorization" for name in headers):
+        with suppress(Exception):  # the request will find out why
+            headers.update(state.who_asks())
+    return state.catalogue(principal_of(headers))
+
+
+def _traced(context: Mapping[str, str]) -> Mapping[str, JSON]:
+    """Return what of a trace context goes into `_meta`: these three names, without a prefix."""
+    return {name: context[name] for name in ("traceparent", "tracestate", "baggage") if context.get(name)}
+
+
+# Tools.
+
+
+class _MarkedSafe(Repeatable):
+    """A tool may be called twice if it says that it only reads, or that twice is like once."""
+
+    def __init__(self, name: str, options: CallOptions) -> None:
+        self._name = name
+        self._options = options
+
+    def decide(self, state: ClientState) -> Flow[bool]:
+        catalogue = _catalogue(state, self._options)
+        if self._name not in catalogue.tools and not catalogue.tools_are_complete:
+            try:
+                yield from list_all(state, TOOLS, self._options)
+            except ClientError:
+                return False
+            catalogue = _catalogue(state, self._options)
+        tool = catalogue.tools.get(self._name)
+        hints = tool.annotations if tool is not None else None
+        return hints is not None and bool(hints.read_only_hint or hints.idempotent_hint)
+
+
+def call_tool(
+    state: ClientState, name: str, arguments: Mapping[str, Any] | None = None, options: CallOptions = DEFAULT_CALL
+) -> Flow[ToolResult]:
+    """Call a tool. Raises: ClientError; a tool's own failure is a result with `is_error`."""
+    params = b'{"name":%b,"arguments":%b}' % (encode(name), encode(dict(arguments)) if arguments else b"{}")
+    outgoing = _outgoing(state, "tools/call", params, options, timeout=state.options.timeouts.call)
+    who = DEFAULT_CALL if options.headers is None else CallOptions(headers=options.headers)
+    mine = state.own if who is DEFAULT_CALL and state.who_asks is None else _catalogue(state, who)
+    if state.options.check_output == "strict" and name not in mine.tools and not mine.tools_are_complete:
+        yield from list_all(state, TOOLS, who)
+        mine = _catalogue(state, who)
+    known = mine.tools.get(name)
+    safe = _MarkedSafe(name, who)
+    began = state.clock()
+    try:
+        raw = yield from request_with_rounds(state, _planned(outgoing, mine, name), safe, began=began)
+    except ServerError as error:
+        if error.code != HEADER_MISMATCH or name in mine.tools:
+            raise
+        yield from list_all(state, TOOLS, who)  # its schema says which headers it wants (HDR-6)
+        mine = _catalogue(state, who)
+        again = msgspec.structs.replace(outgoing, left=total_of(state, outgoing) - (state.clock() - began))
+        raw = yield from request_with_rounds(state, _planned(again, mine, name), safe, began=began)
+    try:
+        head = read_head(raw)
+    except (msgspec.DecodeError, RecursionError) as problem:
+        raise _not_a_result(state, outgoing, problem) from None
+    if head.result_type != "complete":
+        raise _unknown_type(state, outgoing, head.result_type)
+    tool = mine.tools.get(name, known)  # the list may have been forgotten meanwhile
+    if tool is None or tool.output_schema is None:
+        return ToolResult(head, raw, state.origin, name)
+    return ToolResult(head, raw, state.origin, name, check_output(state, mine, tool, head))
+
+
+def _planned(outgoing: RequestSpec, catalogue: Catalogue, name: str) -> RequestSpec:
+    plan = catalogue.header_plans.get(name)
+    return msgspec.structs.replace(outgoing, header_plan=plan) if plan else outgoing
+
+
+# Lists.
+
+
+PageT = TypeVar("PageT", ListToolsResult, ListResourcesResult, ListResourceTemplatesResult, ListPromptsResult)
+
+
+class ListKind(msgspec.Struct, Generic[PageT], frozen=True):
+    """One of the four lists."""
+
+    method: str
+    shape: type[PageT]
+    items: str
+
+
+TOOLS = ListKind("tools/list", ListToolsResult, "tools")
+RESOURCES = ListKind("resources/list", ListResourcesResult, "resources")
+TEMPLATES = ListKind("resources/templates/list", ListResourceTemplatesResult, "resource_templates")
+PROMPTS = ListKind("prompts/list", ListPromptsResult, "prompts")
+
+
+def list_page(
+    state: ClientState, kind: ListKind[PageT], cursor: str | None = None, options: CallOptions = DEFAULT_CALL
+) -> Flow[PageT]:
+    """Return one page of a list. A server that has no such list at all has an empty one. Raises: ClientError."""
+    return (yield from _page(state, kind, cursor, options))[0]
+
+
+def _page(
+    state: ClientState, kind: ListKind[PageT], cursor: str | None, options: CallOptions, *, anew: bool = False
+) -> Flow[tuple[PageT, Catalogue]]:
+    """Return one page, and what its principal was shown; `anew` forgets what that was before."""
+    params = encode({"cursor": cursor}) if cursor is not None else b"{}"
+    outgoing = _outgoing(state, kind.method, params, options, timeout=state.options.timeouts.list, phase="list")
+    outgoing, known = _asked_by_one(state, outgoing)
+    mine = state.catalogue(principal_of(outgoing.headers))
+    if anew:
+        mine.forget()
+    raw = state.cache.find(outgoing) if known else None
+    if raw is None:
+        mark = state.cache.mark(outgoing)
+        try:
+            raw = (yield from request(state, outgoing)).result
+        except ServerError as error:
+            if error.code == METHOD_NOT_FOUND and cursor is None:
+                return kind.shape([]), mine
+            raise
+        _keep(state, outgoing, raw, mark)
+    page = _read(state, outgoing, raw, kind.shape)
+    if isinstance(page, ListToolsResult):
+        if state.origin.url is not None:
+            _plan_headers(state, mine, page)
+        for tool in page.tools:
+            mine.tools.setdefault(tool.name, tool)  # of duplicates the first one counts (CLI-9)
+    return page, mine
+
+
+def _plan_headers(state: ClientState, mine: Catalogue, page: ListToolsResult) -> None:
+    """Drop the tools whose arguments cannot go into headers as they say, and plan the others (HDR-5)."""
+    if state.agreement is None or not state.agreement.revision.repeats_in_headers:
+        return
+    from linkspan.schema.document import header_paths
+
+    for tool in list(page.tools):
+        try:
+            mine.header_plans[tool.name] = header_paths(tool.input_schema, tool.name)
+        except RegistrationError as problem:
+            page.tools.remove(tool)
+            mine.dropped_tools[tool.name] = str(problem)
+
+
+class Pages:
+    """Walks the pages of one list: which cursor comes next, and when to stop. A cursor that comes again ends it."""
+
+    def __init__(self, state: ClientState, kind: ListKind[Any]) -> None:
+        self._state = state
+        self._kind = kind
+        self._seen: set[str] = set()
+        self._pages = 0
+        self.cursor: str | None = None
+        self.done = False
+
+    def next_page(self, options: CallOptions = DEFAULT_CALL) -> Flow[Sequence[Any]]:
+        """Return the items of the next page. Raises: ClientError; InvalidResponse for a list without an end."""
+        state, kind = self._state, self._kind
+        if self._pages >= state.options.max_pages:
+            raise InvalidResponse(
+                f"{kind.method} has more than {state.options.max_pages} pages (max_pages)",
+                state.origin,
+                phase="list",
+                delivery="answered",
+            )
+        anew = kind is TOOLS and self.cursor is None
+        page, mine = yield from _page(state, kind, self.cursor, options, anew=anew)
+        self._pages += 1
+        self.cursor = page.next_cursor
+        if self.cursor is None or self.cursor in self._seen:
+            self.done = True
+            mine.tools_are_complete = mine.tools_are_complete or kind is TOOLS
+        else:
+            self._seen.add(self.cursor)
+        items: Sequence[Any] = getattr(page, kind.items)
+        return items
+
+
+def list_all(state: ClientState, kind: ListKind[Any], options: CallOptions = DEFAULT_CALL) -> Flow[list[Any]]:
+    """Return all the items of a list, page after page. Raises: ClientError."""
+    pages = Pages(state, kind)
+    found: list[Any] = []
+    begun_anew = False
+    while not pages.done:
+        try:
+            found += yield from pages.next_page(options)
+        except ServerError as error:
+            if error.code != INVALID_PARAMS or pages.cursor is None or begun_anew:
+                raise
+            state.cache.forget_list(kind.method)  # pages that were kept may end in a cursor that is gone (CACHE-C5)
+            pages, found, begun_anew = Pages(state, kind), [], True
+    return found
+
+
+# The rest.
+
+
+def read_resource(state: ClientState, uri: str, options: CallOptions = DEFAULT_CALL) -> Flow[ReadResourceResult]:
+    """Read a resource. Raises: ClientError."""
+    params = b'{"uri":%b}' % encode(uri)
+    outgoing = _outgoing(state, "resources/read", params, options, timeout=state.options.timeouts.call)
+    outgoing, known = _asked_by_one(state, outgoing)
+    raw = state.cache.find(outgoing) if known else None
+    if raw is None:
+        mark = state.cache.mark(outgoing)
+        raw = yield from request_with_rounds(state, outgoing, at_once=partial(_keep, state, outgoing, mark=mark))
+    return _read(state, outgoing, raw, ReadResourceResult)
+
+
+def get_prompt(
+    state: ClientState, name: str, arguments: Mapping[str, str] | None = None, options: CallOptions = DEFAULT_CALL
+) -> Flow[GetPromptResult]:
+    """Get a prompt's messages. Raises: ClientError."""
+    params = b'{"name":%b' % encode(name) + (member(b"arguments", dict(arguments)) if arguments else b"") + b"}"
+    outgoing = _outgoing(state, "prompts/get", params, options, timeout=state.options.timeouts.call)
+    raw = yield from request_with_rounds(state, outgoing)
+    return _read(state, outgoing, raw, GetPromptResult)
+
+
+def complete(
+    state: ClientState,
+    ref: PromptReference | ResourceTemplateReference,
+    argument: str,
+    value: str,
+    given: Mapping[str, str] | None = None,
+    options: CallOptions = DEFAULT_CALL,
+) -> Flow[Completion]:
+    """Complete what the user has typed of an argument. Raises: ClientError."""
+    params: dict[str, Any] = {"ref": to_builtins(ref), "argument": to_builtins(CompletionArgument(argument, value))}
+    if given:
+        params["context"] = to_builtins(CompletionContext(dict(given)))
+    outgoing = _outgoing(state, "completion/complete", encode(params), options, timeout=state.options.timeouts.list)
+    response = yield from request(state, outgoing)
+    return _read(state, outgoing, response.result, CompleteResult).completion
+
+
+def ping(state: ClientState, options: CallOptions = DEFAULT_CALL) -> Flow[None]:
+    """Make sure that the server answers. The modern era has no ping: its question for everybody is `server/discover`.
+
+    Raises: ClientError.
+    """
+    pings = state.agreement is None or "ping" in state.agreement.revision.requests
+    method = "ping" if pings else "server/discover"
+    yield from request(
+        state, _outgoing(state, method, b"{}", options, timeout=state.options.timeouts.list, phase="list")
+    )
+
+
+def set_level(state: ClientState, level: LoggingLevel, options: CallOptions = DEFAULT_CALL) -> Flow[None]:
+    """Choose the least level of log messages that the server sends. Raises: ClientError."""
+    agreement = state.agreement
+    if agreement is not None and not agreement.revision.log_level_in_envelope:
+        params = encode({"level": level})
+        yield from request(
+            state, _outgoing(state, "logging/setLevel", params, options, timeout=state.options.timeouts.list)
+        )
+
+
+def call_method(
+    state: ClientState,
+    method: str,
+    params: Mapping[str, Any] | None = None,
+    options: CallOptions = DEFAULT_CALL,
+) -> Flow[JSON]:
+    """Call a method by its name, for what has no method here; return the result as it came. Raises: ClientError."""
+    body = encode(dict(params)) if params else b"{}"
+    outgoing = _outgoing(state, method, body, options, timeout=state.options.timeouts.call)
+    if method == "tools/call":
+        outgoing = _planned(outgoing, _catalogue(state, options), str((params or {}).get("name", "")))
+    response = yield from request(state, outgoing, _NEVER)
+    return msgspec.json.decode(response.result)
+
+
+def _keep(state: ClientState, outgoing: RequestSpec, raw: Raw, mark: int) -> None:
+    """Keep an answer for a while, where the era has rules for that."""
+    if state.agreement is not None and state.agreement.revision.caches_results:
+        state.cache.keep(outgoing, raw, mark)
+
+
+class _Never(Repeatable):
+    """Nobody knows what such a method does."""
+
+    def decide(self, state: ClientState) -> Flow[bool]:
+        return False
+        yield
+
+
+_NEVER = _Never()
+
+
+def _read(state: ClientState, outgoing: RequestSpec, raw: Raw, shape: type[ResultT]) -> ResultT:
+    try:
+        found = decode_open(raw, shape)
+    except (msgspec.DecodeError, RecursionError) as problem:
+        raise _not_a_result(state, outgoing, problem) from None
+    unknown: Mapping[str, JSON] = vars(found).get("unknown", {})
+    kind = unknown.get("resultType", "complete")
+    if kind != "complete":
+        raise _unknown_type(state, outgoing, kind)
+    return found
+
+
+def _not_a_result(state: ClientState, outgoing: RequestSpec, problem: Exception) -> InvalidResponse:
+    return InvalidResponse(
+        f"invalid response to {outgoing.method}: {problem}",
+        state.origin,
+        phase=outgoing.phase,
+        delivery="answered",
+    )
+
+
+def _unknown_type(state: ClientState, outgoing: RequestSpec, kind: JSON) -> InvalidResponse:
+    """A result of a type that nobody asked for must not pass for a success (MSG-21)."""
+    return InvalidResponse(
+        f"the answer to {outgoing.method} is of the type {str(kind)[:40]!r}, which this client does not know",
+        state.origin,
+        phase=outgoing.phase,
+        delivery="answered",
+    )

@@ -1,0 +1,314 @@
+"""What a client knows: its options, deadlines and credentials, the results it keeps, and what it has learned of its server.
+
+A kept result (`ttlMs`, `cacheScope`) is used while it is fresh, and dropped as soon as the server announces a change. Private
+results are kept for each principal: two calls with other headers are two principals. Spec: RFC 6750, section 2.1, and
+https://modelcontextprotocol.io/specification/2026-07-28/basic/utilities/caching (checklist 4.6).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+from msgspec import Raw
+
+from linkspan.core.flow import RequestSpec
+from linkspan.flows.client_errors import Origin
+from linkspan.revisions.agreement import Agreement, ClientProfile
+from linkspan.revisions.record import Era, Revision
+from linkspan.types.base import JSON
+from linkspan.types.messages import Tool
+from linkspan.wire.jsonrpc import encode
+from linkspan.wire.values import Limits
+
+__all__ = [
+    "CLIENT_LIMITS",
+    "DEFAULT_TIMEOUTS",
+    "Auth",
+    "Catalogue",
+    "ClientOptions",
+    "ClientState",
+    "OutputCheck",
+    "OutputPolicy",
+    "Principal",
+    "ResponseCache",
+    "Retry",
+    "Timeouts",
+    "bearer",
+    "principal_of",
+]
+
+
+class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
+    """How long a client waits. Raises: ValueError for a bound that is not above zero: no call may wait for ever."""
+
+    connect: float = 30.0
+    """From starting the server to the end of the negotiation."""
+
+    probe: float = 5.0
+    """For the first question in the modern era, before the handshake is tried; over HTTP beside it, while that stays open."""
+
+    list: float = 30.0
+    """For one page of a list, a completion, a ping, and other short requests."""
+
+    call: float = 60.0
+    """For a tool, a prompt or a resource: without an answer or a sign of progress."""
+
+    total: float = 900.0
+    """For one call in all: progress, attempts, rounds and pauses. What our handlers take does not count, up to `input`."""
+
+    input: float = 600.0
+    """For our handlers to answer the questions of one call, in all; those that overlap count once."""
+
+    close: float = 2.0
+    """For a server process to end by itself once it was told; then it is ended."""
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            if not getattr(self, name) > 0:
+                raise ValueError(f"timeouts.{name} must be above 0 seconds, got {getattr(self, name)!r}")
+
+
+DEFAULT_TIMEOUTS = Timeouts()
+
+CLIENT_LIMITS = Limits(max_line_bytes=64 * 1024 * 1024)
+"""A client chose its server and asked for what comes, so one message may be larger than a server takes from strangers."""
+
+
+Auth: TypeAlias = str | Callable[[], str]
+"""A bearer token, or a plain function that returns it, called for each request."""
+
+Principal: TypeAlias = tuple[tuple[str, str], ...]
+"""Who asks, as the headers of one call say it; empty for the client itself."""
+
+_ABOUT_THE_REQUEST: Final = frozenset(
+    {"baggage", "idempotency-key", "traceparent", "tracestate", "x-correlation-id", "x-request-id"}
+)
+_TOKEN: Final = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
+
+
+def bearer(auth: Auth) -> Mapping[str, str]:
+    """Return the header that says who asks. Raises: ValueError for what is no token, which it does not show."""
+    token = auth() if callable(auth) else auth
+    if type(token) is not str or not _TOKEN.fullmatch(token):
+        raise ValueError("auth= must be a bearer token, or a function that returns one: letters, digits and -._~+/=")
+    return {"authorization": f"Bearer {token}"}
+
+
+def principal_of(headers: Mapping[str, str] | None) -> Principal:
+    """Return who asks: all headers count but those that differ from request to request, whoever asks."""
+    if not headers:
+        return ()
+    named = ((name.lower(), value) for name, value in headers.items())
+    return tuple(sorted(each for each in named if each[0] not in _ABOUT_THE_REQUEST))
+
+
+_LISTED_BY: Final = {
+    "tools/list": "tools",
+    "prompts/list": "prompts",
+    "resources/list": "resources",
+    "resources/templates/list": "resources",
+    "resources/read": "contents",
+}
+_CHANGED_BY: Final = {
+    "notifications/tools/list_changed": "tools",
+    "notifications/prompts/list_changed": "prompts",
+    "notifications/resources/list_changed": "resources",
+    "notifications/resources/updated": "contents",
+}
+_UPDATED: Final = "notifications/resources/updated"
+_MARKER: Final = b'"ttlMs"'
+
+Key: TypeAlias = tuple[str, bytes, Principal | None]
+"""Method, params, and whose it is; None: anybody's."""
+
+
+class _Hints(msgspec.Struct, rename="camel"):
+    ttl_ms: float = 0
+    cache_scope: str = "private"
+    result_type: str = "complete"
+
+
+class _Kept(msgspec.Struct, frozen=True):
+    raw: Raw
+    until: float
+
+
+class _Updated(msgspec.Struct):
+    uri: str
+
+
+_read_hints = msgspec.json.Decoder(_Hints).decode
+_read_updated = msgspec.json.Decoder(_Updated).decode
+
+
+class ResponseCache:
+    """One client's answers. Any thread: each step is one operation on a dictionary."""
+
+    def __init__(self, clock: Callable[[], float], *, max_bytes: int) -> None:
+        """Keep at most `max_bytes`; 0 keeps nothing. `clock` gives seconds that never go back."""
+        self._clock = clock
+        self._max_bytes = max_bytes
+        self._kept: dict[Key, _Kept] = {}
+        self._bytes = 0
+        self._changes: Counter[str] = Counter()
+
+    def find(self, outgoing: RequestSpec) -> Raw | None:
+        """Return the answer to a request, if it is here and fresh."""
+        if not self._kept:
+            return None
+        for whose in (None, principal_of(outgoing.headers)):
+            kept = self._kept.get((outgoing.method, outgoing.params, whose))
+            if kept is not None and self._clock() < kept.until:
+                return kept.raw
+        return None
+
+    def mark(self, outgoing: RequestSpec) -> int:
+        """Return where we are before a request goes out, for `keep`."""
+        return self._changes[_LISTED_BY[outgoing.method]]
+
+    def keep(self, outgoing: RequestSpec, raw: Raw, mark: int) -> None:
+        """Keep an answer as its server allows, unless what it tells of has changed since it was asked for."""
+        data = bytes(raw)
+        if _MARKER not in data or mark != self.mark(outgoing):
+            return
+        try:
+            hints = _read_hints(raw)
+        except (msgspec.DecodeError, RecursionError):
+            return
+        size = len(data)
+        if hints.ttl_ms <= 0 or hints.result_type != "complete" or size > self._max_bytes:
+            return
+        if self._bytes + size > self._max_bytes:  # a full cache begins anew
+            self.clear()
+        whose = None if hints.cache_scope == "public" else principal_of(outgoing.headers)
+        key = (outgoing.method, outgoing.params, whose)
+        self._drop(key)
+        self._kept[key] = _Kept(raw, self._clock() + hints.ttl_ms / 1000)
+        self._bytes += size
+
+    def hear(self, method: str, params: bytes | Raw | None) -> None:
+        """Forget what a notification says has changed."""
+        kind = _CHANGED_BY.get(method)
+        if kind is None:
+            return
+        about: bytes | None = None
+        if method == _UPDATED:
+            try:
+                about = b'{"uri":%b}' % encode(_read_updated(params or b"{}").uri)
+            except (msgspec.DecodeError, RecursionError):
+                return
+        self._forget(kind, about)
+
+    def forget_list(self, method: str) -> None:
+        """Forget all pages of a list."""
+        self._forget(_LISTED_BY[method], None)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._kept = {}
+        self._bytes = 0
+
+    def _forget(self, kind: str, about: bytes | None) -> None:
+        self._changes[kind] += 1
+        for key in list(self._kept):
+            if _LISTED_BY[key[0]] == kind and about in (None, key[1]):
+                self._drop(key)
+
+    def _drop(self, key: Key) -> None:
+        gone = self._kept.pop(key, None)
+        self._bytes -= len(memoryview(gone.raw)) if gone is not None else 0
+
+
+Retry: TypeAlias = Literal["never", "safe", "always"]
+"""When a call is repeated by itself after its server was lost: never; where it cannot do harm (it was not sent, it only
+reads, or its tool is marked read-only or idempotent); always."""
+OutputPolicy: TypeAlias = Literal["strict", "lenient", "off"]
+"""What to do with structured output that does not fit the tool's schema: raise, note it in `result.problems`, nothing."""
+
+
+OutputCheck: TypeAlias = Callable[[JSON], Sequence[object]]
+"""Returns what is wrong with a tool's structured output."""
+
+
+class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What the caller wants."""
+
+    profile: ClientProfile
+    era: Era | None = None
+    """None: find out."""
+    revision: Revision | None = None
+    """The only revision to speak; None: the newest that both know."""
+    timeouts: Timeouts = DEFAULT_TIMEOUTS
+    limits: Limits = CLIENT_LIMITS
+    retry: Retry = "safe"
+    attempts: int = 3
+    """How often a request is sent at most."""
+    max_pages: int = 1000
+    check_output: OutputPolicy = "lenient"
+    trace_context: Callable[[], Mapping[str, str]] | None = None
+    """Returns what goes into each request's `_meta` to join our trace with the server's."""
+
+
+class Catalogue(msgspec.Struct, eq=False):
+    """The tools that one principal was shown: a server may show others to the next one."""
+
+    tools: dict[str, Tool] = msgspec.field(default_factory=dict[str, Tool])
+    """The tools that were listed, by name, until the server says that they changed."""
+    tools_are_complete: bool = False
+    header_plans: dict[str, Mapping[tuple[str, ...], str]] = msgspec.field(
+        default_factory=dict[str, Mapping[tuple[str, ...], str]]
+    )
+    """Over HTTP, which arguments of each listed tool go into which headers. Survives `forget` (HDR-7)."""
+    dropped_tools: dict[str, str] = msgspec.field(default_factory=dict[str, str])
+    """Tools that were left out of a list because they break the rules for headers, and why (HDR-5)."""
+    output_checks: dict[str, OutputCheck] = msgspec.field(default_factory=dict[str, OutputCheck])
+
+    def forget(self) -> None:
+        """Drop what was listed."""
+        self.tools = {}
+        self.output_checks = {}
+        self.tools_are_complete = False
+
+
+class ClientState(msgspec.Struct):
+    """One client's memory; it outlives the connections."""
+
+    origin: Origin
+    options: ClientOptions
+    random: Callable[[], float]
+    """A number from 0 to 1, for jitter."""
+    cache: ResponseCache
+    clock: Callable[[], float]
+    """Seconds that never go back: a request that is sent again has no more time than one that is sent once."""
+    who_asks: Callable[[], Mapping[str, str]] | None = None
+    """Returns the header that says who asks, where that may be somebody else at the next request."""
+    agreement: Agreement | None = None
+    """What was agreed last; it may be of a connection that is gone."""
+    era: Era | None = None
+    """The server's era, remembered for the next connection (ERA-2)."""
+    principal: Principal = ()
+    """Whose connection this is, if a call has named another principal than the client itself."""
+    own: Catalogue = msgspec.field(default_factory=Catalogue)
+    """What the client itself was shown."""
+    others: dict[Principal, Catalogue] = msgspec.field(default_factory=dict[Principal, Catalogue])
+    """What was shown to others in whose name it has called; `limits.max_principals` of them, the oldest go first."""
+
+    def catalogue(self, principal: Principal) -> Catalogue:
+        """Return what a principal was shown."""
+        if not principal or self.origin.url is None:
+            return self.own
+        found = self.others.get(principal)
+        if found is None:
+            for oldest in list(self.others)[: len(self.others) - self.options.limits.max_principals + 1]:
+                self.others.pop(oldest, None)
+            found = self.others.setdefault(principal, Catalogue())
+        return found
+
+    def forget_tools(self) -> None:
+        """Drop what was listed on this connection: of its principal, or of all."""
+        for each in [self.catalogue(self.principal)] if self.principal else [self.own, *list(self.others.values())]:
+            each.forget()

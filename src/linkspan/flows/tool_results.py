@@ -1,0 +1,194 @@
+"""What a tool answered, as the caller sees it, checked against the schema that the tool promised."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar, overload
+
+import msgspec
+from msgspec import Raw, UnsetType
+
+from linkspan.errors import RegistrationError
+from linkspan.flows.client_errors import InvalidResponse, Origin, ToolFailed
+from linkspan.flows.state import Catalogue, ClientState, OutputCheck
+from linkspan.text import clip
+from linkspan.types.base import JSON, UNSET, JSONObject, Meta, Wire
+from linkspan.types.content import UnknownContent
+from linkspan.types.messages import Tool
+from linkspan.wire.values import decode_content
+
+__all__ = [
+    "Head",
+    "ToolResult",
+    "check_output",
+    "read_head",
+]
+
+
+T = TypeVar("T")
+
+
+class Head(msgspec.Struct, frozen=True, rename="camel"):
+    """A tool's result as far as every caller needs it; content blocks get their types when somebody looks at them."""
+
+    content: list[JSONObject] = msgspec.field(default_factory=list[JSONObject])
+    structured_content: JSON | UnsetType = UNSET
+    is_error: bool | None = None
+    result_type: str = "complete"
+    meta: Meta | None = msgspec.field(default=None, name="_meta")
+
+
+read_head = msgspec.json.Decoder(Head).decode
+
+
+class ToolResult:
+    """What a tool answered.
+
+    Attributes: `is_error`, `structured` (the JSON value beside the content, None if there is none), `meta`, `problems` (what
+    does not fit the tool's output schema, if it was checked leniently), `raw` (all of it, as it came).
+    """
+
+    __slots__ = ("_blocks", "_head", "_origin", "_tool", "problems", "raw")
+
+    def __init__(self, head: Head, raw: bytes | Raw, origin: Origin, tool: str, problems: Sequence[str] = ()) -> None:
+        self._head = head
+        self._origin = origin
+        self._tool = tool
+        self._blocks: list[Wire] | None = None
+        self.raw = raw
+        self.problems = problems
+
+    def __repr__(self) -> str:
+        """Show what matters in a debugger."""
+        shown = repr(self._head.structured_content) if self.has_structured else repr(self.text)
+        return f"ToolResult({'is_error=True, ' if self.is_error else ''}{clip(shown, 200, '...')})"
+
+    @property
+    def is_error(self) -> bool:
+        """Whether the tool failed; then `text` says why, in words for the model."""
+        return bool(self._head.is_error)
+
+    @property
+    def structured(self) -> JSON:
+        """The structured content, as it came; None if there is none (`has_structured` tells null from nothing)."""
+        found = self._head.structured_content
+        return None if found is UNSET else found
+
+    @property
+    def has_structured(self) -> bool:
+        """Whether the tool sent structured content."""
+        return self._head.structured_content is not UNSET
+
+    @property
+    def meta(self) -> Mapping[str, JSON]:
+        """The result's `_meta`."""
+        return self._head.meta or {}
+
+    @property
+    def content(self) -> list[Wire]:
+        """The content blocks, by type; a block of an unknown type, or a broken one, is an `UnknownContent`."""
+        if self._blocks is None:
+            self._blocks = [_block(each) for each in self._head.content]
+        return self._blocks
+
+    @property
+    def text(self) -> str:
+        """All the texts in the content, one after the other, with a newline between them."""
+        texts = [each.get("text") for each in self._head.content if each.get("type") == "text"]
+        return "\n".join(each for each in texts if isinstance(each, str))
+
+    @overload
+    def decode(self, kind: type[T]) -> T: ...
+    @overload
+    def decode(self, kind: object) -> Any: ...
+    def decode(self, kind: object) -> Any:
+        """Return the answer as a value of `kind`: a class, or any type hint that a tool may have.
+
+        Taken from the structured content, else from the text if it is JSON, else the text itself. A value that its server
+        wrapped as `{"result": ...}` is unwrapped. Raises: ToolFailed for an error result, InvalidResponse if it does not fit.
+        """
+        self.raise_for_error()
+        from linkspan.flows.decoding import Misfit, decode_as
+
+        values = [self.structured] if self.has_structured else [*_json_in(self.text), self.text]
+        try:
+            return decode_as(kind, values)
+        except Misfit as problem:
+            raise InvalidResponse(
+                f"the answer of tool {self._tool!r} is no {getattr(kind, '__name__', kind)}: {problem}",
+                self._origin,
+                delivery="answered",
+            ) from None
+
+    def raise_for_error(self) -> ToolResult:
+        """Return this result, or raise. Raises: ToolFailed if the tool answered with an error."""
+        if not self.is_error:
+            return self
+        raise ToolFailed(
+            f"tool {self._tool!r} failed: {self.text or 'it does not say why'}",
+            self._origin,
+            delivery="answered",
+            message=self.text,
+            data=self.structured,
+        )
+
+
+def _json_in(text: str) -> list[JSON]:
+    try:
+        return [msgspec.json.decode(text)]
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return []
+
+
+def _block(members: JSONObject) -> Wire:
+    try:
+        return decode_content(members)
+    except msgspec.ValidationError:
+        return UnknownContent(members)
+
+
+def check_output(state: ClientState, catalogue: Catalogue, tool: Tool, head: Head) -> Sequence[str]:
+    """Return what is wrong with a result's structured content; nothing if it fits, is an error, or is not to be checked.
+
+    What could not be checked here is listed too. Raises: InvalidResponse if the client is strict and anything is listed.
+    """
+    wanted = state.options.check_output
+    if wanted == "off" or head.is_error or tool.output_schema is None:
+        return ()
+    if head.structured_content is UNSET:
+        problems: Sequence[str] = ("the tool has an output schema, but sent no structured content",)
+    else:
+        check = catalogue.output_checks.get(tool.name) or _compiled(catalogue, tool)
+        problems = [str(each) for each in check(head.structured_content)]
+    if problems and wanted == "strict":
+        raise InvalidResponse(
+            f"the structured output of tool {tool.name!r} does not fit its schema: {'; '.join(problems)}",
+            state.origin,
+            delivery="answered",
+            hint="tell the server's author, or check leniently: check_output='lenient'",
+        )
+    return problems
+
+
+def _compiled(catalogue: Catalogue, tool: Tool) -> OutputCheck:
+    assert tool.output_schema is not None
+    check = _check(tool.output_schema)
+    if catalogue.tools.get(tool.name) is tool:
+        catalogue.output_checks[tool.name] = check
+    return check
+
+
+def _check(schema: JSONObject) -> OutputCheck:
+    """Return what checks a value, and names the parts of the schema that it does not check."""
+    from linkspan.schema.validate import compile_foreign
+
+    try:
+        validator = compile_foreign(schema)
+    except RegistrationError as problem:
+        unusable = f"not checked: {problem}"
+        return lambda _: (unusable,)
+    if not validator.left_out:
+        return validator.check
+    names = ", ".join(f'"{each}"' for each in validator.left_out)
+    note = f"not checked: {names} in the tool's output schema{validator.advice}"
+    return lambda value: (*validator.check(value), note)

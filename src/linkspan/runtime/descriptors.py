@@ -1,0 +1,394 @@
+"""File descriptors: wait for input, wake a waiter, and write messages in order without blocking the caller."""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import sys
+import threading
+from collections.abc import Callable
+from math import ceil
+from typing import Final, Protocol
+
+__all__ = [
+    "CHUNK",
+    "DescriptorWaiter",
+    "Outbox",
+    "Outlet",
+    "Source",
+    "WakePipe",
+    "Writer",
+    "can_poll",
+    "pump",
+    "write_all",
+]
+
+CHUNK: Final = 65536
+"""Bytes per read. More makes the allocator map memory for each read, which costs ten times the read."""
+
+_LONGEST_WAIT: Final = 86_400.0
+"""Seconds; the system counts milliseconds in an int, and who waits looks again anyway."""
+
+_ATOMIC: Final = 4096
+"""Bytes that a pipe takes without blocking once it polls as writable (PIPE_BUF)."""
+
+_RWF_NOWAIT: Final = 8
+"""Linux: fail rather than block, for this one write. Spares a poll before each."""
+
+_NO_NOWAIT: Final = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ESPIPE)
+
+can_poll: Final = hasattr(select, "poll")
+"""Whether pipes can be polled here. Not on Windows, where only sockets can be waited for."""
+
+
+class DescriptorWaiter:
+    """Waits until one of a few descriptors can be read."""
+
+    __slots__ = ("_fds", "_poll")
+
+    def __init__(self, *fds: int) -> None:
+        """Watch `fds`. An end of file counts as readable."""
+        self._fds = fds
+        self._poll = None
+        if can_poll:
+            self._poll = select.poll()
+            for fd in fds:
+                self._poll.register(fd, select.POLLIN)
+
+    def wait(self, timeout: float | None) -> list[int]:
+        """Return the readable ones; none when `timeout` seconds have passed, or a day."""
+        timeout = None if timeout is None else min(timeout, _LONGEST_WAIT)
+        if self._poll is not None:
+            return list(dict(self._poll.poll(None if timeout is None else ceil(max(0.0, timeout) * 1000))))
+        if timeout is None:
+            timeout = 0.5  # lets Python run signal handlers, which do not interrupt a select on Windows
+        return select.select(self._fds, (), (), max(0.0, timeout))[0]
+
+
+class WakePipe:
+    """Wakes whoever waits on it, from any thread and from a signal handler. Never blocks; wakes add up to one."""
+
+    __slots__ = ("_socket", "reader", "writer")
+
+    def __init__(self) -> None:
+        self._socket = None
+        if can_poll:
+            self.reader, self.writer = os.pipe()
+            os.set_blocking(self.reader, False)
+            os.set_blocking(self.writer, False)
+        else:
+            import socket
+
+            self._socket = reader, writer = socket.socketpair()
+            reader.setblocking(False)
+            writer.setblocking(False)
+            self.reader, self.writer = reader.fileno(), writer.fileno()
+
+    def wake(self, note: int = 0) -> None:
+        """Make `reader` readable."""
+        try:
+            if self._socket is None:
+                os.write(self.writer, bytes((note,)))
+            else:
+                self._socket[1].send(bytes((note,)))
+        except OSError:
+            return  # full: a wake is under way already; closed: nobody is left to wake
+
+    def drain(self) -> bytes:
+        """Take the notes out, so that the next wait sleeps."""
+        try:
+            return os.read(self.reader, 512) if self._socket is None else self._socket[0].recv(512)
+        except OSError:
+            return b""
+
+    def close(self) -> None:
+        """Give the descriptors back."""
+        if self._socket is None:
+            os.close(self.reader)
+            os.close(self.writer)
+        else:
+            for end in self._socket:
+                end.close()
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """Write all of `data`, waiting as long as it takes. Raises: OSError if there is nobody to read it."""
+    view = memoryview(data)
+    while view:
+        try:
+            view = view[os.write(fd, view) :]
+        except BlockingIOError:
+            if can_poll:
+                probe = select.poll()
+                probe.register(fd, select.POLLOUT)
+                probe.poll()
+
+
+class Outlet:
+    """Writes to a descriptor what goes out without blocking, whatever mode the descriptor is in."""
+
+    __slots__ = ("_fd", "_nowait", "_probe")
+
+    def __init__(self, fd: int) -> None:
+        """Look at what `fd` can do."""
+        self._fd = fd
+        self._nowait = sys.platform == "linux"
+        self._probe = None
+        if can_poll:
+            self._probe = select.poll()
+            self._probe.register(fd, select.POLLOUT)
+
+    def write_some(self, data: bytes) -> bytes:
+        """Write what fits and return the rest. Raises: OSError if there is nobody to read it."""
+        if self._nowait:
+            try:
+                written = os.pwritev(self._fd, (data,), -1, _RWF_NOWAIT)
+            except BlockingIOError:
+                return data
+            except OSError as error:
+                if error.errno not in _NO_NOWAIT:
+                    raise
+                self._nowait = False  # a file, a terminal, an old kernel
+            else:
+                return b"" if written == len(data) else data[written:]
+        return self._write_pages(data)
+
+    def _write_pages(self, data: bytes) -> bytes:
+        if self._probe is None:
+            return data
+        rest = memoryview(data)
+        try:
+            while rest and self._probe.poll(0):
+                rest = rest[os.write(self._fd, rest[:_ATOMIC]) :]
+        except BlockingIOError:
+            pass
+        return bytes(rest)
+
+
+def pump(fd: int) -> int:
+    """Copy `fd` to a socket from a thread of its own and return the socket's descriptor, which can be waited for."""
+    import socket
+
+    reader, writer = socket.socketpair()
+
+    def copy() -> None:
+        try:
+            while data := os.read(fd, CHUNK):
+                writer.sendall(data)
+        except OSError:
+            pass  # a broken pipe is how Windows spells end of file
+        writer.close()
+
+    threading.Thread(target=copy, name="linkspan-input", daemon=True).start()
+    return reader.detach()
+
+
+class Source(Protocol):
+    """Where output comes from."""
+
+    def data_to_send(self) -> bytes:
+        """Return what must be sent now, and forget it."""
+        ...
+
+
+class Writer:
+    """Sends a source's output to a descriptor."""
+
+    def __init__(
+        self, source: Source, lock: threading.RLock, fd: int, *, bound: int, on_change: Callable[[], object]
+    ) -> None:
+        """`lock` guards `source`. `on_change` hears, from any thread, that there is room again or that nobody reads."""
+        self._source = source
+        self._lock = lock
+        self._room = threading.Condition(lock)
+        self._fd = fd
+        self._outlet = Outlet(fd)
+        self.bound = bound
+        self._on_change = on_change
+        self._pending: list[bytes] = []
+        self._writing = False
+        self._waiters = 0
+        self._give_back: Callable[[], object] | None = None
+        self.unsent = 0
+        self.broken = False
+        self.problem: OSError | None = None
+        """Why nothing could be written any more."""
+
+    @property
+    def full(self) -> bool:
+        """Whether producers have to wait."""
+        return self.unsent > self.bound
+
+    def flush(self) -> None:
+        """Send what there is; wait while too much is unsent. For threads that may block."""
+        with self._lock:
+            data = self._take(self._source.data_to_send())
+            if not data and self.unsent > self.bound:
+                self._wait(lambda: not self.full, None)
+        if data:
+            self._write(data)
+
+    def flush_now(self) -> None:
+        """Send what goes out without blocking, and leave the rest to a thread. For the thread that reads."""
+        with self._lock:
+            data = self._source.data_to_send()
+            if self._writing or self._pending or self.broken:
+                data = self._take(data)
+            elif data:
+                self._writing = True
+                self.unsent += len(data)
+        while data:
+            try:
+                rest = self._outlet.write_some(data)
+            except OSError as error:
+                self._break(error)
+                return
+            if rest:
+                with self._lock:
+                    self.unsent -= len(data) - len(rest)
+                threading.Thread(target=self._write, args=(rest,), name="linkspan-output", daemon=True).start()
+                return
+            data = self._next(len(data))
+
+    def wait_empty(self, timeout: float) -> None:
+        """Wait until all is sent, or until `timeout` seconds have passed."""
+        with self._lock:
+            self._wait(lambda: not self.unsent, timeout)
+
+    def leave(self, give_back: Callable[[], object]) -> None:
+        """Take on nothing more; call `give_back` as soon as nobody is writing, so that the descriptor may be closed."""
+        with self._lock:
+            self.broken = True
+            self._pending = []
+            self._give_back = give_back
+            writing = self._writing
+        if not writing:
+            self._part()
+
+    # With the lock held.
+
+    def _take(self, data: bytes) -> bytes:
+        """Queue output; return what the caller has to write, which is nothing while another thread writes."""
+        if self.broken:
+            return b""
+        if data:
+            self._pending.append(data)
+            self.unsent += len(data)
+        if self._writing or not self._pending:
+            return b""
+        self._writing = True
+        return self._pop()
+
+    def _pop(self) -> bytes:
+        """Return all that is queued."""
+        pending, self._pending = self._pending, []
+        return pending[0] if len(pending) == 1 else b"".join(pending)
+
+    def _wait(self, done: Callable[[], bool], timeout: float | None) -> None:
+        self._waiters += 1
+        self._room.wait_for(done, timeout)
+        self._waiters -= 1
+
+    # Without it.
+
+    def _write(self, data: bytes) -> None:
+        while data:
+            try:
+                write_all(self._fd, data)
+            except OSError as error:
+                self._break(error)
+                return
+            data = self._next(len(data))
+
+    def _next(self, sent: int) -> bytes:
+        """Note that the writer has sent so much, and return what it has to write next."""
+        with self._lock:
+            was_full = self.unsent > self.bound
+            self.unsent -= sent
+            if self._waiters:
+                self._room.notify_all()
+            data = self._pop() if self._pending else b""
+            self._writing = bool(data)
+        if not data and self._give_back is not None:
+            self._part()
+        if was_full:
+            self._on_change()
+        return data
+
+    def _break(self, problem: OSError) -> None:
+        with self._lock:
+            self.broken = True
+            self.problem = problem
+            self._writing = False
+            self._pending = []
+            self.unsent = 0
+            self._room.notify_all()
+        self._part()
+        self._on_change()
+
+    def _part(self) -> None:
+        """Nobody writes any more: give the descriptor back if somebody waits for that."""
+        if self._give_back is None:
+            return
+        with self._lock:
+            give_back, self._give_back = self._give_back, None
+        if give_back is not None:
+            give_back()
+
+
+_ROOM: Final = 8 * 1024 * 1024
+
+
+class Outbox:
+    """Takes any amount at once; whoever produces more asks for room first."""
+
+    def __init__(self, fd: int, *, room: int = _ROOM, on_broken: Callable[[], object] | None = None) -> None:
+        """`on_broken` hears that nobody reads any more."""
+        self._fd = fd
+        self._room = room
+        self._on_broken = on_broken
+        self._changed = threading.Condition()
+        self._pending: list[bytes] = []
+        self._unsent = 0
+        self._ended = False
+        self.thread = threading.Thread(target=self._work, name="linkspan-outbox", daemon=True)
+        self.thread.start()
+
+    def put(self, data: bytes) -> None:
+        """Send `data` after what was put before, without waiting. After the end it goes nowhere."""
+        with self._changed:
+            if not self._ended:
+                self._pending.append(data)
+                self._unsent += len(data)
+                self._changed.notify_all()
+
+    def wait_for_room(self) -> None:
+        """Wait while too much is unsent, so that a fast side is read no faster than the slow one reads."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._unsent < self._room or self._ended)
+
+    def end(self) -> None:
+        """Take no more; the thread ends when all is sent."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+    def _work(self) -> None:
+        try:
+            while data := self._next():
+                write_all(self._fd, data)
+                with self._changed:
+                    self._unsent -= len(data)
+                    self._changed.notify_all()
+        except OSError:
+            self.end()
+            if self._on_broken is not None:
+                self._on_broken()
+
+    def _next(self) -> bytes:
+        with self._changed:
+            self._changed.wait_for(lambda: self._pending or self._ended)
+            data = b"".join(self._pending)
+            self._pending.clear()
+            return data

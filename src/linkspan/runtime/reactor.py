@@ -1,0 +1,161 @@
+"""One thread that waits for every client: for what servers send, for deadlines, for processes that end.
+
+Law: nothing that runs here blocks or runs a user's code, and nothing that it raises ends the thread. Handlers and waiters
+are woken from here and run elsewhere.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from linkspan.runtime.descriptors import DescriptorWaiter, WakePipe
+from linkspan.runtime.forks import keep, lead_nowhere, start_afresh_with
+
+__all__ = ["Reactor", "Watched", "reactor"]
+
+
+class Watched(Protocol):
+    """Something that wants to be woken. All of it is called in the reactor's thread."""
+
+    def next_timeout(self) -> float | None:
+        """Return when `handle_timeout` is due, by the monotonic clock."""
+        ...
+
+    def handle_timeout(self, now: float) -> None:
+        """Do what is due."""
+        ...
+
+    def handle_readable(self, fd: int) -> None:
+        """Read from a descriptor that has something, or has ended."""
+        ...
+
+
+class Reactor:
+    """The thread. It starts with the first thing to watch."""
+
+    def __init__(self) -> None:
+        """Prepare; nothing runs yet."""
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._wakes: WakePipe | None = None
+        self._calls: deque[Callable[[], object]] = deque()
+        self._timers: list[tuple[float, int, Callable[[], object]]] = []
+        self._count = itertools.count()
+        self._watched: list[Watched] = []
+        self._fds: dict[int, Watched] = {}
+        self._waiter: DescriptorWaiter | None = None
+        self._sleeps_until = -math.inf
+
+    def call(self, function: Callable[[], object]) -> None:
+        """Run `function` in the thread, soon."""
+        self._calls.append(function)
+        with self._lock:
+            if self._thread is None:
+                self._wakes = WakePipe()
+                self._thread = threading.Thread(target=self._serve, name="linkspan-clients", daemon=True)
+                self._thread.start()
+        if self._wakes is not None:
+            self._wakes.wake()
+
+    def expect(self, at: float) -> None:
+        """Make sure that the thread is awake at that time. Cheap: deadlines are nearly always later than others."""
+        if at < self._sleeps_until and self._wakes is not None:
+            self._wakes.wake()
+
+    def call_later(self, seconds: float, step: Callable[[], object]) -> None:
+        """Run `step` in the thread after some seconds."""
+        timer = (time.monotonic() + seconds, next(self._count), step)
+        self.call(lambda: heapq.heappush(self._timers, timer))
+
+    # In the thread.
+
+    def watch(self, watched: Watched, fds: Iterable[int] = ()) -> None:
+        """Begin to watch something and its descriptors."""
+        self._watched.append(watched)
+        for fd in fds:
+            self._fds[fd] = watched
+        self._waiter = None
+
+    def drop_fd(self, fd: int) -> None:
+        """Watch a descriptor no more; do this before it is closed."""
+        self._fds.pop(fd, None)
+        self._waiter = None
+
+    def forget(self, watched: Watched) -> None:
+        """Watch something no more."""
+        if watched in self._watched:
+            self._watched.remove(watched)
+        for fd in [fd for fd, owner in self._fds.items() if owner is watched]:
+            self.drop_fd(fd)
+
+    def leave_to_parent(self) -> None:
+        """In a forked child: let go of everything, without a word to anybody."""
+        wakes = self._wakes
+        lead_nowhere([*self._fds, *((wakes.reader, wakes.writer) if wakes is not None else ())])
+        keep(self)
+
+    def _serve(self) -> None:
+        wakes = self._wakes
+        assert wakes is not None
+        while True:
+            if self._waiter is None:
+                self._waiter = DescriptorWaiter(wakes.reader, *self._fds)
+            for fd in self._waiter.wait(self._sleep()):
+                if fd == wakes.reader:
+                    wakes.drain()
+                elif (owner := self._fds.get(fd)) is not None:
+                    self._attempt(lambda owner=owner, fd=fd: owner.handle_readable(fd))  # type: ignore[misc]
+            while self._calls:
+                self._attempt(self._calls.popleft())
+            self._tick()
+
+    def _sleep(self) -> float | None:
+        self._sleeps_until = math.inf  # first, so that a deadline that is set from here on wakes us
+        if self._calls:
+            return 0.0
+        due = [at for watched in self._watched if (at := watched.next_timeout()) is not None]
+        due += [at for at, _, _ in self._timers[:1]]
+        if not due:
+            return None
+        self._sleeps_until = min(due)
+        return max(0.0, self._sleeps_until - time.monotonic())
+
+    def _tick(self) -> None:
+        now = time.monotonic()
+        while self._timers and self._timers[0][0] <= now:
+            self._attempt(heapq.heappop(self._timers)[2])
+        for watched in list(self._watched):
+            due = watched.next_timeout()
+            if due is not None and due <= now:
+                self._attempt(lambda watched=watched: watched.handle_timeout(now))  # type: ignore[misc]
+
+    def _attempt(self, step: Callable[[], object]) -> None:
+        try:
+            step()
+        except Exception:  # a mistake of ours in one client must not stop the others
+            logging.getLogger("linkspan").exception("an error in a client's connection")
+
+
+def reactor() -> Reactor:
+    """Return the one of this process."""
+    return _reactor
+
+
+_reactor = Reactor()
+
+
+def _start_afresh() -> None:
+    global _reactor
+    _reactor.leave_to_parent()
+    _reactor = Reactor()
+
+
+start_afresh_with(_start_afresh)

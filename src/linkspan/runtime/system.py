@@ -1,0 +1,98 @@
+"""What the operating system gives: clocks, randomness, and files that only their owner can read."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, suppress
+from functools import cache
+from typing import TYPE_CHECKING, Final, TextIO
+
+import msgspec
+
+from linkspan.runtime.forks import ForkedLock, depth
+
+if TYPE_CHECKING:
+    from linkspan.runtime.workers import Workers
+
+__all__ = ["SYSTEM", "RealSystem", "open_private"]
+
+
+class RealSystem(msgspec.Struct, frozen=True):
+    """Time and chance, from the operating system."""
+
+    clock: Callable[[], float] = time.monotonic
+    wall_clock: Callable[[], float] = time.time
+    random: Callable[[int], bytes] = os.urandom
+    lock: Callable[[], AbstractContextManager[object]] = ForkedLock
+    forks: Callable[[], int] = depth
+
+    def off_the_loop(self, run: Callable[[], object]) -> None:
+        """Run an author's hook that does not raise: here, or in a thread of its own where an event loop would wait for it."""
+        loops = sys.modules.get("asyncio.events")
+        if loops is None or loops._get_running_loop() is None:
+            run()
+        else:
+            _hooks().submit(run)
+
+    def later(self, awaitable: Awaitable[object]) -> None:
+        """Await something on the background loop, while everybody goes on."""
+        from linkspan.runtime.background import background_loop
+
+        background_loop().submit(lambda: awaitable)
+
+    def share(self, awaitable: Awaitable[object]) -> Callable[[], Awaitable[object]]:
+        """Run something in a task of its own; each call of the result gives its outcome, on any event loop.
+
+        Raises: RuntimeError where no event loop runs.
+        """
+        import asyncio
+        from concurrent.futures import Future
+
+        outcome: Future[object] = Future()
+        outcome.set_running_or_notify_cancel()  # so that whoever waits and is cancelled cannot cancel it
+
+        async def run() -> None:
+            try:
+                value = await awaitable
+            except BaseException as error:  # also what would end the loop: it ends the requests that wait
+                outcome.set_exception(error)
+            else:
+                outcome.set_result(value)
+
+        running = run()
+        try:
+            task = asyncio.get_running_loop().create_task(running)
+        except RuntimeError:
+            running.close()
+            raise
+        _shared.add(task)
+        task.add_done_callback(_shared.discard)
+        return lambda: asyncio.wrap_future(outcome)
+
+
+@cache
+def _hooks() -> Workers[Callable[[], object]]:
+    from linkspan.runtime.workers import Workers
+
+    return Workers(lambda run: run())
+
+
+SYSTEM = RealSystem()
+_shared: set[object] = set()
+"""Tasks that run for `share`: a loop itself keeps them only weakly."""
+
+
+_OWNER_ONLY: Final = 0o600
+
+
+def open_private(path: str | os.PathLike[str], errors: str = "strict") -> TextIO:
+    """Open a text file to be written anew, readable by its owner only, also if it was there before. Raises: OSError."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0), _OWNER_ONLY)
+    if hasattr(os, "fchmod") and stat.S_ISREG(os.fstat(descriptor).st_mode):
+        with suppress(OSError):  # owned by another user, yet writable
+            os.fchmod(descriptor, _OWNER_ONLY)
+    return os.fdopen(descriptor, "w", encoding="utf-8", errors=errors)

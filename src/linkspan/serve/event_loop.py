@@ -1,0 +1,224 @@
+"""Serve one connection on an event loop: descriptors from the first async call on, and byte strings for embedding.
+
+This module loads asyncio; `stream` and `memory` serve without it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import selectors
+import stat
+import sys
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from linkspan.runtime.calls import Connectable, Driver
+from linkspan.runtime.tasks import Tasks
+from linkspan.runtime.workers import MAX_WORKERS
+from linkspan.serve.stream import StreamServer
+
+if TYPE_CHECKING:
+    from linkspan.core.call import Call
+
+__all__ = ["AsyncMemoryTransport", "serve_on_loop"]
+
+
+def serve_on_loop(server: StreamServer) -> None:
+    """Go on serving on a new event loop, to the end."""
+    loop = _new_loop(server.input_fd)
+    asyncio.set_event_loop(loop)
+    face = _LoopFace(server, loop)
+    try:
+        face.run()
+    finally:
+        asyncio.set_event_loop(None)
+        _close(loop)
+
+
+def _new_loop(input_fd: int) -> asyncio.AbstractEventLoop:
+    if sys.platform == "win32":
+        return asyncio.SelectorEventLoop()
+    if _needs_polling(input_fd):
+        return asyncio.SelectorEventLoop(selectors.PollSelector())
+    return asyncio.new_event_loop()
+
+
+def _needs_polling(fd: int) -> bool:
+    """Tell whether `fd` is of a kind that an epoll refuses to watch: a file, or /dev/null."""
+    mode = os.fstat(fd).st_mode
+    return stat.S_ISREG(mode) or (stat.S_ISCHR(mode) and not os.isatty(fd))
+
+
+def _close(loop: asyncio.AbstractEventLoop) -> None:
+    """Close the loop without waiting for what does not end: the lifeline sees to threads of executors."""
+    loop.run_until_complete(_bounded(loop.shutdown_asyncgens()))
+    loop.close()
+
+
+async def _bounded(ending: Coroutine[object, object, None]) -> None:
+    await asyncio.wait([asyncio.ensure_future(ending)], timeout=0.1)
+
+
+class _LoopFace:
+    """Runs a server on an event loop: its input, its timer and its async calls."""
+
+    def __init__(self, server: StreamServer, loop: asyncio.AbstractEventLoop) -> None:
+        self._server = server
+        self._loop = loop
+        self._reading = False
+        self._flushing = False
+        self._over = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._tasks = Tasks(server.driver, loop, self._done)
+        server.tasks_running = self._tasks.__bool__
+        server.start_here = self._tasks.start
+        server.cancel_here = self._tasks.cancel
+
+    def run(self) -> None:
+        """Serve to the end."""
+        self._loop.add_reader(self._server.wakes.reader, self._woken)
+        self._loop.call_soon(self._turn)
+        self._loop.run_forever()
+
+    def _woken(self) -> None:
+        self._server.wakes.drain()
+        self._turn()
+
+    def _readable(self) -> None:
+        self._server.read()
+        self._send()
+
+    def _send(self) -> None:
+        """Send what there is, and look further only if there is reason to."""
+        self._flushing = False
+        server = self._server
+        if self._reading and self._timer is None and server.calm() and not server.started:
+            server.writer.flush_now()
+        else:
+            self._turn()
+
+    def _turn(self) -> None:
+        """Do what is due, then see what to wait for."""
+        if self._over:
+            return
+        server = self._server
+        server.writer.flush_now()
+        self._over = server.tick()
+        while server.started:
+            self._tasks.start(*server.started.popleft())
+        if self._over:
+            self._loop.stop()
+            return
+        self._watch(server.wants_input)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        delay = server.sleep()
+        if delay is not None:
+            self._timer = self._loop.call_later(delay, self._turn)
+
+    def _watch(self, wanted: bool) -> None:
+        if wanted == self._reading:
+            return
+        self._reading = wanted
+        if wanted:
+            self._loop.add_reader(self._server.input_fd, self._readable)
+        else:
+            self._loop.remove_reader(self._server.input_fd)
+
+    # Answers of one turn of the loop go out together. Notifications went at once: clients take those for lost that come with
+    # an answer in one piece.
+
+    def _flush_soon(self) -> None:
+        if not self._flushing:
+            self._flushing = True
+            self._loop.call_soon(self._send)
+
+    def _done(self) -> None:
+        """Send now what the last call at work has brought, later what others may add to."""
+        if self._tasks:
+            self._flush_soon()
+        else:
+            self._send()
+
+
+class AsyncMemoryTransport:
+    """The client's end of a connection to a server in the same process. Made, used and closed on one event loop."""
+
+    def __init__(self, server: Connectable, *, max_workers: int = MAX_WORKERS) -> None:
+        """Connect to `server`; async functions will run as tasks of the running loop."""
+        self._loop = asyncio.get_running_loop()
+        self._driver = Driver(server.connect, self, max_workers=max_workers)
+        self._connection = self._driver.connection
+        self._tasks = Tasks(self._driver, self._loop, self._take)
+        self._arrived = asyncio.Event()
+        self._output: list[bytes] = []
+        self._closed = False
+
+    async def send(self, data: bytes) -> None:
+        """Let the server receive bytes: lines, in any chunks. Raises: ValueError after `close`."""
+        if self._closed:
+            raise ValueError("send() on a closed connection")
+        self._driver.receive_data(data)
+        self._take()
+
+    async def receive(self) -> bytes:
+        """Return what the server has sent, whole lines; wait for it. Empty once the connection is closed and read."""
+        while not self._output and not self._closed:
+            self._arrived.clear()
+            deadline = self._driver.next_timeout()
+            delay = None if deadline is None else max(0.0, deadline - time.monotonic())
+            try:
+                await asyncio.wait_for(self._arrived.wait(), delay)
+            except TimeoutError:
+                self._driver.handle_timeout(time.monotonic())
+                self._take()
+        data, self._output = b"".join(self._output), []
+        return data
+
+    async def close(self) -> None:
+        """Hang up: what runs is cancelled."""
+        if not self._closed:
+            self._driver.receive_eof()
+            self._driver.close()
+            self._take()
+            self._closed = True
+
+    async def __aenter__(self) -> AsyncMemoryTransport:
+        """Return the transport."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Hang up."""
+        await self.close()
+
+    def _take(self) -> None:
+        with self._driver.lock:
+            data = self._connection.data_to_send()
+        if data:
+            self._output.append(data)
+        self._arrived.set()
+
+    # The driver's face.
+
+    def flush(self) -> None:
+        """Take what the connection has to send, on the loop."""
+        self._on_loop(self._take)
+
+    def start(self, call: Call, awaitable: Awaitable[object] | None) -> None:
+        """Run an async call as a task."""
+        self._on_loop(lambda: self._tasks.start(call, awaitable))
+
+    def cancel(self, call: Call) -> None:
+        """Cancel an async call; a plain function can only be told."""
+        self._on_loop(lambda: self._tasks.cancel(call))
+
+    def _on_loop(self, step: Callable[[], object]) -> None:
+        try:
+            self._loop.call_soon_threadsafe(step)
+        except RuntimeError:
+            return  # the loop is closed: nobody waits for this any more

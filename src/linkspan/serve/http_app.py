@@ -1,0 +1,122 @@
+"""What the ASGI and the WSGI callable share: access, the runner of calls, timers, and the log of refused requests."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from linkspan.core.http_checks import Arrival
+from linkspan.core.http_endpoint import Endpoint, Opened
+from linkspan.core.http_exchange import ServerExchange
+from linkspan.core.params import UnknownIdentity, principal_of
+from linkspan.revisions.neutral import TransportInfo
+from linkspan.runtime.http_calls import HttpCalls
+
+if TYPE_CHECKING:
+    import asyncio
+
+__all__ = ["TICK", "Complaints", "HttpApp", "is_stopping"]
+
+TICK: Final = 1.0
+"""Seconds between two looks at what time brings."""
+
+
+class HttpApp:
+    """One endpoint behind an interface of Python's web servers."""
+
+    def __init__(self, endpoint: Endpoint, path: str | None, loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+        """Serve `endpoint` at every path, or at `path` only; `loop` returns the event loop for async functions."""
+        self.endpoint = endpoint
+        self._path = path.rstrip("/") if path is not None else None
+        self.calls = HttpCalls(loop, endpoint.policy)
+        self._complaints = Complaints()
+
+    def _is_elsewhere(self, path: str) -> bool:
+        """Return whether a path, without the prefix of the mount and a last slash, is not ours."""
+        return self._path is not None and path not in (self._path, self.endpoint.policy.http_sse)
+
+    @property
+    def _nothing_here(self) -> bytes:
+        return f"Nothing is here. The MCP endpoint is at {self._path or '/'}".encode()
+
+    def admit(
+        self, method: str, headers: Mapping[str, str], arrival: Arrival, user: object, where: str
+    ) -> TransportInfo | ServerExchange:
+        """Return what is known of a request that is let in, or its refusal. `user` comes from `where`."""
+        refusal = self.endpoint.admit(method, headers, arrival)
+        if refusal is not None:
+            if refusal.complaint is not None:
+                self._complaints.tell(refusal.complaint)
+            return refusal
+        try:
+            principal = principal_of(user, where) if user is not None else None
+        except UnknownIdentity as problem:
+            self._complaints.tell(str(problem))
+            return self.endpoint.gate.unidentified(headers)
+        return TransportInfo(headers, principal, arrival.peer or None)
+
+    def perform(self, opened: Opened) -> None:
+        """Run what a request asks for."""
+        if opened.events and opened.owner is not None:
+            self.calls.perform(opened.owner.connection, opened.events)
+
+    def disconnect(self, opened: Opened) -> None:
+        """Cancel what only the client of this request waits for: it has gone."""
+        events = self.endpoint.disconnect(opened)
+        if events and opened.owner is not None:
+            self.calls.perform(opened.owner.connection, events)
+
+    def drain(self) -> None:
+        """End the streams of clients that only listen; calls go on. Call it when no more requests are taken."""
+        self.calls.perform_all(self.endpoint.drain())
+
+    def close(self) -> None:
+        """End all streams and sessions in good order. Call it before the process ends."""
+        self.calls.perform_all(self.endpoint.close())
+
+    def tick(self, now: float) -> bool:
+        """Run due timers; return whether anything is left that waits for time to pass."""
+        if self.endpoint.streams and is_stopping():
+            self.drain()
+        self.calls.perform_all(self.endpoint.tick(now))
+        return bool(self.endpoint.streams or len(self.endpoint.sessions))
+
+
+def is_stopping() -> bool:
+    """Return whether a server that handles SIGTERM was asked to stop; False where nothing shows that. Any thread.
+
+    No protocol says so in time: uvicorn sends its lifespan event, and gunicorn ends its threads, only after all connections
+    have ended, and a stream that is open for our messages never ends by itself. Both note the signal in the object whose method
+    handles it, so that is where to look.
+    """
+    try:
+        owner: object = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
+    except ValueError:
+        return False
+    if owner is None:
+        return False
+    if getattr(owner, "should_exit", False) is True:  # uvicorn, and what builds on its server
+        return True
+    return type(owner).__module__.startswith("gunicorn.") and getattr(owner, "alive", True) is False
+
+
+_MOST: Final = 100
+"""Different reasons that are told: strangers choose the names in them, and must not fill a disk."""
+
+
+class Complaints:
+    """What one endpoint has complained of already."""
+
+    def __init__(self) -> None:
+        """Begin with nothing to complain of."""
+        self._told: set[str] = set()
+
+    def tell(self, problem: str) -> None:
+        """Log a problem, unless it was told before."""
+        if problem in self._told or len(self._told) >= _MOST:
+            return
+        from logging import getLogger
+
+        self._told.add(problem)
+        getLogger("linkspan.http").warning("a request was refused: %s", problem)

@@ -1,0 +1,147 @@
+"""Serve an endpoint with uvicorn, so that it stops in good order, and nobody holds a connection for nothing.
+
+What uvicorn does by itself: it waits for streams that would never end, leaves the process by the signal that ended it, and
+lets a client take as long as it likes to send its first line.
+"""
+
+from __future__ import annotations
+
+import inspect
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import uvicorn
+
+from linkspan.core.http_checks import HttpPolicy
+from linkspan.serve.asgi import AsgiApp
+from linkspan.serve.http import make_endpoint
+
+if TYPE_CHECKING:
+    from linkspan.server.registration import BaseServer
+
+__all__ = ["SETTINGS", "QuietUvicorn", "serve_with_uvicorn"]
+
+_KEEP_ALIVE = 60
+"""Seconds that an idle connection stays: clients that keep a pool lose a race whenever one is closed under them."""
+
+_OURS = {"app", "host", "port", "uds", "fd", "factory", "lifespan", "reload", "workers", "timeout_graceful_shutdown"}
+SETTINGS = frozenset(inspect.signature(uvicorn.Config).parameters) - _OURS
+"""What a caller may set: what this uvicorn has, and we do not decide."""
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_TICKS_PER_SECOND = 10
+
+
+def serve_with_uvicorn(
+    server: BaseServer,
+    policy: HttpPolicy,
+    listener: socket.socket,
+    *,
+    path: str,
+    health: str,
+    drain: float,
+    head_timeout: float,
+    options: Mapping[str, Any],
+    ready: Callable[[], object],
+) -> int:
+    """Serve until the process is asked to stop; return 0, or 130 after Ctrl-C. `ready` is called once it can be reached."""
+    app = AsgiApp(make_endpoint(server, policy), path=path, health=health)
+    settings = {"log_level": "warning", "access_log": False, "timeout_keep_alive": _KEEP_ALIVE, **options}
+    config = uvicorn.Config(app, lifespan="on", timeout_graceful_shutdown=drain, **settings)  # type: ignore[arg-type]
+    serving = QuietUvicorn(config, app, head_timeout=head_timeout, ready=ready)
+    serving.run(sockets=[listener])
+    return 130 if serving.ended_by == signal.SIGINT else 0
+
+
+class QuietUvicorn(uvicorn.Server):
+    """uvicorn, with an end to streams, a quiet way out, and bounds on heads that do not come and answers nobody reads."""
+
+    def __init__(
+        self, config: uvicorn.Config, app: AsgiApp, *, head_timeout: float, ready: Callable[[], object] = int
+    ) -> None:
+        """Serve `app`; call `ready` once it can be reached."""
+        super().__init__(config)
+        self.ended_by = 0
+        self._app = app
+        self._head_timeout = head_timeout
+        self._ready = ready
+        self._silent_since: Mapping[Any, float] = {}
+        self._unread: Mapping[Any, tuple[int, float]] = {}
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Say where we are, as soon as signals have their handlers and clients an answer."""
+        await super().startup(sockets)
+        self._ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Let those go who only listen; what was called has its time to end."""
+        self._app.drain()
+        await super().shutdown(sockets)
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Stop on a signal, and leave the process by returning: a server that was asked to stop has not failed."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self._stop) for number in _SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        self.ended_by = self.ended_by or number
+        self.handle_exit(number, frame)
+
+    async def on_tick(self, counter: int) -> bool:
+        """Look for connections that hold something for nothing, once a second."""
+        if counter % _TICKS_PER_SECOND == 0:
+            self.look_after(time.monotonic())
+        return await super().on_tick(counter)
+
+    def look_after(self, now: float) -> None:
+        """Drop those that owe us a head, and those that do not take what was sent."""
+        self._drop_silent(now)
+        self._drop_unread(now)
+
+    def _drop_unread(self, now: float) -> None:
+        """An answer is handed over as a whole, and kept below us until it is read: not for ever (`send_timeout`)."""
+        unread: dict[Any, tuple[int, float]] = {}
+        for connection in list(self.server_state.connections):
+            if (size := _unsent(connection)) == 0:
+                continue
+            before, since = self._unread.get(connection, (0, now))
+            unread[connection] = (size, since if size == before else now)
+            if now - unread[connection][1] >= self._app.endpoint.policy.send_timeout:
+                connection.transport.abort()
+        self._unread = unread
+
+    def _drop_silent(self, now: float) -> None:
+        waiting = {
+            each: self._silent_since.get(each, now) for each in self.server_state.connections if _is_silent(each)
+        }
+        for connection, since in waiting.items():
+            if now - since >= self._head_timeout:
+                connection.transport.close()
+        self._silent_since = waiting
+
+
+def _unsent(connection: Any) -> int:
+    """Return how many bytes wait below a connection; there is no transport before it is made."""
+    return connection.transport.get_write_buffer_size() if connection.transport is not None else 0
+
+
+def _is_silent(connection: Any) -> bool:
+    """Tell whether a connection owes us the head of a request; between two requests uvicorn has its own bound."""
+    if not hasattr(connection, "cycle"):
+        return False  # a WebSocket, which is being refused
+    cycle = connection.cycle
+    return connection.timeout_keep_alive_task is None and (cycle is None or cycle.response_complete)

@@ -1,0 +1,86 @@
+"""One message in, one answer out, right here: the driver behind `handle_json`. Needs no event loop for plain functions."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Any, cast
+
+import msgspec
+
+from linkspan.core.call import Call
+from linkspan.core.connection import ServerConnection
+from linkspan.errors import INVALID_REQUEST
+from linkspan.events import CallReady, Event
+from linkspan.wire.jsonrpc import NOTIFICATION, encode, encode_error
+from linkspan.wire.values import to_builtins
+
+__all__ = ["answer", "answer_value"]
+
+
+def answer(connection: ServerConnection, data: object, *, raise_exceptions: bool = False) -> bytes | None:
+    """Feed one message, or one batch, to a connection made for it; return the answer, or None where none is due.
+
+    Raises: TypeError for data that is neither text nor bytes; KeyboardInterrupt and SystemExit, which are meant for the
+    caller; whatever else a handler or its value raised, after it was reported, if `raise_exceptions` is set.
+    """
+    events = connection.receive_message(data if type(data) is bytes else _as_bytes(data))
+    for event in events:  # it grows meanwhile
+        if type(event) is CallReady:
+            events += _run(connection, event.call, raise_exceptions)
+    for message in connection.messages_to_send():
+        if not message.startswith(NOTIFICATION):  # progress and logs have nowhere to go
+            return message
+    return None
+
+
+def _as_bytes(data: object) -> bytes:
+    if isinstance(data, str):
+        return data.encode(errors="surrogatepass")
+    if isinstance(data, bytes | bytearray):
+        return bytes(data)
+    if isinstance(data, memoryview):
+        return data.tobytes()
+    raise TypeError(f"a JSON-RPC message is a str, bytes, bytearray or memoryview, not {type(data).__name__}")
+
+
+def _run(connection: ServerConnection, call: Call, raise_exceptions: bool) -> list[Event[Call]]:
+    try:
+        value = call.run()
+        if hasattr(type(value), "__await__"):
+            from linkspan.runtime.background import run_awaitable
+
+            value = run_awaitable(cast("Awaitable[object]", value))
+    except _FOR_THE_CALLER:
+        raise
+    except BaseException as error:
+        conclusion = connection.conclude_failure(call, error)
+    else:
+        conclusion = connection.conclude(call, value)
+    events = connection.settle(call, conclusion)
+    failure = call.request.failure
+    if isinstance(failure, _FOR_THE_CALLER) or (raise_exceptions and isinstance(failure, Exception)):
+        raise failure
+    return events
+
+
+_FOR_THE_CALLER = (KeyboardInterrupt, SystemExit)
+
+
+def answer_value(connection: ServerConnection, request: object, *, raise_exceptions: bool = False) -> Any:
+    """The same for a message that is parsed already; what is not JSON gets an error, not an exception."""
+    try:
+        data = _encoded(request)
+    except (TypeError, ValueError, RecursionError):
+        data = None
+    if data is None:
+        reply: bytes | None = encode_error(None, INVALID_REQUEST, "Invalid Request: not a JSON value")
+    else:
+        reply = answer(connection, data, raise_exceptions=raise_exceptions)
+    return msgspec.json.decode(reply) if reply is not None else None
+
+
+def _encoded(request: object) -> bytes:
+    try:
+        return encode(request)
+    except TypeError:
+        return encode(to_builtins(request))  # there are mappings that are no dict

@@ -1,0 +1,149 @@
+"""`Server`: everything from registration to `run`. Each transport is loaded when it is first used.
+
+server = Server("dice")
+
+@server.tool
+def roll(sides: int = 6) -> int: ...
+
+server.run()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING, Any, Literal, Never, Unpack, overload
+
+from linkspan.errors import LinkspanError
+from linkspan.options import check_keywords
+from linkspan.server.registration import BaseServer
+
+if TYPE_CHECKING:
+    from linkspan.core.http_checks import HttpKeywords
+    from linkspan.serve.asgi import AsgiApp
+    from linkspan.serve.http import HttpRunKeywords
+    from linkspan.serve.stdio import StdioKeywords
+    from linkspan.serve.wsgi import WsgiApp
+    from linkspan.server.profile import System
+
+__all__ = ["Server"]
+
+_ASGI = ("path", "health", "otherwise")
+_WSGI = ("path", "otherwise")
+
+
+class Server(BaseServer):
+    """An MCP server: register on it, then serve it over as many transports as you like, in every revision at once."""
+
+    __module__ = "linkspan"  # the name that people import it by, in a repr and in a pickle
+
+    def system(self) -> System:
+        """Return the clocks and the randomness of this machine."""
+        from linkspan.runtime.system import SYSTEM
+
+        return SYSTEM
+
+    def handle_json(self, data: str | bytes | bytearray | memoryview, *, raise_exceptions: bool = False) -> str | None:
+        """Answer one JSON-RPC message, or batch, without any transport; None for what needs no answer (A5).
+
+        Plain functions run right here, without an event loop; coroutine functions run on one background loop.
+        `raise_exceptions` raises what a handler raised, or its value when it was encoded, after it was reported, instead of
+        answering (for tests). Raises: TypeError for other data; KeyboardInterrupt and SystemExit of a handler in any case.
+        """
+        from linkspan.serve.inline import answer
+
+        reply = answer(self.connect(back_channel=False, one_shot=True), data, raise_exceptions=raise_exceptions)
+        return reply.decode() if reply is not None else None
+
+    def handle(self, request: object, *, raise_exceptions: bool = False) -> Any:
+        """Answer one message, or batch, that is parsed already: a mapping in, a dict (or a list, or None) out (A4).
+
+        Otherwise like `handle_json`.
+        """
+        from linkspan.serve.inline import answer_value
+
+        connection = self.connect(back_channel=False, one_shot=True)
+        return answer_value(connection, request, raise_exceptions=raise_exceptions)
+
+    def asgi(
+        self,
+        *,
+        path: str | None = None,
+        health: str | None = None,
+        otherwise: Callable[[Any, Any, Any], Awaitable[None]] | None = None,
+        **policy: Unpack[HttpKeywords],
+    ) -> AsgiApp:
+        """Return a plain ASGI callable, to be mounted at any prefix or run by any ASGI server. It needs no lifespan.
+
+        It answers at every path, or at `path` only; `health` is a path that says that all is well; `otherwise` is another
+        ASGI application, which serves all other paths. `policy` are the fields of `HttpPolicy`: allowed_hosts,
+        allowed_origins, cors, sessions, http_sse, page, the limits. Raises: TypeError for others.
+        """
+        from linkspan.core.http_checks import HttpPolicy
+        from linkspan.serve.asgi import AsgiApp
+        from linkspan.serve.http import make_endpoint
+
+        check_keywords("asgi", policy, (*_ASGI, *HttpPolicy.__struct_fields__))
+        return AsgiApp(make_endpoint(self, HttpPolicy(**policy)), path=path, health=health, otherwise=otherwise)
+
+    def wsgi(
+        self,
+        *,
+        path: str | None = None,
+        otherwise: Callable[[Any, Any], Iterable[bytes]] | None = None,
+        **policy: Unpack[HttpKeywords],
+    ) -> WsgiApp:
+        """Return a plain WSGI callable, for Flask, Django, gunicorn and waitress; like `asgi` otherwise.
+
+        Handshake sessions live in one process: with several, pass `sessions=False`, or `require_session=False` for both.
+        """
+        from linkspan.core.http_checks import HttpPolicy
+        from linkspan.serve.http import make_endpoint
+        from linkspan.serve.wsgi import WsgiApp
+
+        check_keywords("wsgi", policy, (*_WSGI, *HttpPolicy.__struct_fields__))
+        return WsgiApp(make_endpoint(self, HttpPolicy(**policy)), path=path, otherwise=otherwise)
+
+    @overload
+    def run(self, transport: Literal["stdio"] = "stdio", **options: Unpack[StdioKeywords]) -> None: ...
+    @overload
+    def run(self, transport: Literal["http"], **options: Unpack[HttpRunKeywords]) -> None: ...
+    @overload
+    def run(self, transport: str) -> None: ...
+    def run(self, transport: str = "stdio", **options: Any) -> None:
+        """Serve until the client goes away or the process is asked to stop, then leave the process.
+
+        `transport` is "stdio" (exit status 0, or 130 after Ctrl-C), or "http" with `host`, `port`, `path` and the options of
+        `serve_http`, among them the fields of `HttpPolicy`. Raises: LinkspanError for a transport that does not exist;
+        TypeError for an option that the transport does not have.
+        """
+        if transport == "http":
+            from linkspan.serve.http import serve_http
+
+            try:
+                status = serve_http(self, **options)
+            except LinkspanError as problem:  # a taken port is no fault of a line of code
+                raise SystemExit(f"{self.name}: {problem}") from None
+            raise SystemExit(status)
+        if transport != "stdio":
+            raise LinkspanError(f"There is no transport {transport!r}: use 'stdio' or 'http'")
+        from linkspan.serve.stdio import StdioTransport, check_stdio_keywords
+
+        check_stdio_keywords(options)
+        raise SystemExit(StdioTransport(self, **options).open())
+
+    @property
+    def transport(self) -> Never:
+        """Nothing: a server does not know its transports, of which it may have several. Raises: AttributeError."""
+        raise AttributeError(_no_transport("StdioTransport"), name="transport", obj=self)
+
+    @transport.setter
+    def transport(self, value: Never) -> None:
+        raise AttributeError(_no_transport(type(value).__name__), name="transport", obj=self)
+
+
+def _no_transport(kind: str) -> str:
+    serve = f"{kind}(server).open()" if kind.endswith("Transport") else "StdioTransport(server).open()"
+    return (
+        "a Server has no `transport`; each transport takes the server that it serves: "
+        f'write `{serve}`, `server.run()` or `server.run("http")`'
+    )

@@ -1,0 +1,153 @@
+"""Serve one client over standard input and output.
+
+A server starts without asyncio: `initialize`, lists and plain functions do not wait for its import.
+Law: whatever runs, the process ends within two seconds of end of file, SIGTERM, SIGINT or its parent's death.
+Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/transports.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from typing import Final, TypedDict
+
+from linkspan.options import unknown_keyword
+from linkspan.runtime.calls import Connect, Connectable
+from linkspan.runtime.descriptors import can_poll, pump
+from linkspan.runtime.shutdown_watchdog import INTERRUPTED
+from linkspan.runtime.stdout import NoStandardStream, claim_stdout
+from linkspan.runtime.workers import MAX_WORKERS
+from linkspan.serve.stream import StreamServer
+
+__all__ = ["GRACE", "MAX_UNSENT", "StdioKeywords", "StdioTransport", "check_stdio_keywords", "serve_stdio"]
+
+GRACE: Final = 1.0
+"""Seconds in which what was asked before the end of the input is still answered."""
+
+MAX_UNSENT: Final = 16 * 1024 * 1024
+"""Bytes of output that wait for a slow client. Beyond, its requests wait too."""
+
+
+class StdioKeywords(TypedDict, total=False):
+    """What `run("stdio")` takes: the keywords of `StdioTransport`."""
+
+    input_fd: int | None
+    output_fd: int | None
+    watch_parent: bool
+    grace: float
+    max_workers: int
+    max_unsent: int
+
+
+def check_stdio_keywords(given: Collection[str]) -> None:
+    """Raise TypeError for an option that stdio does not have; for one that HTTP has, with the line that was meant."""
+    known = StdioKeywords.__annotations__
+    unknown = next((name for name in given if name not in known), None)
+    if unknown is None:
+        return
+    from linkspan.serve.http import HttpRunKeywords
+
+    if unknown in HttpRunKeywords.__annotations__:
+        raise TypeError(f'run() serves stdio, which has no {unknown!r}: write run("http", {unknown}=...) to serve HTTP')
+    raise unknown_keyword("run", unknown, known)
+
+
+def serve_stdio(
+    connect: Connect,
+    *,
+    input_fd: int | None = None,
+    output_fd: int | None = None,
+    watch_parent: bool = True,
+    grace: float = GRACE,
+    max_workers: int = MAX_WORKERS,
+    max_unsent: int = MAX_UNSENT,
+) -> int:
+    """Serve one client until it hangs up or the process is asked to stop; return the exit code that says which.
+
+    0 after end of file, SIGTERM or the parent's death; 130 after SIGINT; 1 if the output could not be written, as on a full
+    disk, which a line on stderr explains. Without `input_fd` and `output_fd` standard
+    input and output are claimed for the protocol. Signals are handled only when this runs on the main thread; the
+    handlers of before are back in place on return. `grace` is in seconds, `max_unsent` in bytes; at most `max_workers`
+    plain functions run at once, with 0 they run in the serving thread.
+    Raises: RuntimeError in a thread where an event loop runs, which this would block; OSError without standard streams.
+    """
+    _refuse_running_loop()
+    if input_fd is None or output_fd is None:
+        streams = claim_stdout()
+        if os.isatty(streams.input_fd):  # a person, who would otherwise look at nothing
+            sys.stderr.write("Serving MCP on standard input and output: one JSON message a line. Ctrl-C ends it.\n")
+        input_fd = streams.input_fd if input_fd is None else input_fd
+        output_fd = streams.output_fd if output_fd is None else output_fd
+    with StreamServer(
+        connect,
+        input_fd if can_poll else pump(input_fd),
+        output_fd,
+        watch_parent=watch_parent,
+        grace=grace,
+        max_workers=max_workers,
+        max_unsent=max_unsent,
+    ) as server:
+        if not server.serve_plainly():
+            from linkspan.serve.event_loop import serve_on_loop
+
+            serve_on_loop(server)
+    problem = server.writer.problem
+    if problem is None or isinstance(problem, ConnectionError):  # the client hung up
+        return server.lifeline.exit_code
+    _complain(f"cannot write to standard output: {problem.strerror or problem}")
+    return 1
+
+
+def _complain(problem: str) -> None:
+    with suppress(OSError, ValueError, AttributeError):  # there may be no stderr, either
+        sys.stderr.write(f"linkspan: {problem}\n")
+
+
+def _refuse_running_loop() -> None:
+    asyncio = sys.modules.get("asyncio")
+    if asyncio is not None and asyncio._get_running_loop() is not None:
+        raise RuntimeError(
+            "serving stdio blocks this event loop: serve in a thread (asyncio.to_thread) or without a loop"
+        )
+
+
+class StdioTransport:
+    """A server on standard input and output: `StdioTransport(server).open()`."""
+
+    def __init__(
+        self,
+        server: Connectable,
+        *,
+        input_fd: int | None = None,
+        output_fd: int | None = None,
+        watch_parent: bool = True,
+        grace: float = GRACE,
+        max_workers: int = MAX_WORKERS,
+        max_unsent: int = MAX_UNSENT,
+    ) -> None:
+        """Prepare; the options are those of `serve_stdio`."""
+        self._serve: Callable[[], int] = lambda: serve_stdio(
+            server.connect,
+            input_fd=input_fd,
+            output_fd=output_fd,
+            watch_parent=watch_parent,
+            grace=grace,
+            max_workers=max_workers,
+            max_unsent=max_unsent,
+        )
+
+    def open(self) -> int:
+        """Serve until the client goes away; return the exit code (I1): 0, or 1 without standard input or output.
+
+        Raises: SystemExit(130) after Ctrl-C, so that a script which ends with this call ends with that status (I2).
+        """
+        try:
+            exit_code = self._serve()
+        except NoStandardStream as problem:
+            _complain(str(problem))
+            return 1
+        if exit_code == INTERRUPTED:
+            raise SystemExit(INTERRUPTED)
+        return exit_code

@@ -1,0 +1,232 @@
+"""One connection on two descriptors, served by the thread that calls: the chapter without asyncio.
+
+The thread polls the input and runs the machine; plain functions run in worker threads, which write their answers
+themselves. It stops when all is over, or when there is an async call: then `stream_loop` goes on with the same server.
+Law: the serving thread never blocks but in its poll, and never holds the lock while an author's function runs.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from threading import get_ident
+from types import TracebackType
+from typing import TYPE_CHECKING, Final
+
+from linkspan.runtime.calls import Connect, Driver
+from linkspan.runtime.descriptors import CHUNK, DescriptorWaiter, WakePipe, Writer
+from linkspan.runtime.shutdown_watchdog import INTERRUPTED, Lifeline
+
+if TYPE_CHECKING:
+    from linkspan.core.call import Call
+
+__all__ = ["StreamServer"]
+
+_CLEANUP: Final = 0.25
+"""Seconds that cancelled tasks have for their `finally` blocks, and the last output to go out."""
+
+_SLACK: Final = 0.4
+"""Seconds after which a thread that should have ended by itself is taken to be blocked."""
+
+
+class StreamServer:
+    """Serves one connection. Use it as a context manager: it looks after signals, the parent and the exit."""
+
+    def __init__(
+        self,
+        connect: Connect,
+        input_fd: int,
+        output_fd: int,
+        *,
+        watch_parent: bool,
+        grace: float,
+        max_workers: int,
+        max_unsent: int,
+    ) -> None:
+        """Open a connection and take it into service; `input_fd` can be waited for."""
+        self.input_fd = input_fd
+        self.wakes = WakePipe()
+        self.driver = Driver(connect, self, max_workers=max_workers, congested=self._is_congested)
+        self.connection = self.driver.connection
+        self.writer = Writer(self.connection, self.driver.lock, output_fd, bound=max_unsent, on_change=self.wakes.wake)
+        self.lifeline = Lifeline(
+            input_fd,
+            on_stop=self.wakes.wake,
+            progress=lambda: self._reads,
+            watch_parent=watch_parent,
+            patience=grace + _CLEANUP + _SLACK,
+            hurry=grace / 2 + _CLEANUP + _SLACK,
+        )
+        self.started: deque[tuple[Call, Awaitable[object] | None]] = deque()
+        """Async calls that wait for an event loop."""
+        self.tasks_running: Callable[[], bool] = bool
+        """Whether async calls are at work."""
+        self.flush_here: Callable[[], object] = self.writer.flush_now
+        self.start_here: Callable[[Call, Awaitable[object] | None], object] = self._start_later
+        self.cancel_here: Callable[[Call], object] = self._drop_started
+        self._grace = grace
+        self._reads = 0
+        self._eof = False
+        self._closed = False
+        self._deadline: float | None = None
+        self._sleeps_until: float | None = None
+        self._paused = False
+        self._thread = get_ident()
+
+    def __enter__(self) -> StreamServer:
+        """Take over the signals and begin to watch."""
+        self.lifeline.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Let the last output go out and give the signals back."""
+        self.writer.wait_empty(0.0 if self.writer.broken else _CLEANUP)
+        self.lifeline.close()
+        self.wakes.close()
+
+    def serve_plainly(self) -> bool:
+        """Serve, and tell whether all is over; if not, there is an async call in `started`."""
+        everything = DescriptorWaiter(self.input_fd, self.wakes.reader)
+        wakes_only = DescriptorWaiter(self.wakes.reader)
+        while True:
+            waiter, timeout = everything, None
+            if not self.calm():
+                if self.tick():
+                    return True
+                waiter, timeout = everything if self.wants_input else wakes_only, self.sleep()
+            if self.started:
+                return False
+            ready = waiter.wait(timeout)
+            if self.wakes.reader in ready:
+                self.wakes.drain()
+            if self.input_fd in ready:
+                self.read()
+                self.writer.flush_now()
+
+    def calm(self) -> bool:
+        """Tell, cheaply, whether all there is to do is to wait for input."""
+        self._paused = False
+        self._sleeps_until = None  # first, so that a worker that changes things from here on wakes us
+        with self.driver.lock:
+            due = self.connection.next_timeout()
+        return (
+            due is None
+            and self._deadline is None
+            and not self._eof
+            and not self.lifeline.stopped
+            and not self.writer.broken
+            and self.writer.unsent <= self.writer.bound
+            and self.connection.accepting
+        )
+
+    # Reading.
+
+    @property
+    def wants_input(self) -> bool:
+        """Whether to read on: not at the end, and not while too much runs or waits to be sent."""
+        if self._eof or self._deadline is not None:
+            return False
+        self._paused = True  # first, so that a worker that makes room from here on wakes us
+        self._paused = not self.connection.accepting or self.writer.full
+        return not self._paused
+
+    def read(self) -> None:
+        """Read once and start what was asked for."""
+        try:
+            data = os.read(self.input_fd, CHUNK)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""  # hung up: a terminal that went away, a socket that was reset
+        if data:
+            self._reads += 1
+            self.driver.receive_data(data)
+        else:
+            self._eof = True
+            self.driver.receive_eof()
+
+    # Time and ending. The clock is the connection's: monotonic seconds.
+
+    def sleep(self) -> float | None:
+        """Return for how many seconds nothing needs to be done, None for ever."""
+        self._sleeps_until = None  # first, so that a worker that brings a deadline from here on wakes us
+        deadline = self.driver.next_timeout() if self._deadline is None else self._deadline
+        self._sleeps_until = deadline
+        return None if deadline is None else max(0.0, deadline - time.monotonic())
+
+    def tick(self) -> bool:
+        """Do what is due, and tell whether all is over."""
+        now = time.monotonic()
+        self.driver.handle_timeout(now)
+        if self._deadline is None and (self._eof or self.lifeline.stopped or self.writer.broken):
+            self._begin_to_end(now)
+        if self._deadline is not None and not self._closed:
+            idle = not self.connection.running and not self.started and not self.writer.unsent
+            if idle or self.writer.broken or now >= self._deadline:
+                self._close(now)
+        return self._ended()
+
+    def _ended(self) -> bool:
+        """Tell whether nothing is left to be done, or no time to do it."""
+        if not self._closed or self._deadline is None:
+            return False
+        if time.monotonic() >= self._deadline:
+            return True
+        return not self.tasks_running() and not self.writer.unsent
+
+    def _begin_to_end(self, now: float) -> None:
+        self.lifeline.arm()
+        grace = self._grace if self._eof else self._grace / 2
+        if self.lifeline.exit_code == INTERRUPTED:
+            grace = self._grace / 4  # somebody waits at the keyboard
+            with suppress(OSError):
+                os.write(2, b"\nExiting...\n")
+        self._deadline = now + grace
+
+    def _close(self, now: float) -> None:
+        self._closed = True
+        self._deadline = now + _CLEANUP
+        self.driver.close()
+        self.writer.flush_now()
+
+    # The driver's face.
+
+    def flush(self) -> None:
+        """Send what the connection has to send."""
+        if get_ident() == self._thread:
+            self.flush_here()
+            return
+        self.writer.flush()
+        if self._paused or self._deadline is not None:
+            self.wakes.wake()
+        else:
+            due = self.driver.next_timeout()
+            if due is not None and (self._sleeps_until is None or due < self._sleeps_until):
+                self.wakes.wake()
+
+    def _is_congested(self) -> bool:
+        return self.writer.unsent > self.writer.bound
+
+    def start(self, call: Call, awaitable: Awaitable[object] | None) -> None:
+        """Leave an async call to the event loop."""
+        if get_ident() == self._thread:
+            self.start_here(call, awaitable)
+        else:
+            self.started.append((call, awaitable))
+            self.wakes.wake()
+
+    def cancel(self, call: Call) -> None:
+        """Cancel an async call; a plain function can only be told."""
+        if get_ident() == self._thread:
+            self.cancel_here(call)
+
+    def _start_later(self, call: Call, awaitable: Awaitable[object] | None) -> None:
+        self.started.append((call, awaitable))
+
+    def _drop_started(self, call: Call) -> None:
+        self.started = deque(entry for entry in self.started if entry[0] is not call)

@@ -1,0 +1,213 @@
+"""A server as a plain WSGI callable, for Flask, Django, gunicorn, waitress: no event loop in sight.
+
+Plain functions run in worker threads so that their progress can be sent while they work; async ones on one loop in the
+background. Spec: https://peps.python.org/pep-3333/
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from linkspan.core.http_checks import Arrival
+from linkspan.core.http_endpoint import Endpoint, Opened
+from linkspan.core.http_exchange import HttpData, HttpEvent, HttpStart, ServerExchange
+from linkspan.runtime.forks import renew
+from linkspan.serve.http_app import TICK, HttpApp, is_stopping
+
+if TYPE_CHECKING:
+    import asyncio
+
+__all__ = ["WsgiApp"]
+
+Environ: TypeAlias = Mapping[str, Any]
+StartResponse: TypeAlias = Callable[[str, list[tuple[str, str]]], object]
+Application: TypeAlias = Callable[[Any, Any], Iterable[bytes]]
+
+
+class WsgiApp(HttpApp):
+    """The callable. Handshake sessions live in this process: with several workers, serve those clients without sessions."""
+
+    def __init__(self, endpoint: Endpoint, *, path: str | None = None, otherwise: Application | None = None) -> None:
+        """Serve `endpoint` at every path, or at `path` only; `otherwise` is another WSGI application for all other paths."""
+        super().__init__(endpoint, path, _background)
+        self._otherwise = otherwise
+        self._incoming = _Incoming(max(endpoint.policy.max_incoming_bytes, endpoint.policy.max_body_bytes + 1))
+        self._ticked = 0.0
+
+    def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        """Answer one request."""
+        now = time.monotonic()
+        if now - self._ticked >= TICK:  # no timer runs here, so requests look after what is due
+            self._ticked = now
+            self.tick(now)
+        if self._is_elsewhere(str(environ.get("PATH_INFO") or "").rstrip("/")):
+            if self._otherwise is not None:
+                return self._otherwise(environ, start_response)
+            text = self._nothing_here
+            start_response("404 Not Found", [("content-type", "text/plain"), ("content-length", str(len(text)))])
+            return [text]
+        opened = self._open(environ)
+        response = _Response(self, opened)
+        self.perform(opened)
+        return response.begin(start_response)
+
+    def _open(self, environ: Environ) -> Opened:
+        """Take in a request; if it is refused, only its response is there."""
+        method, headers, arrival = str(environ["REQUEST_METHOD"]), _headers(environ), _arrival(environ)
+        facts = self.admit(method, headers, arrival, environ.get("REMOTE_USER"), "REMOTE_USER")
+        if isinstance(facts, ServerExchange):
+            return Opened(facts)
+        body = b"" if method == "GET" else self._body(environ, headers)
+        if isinstance(body, ServerExchange):
+            return Opened(body)
+        url = f"{environ.get('wsgi.url_scheme', 'http')}://{headers.get('host', '')}{arrival.path}"
+        return self.endpoint.open(method, url, headers, body, facts, query=str(environ.get("QUERY_STRING", "")))
+
+    def _body(self, environ: Environ, headers: Mapping[str, str]) -> bytes | ServerExchange:
+        """Return the body, or why it is refused."""
+        gate, bound = self.endpoint.gate, self.endpoint.policy.max_body_bytes
+        stream: Any = environ["wsgi.input"]
+        length = str(environ.get("CONTENT_LENGTH") or "")
+        if gate.is_too_long(length):
+            return gate.too_large(headers)
+        counted = length.isascii() and length.isdigit()
+        if not counted and not environ.get("wsgi.input_terminated"):
+            return b""
+        size = int(length) if counted else bound + 1
+        if not self._incoming.take(size):
+            return gate.too_many_bodies(headers, "max_incoming_bytes")
+        try:
+            found: bytes = stream.read(size)
+        finally:
+            self._incoming.give_back(size)
+        if counted and len(found) < size:
+            return gate.too_short(headers)  # it may be whole JSON all the same: the rest of a longer one is missing
+        return found if len(found) <= bound else gate.too_large(headers)
+
+
+class _Incoming:
+    """Room for bodies that threads are reading. Each takes its whole size at once: a read cannot be ended from outside."""
+
+    def __init__(self, bound: int) -> None:
+        self._bound = bound
+        self.start_afresh()
+        renew(self)
+
+    def start_afresh(self) -> None:
+        """Begin with all the room."""
+        self._room = self._bound
+        self._lock = threading.Lock()
+
+    def take(self, size: int) -> bool:
+        """Take room, if there is as much."""
+        with self._lock:
+            if size > self._room:
+                return False
+            self._room -= size
+            return True
+
+    def give_back(self, size: int) -> None:
+        """The body is there."""
+        with self._lock:
+            self._room += size
+
+
+class _Response:
+    """The body of one response, as the WSGI server asks for it."""
+
+    def __init__(self, app: WsgiApp, opened: Opened) -> None:
+        self._app = app
+        self._opened = opened
+        self._exchange = opened.exchange
+        self._more = threading.Condition()
+        self._outputs = 0
+        self._events: deque[HttpEvent] = deque()
+        self._exchange.attach(self._on_output)
+
+    def begin(self, start_response: StartResponse) -> Iterator[bytes]:
+        """Wait for the status, and start the response with it."""
+        start = self._next()
+        assert isinstance(start, HttpStart)
+        start_response(f"{start.status} {HTTPStatus(start.status).phrase}", list(start.headers))
+        return self
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        event = self._next()
+        if isinstance(event, HttpData):
+            return event.data
+        self._app.endpoint.finished(self._exchange)
+        raise StopIteration
+
+    def close(self) -> None:
+        """The server calls it at the end, and when the client has gone."""
+        if self._exchange.ended and not self._events:
+            self._app.endpoint.finished(self._exchange)
+        else:
+            self._app.disconnect(self._opened)
+
+    def _next(self) -> HttpEvent:
+        while not self._events:
+            with self._more:
+                seen = self._outputs
+            self._events += self._exchange.events()
+            if self._events:
+                break
+            if self._exchange.overrun:
+                raise StopIteration  # what it did not read is more than we keep; the server calls `close`
+            with self._more:
+                woken = self._more.wait_for(lambda seen=seen: self._outputs != seen, TICK)  # type: ignore[misc]
+            if not woken:
+                self._exchange.keep_alive(time.monotonic(), silence=self._app.endpoint.policy.silence)
+                if is_stopping():
+                    self._app.drain()
+        return self._events.popleft()
+
+    def _on_output(self) -> None:
+        with self._more:
+            self._outputs += 1
+            self._more.notify_all()
+
+
+def _arrival(environ: Environ) -> Arrival:
+    """Return where a request came in.
+
+    PEP 3333 has no address of ours: `SERVER_NAME` may be the address that the server is bound to, a name of its configuration,
+    or what Host says, so the socket itself counts more (gunicorn), and so does `SERVER_ADDR` (CGI, mod_wsgi).
+    """
+    connection: Any = environ.get("gunicorn.socket")
+    if connection is not None:
+        address: Any = connection.getsockname()
+        own = (
+            "/" if isinstance(address, str | bytes) else str(address[0])
+        )  # the path of a Unix socket, or host and port
+    else:
+        own = str(environ.get("SERVER_ADDR") or environ.get("SERVER_NAME") or "")
+    path = f"{environ.get('SCRIPT_NAME', '')}{environ.get('PATH_INFO', '')}"
+    version = str(environ.get("SERVER_PROTOCOL") or "HTTP/1.1").rpartition("/")[2]
+    return Arrival(own or None, str(environ.get("REMOTE_ADDR") or "") or None, path, version)
+
+
+def _headers(environ: Environ) -> dict[str, str]:
+    headers = {
+        key[5:].replace("_", "-").lower(): str(value).strip()
+        for key, value in environ.items()
+        if key.startswith("HTTP_")
+    }
+    for key, name in (("CONTENT_TYPE", "content-type"), ("CONTENT_LENGTH", "content-length")):
+        if environ.get(key):
+            headers[name] = str(environ[key])
+    return headers
+
+
+def _background() -> asyncio.AbstractEventLoop:
+    from linkspan.runtime.background import background_loop
+
+    return background_loop().loop

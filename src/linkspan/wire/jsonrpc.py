@@ -1,0 +1,341 @@
+"""JSON-RPC 2.0 as MCP uses it, both directions. Never raises on what a peer sent.
+
+`decode` reads a message once; params, results and errors stay raw until somebody knows their type.
+Members that appear twice in a message are refused; inside results and arguments the last one counts. Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from itertools import accumulate
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from linkspan.errors import INVALID_REQUEST, PARSE_ERROR, clipped
+from linkspan.types.base import ABSENT, JSON, is_array, is_object
+from linkspan.wire.framing import TooLong
+from linkspan.wire.raw_json import SLACK, Kind, identify, repeated
+from linkspan.wire.values import DEFAULT_LIMITS, Limits, to_builtins
+
+__all__ = [
+    "NOTIFICATION",
+    "Batch",
+    "ErrorResponse",
+    "Malformed",
+    "Message",
+    "Notification",
+    "RequestId",
+    "Response",
+    "RpcRequest",
+    "decode",
+    "encode",
+    "encode_batch",
+    "encode_error",
+    "encode_notification",
+    "encode_request",
+    "encode_response",
+    "unreadable",
+]
+
+RequestId: TypeAlias = int | str
+
+
+class RpcRequest(msgspec.Struct, frozen=True):
+    """A request: it is answered exactly once, or cancelled."""
+
+    id: RequestId
+    method: str
+    params: Raw = ABSENT
+
+
+class Notification(msgspec.Struct, frozen=True):
+    """A notification: it is never answered (MSG-4)."""
+
+    method: str
+    params: Raw = ABSENT
+
+
+class Response(msgspec.Struct, frozen=True):
+    """The peer's result for one of our requests."""
+
+    id: RequestId
+    result: Raw
+
+
+class ErrorResponse(msgspec.Struct, frozen=True):
+    """The peer's error. `id` is None when the peer could not read ours; the code is the peer's own number."""
+
+    id: RequestId | None
+    code: int
+    message: str
+    data: Any = None
+
+
+class Malformed(msgspec.Struct, frozen=True):
+    """Not a message. `code` and `message` are the answer it deserves; `id` is None where none could be read.
+
+    `kind` is what it was meant to be, where only parts of it were read: what may be a response must not be answered under
+    its id.
+    """
+
+    code: int
+    message: str
+    id: RequestId | None = None
+    kind: Kind | Literal["unknown"] | None = None
+
+    @property
+    def reply_id(self) -> RequestId | None:
+        """The id of the error response that it gets."""
+        return self.id if self.kind in (None, "request") else None
+
+
+Message: TypeAlias = RpcRequest | Notification | Response | ErrorResponse | Malformed
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """An array of messages. Only one revision allows it."""
+
+    messages: list[Message]
+
+
+class _Envelope(msgspec.Struct):
+    jsonrpc: str
+    id: RequestId | UnsetType | None = UNSET
+    method: str | UnsetType = UNSET
+    params: Raw = ABSENT
+    result: Raw | UnsetType = UNSET
+    error: Raw | UnsetType = UNSET
+
+
+class _ErrorBody(msgspec.Struct):
+    code: int
+    message: str = ""
+    data: Any = None
+
+
+_envelope = msgspec.json.Decoder(_Envelope)
+_error_body = msgspec.json.Decoder(_ErrorBody)
+_elements = msgspec.json.Decoder(list[Raw])
+_anything = msgspec.json.Decoder()
+_encoder = msgspec.json.Encoder()
+_BOM = b"\xef\xbb\xbf"
+_STRING = re.compile(rb'"[^"]*"?')  # once the escapes are gone; a pattern that knows them needs memory for each
+_BRACKETS = bytes.maketrans(b"[{]}", b"\1\1\2\2")
+_NO_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[{]}")
+_STEPS = (0, 1, -1)
+NOTIFICATION: Final = b'{"jsonrpc":"2.0","method":'
+"""How the notifications that this package encodes begin, and no other message."""
+_BARE_REQUEST = len(b'{"jsonrpc":"2.0","id":1,"method":""}')
+_BARE_NOTIFICATION = len(b'{"jsonrpc":"2.0","method":""}')
+_BARE_RESPONSE = len(b'{"jsonrpc":"2.0","id":1}')
+_PARAMS = len(b',"params":')
+_RESULT = len(b',"result":')
+_QUOTES = 1  # two, in place of the digit
+
+
+def decode(line: bytes | TooLong, limits: Limits = DEFAULT_LIMITS) -> Message | Batch:
+    """Read one message, or one batch, from UTF-8 JSON. What is wrong comes back as `Malformed`, never as an exception."""
+    if isinstance(line, TooLong):
+        return unreadable(line, f"Parse error: message longer than {limits.max_line_bytes} bytes (max_line_bytes)")
+    if len(line) > 2 * limits.max_depth and _too_deep(line, limits.max_depth):
+        problem = f"Parse error: nested deeper than {limits.max_depth} levels (max_depth)"
+        return unreadable(TooLong.of(line), problem)
+    try:
+        if not line.isascii():
+            line = line.removeprefix(_BOM)
+            line.decode()
+        envelope = _envelope.decode(line)
+    except msgspec.ValidationError:
+        return _not_an_envelope(line, limits)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return Malformed(PARSE_ERROR, f"Parse error: {_plain(error)}")
+    request_id, method, params = envelope.id, envelope.method, envelope.params
+    if request_id is None or request_id is UNSET or method is UNSET:
+        return _classify(envelope, line)
+    if envelope.jsonrpc != "2.0" or envelope.result is not UNSET or envelope.error is not UNSET:
+        return _classify(envelope, line)
+    spare = len(line) - len(method) - _BARE_REQUEST - (len(params) + _PARAMS if params is not ABSENT else 0)
+    if type(request_id) is str:
+        spare -= len(request_id) + _QUOTES
+    if spare > SLACK and (name := repeated(line, params)) is not None:
+        return _ambiguous(name, request_id)
+    return RpcRequest(request_id, method, params)
+
+
+def unreadable(line: TooLong, problem: str) -> Malformed:
+    """Say that a message was too large to be read, under its id if the ends of its line show it beyond doubt (MSG-5)."""
+    remains = identify(line.head, line.tail)
+    return Malformed(PARSE_ERROR, problem, remains.id, remains.kind or "unknown")
+
+
+def _classify(envelope: _Envelope, line: bytes) -> Message:
+    """Return the message that is no request, or what is wrong with it."""
+    request_id = envelope.id
+    known_id = request_id if isinstance(request_id, int | str) else None
+    if envelope.jsonrpc != "2.0":
+        return Malformed(INVALID_REQUEST, 'Invalid Request: "jsonrpc" must be "2.0"', known_id)
+    method = envelope.method
+    if method is not UNSET:
+        if envelope.result is not UNSET or envelope.error is not UNSET:
+            return Malformed(INVALID_REQUEST, "Invalid Request: both a method and a result or error", known_id)
+        params = envelope.params
+        if request_id is None:
+            return Malformed(INVALID_REQUEST, "Invalid Request: id must be a string or an integer, got null")
+        spare = len(line) - len(method) - (len(params) + _PARAMS if params is not ABSENT else 0)
+        if spare - _BARE_NOTIFICATION > SLACK and (name := repeated(line)) is not None:
+            return _ambiguous(name, None)
+        return Notification(method, params)
+    return _response(envelope, known_id, line)
+
+
+def _ambiguous(name: str, known_id: RequestId | None) -> Malformed:
+    """Refuse a message of which others may have read another part; under its id, if that is not what is in doubt."""
+    problem = f"{clipped(name)!r} appears more than once" if name else "too many members"
+    return Malformed(INVALID_REQUEST, f"Invalid Request: {problem}", None if name == "id" else known_id)
+
+
+def _response(envelope: _Envelope, known_id: RequestId | None, line: bytes) -> Message:
+    result = envelope.result
+    has_result, has_error = result is not UNSET, envelope.error is not UNSET
+    spare = len(line) - _BARE_RESPONSE - (len(result) + _RESULT if isinstance(result, Raw) else 0)
+    if isinstance(known_id, str):
+        spare -= len(known_id) + _QUOTES
+    if spare > SLACK and (name := repeated(line)) is not None:
+        return _ambiguous(name, known_id)
+    if has_result == has_error:
+        problem = "both a result and an error" if has_result else "no method"
+        return Malformed(INVALID_REQUEST, f"Invalid Request: {problem}", known_id)
+    if isinstance(envelope.error, Raw):
+        try:
+            body = _error_body.decode(envelope.error)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return Malformed(
+                INVALID_REQUEST, "Invalid Request: error must have an integer code and a message", known_id
+            )
+        return ErrorResponse(known_id, body.code, body.message, body.data)
+    if known_id is None or not isinstance(result, Raw):
+        return Malformed(INVALID_REQUEST, "Invalid Request: a response needs the id of its request")
+    return Response(known_id, result)
+
+
+def _not_an_envelope(line: bytes, limits: Limits) -> Message | Batch:
+    """Say what is wrong with valid JSON that is no message, and keep its id (MSG-5). The slow path: it may parse again."""
+    try:
+        value: Any = _anything.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return Malformed(PARSE_ERROR, f"Parse error: {_plain(error)}")
+    if is_array(value):
+        return _batch(line, len(value), limits)
+    if not is_object(value):
+        return Malformed(INVALID_REQUEST, "Invalid Request: a message is a JSON object")
+    return Malformed(INVALID_REQUEST, f"Invalid Request: {_complaint(value)}", _readable_id(value))
+
+
+def _batch(line: bytes, length: int, limits: Limits) -> Malformed | Batch:
+    if not length:
+        return Malformed(INVALID_REQUEST, "Invalid Request: empty batch")
+    if length > limits.max_batch:
+        return Malformed(
+            INVALID_REQUEST, f"Invalid Request: more than {limits.max_batch} messages in a batch (max_batch)"
+        )
+    messages: list[Message] = []
+    for element in _elements.decode(line):
+        message = decode(bytes(element), limits)
+        if isinstance(message, Batch):
+            message = Malformed(INVALID_REQUEST, "Invalid Request: a batch inside a batch")
+        messages.append(message)
+    return Batch(messages)
+
+
+def _complaint(value: dict[str, Any]) -> str:
+    if value.get("jsonrpc") != "2.0":
+        return '"jsonrpc" must be "2.0"'
+    if "id" in value and _readable_id(value) is None:
+        return "id must be a string or an integer"
+    if not isinstance(value.get("method", ""), str):
+        return "method must be a string"
+    return "not a request, notification or response"
+
+
+def _readable_id(value: dict[str, Any]) -> RequestId | None:
+    found = value.get("id")
+    return found if isinstance(found, int | str) and not isinstance(found, bool) else None
+
+
+def _too_deep(line: bytes, max_depth: int) -> bool:
+    if line.count(b"[") + line.count(b"{") <= max_depth:
+        return False
+    unescaped = line.replace(b"\\\\", b"").replace(b'\\"', b"")
+    brackets = _STRING.sub(b"", unescaped).translate(_BRACKETS, _NO_BRACKETS)
+    return max(accumulate(map(_STEPS.__getitem__, brackets)), default=0) > max_depth
+
+
+def _plain(error: Exception) -> str:
+    if isinstance(error, UnicodeDecodeError):
+        return f"not UTF-8 (byte {error.start})"
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
+    return str(error).removeprefix("JSON is malformed: ")
+
+
+def encode(value: Any) -> bytes:
+    """Encode JSON builtins, wire shapes and raw JSON. Lone surrogates, as in odd file names, become U+FFFD.
+
+    Raises: TypeError for other types.
+    """
+    try:
+        return _encoder.encode(value)
+    except UnicodeEncodeError:
+        return _encoder.encode(_readable(to_builtins(value)))
+
+
+def _readable(value: JSON) -> JSON:
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if is_object(value):
+        return {_readable(name): _readable(each) for name, each in value.items()}
+    return [_readable(each) for each in value] if is_array(value) else value
+
+
+def encode_response(request_id: RequestId, result: bytes) -> bytes:
+    """Put an encoded result into a response: one splice, no second pass over the bytes."""
+    if type(request_id) is int:
+        return b'{"jsonrpc":"2.0","id":%d,"result":%b}' % (request_id, result)
+    return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (encode(request_id), result)
+
+
+def encode_error(
+    request_id: RequestId | None, code: int, message: str, data: Any = None, *, id_required: bool = False
+) -> bytes:
+    """Encode an error response. Without a known id the member is left out, or null where the revision requires it (MSG-5)."""
+    body: dict[str, Any] = {"code": code, "message": message}
+    if data is not None:
+        body["data"] = data
+    if request_id is None:
+        head = b'{"jsonrpc":"2.0","id":null,' if id_required else b'{"jsonrpc":"2.0",'
+    else:
+        head = b'{"jsonrpc":"2.0","id":%b,' % encode(request_id)
+    return b'%b"error":%b}' % (head, encode(body))
+
+
+def encode_notification(method: str, params: bytes | None = None) -> bytes:
+    """Encode a notification with params that are encoded already."""
+    head = NOTIFICATION + _quoted(method)
+    return head + b"}" if params is None else b'%b,"params":%b}' % (head, params)
+
+
+_quoted = lru_cache(maxsize=64)(encode)
+
+
+def encode_request(request_id: RequestId, method: str, params: bytes | None = None) -> bytes:
+    """Encode a request with params that are encoded already."""
+    head = b'{"jsonrpc":"2.0","id":%b,"method":%b' % (encode(request_id), encode(method))
+    return head + b"}" if params is None else b'%b,"params":%b}' % (head, params)
+
+
+def encode_batch(messages: list[bytes]) -> bytes:
+    """Put encoded messages into one array."""
+    return b"[" + b",".join(messages) + b"]"

@@ -1,0 +1,133 @@
+"""The one writer: everything leaves once, in order, and only those wait that may."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+
+import pytest
+
+from linkspan.runtime.descriptors import Writer
+
+
+class Source:
+    """Numbers its lines under the lock."""
+
+    def __init__(self, size: int = 0) -> None:
+        self.lock, self.out, self.count, self.filling = threading.RLock(), [], 0, b"x" * size
+
+    def produce(self) -> None:
+        with self.lock:
+            self.out.append(b"%d %s\n" % (self.count, self.filling))
+            self.count += 1
+
+    def data_to_send(self) -> bytes:
+        data, self.out = b"".join(self.out), []
+        return data
+
+
+@pytest.fixture
+def pipe():
+    reader, writer = os.pipe()
+    yield reader, writer
+    for fd in (reader, writer):
+        with contextlib.suppress(OSError):
+            os.close(fd)
+
+
+def read_all(reader: int, lines: int) -> list[int]:
+    data = b""
+    while data.count(b"\n") < lines:
+        data += os.read(reader, 65536)
+    return [int(line.split()[0]) for line in data.splitlines()]
+
+
+def test_lines_from_many_threads_leave_once_and_in_order(pipe):
+    reader, fd = pipe
+    source = Source(200)
+    writer = Writer(source, source.lock, fd, bound=10_000, on_change=lambda: None)
+
+    def produce() -> None:
+        for _ in range(500):
+            source.produce()
+            writer.flush()
+
+    threads = [threading.Thread(target=produce) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for _ in range(500):
+        source.produce()
+        writer.flush_now()
+    assert read_all(reader, 2500) == list(range(2500))
+    for thread in threads:
+        thread.join(30)
+    writer.wait_empty(30)
+    assert writer.unsent == 0
+
+
+def test_the_reading_thread_never_waits_and_hears_when_there_is_room(pipe):
+    reader, fd = pipe
+    source, room = Source(100_000), threading.Event()
+    writer = Writer(source, source.lock, fd, bound=150_000, on_change=room.set)
+    for _ in range(10):
+        source.produce()
+        writer.flush_now()
+    assert writer.full
+    assert read_all(reader, 10) == list(range(10))
+    assert room.wait(30)
+    writer.wait_empty(30)
+    assert (writer.full, writer.unsent) == (False, 0)
+
+
+@pytest.mark.parametrize("flush", [Writer.flush, Writer.flush_now])
+def test_an_output_that_nobody_reads_is_noticed_and_forgotten(pipe, flush):
+    reader, fd = pipe
+    source, broken = Source(), threading.Event()
+    writer = Writer(source, source.lock, fd, bound=10, on_change=broken.set)
+    os.close(reader)
+    for _ in range(3):
+        source.produce()
+        flush(writer)
+    assert broken.is_set()
+    assert (writer.broken, writer.unsent, writer.full) == (True, 0, False)
+
+
+def test_an_output_that_breaks_frees_those_who_wait(pipe):
+    reader, fd = pipe
+    source = Source(100_000)
+    writer = Writer(source, source.lock, fd, bound=10, on_change=lambda: None)
+    for _ in range(2):
+        source.produce()
+        writer.flush_now()
+    waiting = threading.Thread(target=writer.flush)
+    waiting.start()
+    os.close(reader)
+    waiting.join(30)
+    assert not waiting.is_alive()
+
+
+def test_the_descriptor_is_given_back_only_when_nobody_writes_any_more(pipe):
+    reader, fd = pipe
+    source = Source(300_000)  # more than a pipe holds, so that the writer has to wait
+    writer = Writer(source, source.lock, fd, bound=10_000_000, on_change=lambda: None)
+    given_back = threading.Event()
+    source.produce()
+    writer.flush_now()
+    writer.leave(given_back.set)
+    assert not given_back.is_set()
+    assert read_all(reader, 1) == [0]
+    assert given_back.wait(5)
+    source.produce()
+    writer.flush_now()
+    os.set_blocking(reader, False)
+    with pytest.raises(BlockingIOError):
+        os.read(reader, 1)
+
+
+def test_the_descriptor_is_given_back_at_once_if_nobody_writes(pipe):
+    source = Source()
+    writer = Writer(source, source.lock, pipe[1], bound=100, on_change=lambda: None)
+    given_back: list[bool] = []
+    writer.leave(lambda: given_back.append(True))
+    assert given_back == [True]

@@ -1,0 +1,80 @@
+"""Connections that hold something for nothing, as they are looked after once a second."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import uvicorn
+
+from linkspan import Server
+from linkspan.core.http_checks import HttpPolicy
+from linkspan.serve.asgi import AsgiApp
+from linkspan.serve.http import make_endpoint
+from linkspan.serve.http_uvicorn import QuietUvicorn
+
+
+class Transport:
+    """What is below a connection: so many bytes that the client has not taken."""
+
+    def __init__(self, unread: int) -> None:
+        self.unread = unread
+        self.ended = ""
+
+    def get_write_buffer_size(self) -> int:
+        return self.unread
+
+    def abort(self) -> None:
+        self.ended = "aborted"
+
+    def close(self) -> None:
+        self.ended = "closed"
+
+
+class Http:
+    """A connection between two requests."""
+
+    timeout_keep_alive_task: object | None = "running"
+    cycle = None
+
+    def __init__(self, unread: int = 0) -> None:
+        self.transport = Transport(unread)
+
+
+class WebSocket:
+    """A connection of the other kind that uvicorn has."""
+
+    def __init__(self) -> None:
+        self.transport = Transport(0)
+
+
+def looking_after(*connections: Any) -> QuietUvicorn:
+    app = AsgiApp(make_endpoint(Server("desk"), HttpPolicy(send_timeout=30.0)))
+    serving = QuietUvicorn(uvicorn.Config(app), app, head_timeout=10.0)
+    serving.server_state.connections.update(connections)
+    return serving
+
+
+def test_who_does_not_take_an_answer_is_dropped_and_who_is_slow_is_not() -> None:
+    reading, stuck, slow = Http(), Http(5000), Http(5000)
+    serving = looking_after(reading, stuck, slow)
+    for now in range(0, 40, 10):
+        serving.look_after(float(now))
+        slow.transport.unread -= 1
+    assert [each.transport.ended for each in (reading, stuck, slow)] == ["", "aborted", ""]
+
+
+def test_who_owes_us_a_head_is_dropped() -> None:
+    silent, idle = Http(), Http()
+    silent.timeout_keep_alive_task = None
+    serving = looking_after(silent, idle)
+    serving.look_after(0.0)
+    serving.look_after(10.0)
+    assert [each.transport.ended for each in (silent, idle)] == ["closed", ""]
+
+
+def test_an_attempt_at_a_websocket_does_not_end_the_server() -> None:
+    attempt = WebSocket()
+    serving = looking_after(attempt)
+    serving.look_after(0.0)
+    serving.look_after(100.0)
+    assert attempt.transport.ended == ""

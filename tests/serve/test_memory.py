@@ -1,0 +1,101 @@
+"""The same bytes without a process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+
+import pytest
+from fake_server import Server
+from stdio_process import line, ping, said, tool_call
+
+from linkspan.serve.event_loop import AsyncMemoryTransport
+from linkspan.serve.memory import MemoryTransport
+
+
+@pytest.fixture
+def server() -> Server:
+    server = Server()
+    server.cleaned = threading.Event()
+
+    @server.tool
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    @server.tool
+    async def async_add(a: int, b: int) -> int:
+        await asyncio.sleep(0)
+        return a + b
+
+    @server.tool
+    async def wait() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            server.cleaned.set()
+
+    return server
+
+
+@pytest.mark.parametrize("tool", ["add", "async_add"])
+@pytest.mark.parametrize("workers", [0, 4])
+def test_a_call_is_answered(server, tool, workers):
+    with MemoryTransport(server, max_workers=workers) as pipe:
+        pipe.send(tool_call(1, tool, a=1, b=2))
+        assert said(json.loads(pipe.receive(30)), 1) == "3"
+
+
+def test_an_answer_without_a_function_is_there_at_once(server):
+    with MemoryTransport(server) as pipe:
+        pipe.send(ping(1)[:10])
+        pipe.send(ping(1)[10:])
+        assert json.loads(pipe.receive(0))["id"] == 1
+
+
+def test_silence_is_a_timeout(server):
+    with MemoryTransport(server) as pipe, pytest.raises(TimeoutError, match="the server sent nothing"):
+        pipe.receive(0.01)
+
+
+def test_a_call_can_be_cancelled(server):
+    with MemoryTransport(server) as pipe:
+        pipe.send(tool_call(1, "wait"))
+        pipe.send(tool_call(2, "async_add", a=1, b=2))
+        assert said(json.loads(pipe.receive(30)), 2) == "3"
+        pipe.send(line({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}))
+        assert server.cleaned.wait(30)
+
+
+def test_closing_cancels_what_runs_and_ends_the_stream(server):
+    pipe = MemoryTransport(server)
+    pipe.send(tool_call(1, "wait"))
+    pipe.send(tool_call(2, "async_add", a=1, b=2))
+    pipe.receive(30)
+    pipe.close()
+    assert server.cleaned.wait(30)
+    assert pipe.receive() == b""
+    with pytest.raises(ValueError, match="closed"):
+        pipe.send(b"")
+
+
+@pytest.mark.parametrize("tool", ["add", "async_add"])
+def test_the_async_face_answers_too(server, tool):
+    async def main() -> bytes:
+        async with AsyncMemoryTransport(server) as pipe:
+            await pipe.send(tool_call(1, tool, a=1, b=2))
+            return await asyncio.wait_for(pipe.receive(), 30)
+
+    assert said(json.loads(asyncio.run(main())), 1) == "3"
+
+
+def test_closing_the_async_face_cancels_what_runs(server):
+    async def main() -> bytes:
+        async with AsyncMemoryTransport(server) as pipe:
+            await pipe.send(tool_call(1, "wait"))
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)
+        return await pipe.receive()
+
+    assert asyncio.run(main()) == b""
+    assert server.cleaned.is_set()
