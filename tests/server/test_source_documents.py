@@ -635,6 +635,18 @@ def test_configurations_merge_field_by_field_and_follow_the_global_one() -> None
     assert merged.tool_error_mode == "message"
 
 
+def test_a_server_follows_changes_of_its_own_configuration() -> None:
+    heard: list[Any] = []
+    own = Configuration()
+    server = Server(configuration=own)
+    ask(server, "ping")
+    own.instrumentation_callback = heard.append
+    ask(server, "ping")
+    assert len(heard) == 1
+    with pytest.raises(AttributeError, match="Configuration has no setting 'callback'; there are exception_reporter, "):
+        own.callback = heard.append  # type: ignore[attr-defined]  # pyright: ignore
+
+
 def test_the_protocol_version_is_pinned_by_class_by_configuration_and_globally() -> None:
     def proposed(server: Server) -> str:
         answer = ask(server, "initialize", {"protocolVersion": "1999-01-01", "capabilities": {}})

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal, NotRequired, Required, TypeAlias, TypedDict, get_args
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -30,7 +31,7 @@ __all__ = [
 
 
 class InstrumentationData(TypedDict, total=False):
-    """What is told of one request. Names and URIs are there only if something was found under them."""
+    """The instrumentation of one request. Names and URIs are present only if something was found under them."""
 
     method: Required[str]
     tool_name: NotRequired[str]
@@ -38,7 +39,7 @@ class InstrumentationData(TypedDict, total=False):
     resource_uri: NotRequired[str]
     error: NotRequired[str]
     duration: NotRequired[float]
-    """Seconds, by a clock that never goes back."""
+    """Seconds, by a monotonic clock."""
     server_context: NotRequired[Mapping[str, Any]]
     """Only with `instrument_server_context`: it may hold secrets."""
 
@@ -49,8 +50,8 @@ AroundRequest: TypeAlias = Callable[[InstrumentationData], AbstractContextManage
 ToolErrorMode: TypeAlias = Literal["generic", "message", "protocol"]
 
 
-class Settings(msgspec.Struct, frozen=True):
-    """A configuration with every question answered."""
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What applies to one server: its configuration over the global one over these defaults."""
 
     exception_reporter: ExceptionReporter | None = None
     instrumentation_callback: InstrumentationCallback | None = None
@@ -62,103 +63,92 @@ class Settings(msgspec.Struct, frozen=True):
     tool_error_mode: ToolErrorMode = "generic"
     repair_arguments: bool = True
     portable_schemas: bool = True
-
-    @property
-    def observed(self) -> bool:
-        """Whether anybody wants to hear of requests."""
-        return self.instrumentation_callback is not None or self.around_request is not None
+    observed: bool
+    """Whether requests are instrumented at all."""
 
 
-SETTINGS = Settings.__struct_fields__
+class Configuration(msgspec.Struct, kw_only=True, eq=False):
+    """What a server does around its requests. What is not set is inherited, in the end from the global configuration.
 
-
-class Configuration:
-    """What a server does around its requests. What is not set is inherited, from the global configuration in the end.
-
-    - `exception_reporter(exception, context)` hears of every exception that was the author's fault. It may be a coroutine
-      function, which runs on a background loop: nobody waits for it.
-    - `instrumentation_callback(data)` hears of every request when it has ended.
-    - `around_request(data)` gives a context manager that is open while the author's function runs.
-    - `protocol_version` is what is proposed to a client that asks for no revision spoken here; one that asks for another gets
-      it. What the proposed revision cannot say is refused when it is registered. None proposes the newest.
-    - `validate_tool_call_arguments`: check arguments against schemas that authors wrote by hand. Hints are always checked.
-    - `validate_tool_call_results`: check structured results against output schemas that authors wrote by hand.
-    - `instrument_server_context`: tell the callback the server context too.
+    - `exception_reporter(exception, context)` receives every exception that was the author's fault. It may be a coroutine
+      function, which runs on a background loop; no request waits for it.
+    - `instrumentation_callback(data)` is called for every request when it has ended.
+    - `around_request(data)` returns a context manager that is open while the author's function runs.
+    - `protocol_version` is proposed to a client that asks for a revision which is not served here; one that asks for a served
+      revision gets it. What the proposed revision cannot express is refused at registration. None proposes the newest.
+    - `validate_tool_call_arguments`: check arguments against hand-written schemas. Hints are always checked.
+    - `validate_tool_call_results`: check structured results against hand-written output schemas.
+    - `instrument_server_context`: pass the server context to the callback too.
     - `tool_error_mode`: answer an exception of a tool with a fixed sentence ("generic"), with its own text ("message"), or as
       a JSON-RPC error ("protocol").
     - `repair_arguments`: decode a JSON string where the schema wants an array or an object.
     - `portable_schemas`: write schemas that every model provider accepts.
 
-    Raises: UnsupportedProtocolVersion for a protocol version that is not spoken here; ValueError, TypeError for a mode or a hook
-    that is none.
+    Raises: UnsupportedProtocolVersion for a protocol version that is not served here; ValueError, TypeError for an invalid mode
+    or hook.
     """
 
-    exception_reporter: ExceptionReporter | UnsetType | None
-    instrumentation_callback: InstrumentationCallback | UnsetType | None
-    around_request: AroundRequest | UnsetType | None
-    protocol_version: str | UnsetType | None
-    validate_tool_call_arguments: bool | UnsetType
-    validate_tool_call_results: bool | UnsetType
-    instrument_server_context: bool | UnsetType
-    tool_error_mode: ToolErrorMode | UnsetType
-    repair_arguments: bool | UnsetType
-    portable_schemas: bool | UnsetType
+    exception_reporter: ExceptionReporter | UnsetType | None = UNSET
+    instrumentation_callback: InstrumentationCallback | UnsetType | None = UNSET
+    around_request: AroundRequest | UnsetType | None = UNSET
+    protocol_version: str | UnsetType | None = UNSET
+    validate_tool_call_arguments: bool | UnsetType = UNSET
+    validate_tool_call_results: bool | UnsetType = UNSET
+    instrument_server_context: bool | UnsetType = UNSET
+    tool_error_mode: ToolErrorMode | UnsetType = UNSET
+    repair_arguments: bool | UnsetType = UNSET
+    portable_schemas: bool | UnsetType = UNSET
 
-    def __init__(
-        self,
-        *,
-        exception_reporter: ExceptionReporter | UnsetType | None = UNSET,
-        instrumentation_callback: InstrumentationCallback | UnsetType | None = UNSET,
-        around_request: AroundRequest | UnsetType | None = UNSET,
-        protocol_version: str | UnsetType | None = UNSET,
-        validate_tool_call_arguments: bool | UnsetType = UNSET,
-        validate_tool_call_results: bool | UnsetType = UNSET,
-        instrument_server_context: bool | UnsetType = UNSET,
-        tool_error_mode: ToolErrorMode | UnsetType = UNSET,
-        repair_arguments: bool | UnsetType = UNSET,
-        portable_schemas: bool | UnsetType = UNSET,
-    ) -> None:
-        """Set what is given, and inherit the rest."""
-        self.exception_reporter = exception_reporter
-        self.instrumentation_callback = instrumentation_callback
-        self.around_request = around_request
-        self.protocol_version = protocol_version
-        self.validate_tool_call_arguments = validate_tool_call_arguments
-        self.validate_tool_call_results = validate_tool_call_results
-        self.instrument_server_context = instrument_server_context
-        self.tool_error_mode = tool_error_mode
-        self.repair_arguments = repair_arguments
-        self.portable_schemas = portable_schemas
+    def __post_init__(self) -> None:
+        for name, value in self.chosen().items():
+            _check(name, value)
 
     def __setattr__(self, name: str, value: object) -> None:
         if name not in SETTINGS:
             raise AttributeError(f"Configuration has no setting {name!r}; there are {', '.join(SETTINGS)}")
-        if value is not UNSET and name in _CHECKS:
-            _CHECKS[name](value)
-        object.__setattr__(self, name, value)
-        _changes.count += 1
+        _check(name, value)
+        super().__setattr__(name, value)
+        for reference in _sources.keyrefs():
+            if (source := reference()) is not None:
+                source.refresh()
+
+    def chosen(self) -> dict[str, Any]:
+        """Return the settings that are set here."""
+        return {name: value for name in SETTINGS if (value := getattr(self, name)) is not UNSET}
 
     def merge(self, other: Configuration | None) -> Configuration:
-        """Return a new configuration: what `other` sets, and what this one sets where `other` is silent."""
-        merged = Configuration()
-        for name in SETTINGS:
-            theirs = getattr(other, name) if other is not None else UNSET
-            setattr(merged, name, getattr(self, name) if theirs is UNSET else theirs)
-        return merged
+        """Return a new configuration: what `other` sets, and what this one sets where `other` sets nothing."""
+        return msgspec.structs.replace(self, **(other.chosen() if other is not None else {}))
 
 
-class _Changes:
-    """Counts every change of every configuration, so that settings need to be merged only after one."""
-
-    count = 0
+SETTINGS = Configuration.__struct_fields__
 
 
-_changes = _Changes()
+class SettingsSource:
+    """The settings of one server. `current` is replaced when its configuration or the global one changes."""
+
+    __slots__ = ("__weakref__", "_configuration", "current")
+
+    def __init__(self, configuration: Configuration | None) -> None:
+        """Follow `configuration`, or the global one alone."""
+        self._configuration = configuration
+        self.current = Settings(observed=False)
+        _sources[self] = None
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Merge again what applies now."""
+        chosen = _global.merge(self._configuration).chosen()
+        observed = any(chosen.get(hook) is not None for hook in ("instrumentation_callback", "around_request"))
+        self.current = Settings(**chosen, observed=observed)
+
+
+_sources = WeakKeyDictionary[SettingsSource, None]()
 _global = Configuration()
 
 
 def check_protocol_version(version: object) -> None:
-    """Raise UnsupportedProtocolVersion unless `version` is None or a revision that is spoken here."""
+    """Raise UnsupportedProtocolVersion unless `version` is None or a revision that is served here."""
     known = supported_versions()
     if version is not None and version not in known:
         listed = f"{', '.join(known[:-1])}, or {known[-1]}"
@@ -181,6 +171,11 @@ def _check_hook(name: str, hook: object, *, may_be_async: bool = False) -> None:
         raise TypeError(f"{name} must be a plain function: a coroutine function is never awaited here")
 
 
+def _check(name: str, value: object) -> None:
+    if value is not UNSET and name in _CHECKS:
+        _CHECKS[name](value)
+
+
 _CHECKS: Mapping[str, Callable[[object], None]] = {
     "exception_reporter": lambda hook: _check_hook("exception_reporter", hook, may_be_async=True),
     "instrumentation_callback": lambda hook: _check_hook("instrumentation_callback", hook),
@@ -188,17 +183,12 @@ _CHECKS: Mapping[str, Callable[[object], None]] = {
     "protocol_version": check_protocol_version,
     "tool_error_mode": _check_mode,
 }
-"""What is wrong with a setting is said where it is set, not when the first request needs it."""
+"""An invalid setting is refused where it is set, not when the first request needs it."""
 
 
 def configuration() -> Configuration:
     """Return the global configuration. Servers follow its changes at once."""
     return _global
-
-
-@contextmanager
-def _configuring() -> Generator[Configuration, None, None]:
-    yield _global
 
 
 def configure(
@@ -218,31 +208,10 @@ def configure(
         setattr(_global, name, value)
     if function is not None:
         function(_global)
-    return _configuring()
+    return nullcontext(_global)
 
 
 def reset_configuration() -> None:
     """Forget every global setting (for tests)."""
     for name in SETTINGS:
         setattr(_global, name, UNSET)
-
-
-class SettingsSource:
-    """Resolves one configuration against the global one, again only after either has changed."""
-
-    __slots__ = ("_configuration", "_seen", "_settings")
-
-    def __init__(self, configuration: Configuration | None) -> None:
-        """Follow `configuration`, or the global one alone."""
-        self._configuration = configuration
-        self._seen = -1
-        self._settings = Settings()
-
-    def current(self) -> Settings:
-        """Return the settings as they are now."""
-        if self._seen != _changes.count:
-            merged = _global.merge(self._configuration)
-            chosen = {name: getattr(merged, name) for name in SETTINGS}
-            self._settings = Settings(**{name: value for name, value in chosen.items() if value is not UNSET})
-            self._seen = _changes.count
-        return self._settings

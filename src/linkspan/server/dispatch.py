@@ -75,7 +75,6 @@ class Dispatcher:
         self._rounds = Rounds(profile, system)
         self._stamped: tuple[Implementation | None, bytes] = (None, b"")
         self._failures = Failures(profile, settings, system)
-        self._observed: tuple[Settings | None, bool] = (None, False)
         self._methods: dict[str, _Method] = {
             "tools/list": self._list_tools,
             "tools/call": self._call_tool,
@@ -152,11 +151,8 @@ class Dispatcher:
 
     def begin(self, request: Request) -> Outcome | Call:
         """Serve a request, or return the function that must run for it."""
-        settings = self.settings.current()
-        known, observed = self._observed
-        if known is not settings:
-            observed = settings.observed
-            self._observed = settings, observed  # in one step: several threads may come here at once
+        settings = self.settings.current
+        observed = settings.observed
         if (
             observed
             or request.observer is not None
@@ -462,7 +458,7 @@ class Dispatcher:
 
     def observe(self, method: str, error: RemoteProtocolError | None, duration: float) -> Callable[[], object] | None:
         """Return what tells the author of a request that a connection answered by itself; None if nobody is to be told."""
-        callback = self.settings.current().instrumentation_callback
+        callback = self.settings.current.instrumentation_callback
         if callback is None:
             return None
         known = method in METHODS or method in self.catalogue.custom_methods

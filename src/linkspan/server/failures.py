@@ -74,7 +74,7 @@ class Failures:
         if observation is not None:
             observation.note_error("internal_error")
         incident = self._incident(request, error, is_tool)
-        mode = self._settings.current().tool_error_mode
+        mode = self._settings.current.tool_error_mode
         if not is_tool or mode == "protocol":
             return RemoteProtocolError(INTERNAL_ERROR, f"Internal error (incident {incident})")
         if mode == "message":
@@ -88,7 +88,7 @@ class Failures:
         if not is_tool:
             reported = RequestHandlerError(request.method)
             reported.__cause__ = error
-        observing.report(self._settings.current(), reported, lambda: self._context(request), self._system)
+        observing.report(self._settings.current, reported, lambda: self._context(request), self._system)
 
     def _context(self, request: Request) -> dict[str, Any]:
         """Say where it happened: the keys of the source documents, and the author's own context (C2, C3)."""

@@ -277,7 +277,7 @@ class BaseServer(metaclass=_ProposesRevision):
         return self._remove(name, self._catalogue.tools)
 
     def _add_tools(self, sources: Iterable[ToolSource], info: ToolInfo | None = None) -> None:
-        settings = self._settings.current()
+        settings = self._settings.current
         options = {
             "portable": settings.portable_schemas,
             "check_arguments": settings.validate_tool_call_arguments,
@@ -476,7 +476,7 @@ class BaseServer(metaclass=_ProposesRevision):
                 told += tell(connection)
             except Exception as error:
                 observation.report(
-                    self._settings.current(),
+                    self._settings.current,
                     error,
                     lambda: {"notification": notification},
                     self._dispatcher.system,
