@@ -63,16 +63,16 @@ BOUNDS: dict[str, int] = {
     "core": 34,
     "docs": 0,
     "flows": 42,
-    "host": 11,
+    "host": 0,
     "linkspan": 7,
     "revisions": 23,
     "runtime": 41,
-    "schema": 41,
+    "schema": 0,
     "serve": 26,
     "server": 65,
     "testing": 4,
-    "types": 5,
-    "wire": 4,
+    "types": 0,
+    "wire": 0,
 }
 """How many of the forms each package still has. May only fall: reword, then lower the bound."""
 

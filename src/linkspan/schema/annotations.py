@@ -1,6 +1,6 @@
 """What authors write: `Annotated[...]`, signatures and docstrings, and how their hints are looked up.
 
-Knows names and scopes; knows nothing of JSON Schema.
+Names and scopes only: JSON Schema begins in `schema/build.py`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Header(msgspec.Struct, frozen=True):
 
 
 class Format(msgspec.Struct, frozen=True):
-    """Say what a text is: `Annotated[str, Format("email")]`; forms know email, uri, date and date-time (ELI-4)."""
+    """Name the format of a text: `Annotated[str, Format("email")]`; forms know email, uri, date and date-time (ELI-4)."""
 
     name: str
 
@@ -284,17 +284,17 @@ def _of_plain(function: types.FunctionType) -> list[Parameter]:
 
 
 def is_class(value: object) -> TypeGuard[type[Any]]:
-    """Tell whether a value is a class."""
+    """Return whether a value is a class."""
     return isinstance(value, type)
 
 
 def is_routine(value: object) -> bool:
-    """Tell whether a value is a function or a method, built in or not."""
+    """Return whether a value is a function or a method, built in or not."""
     return isinstance(value, _ROUTINES)
 
 
 def is_coroutine_function(function: object) -> bool:
-    """Tell whether calling a function or method gives a coroutine."""
+    """Return whether calling a function or method gives a coroutine."""
     code = getattr(getattr(function, "__func__", function), "__code__", None)
     return isinstance(code, types.CodeType) and bool(code.co_flags & (_CO_COROUTINE | _CO_ITERABLE_COROUTINE))
 

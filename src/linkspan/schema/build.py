@@ -274,7 +274,7 @@ _Look: TypeAlias = Callable[[Any], Shape]
 
 
 def is_record(target: object) -> bool:
-    """Tell whether a class has fields that this module can read."""
+    """Return whether a class has fields that this module can read."""
     return isinstance(target, type) and _kind(target) is not None
 
 

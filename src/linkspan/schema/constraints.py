@@ -70,7 +70,7 @@ def _read(note: Any, bounds: dict[str, Any], extra: JSONObject) -> None:
 
 
 def _read_members(note: Any, bounds: dict[str, Any], extra: JSONObject) -> None:
-    """Read the bounds and texts of somebody else's object."""
+    """Read the bounds and texts of an object from another library."""
     for name in (*_NUMBERS, *_LENGTHS, "pattern"):
         bound = getattr(note, name, None)
         if bound is not None and not callable(bound):

@@ -45,7 +45,7 @@ class ArrayShape:
         self.native = marker(self) if generic is None else usable(lambda: generic(item.native), self)
 
     def schema(self, out: Rendering) -> JSONObject:
-        """Return an array schema; it always says what the items are."""
+        """Return an array schema; `items` is always there."""
         found: JSONObject = {"type": "array", "items": self.item.schema(out)}
         if not out.portable and self.make in (set, frozenset):
             found["uniqueItems"] = True
@@ -177,7 +177,7 @@ def _number(text: str) -> int | float | None:
 
 
 def _key_schema(key: Shape, out: Rendering) -> JSONObject:
-    """Return what `propertyNames` says: names are texts, so numbers are told by their spelling."""
+    """Return what `propertyNames` says: names are texts, so a number is recognized by its spelling."""
     if key.kinds == frozenset({"integer"}):
         return {"pattern": "^-?(0|[1-9][0-9]*)$"}
     return key.schema(out) if key.kinds == frozenset({"string"}) else {}
@@ -250,7 +250,7 @@ _MODES = ((True, False), (False, False), (False, True))
 
 
 def _could_be(value: JSON, shape: Shape) -> bool:
-    """Tell whether a refused value at least has the JSON type of a shape, or is the only thing beside null."""
+    """Return whether a refused value at least has the JSON type of a shape, or is the only thing beside null."""
     if isinstance(value, str):
         return "string" in shape.kinds
     if is_object(value):
@@ -261,7 +261,7 @@ def _could_be(value: JSON, shape: Shape) -> bool:
 
 
 def is_nullable(shape: Shape) -> bool:
-    """Tell whether a shape is a union, or a choice, with null."""
+    """Return whether a shape is a union, or a choice, with null."""
     while (inner := getattr(shape, "inner", None)) is not None:
         shape = inner
     return isinstance(shape, UnionShape | Choice) and "null" in shape.kinds

@@ -1,4 +1,4 @@
-"""A JSON Schema that somebody wrote by hand: taken as it is, but within bounds, and without reaching outside.
+"""A JSON Schema written by hand: taken as it is, but within bounds, and without reaching outside.
 
 Checklist 1.11 (JS-1 ... JS-5) and MSG-55.
 """
@@ -159,7 +159,7 @@ class Targets:
         self._anchors: dict[str, JSON] | None = None
 
     def find(self, reference: JSON) -> JSON:
-        """Return the schema that a reference points at; None if it is none of these."""
+        """Return the schema that a reference points at; None for any other reference."""
         if not isinstance(reference, str):
             return None
         base, _, fragment = reference.partition("#")
@@ -209,7 +209,7 @@ class _Cost:
 
 
 Matcher: TypeAlias = Callable[[str], bool]
-"""Tells whether a text fits."""
+"""Returns whether a text fits."""
 
 _LOOKAROUND = re.compile(r"\(\?<?[=!]")
 _QUANTIFIER = re.compile(r"[*+]|\{(\d*)(,?)(\d*)\}")
@@ -270,7 +270,7 @@ def _class_end(pattern: str, position: int) -> int:
 
 
 def _nests(bare: str) -> bool:
-    """Tell whether a group that repeats something is repeated itself."""
+    """Return whether a group that repeats something is repeated itself."""
     repeats = [False]
     position = 0
     while position < len(bare):
@@ -290,7 +290,7 @@ def _nests(bare: str) -> bool:
 
 
 def _is_repeat(bare: str, position: int) -> bool:
-    """Tell whether a quantifier that repeats often or without end begins here."""
+    """Return whether a quantifier that repeats often or without end begins here."""
     found = _QUANTIFIER.match(bare, position)
     if found is None:
         return False

@@ -109,7 +109,7 @@ def _is_default(value: Any, field: msgspec.structs.FieldInfo) -> bool:
 
 @cache
 def by_value(source: type[Enum]) -> bool:
-    """Tell whether an Enum's members go by their values in JSON; by their names, if some value is no text and no int."""
+    """Return whether an Enum's members go by their values in JSON; by their names, if a value is neither a text nor an int."""
     return all(isinstance(each.value, str | int) and not isinstance(each.value, bool) for each in source)
 
 
@@ -216,7 +216,7 @@ _deterministic = msgspec.json.Encoder(order="deterministic")
 def canonical(value: JSON) -> str | bytes:
     """Return a text for itself, and the canonical bytes of anything else.
 
-    Both are hashed with a secret of this process, so that nobody can choose values whose hashes collide, as with numbers.
+    Both are hashed with a secret of this process, so that values cannot be chosen to collide, as numbers can.
     """
     return value if isinstance(value, str) else _deterministic.encode(_settled(value))
 
@@ -232,10 +232,10 @@ def _settled(value: JSON) -> JSON:
 
 
 def is_items(value: JSON) -> TypeGuard[Sequence[Any]]:
-    """Tell whether a value is an array, or what a caller in this process may give instead of one."""
+    """Return whether a value is an array, or what a caller in this process may give instead of one."""
     return isinstance(value, list | tuple)
 
 
 def is_collection(value: Any) -> TypeGuard[Collection[Any]]:
-    """Tell whether a value is a list, a tuple or a set."""
+    """Return whether a value is a list, a tuple or a set."""
     return isinstance(value, list | tuple | set | frozenset)

@@ -57,7 +57,7 @@ class Form(msgspec.Struct, frozen=True):
     _texts: Mapping[str, Mapping[JSON, JSON]] = msgspec.field(default_factory=dict[str, Mapping[str, JSON]])
 
     def decode(self, content: Mapping[str, JSON]) -> Any:
-        """Turn the user's answers into a value of the type. Members nobody asked for are ignored.
+        """Turn the user's answers into a value of the type. Members that are not in the form are ignored.
 
         Raises: ArgumentsInvalid, whose text can be shown to the user.
         """

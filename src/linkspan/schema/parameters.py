@@ -73,7 +73,7 @@ class Parameters:
     """What a function takes.
 
     `json_schema` is the input schema, without the context and without what is asked of the user; `headers` are the paths
-    that go into HTTP headers; `description` is the docstring's, without its sections. `runs_code` says that decoding runs the
+    that go into HTTP headers; `description` is the docstring's, without its sections. `runs_code`: decoding runs the
     author's code, such as validators.
     """
 
@@ -247,7 +247,7 @@ class _Compiler(msgspec.Struct, frozen=True):
             ) from None
 
     def _names_context(self, annotation: object) -> bool:
-        """Tell whether a hint that cannot be resolved names a context type, imported for type checkers only."""
+        """Return whether a hint that cannot be resolved names a context type, imported for type checkers only."""
         words = set(re.findall(r"\w+", annotation)) if isinstance(annotation, str) else set[str]()
         return bool(words) and words - {"None", "Optional", "Union", "typing", "linkspan"} <= {
             each.__name__ for each in self.context_types

@@ -59,7 +59,7 @@ class UnknownMember(Problem, frozen=True):
 
 
 class ArgumentsInvalid(LinkspanError):
-    """The arguments do not fit; the text names every problem and is meant for whoever sent them (TOOL-6)."""
+    """The arguments do not fit; the text names every problem and is written for their sender (TOOL-6)."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems: tuple[Problem, ...] = tuple(problems)
@@ -115,7 +115,7 @@ def join_words(words: Sequence[str], last: str = "or") -> str:
 
 
 def join_choices(choices: Sequence[str]) -> str:
-    """Return `one of a, b or c`; of a great many only the first are told."""
+    """Return `one of a, b or c`; of a great many only the first are listed."""
     if len(choices) == 1:
         return choices[0]
     if len(choices) > _MOST_CHOICES:

@@ -28,7 +28,7 @@ _HOOK = "__get_pydantic_core_schema__"
 
 
 def is_foreign(hint: Any, notes: Sequence[Any]) -> bool:
-    """Tell whether a hint has to be read by pydantic."""
+    """Return whether a hint has to be read by pydantic."""
     if "pydantic" not in sys.modules:
         return False
     if isinstance(hint, type) and (hasattr(hint, _HOOK) or "__pydantic_core_schema__" in vars(hint)):

@@ -40,7 +40,7 @@ class ResultShape(msgspec.Struct, frozen=True):
     """What a return type promises.
 
     `json_schema` is the output schema, None where the result is not structured. If `wrapped`, results are objects with the
-    value as their member `result`, and the schema says so: scalars, arrays and null are no structured content by themselves.
+    value as their member `result`, as the schema states: scalars, arrays and null cannot be structured content by themselves.
     """
 
     json_schema: JSONObject | None = None
@@ -53,8 +53,8 @@ class ResultShape(msgspec.Struct, frozen=True):
     def encode(self, value: object) -> bytes:
         """Return the JSON of the value itself, not wrapped.
 
-        Raises: TypeError or ValueError with a sentence for a value that JSON cannot carry, or that is no object though the
-        return type promised one.
+        Raises: TypeError or ValueError with a sentence for a value that JSON cannot carry, or that is not an object though
+        the return type promised one.
         """
         body = encode_json(to_json(value) if self._by_name else value)
         if self._fits is not None:
@@ -195,7 +195,7 @@ def compile_result(
 
 
 def _check(shape: Shape) -> Callable[[bytes], None] | None:
-    """Return a check that a result keeps its promise, for types that msgspec reads alone: it costs next to nothing."""
+    """Return a check that a result keeps its promise, for types that msgspec reads alone: its cost is negligible."""
     if is_marker(shape.native) or not _is_cheap(shape):
         return None
     decode = msgspec.json.Decoder(shape.native).decode
@@ -246,14 +246,14 @@ def _is_unstructured(hint: Any, passthrough: tuple[type, ...]) -> bool:
 
 
 def _is_text(hint: Any) -> bool:
-    """Tell whether a type is a plain text, perhaps one that may be missing."""
+    """Return whether a type is a plain text, perhaps one that may be missing."""
     bare = _bare(hint)
     arms = typing.get_args(bare) if typing.get_origin(bare) in (typing.Union, types.UnionType) else (bare,)
     return all(_bare(each) in (*_TEXTS, type(None)) for each in arms) and bare is not type(None)
 
 
 def _has_passthrough(hints: tuple[Any, ...], passthrough: tuple[type, ...]) -> bool:
-    """Tell whether content objects are among the parts of a type."""
+    """Return whether content objects are among the parts of a type."""
     return any(
         each is not Ellipsis and each not in _UNSTRUCTURED and _is_unstructured(each, passthrough)
         for each in map(_bare, hints)
@@ -265,7 +265,7 @@ def _bare(hint: Any) -> Any:
 
 
 def _is_object(schema: JSON, root: JSONObject) -> bool:
-    """Tell whether whatever fits a schema is an object."""
+    """Return whether whatever fits a schema is an object."""
     if not is_object(schema):
         return False
     members = schema

@@ -108,7 +108,7 @@ class Walk:
     """One reading of one value: the problems found, the repairs made, and how strict it is.
 
     `repair` decodes a JSON text where an array or object is wanted; `exact` keeps 1.0 from being an int (for unions);
-    `lenient` passes over members that nobody knows, as a reader of another's answers must. `is_arguments`: the value as a
+    `lenient` passes over members that are not named, as a reader of another's answers must. `is_arguments`: the value as a
     whole is the arguments of a call, and its members are called so. `steps` bound the work; None where nothing multiplies.
     """
 
@@ -224,7 +224,7 @@ def marker(shape: Shape) -> Any:
 
 
 def is_marker(native: object) -> bool:
-    """Tell whether a native type is a marker."""
+    """Return whether a native type is a marker."""
     return isinstance(native, _Marker)
 
 
@@ -334,7 +334,7 @@ class Number:
 
 
 class Formatted:
-    """A text that stands for a value of another type, such as a date. `numbers` says that a JSON number will do too."""
+    """A text that stands for a value of another type, such as a date. With `numbers`, a JSON number will do too."""
 
     __slots__ = ("_numbers", "format", "kinds", "native", "target", "words")
 
@@ -484,7 +484,7 @@ class Choice:
 
 
 def choices_of(source: type[enum.Enum]) -> list[tuple[JSON, Any]]:
-    """Return the members of an Enum under their values, or under their names if some value is no JSON text or number."""
+    """Return the members of an Enum under their values, or under their names if a value is neither a text nor a number."""
     if by_value(source):
         return [(_bare(each.value), each) for each in source]
     return [(each.name, each) for each in source]

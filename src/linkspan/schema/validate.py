@@ -161,7 +161,7 @@ class _Listed:
 
 
 def compile_validator(schema: Mapping[str, JSON], *, is_arguments: bool = False) -> Validator:
-    """Compile an author's schema of 2020-12 (the default) or draft-07. `is_arguments` says what to call its members.
+    """Compile an author's schema of 2020-12 (the default) or draft-07. If `is_arguments`, its members are called arguments.
 
     Raises: RegistrationError for a schema that is not valid, is too large, has a pattern that may take for ever, or refers
     outside itself; and for keywords that only the extra `schema` can check, where that is not installed.
@@ -179,7 +179,7 @@ def compile_validator(schema: Mapping[str, JSON], *, is_arguments: bool = False)
 
 
 def compile_foreign(schema: Mapping[str, JSON]) -> Validator:
-    """Compile a schema of somebody else's, as far as it can be checked without giving its writer power over our time.
+    """Compile an untrusted schema, as far as it can be checked without giving its writer power over our time.
 
     What is left out is named by the result. Raises: RegistrationError for a schema that is not valid, or cannot be used at all.
     """
@@ -322,7 +322,7 @@ def _step(found: JSON, step: str | int, root: Mapping[str, JSON]) -> JSON:
 
 
 def _is_spelled_in(key: str, message: str) -> bool:
-    """Tell whether a library's message names a key: patterns and other schemas may have allowed it."""
+    """Return whether a library's message names a key: patterns and other schemas may have allowed it."""
     return repr(key) in message or quote(key) in message or f"'{key}'" in message
 
 

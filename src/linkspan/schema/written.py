@@ -268,7 +268,7 @@ class _OneOf(UnionShape):
             if not inner.problems:
                 fitting.append(member)
         if not fitting:
-            return super().convert(value, path, walk)  # says why, or mends it
+            return super().convert(value, path, walk)  # explains the refusal, or repairs the value
         if len(fitting) == 1:
             return fitting[0].convert(value, path, walk)
         return walk.refuse(

@@ -62,17 +62,17 @@ def keep_unknown(value: Wire, members: Mapping[str, JSON]) -> None:
 
 
 def is_object(value: object) -> TypeGuard[JSONObject]:
-    """Tell whether a JSON value is an object."""
+    """Return whether a JSON value is an object."""
     return isinstance(value, dict)
 
 
 def is_mapping(value: object) -> TypeGuard[Mapping[str, JSON]]:
-    """Tell whether a value of an author's is a mapping; its keys are taken to be texts."""
+    """Return whether a value of an author's is a mapping; its keys are taken to be texts."""
     return isinstance(value, Mapping)
 
 
 def is_array(value: object) -> TypeGuard[list[JSON]]:
-    """Tell whether a JSON value is an array."""
+    """Return whether a JSON value is an array."""
     return isinstance(value, list)
 
 

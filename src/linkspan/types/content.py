@@ -118,7 +118,7 @@ class ToolResultContent(Wire, frozen=True, tag_field="type", tag="tool_result"):
 
 
 class UnknownContent(Wire, frozen=True):
-    """A block of a type that a later revision, or nobody, defines; `members` is all of it (MSG-53)."""
+    """A block of a type that a later revision, or none, defines; `members` is all of it (MSG-53)."""
 
     members: JSONObject
 

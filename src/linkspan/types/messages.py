@@ -498,7 +498,7 @@ class SetLevelParams(Params, frozen=True, kw_only=True):
 
 
 class SubscriptionFilter(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """What a client wants to hear of."""
+    """What a client subscribes to."""
 
     tools_list_changed: bool | None = None
     prompts_list_changed: bool | None = None

@@ -1,6 +1,6 @@
 """JSON-RPC 2.0 as MCP uses it, both directions. Never raises on what a peer sent.
 
-`decode` reads a message once; params, results and errors stay raw until somebody knows their type.
+`decode` reads a message once; params, results and errors stay raw until their type is known.
 Members that appear twice in a message are refused; inside results and arguments the last one counts. Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic
 """
 
@@ -166,13 +166,13 @@ def decode(line: bytes | TooLong, limits: Limits = DEFAULT_LIMITS) -> Message | 
 
 
 def unreadable(line: TooLong, problem: str) -> Malformed:
-    """Say that a message was too large to be read, under its id if the ends of its line show it beyond doubt (MSG-5)."""
+    """Report that a message was too large to be read, under its id if the ends of its line show it beyond doubt (MSG-5)."""
     remains = identify(line.head, line.tail)
     return Malformed(PARSE_ERROR, problem, remains.id, remains.kind or "unknown")
 
 
 def _classify(envelope: _Envelope, line: bytes) -> Message:
-    """Return the message that is no request, or what is wrong with it."""
+    """Return a message other than a plain request, or what is wrong with it."""
     request_id = envelope.id
     known_id = request_id if isinstance(request_id, int | str) else None
     if envelope.jsonrpc != "2.0":
@@ -222,7 +222,7 @@ def _response(envelope: _Envelope, known_id: RequestId | None, line: bytes) -> M
 
 
 def _not_an_envelope(line: bytes, limits: Limits) -> Message | Batch:
-    """Say what is wrong with valid JSON that is no message, and keep its id (MSG-5). The slow path: it may parse again."""
+    """Report what is wrong with valid JSON that is not a message, and keep its id (MSG-5). The slow path: it may parse again."""
     try:
         value: Any = _anything.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

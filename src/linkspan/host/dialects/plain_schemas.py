@@ -1,7 +1,7 @@
 """A foreign schema in plain words: no references, no `allOf`, every keyword well-formed, old spellings made new.
 
-What comes out is JSON Schema 2020-12 that no validator refuses, of bounded depth and size; what it does not say any more is
-told. Nothing is ever fetched.
+What comes out is JSON Schema 2020-12 that no validator refuses, of bounded depth and size; what it no longer says is
+listed. Nothing is ever fetched.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Plain:
     def _referred(self, reference: JSON, path: str, opened: tuple[str, ...]) -> tuple[JSON, tuple[str, ...]]:
         target = self._target(reference)
         if not isinstance(reference, str) or target is None:
-            self._losses.tell(path, "its $ref leads nowhere within the schema; anything is offered")
+            self._losses.tell(path, "its $ref does not resolve within the schema; anything is offered")
             return True, opened
         if opened.count(reference) > _REPEATS:
             self._losses.tell(path, "the schema contains itself; from here on its members are not described")
@@ -140,7 +140,7 @@ class Plain:
             self._anchors = {name: each for each in every if isinstance(name := each.get("$anchor"), str)}
         return self._anchors.get(reference[1:])
 
-    # Keywords. Those that no table here knows say nothing about a value, and go without a word.
+    # Keywords. Those that no table here knows say nothing about a value, and are dropped silently.
 
     def _keywords(self, flat: Mapping[str, JSON], path: str, depth: int, opened: tuple[str, ...]) -> JSONObject:
         found: JSONObject = {}
@@ -200,7 +200,7 @@ class Plain:
     def _union(
         self, key: str, arms: list[JSON], path: str, depth: int, opened: tuple[str, ...], found: JSONObject
     ) -> None:
-        """Keep `oneOf` only while each arm says what it said: of two arms that grew wider, both may hold."""
+        """Keep `oneOf` only while no arm grew wider: a value may fit two arms that did."""
         since = len(self._losses)
         read = [self.one(each, path, depth + 1, opened) for each in arms if each is not False]
         if not read:
@@ -283,7 +283,7 @@ _TOGETHER = (("if", "then", "else"), ("contains", "minContains", "maxContains"),
 def conjoined(first: Mapping[str, JSON], second: Mapping[str, JSON], tell: _Tell) -> JSONObject:
     """Return one schema for both; members that both describe become an `allOf` of their own.
 
-    `tell` hears of what cannot be said in one schema: it is then wider than the two.
+    `tell` receives what one schema cannot express: it is then wider than the two.
     """
     found = dict(first)
     _tell_of_closed(first, second, tell)
@@ -299,7 +299,7 @@ def conjoined(first: Mapping[str, JSON], second: Mapping[str, JSON], tell: _Tell
 
 
 def is_among(value: JSON, values: list[JSON]) -> bool:
-    """Tell whether a JSON value is one of some; true is not 1."""
+    """Return whether a JSON value is one of some; true is not 1."""
     return any(value == each and isinstance(value, bool) == isinstance(each, bool) for each in values)
 
 
@@ -407,7 +407,7 @@ def modern(flat: JSONObject) -> JSONObject:
 
 
 def settled(found: JSONObject) -> JSONObject:
-    """Say what providers want said: the items of each array; and a choice of values as an enum."""
+    """Write what providers require: the items of each array; and a choice of values as an enum."""
     if found.get("additionalProperties") == {}:
         del found["additionalProperties"]
     fixed: list[JSON] = found.get("prefixItems") or []
@@ -476,7 +476,7 @@ def _flag(value: JSON) -> JSON:
 
 
 def pattern(value: JSON) -> JSON:
-    """Return a regular expression, None if it is none."""
+    """Return a valid regular expression, else None."""
     if not isinstance(value, str) or len(value) > _LONGEST_PATTERN:
         return None
     try:
@@ -488,7 +488,7 @@ def pattern(value: JSON) -> JSON:
 
 
 def names(value: JSON) -> JSON:
-    """Return the texts of a list of names, each once; None for what is no list."""
+    """Return the texts of a list of names, each once; None for other values."""
     return list(dict.fromkeys(each for each in value if isinstance(each, str))) if is_array(value) else None
 
 

@@ -158,7 +158,7 @@ class _Gemini:
             others = [kind for kind in kinds if kind != "null"]
             arms += [(kind, bare if at else each) for at, kind in enumerate(others)]
         if not arms:
-            self._losses.tell(path, "only null is allowed here, which Gemini cannot be told")
+            self._losses.tell(path, "only null is allowed here, which Gemini cannot express")
             arms = [("string", {})]
         if len(arms) > _MOST_ARMS:
             self._losses.tell(path, f"only the first {_MOST_ARMS} choices are offered")
@@ -254,7 +254,7 @@ class _Gemini:
             found["format"] = schema["format"]
 
     def _checks(self, kind: str, schema: Mapping[str, JSON], path: str, found: JSONObject, notes: list[str]) -> None:
-        """Say what Gemini does not check; the numbers and patterns among it in the description as well."""
+        """Record what Gemini does not check; the numbers and patterns among it in the description as well."""
         for key in (*_CHECKS[kind], "not", "if"):
             if key not in schema or (key.startswith("exclusive") and kind == "integer"):
                 continue
