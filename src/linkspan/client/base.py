@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 import msgspec
 
 from linkspan._version import __version__
+from linkspan.client.callbacks import Callbacks
 from linkspan.client.subscriptions import Filter, Kind
-from linkspan.client.supervisor import Callbacks, Supervisor
+from linkspan.client.supervisor import Supervisor
 from linkspan.client.targets import ServerTarget, Target, resolve
 from linkspan.client.transports.base import ClientTransport, Recorder, Waiter
 from linkspan.core.flow import ProgressCallback, RequestSpec, Stopper

@@ -1,7 +1,7 @@
-"""Calls an application's callbacks, one after the other in the order of events, away from the thread that reads.
+"""What a client calls of its application: callbacks, in the order of events, and the handlers that answer the server.
 
-On the application's event loop if it has one, else in a thread that lives as long as there is something to tell. A loop
-that ends in the middle of it hands over to a thread. What a callback raises is logged, and hurts nobody.
+`CallbackQueue` runs away from the thread that reads: on the application's event loop if it has one, else in a thread that lives
+while there are events. If the loop ends meanwhile, a thread goes on. What a callback raises is logged.
 """
 
 from __future__ import annotations
@@ -11,19 +11,90 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
+from linkspan.client.transports.base import ClientTransport, Recorder
+from linkspan.errors import INTERNAL_ERROR
+from linkspan.flows.answers import InvalidAnswer, Refused, encode_answer, failed
+from linkspan.flows.client_errors import Change, ClientEvent
 from linkspan.runtime.forks import renew
+from linkspan.types.base import Wire
+from linkspan.types.messages import LoggingMessageParams
+from linkspan.wire.jsonrpc import RequestId
 
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["CallbackQueue", "is_awaitable"]
+__all__ = ["CallbackQueue", "Callbacks", "Question", "answer_in_thread", "is_awaitable"]
+
+_REFUSED: Final = -1
 
 
 def is_awaitable(value: object) -> bool:
     """Tell whether a value must be awaited."""
     return hasattr(type(value), "__await__")
+
+
+class Callbacks(msgspec.Struct, frozen=True):
+    """What an application wants to hear; each may be a coroutine function."""
+
+    on_log: Callable[[LoggingMessageParams], Any] | None = None
+    on_change: Callable[[Change], Any] | None = None
+    on_event: Callable[[ClientEvent], Any] | None = None
+    on_notification: Callable[[str, Any], Any] | None = None
+    on_stderr: Callable[[str], Any] | None = None
+    recorder: Recorder | None = None
+
+
+class Question(msgspec.Struct, frozen=True):
+    """A request of a handshake server that waits for one of our handlers."""
+
+    link: ClientTransport
+    request_id: RequestId
+    method: str
+    params: Wire | None
+    handler: Callable[[], Any]
+
+    def answer(self, value: object) -> None:
+        """Send what the handler returned."""
+        try:
+            result = encode_answer(self.link.machine.agreement.revision, self.method, self.params, value)
+        except Exception as error:  # there is no end to what a handler may return
+            self.fail(error)
+        else:
+            self.link.answer(self.request_id, result)
+
+    def fail(self, error: BaseException) -> None:
+        """End the call that the server asks for with what went wrong, and refuse the question without details."""
+        if isinstance(error, Refused):
+            self.link.refuse(self.request_id, _REFUSED, str(error))
+            return
+        trace = None if isinstance(error, InvalidAnswer) else error
+        logging.getLogger("linkspan").error("the handler for %s failed: %s", self.method, error, exc_info=trace)
+        raised = failed(self.method, self.link.state.origin, error)
+        raised.__cause__ = error
+        self.link.fail_call(self.request_id, raised)
+        self.link.refuse(self.request_id, INTERNAL_ERROR, "The client's handler failed")
+
+
+def answer_in_thread(question: Question) -> None:
+    """Run a handler in a thread of its own: it may well wait for a person."""
+
+    def run() -> None:
+        try:
+            value = question.handler()
+            if is_awaitable(value):
+                from linkspan.runtime.background import run_awaitable
+
+                value = run_awaitable(value)
+        except BaseException as error:
+            question.fail(error)
+        else:
+            question.answer(value)
+
+    threading.Thread(target=run, name="linkspan-answer", daemon=True).start()
 
 
 class _Round:

@@ -11,9 +11,8 @@ from types import TracebackType
 from typing import Any, Never, Self, TypeVar, Unpack, cast
 
 from linkspan.client.base import BaseClient, CallKeywords, ListKeywords, RequestKeywords, call_options, filter_of
-from linkspan.client.callbacks import is_awaitable
+from linkspan.client.callbacks import Question, is_awaitable
 from linkspan.client.subscriptions import READY, Filter, left_behind, unconfirmed
-from linkspan.client.supervisor import Question
 from linkspan.client.transports.base import ClientTransport, LoopWaiter, deliver
 from linkspan.core.flow import Ask, Effect, Flow, RequestSpec, Send, Sleep
 from linkspan.flows import operations

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from linkspan.client.callbacks import CallbackQueue
+from linkspan.client.callbacks import CallbackQueue, Callbacks, Question, answer_in_thread
 from linkspan.client.probing import Asking
 from linkspan.client.subscriptions import Filter, Subscription, SubscriptionSet
 from linkspan.client.transports.base import ClientTransport, PendingRequest, Recorder, ThreadWaiter, Waiter, deliver
 from linkspan.core.flow import Effect, FallBack, Reopen, RequestSpec, Send, Sleep, Tell
-from linkspan.errors import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
-from linkspan.flows.answers import Handlers, InvalidAnswer, Refused, encode_answer, failed, read_question
+from linkspan.errors import INVALID_PARAMS, METHOD_NOT_FOUND
+from linkspan.flows.answers import Handlers, read_question
 from linkspan.flows.client_errors import (
     CallStopped,
     Change,
@@ -37,71 +37,24 @@ from linkspan.flows.client_errors import (
 )
 from linkspan.flows.negotiation import negotiate
 from linkspan.flows.requesting import backoff
-from linkspan.flows.state import ClientState
+from linkspan.flows.state import ClientState, Principal, ResponseCache
 from linkspan.revisions.agreement import Agreement
 from linkspan.runtime.forks import keep, renew
-from linkspan.types.base import JSON, Wire
+from linkspan.types.base import JSON
 from linkspan.types.messages import LoggingLevel, LoggingMessageParams
-from linkspan.wire.jsonrpc import ErrorResponse, Notification, RequestId, Response, RpcRequest, encode
+from linkspan.wire.jsonrpc import ErrorResponse, Notification, Response, RpcRequest, encode
 
 if TYPE_CHECKING:
     import asyncio
 
-    from linkspan.client.sessions import Sessions
-
-__all__ = ["Callbacks", "Question", "Supervisor"]
+__all__ = ["Sessions", "Supervisor"]
 
 _STABLE: Final = 2.0
 """A connection that held so many seconds is forgiven its end: the next one is opened at once."""
 _DYING: Final = 3.0
 """Seconds to wait for the end of a server that is about to end, so that two of a kind do not get into each other's way."""
-_REFUSED: Final = -1
 _GIVE_UP: Final = 8
 """Failures in a row after which listeners are told that there will be no connection."""
-
-
-class Callbacks(msgspec.Struct, frozen=True):
-    """What an application wants to hear; each may be a coroutine function."""
-
-    on_log: Callable[[LoggingMessageParams], Any] | None = None
-    on_change: Callable[[Change], Any] | None = None
-    on_event: Callable[[ClientEvent], Any] | None = None
-    on_notification: Callable[[str, Any], Any] | None = None
-    on_stderr: Callable[[str], Any] | None = None
-    recorder: Recorder | None = None
-
-
-class Question(msgspec.Struct, frozen=True):
-    """A request of a handshake server that waits for one of our handlers."""
-
-    link: ClientTransport
-    request_id: RequestId
-    method: str
-    params: Wire | None
-    handler: Callable[[], Any]
-
-    def answer(self, value: object) -> None:
-        """Send what the handler returned."""
-        try:
-            result = encode_answer(self.link.machine.agreement.revision, self.method, self.params, value)
-        except Exception as error:  # there is no end to what a handler may return
-            self.fail(error)
-        else:
-            self.link.answer(self.request_id, result)
-
-    def fail(self, error: BaseException) -> None:
-        """End the call that the server asks for with what went wrong, and refuse the question without details."""
-        if isinstance(error, Refused):
-            self.link.refuse(self.request_id, _REFUSED, str(error))
-            return
-        import logging
-
-        trace = None if isinstance(error, InvalidAnswer) else error
-        logging.getLogger("linkspan").error("the handler for %s failed: %s", self.method, error, exc_info=trace)
-        raised = failed(self.method, self.link.state.origin, error)
-        raised.__cause__ = error
-        self.link.fail_call(self.request_id, raised)
-        self.link.refuse(self.request_id, INTERNAL_ERROR, "The client's handler failed")
 
 
 class Supervisor:
@@ -120,7 +73,7 @@ class Supervisor:
         self.callbacks = callbacks
         self.courier = CallbackQueue()
         self.listeners = SubscriptionSet()
-        self._open = opener
+        self.opener = opener
         self._link: ClientTransport | None = None
         self._opening: ClientTransport | None = None
         self._closed = False
@@ -133,7 +86,7 @@ class Supervisor:
     def start_afresh(self) -> None:
         """Begin without a connection, and without what was heard on one; in a forked child those are the parent's."""
         keep(*(each for each in (self._link, self._opening) if each is not None))
-        self.answer_question: Callable[[Question], object] = _answer_in_thread
+        self.answer_question: Callable[[Question], object] = answer_in_thread
         # The loop of the application, where callbacks and in-memory servers run; None for threads.
         self.home: asyncio.AbstractEventLoop | None = None
         self._lock = threading.RLock()
@@ -206,8 +159,6 @@ class Supervisor:
             return None
         with self._lock:
             if self._sessions is None:
-                from linkspan.client.sessions import Sessions
-
                 self._sessions = Sessions(self)
         return self._sessions
 
@@ -252,11 +203,6 @@ class Supervisor:
         """Whether nobody waits for anything."""
         link = self._link
         return not self._waiting and not self._connecting and (link is None or link.machine.pending == 0)
-
-    @property
-    def opener(self) -> Callable[[Supervisor], ClientTransport]:
-        """Opens the transport."""
-        return self._open
 
     def listen(self, wanted: Filter, hear: Callable[[object], object]) -> Subscription:
         """Hear of changes from now on."""
@@ -346,7 +292,7 @@ class Supervisor:
             self._stop.wait(max(0.0, pause))
         if self.closed:
             raise self._closed_error("not_sent")
-        link = self._open(self)
+        link = self.opener(self)
         _close_first_at_exit()
         with self._lock:
             self._opening = link
@@ -564,24 +510,103 @@ class Supervisor:
 _log_message = msgspec.json.Decoder(LoggingMessageParams)
 
 
-def _answer_in_thread(question: Question) -> None:
-    """Run a handler in a thread of its own: it may well wait for a person."""
+class _Session(Supervisor):
+    """One principal's connection. What the application is told and asked goes the ways of its client."""
 
-    def run() -> None:
-        from linkspan.client.callbacks import is_awaitable
+    def __init__(self, client: Supervisor, principal: Principal) -> None:
+        state = client.state
+        super().__init__(
+            ClientState(
+                state.origin,
+                state.options,
+                state.random,
+                ResponseCache(state.clock, max_bytes=0),
+                state.clock,
+                era="legacy",
+                principal=principal,
+                own=state.own,
+                others=state.others,
+            ),
+            client.opener,
+            client.handlers,
+            Callbacks(
+                on_log=client.callbacks.on_log,
+                on_event=self._pass_on if client.callbacks.on_event is not None else None,
+                on_notification=client.callbacks.on_notification,
+                recorder=client.callbacks.recorder,
+            ),
+        )
+        self.courier = client.courier
+        self.answer_question = lambda question: client.answer_question(question)
+        self._client = client
 
-        try:
-            value = question.handler()
-            if is_awaitable(value):
-                from linkspan.runtime.background import run_awaitable
+    def _pass_on(self, event: ClientEvent) -> object:
+        """Tell the application what it can act on: connecting and losing are the client's own."""
+        on_event = self._client.callbacks.on_event
+        return on_event(event) if on_event is not None and isinstance(event, StateLost) else None
 
-                value = run_awaitable(value)
-        except BaseException as error:
-            question.fail(error)
-        else:
-            question.answer(value)
 
-    threading.Thread(target=run, name="linkspan-answer", daemon=True).start()
+class Sessions:
+    """The sessions of one client, by principal; `limits.max_principals` of them, those used least recently end first."""
+
+    def __init__(self, client: Supervisor) -> None:
+        """Prepare; the first call in somebody's name opens a session."""
+        self._client = client
+        self._lock = threading.Lock()
+        self._by_principal: dict[Principal, Supervisor] = {}
+        self._level: LoggingLevel | None = None
+        self._closed = False
+
+    def submit(self, outgoing: RequestSpec, slot: Waiter) -> ClientTransport | None:
+        """Send a request in its principal's session, as `Supervisor.submit` does. Raises: ClientError."""
+        with self._lock:  # until it is sent, or the session would be idle, and might be ended for another's sake
+            if self._closed:
+                raise ClientClosed("the client was closed", self._client.state.origin, delivery="not_sent")
+            found = self._by_principal.pop(outgoing.principal, None)
+            if found is None:
+                found = _Session(self._client, outgoing.principal)
+                if self._level is not None:
+                    found.set_level(self._level)
+            for each in self._overdue():
+                threading.Thread(target=each.close, name="linkspan-close", daemon=True).start()
+            self._by_principal[outgoing.principal] = found
+            return found.submit(outgoing, slot)
+
+    def all(self) -> list[Supervisor]:
+        """Return all that there are."""
+        with self._lock:
+            return list(self._by_principal.values())
+
+    def set_level(self, level: LoggingLevel) -> None:
+        """Ask every session for log messages from a level on, and those to come."""
+        self._level = level
+        for each in self.all():
+            each.set_level(level)
+            wanted = RequestSpec(
+                "logging/setLevel", encode({"level": level}), phase="list", principal=each.state.principal
+            )
+            try:
+                link = each.submit(wanted, ThreadWaiter())
+            except ClientError:
+                continue
+            if link is not None:
+                link.flush()
+
+    def close(self) -> None:
+        """End all sessions; there will be no more."""
+        with self._lock:
+            self._closed = True
+        ending = [threading.Thread(target=each.close, name="linkspan-close", daemon=True) for each in self.all()]
+        for each in ending:
+            each.start()
+        for each in ending:
+            each.join()
+
+    def _overdue(self) -> list[Supervisor]:
+        """Take out the sessions that are too many and have nothing to do, to make room for one."""
+        too_many = len(self._by_principal) + 1 - self._client.state.options.limits.max_principals
+        idle = [each for each, session in self._by_principal.items() if session.idle] if too_many > 0 else []
+        return [self._by_principal.pop(each) for each in idle[:too_many]]
 
 
 _engines: weakref.WeakSet[Supervisor] = weakref.WeakSet()

@@ -11,13 +11,14 @@ import threading
 from collections import deque
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from linkspan.client import probing as known_eras
 from linkspan.client.transports.base import ClientTransport, PendingRequest, TransportOwner, Waiter, deliver
-from linkspan.client.transports.http_requests import HttpFailure, HttpReply, HttpRequests
+from linkspan.client.transports.http_requests import HttpFailure, HttpPort, HttpReply, HttpRequests
 from linkspan.client.transports.http_streams import (
     SESSION,
     FirstTransport,
@@ -30,6 +31,7 @@ from linkspan.client.transports.http_streams import (
 )
 from linkspan.core.client_connection import UnexpectedOutput
 from linkspan.core.flow import RequestSpec
+from linkspan.errors import install_hint
 from linkspan.flows.client_errors import (
     ClientError,
     ConnectError,
@@ -82,6 +84,15 @@ class _Sent(msgspec.Struct, eq=False):
         return self.method or "a message"
 
 
+def _open_port(ssl: SSLContext | None, connect_timeout: float) -> HttpPort:
+    try:
+        from linkspan.client.transports.http_aiohttp import AiohttpPort
+    except ImportError:
+        problem = "the library for HTTP is not installed"
+        raise HttpFailure(problem, sent=False, ours=True, hint=install_hint("http")) from None
+    return AiohttpPort(ssl=ssl, connect_timeout=connect_timeout)
+
+
 class HttpClientTransport(ClientTransport):
     """One server at one URL."""
 
@@ -99,7 +110,9 @@ class HttpClientTransport(ClientTransport):
         super().__init__(owner, state)
         self._url = url
         self._post_url = url
-        self._requests = HttpRequests(state, headers, ssl, auth, hidden)
+        self._requests = HttpRequests(
+            state, headers, partial(_open_port, ssl, state.options.timeouts.connect), auth, hidden
+        )
         self._loop = background_loop().loop
         self._queue: deque[_Sent] = deque()
         self._starting = False

@@ -4,23 +4,19 @@ Requests carry the caller's headers, follow redirects within the origin only, an
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 from urllib.parse import urljoin, urlsplit
 
 import msgspec
 
-from linkspan.errors import install_hint
 from linkspan.flows.client_errors import InvalidResponse
 from linkspan.flows.http_messages import http_error, secrets_in, shown_url
 from linkspan.flows.state import Auth, ClientState, bearer
 from linkspan.wire.headers import is_loopback
 from linkspan.wire.redaction import redact
-
-if TYPE_CHECKING:
-    from ssl import SSLContext
 
 __all__ = ["HttpFailure", "HttpPort", "HttpReply", "HttpRequests", "may_send_to"]
 
@@ -79,13 +75,13 @@ class HttpRequests:
         self,
         state: ClientState,
         headers: Mapping[str, str],
-        ssl: SSLContext | None,
+        open_port: Callable[[], HttpPort],
         auth: Auth | None = None,
         hidden: Sequence[str] = (),
     ) -> None:
-        """Send `headers` with every request, and what `auth` says unless the request says who asks.
+        """Send `headers` with every request, and the token of `auth` unless the request has an Authorization header.
 
-        `hidden` are secrets of the URL, which no text may show.
+        `open_port` opens the pool, and may raise HttpFailure. `hidden` are secrets of the URL, which no text may show.
         """
         self._hidden = hidden
         self._auth = auth
@@ -93,7 +89,7 @@ class HttpRequests:
         self._token: Mapping[str, str] = {}
         self._state = state
         self._own = {name.lower(): value for name, value in headers.items()}
-        self._ssl = ssl
+        self._open_port = open_port
         self._port: HttpPort | None = None
         self._closed = False
 
@@ -161,13 +157,7 @@ class HttpRequests:
         if self._closed:
             raise HttpFailure("the connection was closed", sent=False)
         if self._port is None:
-            try:
-                from linkspan.client.transports.http_aiohttp import AiohttpPort
-            except ImportError:
-                problem = "the library for HTTP is not installed"
-                raise HttpFailure(problem, sent=False, ours=True, hint=install_hint("http")) from None
-
-            self._port = AiohttpPort(ssl=self._ssl, connect_timeout=self._state.options.timeouts.connect)
+            self._port = self._open_port()
         return self._port
 
     def _redirected(self, method: str, url: str, reply: HttpReply, what: str) -> str:
