@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,14 @@ from linkspan import Client, SyncClient
 
 FACES: dict[str, type[Client] | type[SyncClient]] = {"async": Client, "sync": SyncClient}
 ERAS = ("modern", "legacy")
+
+
+def wait_until(true: Callable[[], object], seconds: float = 30.0) -> None:
+    """Wait for what no event announces; an AssertionError after `seconds`."""
+    give_up = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < give_up
+        time.sleep(0.002)
 
 
 def outcome(face: str, target: Any, step: Callable[[Any], Any], **options: Any) -> Any:

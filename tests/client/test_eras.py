@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from faces import outcome
+from faces import outcome, wait_until
 from wild import error, raw, result, wild
 
 from linkspan import ConnectError, SyncClient, Timeouts
 
-IMPATIENT = Timeouts(connect=1.0, probe=0.1)
+IMPATIENT = Timeouts(connect=30.0, probe=0.1)
 MODERN, LEGACY = "2026-07-28", "2025-11-25"
 REFUSED = "Unsupported protocol version"
 
@@ -61,13 +61,13 @@ FIRST_TRY = {
 @pytest.mark.parametrize("name", OLD_SERVER)
 def test_an_old_server_gets_the_handshake(name: str) -> None:
     plan = {"server/discover": OLD_SERVER[name]}
-    probe = 5.0 if name in FIRST_TRY else 0.1
+    probe = 20.0 if name in FIRST_TRY else 0.1
 
     def step(client: Any) -> Any:
         return client.call_tool("hi")
 
     seen: list[Any] = []
-    options: Any = {"timeouts": Timeouts(connect=6.0, probe=probe), "on_event": seen.append}
+    options: Any = {"timeouts": Timeouts(connect=30.0, probe=probe), "on_event": seen.append}
     assert outcome("sync", wild(plan), step, **options).text == "hi"
     assert [event.revision for event in seen] == [LEGACY]
 
@@ -105,6 +105,7 @@ def test_a_modern_server_that_refuses_the_version_it_lists_is_asked_once_more_an
     plan = {"server/discover": [{"stderr": "asked"}, newer(MODERN)], "initialize": [{"exit": 9}]}
     with pytest.raises(ConnectError):
         outcome("sync", wild(plan), lambda client: client.ping(), on_stderr=said.append)
+    wait_until(lambda: len("".join(said).split()) >= 2)
     assert "".join(said).split() == ["asked", "asked"]
 
 
@@ -170,6 +171,7 @@ def test_a_server_that_lists_older_versions_is_greeted_with_one_of_them() -> Non
     plan = {"initialize": [{"stderr": "greeted"}, error(-32602, "no", {"supported": versions})]}
     with pytest.raises(ConnectError, match="it refused initialize"):
         outcome("sync", wild(plan), lambda client: client.ping(), era="legacy", on_stderr=said.append)
+    wait_until(lambda: len("".join(said).split()) >= 2)
     assert "".join(said).split() == ["greeted", "greeted"]
 
 
@@ -192,4 +194,5 @@ def test_what_was_found_out_is_remembered_for_the_next_server() -> None:
         client.connect()
         assert client.protocol_version == LEGACY
         client.close()
+    wait_until(lambda: "probed" in "".join(said))
     assert "".join(said).count("probed") == 1

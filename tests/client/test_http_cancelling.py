@@ -40,7 +40,7 @@ class Watcher:
 
 async def cancel_the_task(client: Client, watcher: Watcher) -> None:
     call = asyncio.ensure_future(client.call_tool("hi"))
-    await asyncio.to_thread(watcher.reached.wait, 10)
+    await asyncio.to_thread(watcher.reached.wait, 30)
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
@@ -49,7 +49,7 @@ async def cancel_the_task(client: Client, watcher: Watcher) -> None:
 async def stop(client: Client, watcher: Watcher) -> None:
     stopper = Stopper()
     call = asyncio.ensure_future(client.call_tool("hi", stopper=stopper))
-    await asyncio.to_thread(watcher.reached.wait, 10)
+    await asyncio.to_thread(watcher.reached.wait, 30)
     stopper.stop()
     with pytest.raises(CallStopped):
         await call
@@ -57,7 +57,7 @@ async def stop(client: Client, watcher: Watcher) -> None:
 
 async def run_out_of_time(client: Client, watcher: Watcher) -> None:
     with pytest.raises(CallTimeout):
-        await client.call_tool("hi", timeout=0.3)
+        await client.call_tool("hi", timeout=1.5)
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -73,7 +73,7 @@ def test_the_stream_of_a_call_that_is_given_up_is_closed_and_its_client_lives_on
     async def run() -> str:
         async with Client(server.url, era=era, timeouts=Timeouts(close=0.2)) as client:
             await give_up(client, watcher)
-            assert await asyncio.to_thread(watcher.closed.wait, 10), "the stream is still open"
+            assert await asyncio.to_thread(watcher.closed.wait, 30), "the stream is still open"
             return (await client.call_tool("again")).text
 
     with RawServer(plan, era=era) as server:

@@ -279,7 +279,7 @@ def test_an_answer_to_somebody_else_does_not_reach_them() -> None:
         SyncClient(server.url, retry="never") as client,
         ThreadPoolExecutor(8) as pool,
     ):
-        calls = [pool.submit(client.call_tool, "hi", timeout=5) for _ in range(8)]
+        calls = [pool.submit(client.call_tool, "hi", timeout=60) for _ in range(8)]
         found = [call.exception() or call.result().text for call in calls]
     assert [each for each in found if each == "hi"] == ["hi"] * 4
     assert [type(each) for each in found if each != "hi"] == [InvalidResponse] * 4
@@ -404,7 +404,7 @@ def test_an_answer_that_does_not_come_runs_into_the_deadline(steps: Any, face: s
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     began = time.monotonic()
     error = failure(face, {"tools/call hi": steps}, timeouts=Timeouts(call=0.4, close=0.2))
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 20
     assert isinstance(error, CallTimeout)
     assert (error.seconds, error.delivery) == (0.4, "maybe_sent")
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 * 1024
@@ -433,7 +433,7 @@ NOTE = message(method="notifications/message", params={"level": "info", "data": 
 )
 def test_a_stream_is_read_as_the_standard_says(parts: list[bytes]) -> None:
     with RawServer({"tools/call": [*sse(*parts), CUT]}) as server, SyncClient(server.url) as client:
-        assert client.call_tool("hi", timeout=5).text == "hi"
+        assert client.call_tool("hi", timeout=60).text == "hi"
 
 
 @pytest.mark.parametrize(
@@ -496,7 +496,7 @@ def test_what_is_no_server_of_the_protocol_is_said_to_be_none(
 ) -> None:
     plan = dict.fromkeys(("server/discover", "initialize", "GET"), steps)
     with RawServer(plan) as server, pytest.raises(ClientError) as caught:
-        outcome(face, server.url, lambda client: client.ping(), timeouts=Timeouts(connect=5, probe=1))
+        outcome(face, server.url, lambda client: client.ping(), timeouts=Timeouts(connect=30, probe=15))
     assert type(caught.value) is kind
     assert re.search(problem, caught.value.problem), caught.value.problem
     assert caught.value.phase == "negotiate"

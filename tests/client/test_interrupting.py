@@ -36,7 +36,7 @@ class Said:
 
     def wait(self, word: str, times: int = 1) -> None:
         with self._news:
-            assert self._news.wait_for(lambda: self.text.count(word) >= times, 10), (word, self.text)
+            assert self._news.wait_for(lambda: self.text.count(word) >= times, 30), (word, self.text)
 
 
 def on_a_thread(said: Said, word: str, times: int = 1) -> Any:
@@ -184,7 +184,7 @@ def test_an_async_tool_in_this_process_is_cancelled_with_its_call() -> None:
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.05):
                     await client.call_tool("wait")
-            assert await asyncio.to_thread(ended.wait, 5)
+            assert await asyncio.to_thread(ended.wait, 30)
 
     asyncio.run(run())
 
@@ -241,7 +241,7 @@ def test_a_stopper_ends_calls_from_elsewhere(face: str, said: Said) -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(10)
+            thread.join(30)
         said.wait("cancelled", 2)
     assert [type(each) for each in outcomes] == [CallStopped] * 2
 
@@ -298,7 +298,7 @@ def test_ctrl_c_in_a_sync_call_reaches_its_caller_and_the_server() -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert "interrupted" in done.stdout
     assert "cancelled" in done.stdout
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 30
 
 
 def test_ctrl_c_in_an_async_call_ends_the_program_as_usual() -> None:

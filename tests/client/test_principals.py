@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
-from faces import ERAS
+from faces import ERAS, wait_until
 
 from linkspan import Client, ClientClosed, InvalidResponse, Limits, StateLost, SyncClient, Timeouts
 from raw_http import RawServer, Request, http, message
@@ -90,7 +89,7 @@ def test_a_session_that_is_forgotten_costs_its_principal_only(bound: tuple[Bound
             client.call_tool("hi", auth=auth)
         del sessions.owners["s1"]
         said = [client.call_tool("hi", auth=each).text for each in ("a", "b", None)]
-        _until(lambda: any(isinstance(each, StateLost) for each in events))
+        wait_until(lambda: any(isinstance(each, StateLost) for each in events))
     assert said == ["Bearer a in s3", "Bearer b in s2", "None in s0"]
     assert sum(isinstance(each, StateLost) for each in events) == 1
 
@@ -117,7 +116,7 @@ def test_sessions_of_principals_are_bounded_and_the_idle_ones_end(bound: tuple[B
     with SyncClient(server.url, timeouts=BRIEF, limits=Limits(max_principals=2)) as client:
         for auth in ("a", "b", "a", "c"):
             assert client.call_tool("hi", auth=auth).text.startswith(f"Bearer {auth}")
-        _until(lambda: sessions.ended == ["s2"])
+        wait_until(lambda: sessions.ended == ["s2"])
         client.call_tool("hi", auth="a")
         assert len(sessions.begun) == 4
 
@@ -148,8 +147,8 @@ def test_what_is_asked_of_a_session_is_asked_of_all(bound: tuple[Bound, RawServe
         def sent(method: str) -> set[str | None]:
             return {each.headers.get("authorization") for each in server.requests if each.json.get("method") == method}
 
-        _until(lambda: sent("logging/setLevel") == {None, "Bearer a", "Bearer b"})
-        _until(lambda: sent("notifications/roots/list_changed") == {None, "Bearer a"})
+        wait_until(lambda: sent("logging/setLevel") == {None, "Bearer a", "Bearer b"})
+        wait_until(lambda: sent("notifications/roots/list_changed") == {None, "Bearer a"})
 
 
 def test_headers_that_differ_with_each_request_name_no_principal(bound: tuple[Bound, RawServer]) -> None:
@@ -265,10 +264,3 @@ def test_catalogues_are_bounded() -> None:
         for number in range(10):
             client.list_tools(auth=f"t{number}")
         assert len(client._state.others) == 3
-
-
-def _until(holds: Callable[[], bool]) -> None:
-    give_up = time.monotonic() + 5
-    while not holds():
-        assert time.monotonic() < give_up
-        time.sleep(0.01)

@@ -17,6 +17,8 @@ from linkspan import Client, ConnectError, SyncClient, Timeouts
 from linkspan.client.targets import UnusableTarget
 
 IMPATIENT = Timeouts(connect=0.6, probe=0.2, close=0.3)
+HEARD = Timeouts(connect=3.0, probe=0.2, close=0.3)
+"""For what a server writes before it falls silent."""
 MUTE: dict[str, Any] = {"server/discover": [], "initialize": []}
 
 
@@ -125,7 +127,7 @@ def test_secrets_are_not_told() -> None:
 def test_a_server_that_never_answers(face: str) -> None:
     began = time.monotonic()
     error = failure(face, wild(MUTE), timeouts=IMPATIENT)
-    assert 0.5 < time.monotonic() - began < 5
+    assert 0.5 < time.monotonic() - began < 20
     assert error.problem == "no answer to any way of beginning within 0.6 seconds (timeouts.connect)"
     assert error.phase == "negotiate"
     assert error.hint == (
@@ -135,7 +137,7 @@ def test_a_server_that_never_answers(face: str) -> None:
 
 def test_a_server_that_neither_answers_nor_ends_is_ended() -> None:
     plan = MUTE | {"start": [{"deaf": 1}, {"stderr": "process $PID"}], "end": [{"sleep": 60}]}
-    error = failure("sync", wild(plan), timeouts=IMPATIENT)
+    error = failure("sync", wild(plan), timeouts=HEARD)
     pid = int(error.stderr.removeprefix("process "))
     assert gone({pid})
 
@@ -146,7 +148,7 @@ def test_the_bound_that_was_passed_is_the_one_that_was_given() -> None:
 
 def test_a_server_that_speaks_http_is_recognised() -> None:
     said = "INFO:     Uvicorn running on http://127.0.0.1:8000 (Press CTRL+C to quit)"
-    error = failure("sync", wild(MUTE | {"start": [{"stderr": said}]}), timeouts=IMPATIENT)
+    error = failure("sync", wild(MUTE | {"start": [{"stderr": said}]}), timeouts=HEARD)
     assert error.hint == (
         "that server speaks HTTP, at http://127.0.0.1:8000: connect to the URL, or tell it to use stdio"
     )
@@ -163,7 +165,7 @@ def test_junk_before_the_first_message_does_no_harm(face: str, junk: list[Any]) 
 
 @pytest.mark.parametrize("ending", [MUTE, {"server/discover": [{"exit": 0}], "initialize": [{"exit": 0}]}])
 def test_junk_instead_of_messages_is_named(ending: dict[str, Any]) -> None:
-    error = failure("sync", wild(ending | {"start": ["Starting up..."]}), timeouts=IMPATIENT)
+    error = failure("sync", wild(ending | {"start": ["Starting up..."]}), timeouts=HEARD)
     assert error.hint == (
         "the server printed `Starting up...` on stdout, where only messages belong: let it print to stderr "
         "(a Linkspan server does so by itself)"

@@ -72,10 +72,10 @@ def test_on_change_hears_lists_by_itself_and_resources_once_subscribed(era: Any,
     with SyncClient(notes, era=era, on_change=heard.put) as client:
         client.subscribe("note://today")
         client.call_tool("change")
-        assert {heard.get(timeout=5), heard.get(timeout=5)} == {Change("tools"), Change("resource", "note://today")}
+        assert {heard.get(timeout=30), heard.get(timeout=30)} == {Change("tools"), Change("resource", "note://today")}
         client.unsubscribe("note://today")
         client.call_tool("change")
-        assert heard.get(timeout=5) == Change("tools")
+        assert heard.get(timeout=30) == Change("tools")
         assert heard.empty()
 
 
@@ -94,7 +94,7 @@ def test_a_listener_outlives_its_server_and_is_told_to_look_again(era: Any, note
             assert next(changes) == Change("resource", "note://today", missed=True)
             client.call_tool("change")
             assert next(changes) == Change("tools")
-        kinds = [type(events.get(timeout=5)) for _ in range(4)]
+        kinds = [type(events.get(timeout=30)) for _ in range(4)]
         assert kinds == [Connected, Disconnected, Connected, StateLost]
 
 

@@ -69,7 +69,7 @@ def descendants() -> dict[int, str]:
     }
 
 
-def gone(pids: set[int], patience: float = 5.0) -> bool:
+def gone(pids: set[int], patience: float = 30.0) -> bool:
     """Wait until none of these is left; the system has no event for processes that are not our children."""
     give_up = time.monotonic() + patience
     while any(alive(pid) for pid in pids):

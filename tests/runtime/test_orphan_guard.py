@@ -47,7 +47,7 @@ def reap(guarding: subprocess.Popen[bytes], *groups: str) -> float:
     began = time.monotonic()
     guarding.stdin.write("".join(f"+ {each}\n" for each in groups).encode())
     guarding.stdin.close()
-    assert guarding.wait(10) == 0 or groups
+    assert guarding.wait(30) == 0 or groups
     return time.monotonic() - began
 
 
@@ -60,7 +60,7 @@ def test_it_goes_at_once_when_nothing_is_left() -> None:
         name = named(gone)
         gone.kill()
         gone.wait()
-        assert reap(guarding, name) < 0.5
+        assert reap(guarding, name) < 0.95
 
 
 def test_it_goes_as_soon_as_the_last_one_ends_by_itself() -> None:
@@ -68,15 +68,15 @@ def test_it_goes_as_soon_as_the_last_one_ends_by_itself() -> None:
         assert guarding.stdin is not None
         guarding.stdin.write(f"+ {named(ending)}\n".encode())
         guarding.stdin.close()
-        assert ending.wait(5) == 0, "it had its time to end"
+        assert ending.wait(30) == 0, "it had its time to end"
         began = time.monotonic()
-        guarding.wait(10)
-        assert time.monotonic() - began < 0.8
+        guarding.wait(30)
+        assert time.monotonic() - began < 1.5
 
 
 def test_a_group_that_was_given_the_number_of_one_that_ended_is_left_alone() -> None:
     with group() as other, shell() as guarding:
-        assert reap(guarding, f"{other.pid}:1") < 0.5
+        assert reap(guarding, f"{other.pid}:1") < 0.95
         assert other.poll() is None
 
 
@@ -85,7 +85,7 @@ def test_a_group_that_was_given_the_number_of_one_that_ended_is_left_alone() -> 
 def test_what_is_left_is_asked_to_end_and_then_ended(code: str, ending: int, known: bool) -> None:
     with group(code) as left, shell() as guarding:
         reap(guarding, named(left) if known else f"{left.pid}:")
-        assert left.wait(5) == -ending
+        assert left.wait(30) == -ending
 
 
 def test_members_without_their_first_process_are_ended() -> None:
@@ -98,7 +98,7 @@ def test_members_without_their_first_process_are_ended() -> None:
         first.wait()
         with shell() as guarding:
             reap(guarding, name)
-        give_up = time.monotonic() + 5
+        give_up = time.monotonic() + 30
         while _alive(member):
             assert time.monotonic() < give_up
             time.sleep(0.02)

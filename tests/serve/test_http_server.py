@@ -55,7 +55,7 @@ def serving(**options: Any) -> Generator[Process]:
 
 
 def get(url: str) -> bytes:
-    with urlopen(url, timeout=5) as answer:
+    with urlopen(url, timeout=30) as answer:
         return bytes(answer.read())
 
 

@@ -298,7 +298,16 @@ def test_a_system_that_cannot_poll_pipes_heeds_signals(spawn):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="packets between sockets")
 @pytest.mark.parametrize("kind", ["async", "plain", "inline"])
-def test_progress_is_a_write_of_its_own_before_its_answer(kind):
+def test_progress_is_a_write_of_its_own_before_its_answer(kind, monkeypatch):
+    """While nothing else is being written: what comes then is written together."""
+    streams = []
+
+    class Kept(stdio.StreamServer):
+        def __init__(self, *arguments, **options):
+            super().__init__(*arguments, **options)
+            streams.append(self)
+
+    monkeypatch.setattr(stdio, "StreamServer", Kept)
     server = linkspan.Server("progress")
 
     def report(ctx: linkspan.Context) -> str:
@@ -322,6 +331,7 @@ def test_progress_is_a_write_of_its_own_before_its_answer(kind):
             os.write(writer, json.dumps(call).encode() + b"\n")
             first, second = json.loads(ours.recv(65536)), json.loads(ours.recv(65536))
             assert first["params"]["progressToken"] == second["id"] == number
+            streams[0].writer.wait_empty(30)  # the client may read an answer before its writer knows that it is written
         os.close(writer)
         thread.join(30)
         assert not thread.is_alive()

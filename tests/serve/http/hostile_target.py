@@ -9,6 +9,7 @@ from linkspan.core.http_checks import HttpPolicy
 
 server = Server("target", "1")
 floods: list[str] = []
+begun: list[float] = []
 
 
 @server.tool
@@ -19,11 +20,18 @@ def add(a: int, b: int) -> int:
 @server.tool
 def wait(seconds: float, ctx: Context) -> str:
     """Work for a while, unless nobody wants it any more."""
+    begun.append(seconds)
     ctx.progress(0)
     until = time.monotonic() + seconds
     while time.monotonic() < until and not ctx.cancelled:
         time.sleep(0.005)
     return "cancelled" if ctx.cancelled else "done"
+
+
+@server.tool
+def waits() -> int:
+    """Return how many calls of `wait` have begun."""
+    return len(begun)
 
 
 @server.tool
@@ -44,5 +52,5 @@ def flooded() -> list[str]:
 
 
 if __name__ == "__main__":
-    policy = HttpPolicy(body_timeout=0.5, send_timeout=0.5, max_unsent_bytes=500_000, max_body_bytes=1_000_000)
-    server.run("http", port=0, drain=1.0, policy=policy, head_timeout=1.0)
+    policy = HttpPolicy(body_timeout=1.0, send_timeout=0.5, max_unsent_bytes=500_000, max_body_bytes=1_000_000)
+    server.run("http", port=0, drain=1.0, policy=policy, head_timeout=2.0)

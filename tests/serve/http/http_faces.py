@@ -24,7 +24,7 @@ from linkspan.serve.asgi import AsgiApp
 from linkspan.serve.wsgi import WsgiApp
 from linkspan.wire.framing import EventReader, ServerSentEvent
 
-PATIENCE = 5.0
+PATIENCE = 30.0
 """Seconds after which a test gives up waiting. Nothing waits that long unless it is broken."""
 
 
