@@ -223,8 +223,8 @@ class Clock:
     def __init__(self, server: Server) -> None:
         self.now = 1000.0
         system = RealSystem(wall_clock=lambda: self.now)
-        server._made_dispatcher = Dispatcher(server._catalogue, server._profile, server._settings, system)
-        self.chains = server._made_dispatcher._rounds._chains
+        server._dispatcher = Dispatcher(server._catalogue, server._profile, server._settings, system)
+        self.chains = server._dispatcher._rounds._chains
 
 
 def test_values_go_when_their_states_have_expired() -> None:

@@ -14,7 +14,6 @@ from linkspan.errors import INTERNAL_ERROR, LocalProtocolError, RemoteProtocolEr
 from linkspan.revisions.neutral import InputRequired, Outcome, Peer, Request, ServerFacts
 from linkspan.types.messages import DiscoverResult
 from linkspan.wire.jsonrpc import RequestId, RpcRequest, encode_batch
-from linkspan.wire.values import Limits
 
 __all__ = [
     "NO_PORTS",
@@ -151,27 +150,12 @@ class ConnectionServer(ServerFacts, Protocol):
         """Return the methods that the author added."""
         ...
 
-    @property
-    def limits(self) -> Limits:
-        """The bounds on each connection."""
-        ...
-
-    @property
-    def require_initialized(self) -> bool:
-        """Refuse what comes before the handshake and without an envelope."""
-        ...
-
     def discover(self) -> DiscoverResult:
         """Describe the server to a modern client."""
         ...
 
     def header_plan(self, tool: str) -> Mapping[tuple[str, ...], str]:
         """Return which arguments of a tool must be repeated in HTTP headers: paths, and the names of the headers."""
-        ...
-
-    @property
-    def ending(self) -> bytes:
-        """The members that end every complete result of the newest revision: its type, and who answered."""
         ...
 
     def unsendable(self, request: Request, error: Exception) -> RemoteProtocolError:

@@ -29,7 +29,7 @@ from linkspan.errors import (
 from linkspan.events import CallCancelled, CallReady, Event
 from linkspan.revisions import DEFAULT_NEGOTIATED, supported_versions
 from linkspan.revisions.legacy import OWN_METHODS, LegacySession, encode_params
-from linkspan.revisions.modern import Envelope, read_envelope
+from linkspan.revisions.modern import Envelope, encode_outcome, read_envelope
 from linkspan.revisions.neutral import (
     NO_FACTS,
     InputRequired,
@@ -40,7 +40,6 @@ from linkspan.revisions.neutral import (
     stay,
     unsayable,
 )
-from linkspan.revisions.outcomes import encode_outcome
 from linkspan.types.base import Wire
 from linkspan.types.messages import CancelledParams, InputParams, ListenParams
 from linkspan.wire.framing import LineReader, TooLong
@@ -93,7 +92,7 @@ class ServerConnection:
         `one_shot` serves single messages that come without a handshake, and batches of them (`handle_json`).
         """
         self._server = server
-        self._limits: Limits = server.limits
+        self._limits: Limits = server.profile.limits
         self._clock = clock
         self._back_channel = back_channel
         self._one_shot = one_shot
@@ -450,7 +449,8 @@ class ServerConnection:
     @property
     def _before_handshake(self) -> bool:
         """Whether a handshake is missing: one that the author insists on, or that a client needs which spoke without one."""
-        return not (self.session.negotiated or self._one_shot) and (self._modern or self._server.require_initialized)
+        needed = self._modern or self._server.profile.require_initialized
+        return needed and not (self.session.negotiated or self._one_shot)
 
     def _answer(self, request: Request, answer: Callable[[], Outcome | None], events: list[Event[Call]]) -> None:
         """Answer a request without the author's code. None means that the answer comes later."""
@@ -632,7 +632,7 @@ class ServerConnection:
         """Encode the response to a request."""
         if not isinstance(outcome, RemoteProtocolError):
             try:
-                result = encode_outcome(request, outcome, self._server.ending)
+                result = encode_outcome(request, outcome, self._server.profile.result_suffix)
                 return Delivery(encode_response(request.id, result), request.id, True, None, dispatched)
             except Exception as error:  # the author put something into the result that is no JSON
                 problem: Exception | None = error

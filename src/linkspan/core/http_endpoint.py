@@ -61,9 +61,9 @@ class Serves(Protocol):
     """A server, as an endpoint sees it."""
 
     def connect(
-        self, *, back_channel: bool = True, one_shot: bool = False, ports: Ports = NO_PORTS
+        self, *, back_channel: bool = True, one_shot: bool = False, notified: bool = True, ports: Ports = NO_PORTS
     ) -> ServerConnection:
-        """Open a connection."""
+        """Open a connection, which gets changes of lists and resources if it is `notified`."""
         ...
 
 
@@ -197,13 +197,16 @@ class Endpoint:
             return request.refuse(400, _error(f"Invalid Request: {what} has no place in this revision"))
         if len(self._open) + len(self._orphans) >= self.policy.max_streams and self._is_full:
             return request.busy(503, _FULL, 5)
-        if message.method == "subscriptions/listen" and not accepts(request.headers.get("accept"), _EVENTS):
+        listens = message.method == "subscriptions/listen"
+        if listens and not accepts(request.headers.get("accept"), _EVENTS):
             problem = "subscriptions/listen opens a stream: accept text/event-stream"
             return request.refuse(406, encode_error(message.id, INVALID_REQUEST, problem))
         lock = self._lock()
         exchange: ServerExchange = request.respond(lock=lock)
         check = partial(compare_headers, request.headers)
-        connection = self._server.connect(ports=Ports(lock, send=partial(_send, exchange), check=check))
+        connection = self._server.connect(
+            notified=listens, ports=Ports(lock, send=partial(_send, exchange), check=check)
+        )
         events = connection.receive(message, request.facts)
         owner = OwnConnection(connection, exchange)
         if not exchange.ended:

@@ -14,6 +14,7 @@ from msgspec import Raw
 from linkspan.errors import UNSUPPORTED_PROTOCOL_VERSION
 from linkspan.revisions import LATEST, LATEST_LEGACY, LEGACY, MODERN, REVISIONS
 from linkspan.revisions.modern import CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION, SERVER_INFO
+from linkspan.revisions.neutral import read_implementation
 from linkspan.revisions.record import Era, Revision
 from linkspan.revisions.stepdown import knows_field, step_down
 from linkspan.types.base import JSON, Implementation, JSONObject, is_array, is_object, unknown_members
@@ -26,7 +27,7 @@ from linkspan.types.messages import (
     ServerCapabilities,
 )
 from linkspan.wire.jsonrpc import ErrorResponse, RequestId, encode
-from linkspan.wire.values import decode_open, from_builtins, to_builtins
+from linkspan.wire.values import decode_open, to_builtins
 
 __all__ = [
     "Agreement",
@@ -139,7 +140,7 @@ def agree_modern(revision: Revision, result: Raw, profile: ClientProfile) -> tup
     agreement = Agreement(
         revision,
         found.capabilities,
-        _implementation(info),
+        read_implementation(info),
         found.instructions,
         _envelope(revision, profile),
     )
@@ -203,10 +204,3 @@ def agree_on_handshake(result: Raw) -> Agreement | str:
     if found.protocol_version not in LEGACY:
         return found.protocol_version
     return Agreement(REVISIONS[found.protocol_version], found.capabilities, found.server_info, found.instructions)
-
-
-def _implementation(value: JSON) -> Implementation | None:
-    try:
-        return from_builtins(value, Implementation) if value is not None else None
-    except msgspec.ValidationError:
-        return None

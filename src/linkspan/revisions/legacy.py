@@ -33,11 +33,12 @@ from linkspan.revisions.neutral import (
     Peer,
     Request,
     ServerFacts,
+    read_implementation,
     read_only,
 )
 from linkspan.revisions.record import Revision
 from linkspan.revisions.stepdown import step_down
-from linkspan.types.base import JSON, Implementation, Wire, is_object
+from linkspan.types.base import JSON, Wire, is_object
 from linkspan.types.content import TextContent
 from linkspan.types.messages import (
     LOG_LEVELS,
@@ -59,9 +60,9 @@ from linkspan.wire.jsonrpc import (
     encode_notification,
     encode_request,
 )
-from linkspan.wire.values import from_builtins, to_builtins
+from linkspan.wire.values import to_builtins
 
-__all__ = ["OWN_METHODS", "LegacySession", "encode_params", "encode_result"]
+__all__ = ["OWN_METHODS", "LegacySession", "encode_params"]
 
 OWN_METHODS = frozenset({"initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"})
 """What a session answers itself."""
@@ -173,7 +174,7 @@ class LegacySession:
         self.peer = Peer(
             revision,
             read_only(capabilities) if capabilities else NOTHING,
-            _implementation(params.client_info),
+            read_implementation(params.client_info),
         )
         self.negotiated = True
         offered = self._offered()
@@ -183,8 +184,8 @@ class LegacySession:
         return InitializeResult(
             protocol_version=revision.date,
             capabilities=offered,
-            server_info=self._server.implementation,
-            instructions=self._server.instructions,
+            server_info=self._server.profile.implementation,
+            instructions=self._server.profile.instructions,
         )
 
     def _negotiate(self, wanted: str) -> Revision:
@@ -355,15 +356,6 @@ _GATES: Mapping[str, Callable[[ServerCapabilities], bool]] = {
 """What must be declared for a method to be there (SRV-2)."""
 
 
-def encode_result(request: Request, outcome: Wire | Encoded | Raw) -> bytes:
-    """Encode a result for the revision of the request's peer."""
-    if isinstance(outcome, Encoded):
-        return outcome.body
-    if isinstance(outcome, Raw):
-        return bytes(outcome)
-    return encode(step_down(request.peer.revision, outcome))
-
-
 def encode_params(revision: Revision, params: Wire) -> bytes:
     """Encode the params of a notification for a revision."""
     return encode(step_down(revision, params))
@@ -371,15 +363,8 @@ def encode_params(revision: Revision, params: Wire) -> bytes:
 
 def _own_revision(server: ServerFacts) -> Revision:
     """Return the revision to propose: the pinned one, unless it has no handshake."""
-    pinned = server.pinned
+    pinned = server.profile.pinned
     return pinned if pinned is not None and pinned.date in LEGACY else LATEST_LEGACY
-
-
-def _implementation(value: Mapping[str, JSON] | None) -> Implementation | None:
-    try:
-        return from_builtins(value, Implementation) if value else None
-    except msgspec.ValidationError:
-        return None
 
 
 def _failure(request: Request, message: str) -> Outcome:

@@ -1,4 +1,4 @@
-"""The modern era: no handshake, every request carries its envelope in `_meta`, every result is stamped.
+"""The modern era: no handshake, every request carries its envelope in `_meta`, every result ends with a suffix.
 
 Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic.
 """
@@ -12,13 +12,14 @@ from typing import Final
 import msgspec
 from msgspec import Raw
 
-from linkspan.errors import INVALID_PARAMS, UNSUPPORTED_PROTOCOL_VERSION, RemoteProtocolError
+from linkspan.errors import INVALID_PARAMS, UNSUPPORTED_PROTOCOL_VERSION, LocalProtocolError, RemoteProtocolError
 from linkspan.revisions import MODERN, REVISIONS, supported_versions
-from linkspan.revisions.neutral import NOTHING, Encoded, InputRequired, Peer, Request, read_only
+from linkspan.revisions.neutral import NOTHING, Encoded, InputRequired, Peer, Request, read_implementation, read_only
+from linkspan.revisions.stepdown import step_down
 from linkspan.types.base import ABSENT, JSON, Implementation, JSONObject, Wire, is_object
 from linkspan.types.messages import LOG_LEVELS, CallToolResult, DiscoverResult, LoggingLevel
 from linkspan.wire.jsonrpc import RequestId, encode
-from linkspan.wire.values import from_builtins, to_builtins
+from linkspan.wire.values import to_builtins
 
 __all__ = [
     "CAPABILITIES",
@@ -29,9 +30,9 @@ __all__ = [
     "SUBSCRIPTION_ID",
     "Envelope",
     "discover",
-    "encode_result",
+    "encode_outcome",
     "read_envelope",
-    "stamp",
+    "result_suffix",
 ]
 
 _PREFIX = "io.modelcontextprotocol/"
@@ -140,15 +141,7 @@ def _peer(members: dict[str, JSON]) -> Peer:
             {"supported": supported_versions(), "requested": version},
         )
     declared: Mapping[str, JSON] = read_only(capabilities) if capabilities else NOTHING
-    return Peer(REVISIONS[version], declared, _client_info(members.get(CLIENT_INFO)))
-
-
-def _client_info(value: JSON) -> Implementation | None:
-    """Display only, so what is odd is forgotten rather than refused (META-5)."""
-    try:
-        return from_builtins(value, Implementation) if value is not None else None
-    except msgspec.ValidationError:
-        return None
+    return Peer(REVISIONS[version], declared, read_implementation(members.get(CLIENT_INFO)))
 
 
 def _log_level(members: dict[str, JSON]) -> LoggingLevel | None:
@@ -163,36 +156,40 @@ def _log_level(members: dict[str, JSON]) -> LoggingLevel | None:
     return chosen
 
 
-def stamp(implementation: Implementation) -> bytes:
-    """Return the members that end every complete result: its type, and who answered (MSG-20, META-6)."""
+def result_suffix(implementation: Implementation) -> bytes:
+    """Return the members that end every complete result: its type, and which server it is from (MSG-20, META-6)."""
     return b'"resultType":"complete","_meta":{"%b":%b}}' % (SERVER_INFO.encode(), encode(to_builtins(implementation)))
 
 
-def encode_result(request: Request, outcome: Wire | Encoded | Raw | InputRequired, ending: bytes) -> bytes:
-    """Encode the outcome of a request; `ending` comes from `stamp`."""
+def encode_outcome(request: Request, outcome: Wire | Encoded | Raw | InputRequired, suffix: bytes) -> bytes:
+    """Encode the outcome of a request in the revision of its peer; modern results end with `suffix`, see `result_suffix`.
+
+    Raises: LocalProtocolError for a question to a client that is asked in another way; whatever encoding raises.
+    """
+    if request.peer.revision.era == "legacy":
+        if isinstance(outcome, InputRequired):
+            raise LocalProtocolError("an interim result cannot be sent to a handshake client")
+        if isinstance(outcome, Encoded):
+            return outcome.body
+        return bytes(outcome) if isinstance(outcome, Raw) else encode(step_down(request.peer.revision, outcome))
     if type(outcome) is CallToolResult and outcome.meta is None:
-        return b"%b,%b" % (encode(outcome)[:-1], ending)  # never empty: `content` is always there
-    if isinstance(outcome, Encoded):
-        return _close(outcome.body, ending)
+        return b"%b,%b" % (encode(outcome)[:-1], suffix)  # never empty: `content` is always there
     if isinstance(outcome, Raw):
-        return _close_foreign(outcome, ending)
+        return _merged(outcome, suffix)
     if isinstance(outcome, InputRequired):
-        return _close_foreign(Raw(encode(_input_required(outcome))), ending)
+        return _merged(encode(_input_required(outcome)), suffix)
     if getattr(outcome, "meta", None):
-        return _close_foreign(Raw(encode(to_builtins(outcome))), ending)
-    return _close(encode(outcome), ending)
+        return _merged(encode(to_builtins(outcome)), suffix)
+    body = outcome.body if isinstance(outcome, Encoded) else encode(outcome)
+    return b"{" + suffix if body == b"{}" else b"%b,%b" % (body[:-1], suffix)
 
 
-def _close(body: bytes, ending: bytes) -> bytes:
-    return b"{" + ending if body == b"{}" else b"%b,%b" % (body[:-1], ending)
-
-
-def _close_foreign(body: Raw, ending: bytes) -> bytes:
-    """Stamp a result that may have `_meta` or a type of its own; those win. A bare scalar stays bare."""
+def _merged(body: bytes | Raw, suffix: bytes) -> bytes:
+    """Add the suffix to a result that may have `_meta` or a type of its own; those win. A bare scalar stays bare."""
     members: JSON = msgspec.json.decode(body)
     if not is_object(members):
         return bytes(body)
-    stamped: JSONObject = msgspec.json.decode(b"{" + ending)
+    stamped: JSONObject = msgspec.json.decode(b"{" + suffix)
     meta: JSONObject = stamped["_meta"] | (members.get("_meta") or {})
     return encode(stamped | members | {"_meta": meta})
 

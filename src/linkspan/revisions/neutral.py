@@ -24,6 +24,7 @@ from linkspan.revisions.stepdown import knows_field
 from linkspan.types.base import ABSENT, JSON, Implementation, Wire, is_array, is_object
 from linkspan.types.messages import CreateMessageParams, ElicitParams, LoggingLevel, ServerCapabilities
 from linkspan.wire.jsonrpc import RequestId
+from linkspan.wire.values import Limits, from_builtins
 
 __all__ = [
     "ELICIT",
@@ -39,8 +40,10 @@ __all__ = [
     "Peer",
     "Request",
     "ServerFacts",
+    "ServerProfile",
     "TransportInfo",
     "missing_capability",
+    "read_implementation",
     "read_only",
     "stay",
     "unsayable",
@@ -207,12 +210,12 @@ class Request(msgspec.Struct, eq=False):
         return observer
 
 
-class ServerFacts(Protocol):
-    """What an era has to know of the server it speaks for."""
+class ServerProfile(Protocol):
+    """What an author decides once for all connections. Read it each time: it may change."""
 
     @property
     def implementation(self) -> Implementation:
-        """The server's name and version, read each time because they may change."""
+        """The server's name and version."""
         ...
 
     @property
@@ -225,6 +228,30 @@ class ServerFacts(Protocol):
         """The revision that the author proposes in place of the newest, if any."""
         ...
 
+    @property
+    def limits(self) -> Limits:
+        """The bounds on each connection."""
+        ...
+
+    @property
+    def require_initialized(self) -> bool:
+        """Whether requests before the handshake and without an envelope are refused."""
+        ...
+
+    @property
+    def result_suffix(self) -> bytes:
+        """The members that end every complete result of the newest revision."""
+        ...
+
+
+class ServerFacts(Protocol):
+    """What an era needs to know about its server."""
+
+    @property
+    def profile(self) -> ServerProfile:
+        """What the author decided."""
+        ...
+
     def capabilities(self) -> ServerCapabilities:
         """Return what the server offers now."""
         ...
@@ -232,6 +259,14 @@ class ServerFacts(Protocol):
     def knows_resource(self, uri: str) -> bool:
         """Tell whether a read of `uri` could be answered."""
         ...
+
+
+def read_implementation(value: JSON) -> Implementation | None:
+    """Return the name and version that a peer gave. They are only displayed, so an invalid one is dropped (META-5)."""
+    try:
+        return from_builtins(value, Implementation) if value is not None else None
+    except msgspec.ValidationError:
+        return None
 
 
 def missing_capability(peer: Peer, request: InputRequest) -> dict[str, JSON] | None:

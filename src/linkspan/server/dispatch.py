@@ -20,9 +20,8 @@ from linkspan.errors import (
     clipped,
 )
 from linkspan.revisions import METHODS
-from linkspan.revisions.modern import discover, stamp
+from linkspan.revisions.modern import discover
 from linkspan.revisions.neutral import InputRequired, Outcome, Request
-from linkspan.revisions.record import Revision
 from linkspan.revisions.stepdown import knows_field
 from linkspan.schema.problems import ArgumentsInvalid
 from linkspan.schema.results import encode_json
@@ -37,7 +36,7 @@ from linkspan.server.observation import Around, Observation
 from linkspan.server.profile import Profile, System
 from linkspan.server.resources import BoundResource, read_outcome
 from linkspan.text import did_you_mean
-from linkspan.types.base import Implementation, JSONObject, Wire
+from linkspan.types.base import JSONObject, Wire
 from linkspan.types.messages import (
     CallToolParams,
     CompleteParams,
@@ -49,7 +48,7 @@ from linkspan.types.messages import (
     ReadResourceResult,
     ServerCapabilities,
 )
-from linkspan.wire.values import Limits, to_builtins
+from linkspan.wire.values import to_builtins
 
 if TYPE_CHECKING:
     from linkspan.server.prompts import BoundPrompt
@@ -73,7 +72,6 @@ class Dispatcher:
         self.system = system
         self.repairs = 0
         self._rounds = Rounds(profile, system)
-        self._stamped: tuple[Implementation | None, bytes] = (None, b"")
         self._failures = Failures(profile, settings, system)
         self._methods: dict[str, _Method] = {
             "tools/list": self._list_tools,
@@ -86,40 +84,7 @@ class Dispatcher:
             "completion/complete": self._complete,
         }
 
-    # What connections ask (core.connection.ConnectionServer).
-
-    @property
-    def ending(self) -> bytes:
-        """What ends every complete result of the newest revision; made anew when somebody changes what the server is."""
-        implementation = self.profile.implementation
-        if self._stamped[0] is not implementation:
-            self._stamped = implementation, stamp(implementation)  # in one step: several threads may come here at once
-        return self._stamped[1]
-
-    @property
-    def implementation(self) -> Implementation:
-        """The server's name and version."""
-        return self.profile.implementation
-
-    @property
-    def instructions(self) -> str | None:
-        """How a model should use the server."""
-        return self.profile.instructions
-
-    @property
-    def pinned(self) -> Revision | None:
-        """The revision that the author proposes in place of the newest, if any."""
-        return self.profile.pinned
-
-    @property
-    def limits(self) -> Limits:
-        """The bounds on each connection."""
-        return self.profile.limits
-
-    @property
-    def require_initialized(self) -> bool:
-        """Refuse what comes before the handshake and without an envelope."""
-        return self.profile.require_initialized
+    # What connections ask (core.call.ConnectionServer).
 
     def capabilities(self) -> ServerCapabilities:
         """Return what the server offers now."""

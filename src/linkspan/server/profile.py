@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 import msgspec
 from msgspec import structs
 
+from linkspan.revisions.modern import result_suffix
 from linkspan.revisions.neutral import NO_FACTS, NOTHING, Request
 from linkspan.revisions.record import Revision
-from linkspan.types.base import Icon, Implementation
+from linkspan.types.base import Implementation
 from linkspan.wire.values import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
@@ -150,12 +151,7 @@ class System(Protocol):
 class Profile(msgspec.Struct):
     """One server's facts. They may change while it serves; the next request sees the change."""
 
-    name: str
-    version: str
-    title: str | None = None
-    description: str | None = None
-    website_url: str | None = None
-    icons: Sequence[Icon] | None = None
+    implementation: Implementation
     instructions: str | None = None
     pinned: Revision | None = None
     server_context: ServerContext = None
@@ -169,24 +165,16 @@ class Profile(msgspec.Struct):
     """Seconds that a user may take to answer."""
     secret_headers: SecretHeaders = SecretHeaders()
     """HTTP headers that the author's code does not see."""
-    _shown: tuple[tuple[object, ...], Implementation] | None = None
+    result_suffix: bytes = b""
+    """What ends every complete result of the newest revision."""
 
-    @property
-    def implementation(self) -> Implementation:
-        """The `Implementation` shape; the same object until one of the facts in it changes."""
-        facts = (self.name, self.version, self.title, self.description, self.website_url, self.icons)
-        if self._shown is None or self._shown[0] != facts:
-            icons = list(self.icons) if self.icons is not None else None
-            shape = Implementation(
-                name=self.name,
-                version=self.version,
-                title=self.title,
-                description=self.description,
-                website_url=self.website_url,
-                icons=icons,
-            )
-            self._shown = (facts, shape)
-        return self._shown[1]
+    def __post_init__(self) -> None:
+        self.result_suffix = result_suffix(self.implementation)
+
+    def rename(self, **changes: str) -> None:
+        """Change the `name` or the `version`."""
+        self.implementation = structs.replace(self.implementation, **changes)
+        self.result_suffix = result_suffix(self.implementation)
 
     def context_of(self, request: Request) -> Mapping[str, Any]:
         """Return the server context for a request, and hide secret headers: the author's code sees both from now on.

@@ -6,8 +6,9 @@ Does no I/O: `linkspan.Server`, above, adds the transports.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, Unpack, overload
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 from linkspan.core.call import NO_PORTS, Ports
 from linkspan.core.connection import ServerConnection
@@ -52,7 +53,7 @@ from linkspan.server.tools import (
     ToolSource,
     bind_tool,
 )
-from linkspan.types.base import JSON, UNSET, Icon, JSONObject
+from linkspan.types.base import JSON, UNSET, Icon, Implementation, JSONObject
 from linkspan.types.messages import ServerCapabilities
 from linkspan.wire.values import DEFAULT_LIMITS, Limits
 
@@ -145,15 +146,21 @@ class BaseServer(metaclass=_ProposesRevision):
         self.configuration = _configuration(configuration, exception_reporter, instrumentation_callback)
         self._settings = SettingsSource(self.configuration)
         pinned = self._pinned_version()
-        self._profile = Profile(
-            name,
-            version,
+        implementation = Implementation(
+            name=name,
+            version=version,
             title=title,
             description=description,
             website_url=website_url,
-            icons=icons,
+            icons=list(icons) if icons is not None else None,
+        )
+        check_shown(implementation)
+        revision = REVISIONS[pinned] if (pinned := self._pinned_version()) is not None else None
+        check_pinned(revision, implementation)
+        self._profile = Profile(
+            implementation,
             instructions=instructions,
-            pinned=REVISIONS[pinned] if pinned is not None else None,
+            pinned=revision,
             server_context=server_context,
             page_size=page_size,
             ttl_ms=ttl_ms,
@@ -166,13 +173,11 @@ class BaseServer(metaclass=_ProposesRevision):
         )
         self._catalogue = Catalogue()
         self._catalogue.declare(capabilities)
-        self._made_dispatcher: Dispatcher | None = None
         self._auto_notify = auto_notify
         self._structured_text = structured_text
         self._unheard: set[str] = set()  # lists whose changes reached no client, which was logged
-        self._connections: WeakSet[ServerConnection] = WeakSet()
+        self._connections = WeakKeyDictionary[ServerConnection, None]()
         self._forks = 0
-        self._check_profile()
         self._add_tools(tools)
         self._add_prompts(prompts)
         self._add_resources(resources)
@@ -183,20 +188,20 @@ class BaseServer(metaclass=_ProposesRevision):
     @property
     def name(self) -> str:
         """The server's name."""
-        return self._profile.name
+        return self._profile.implementation.name
 
     @name.setter
     def name(self, value: str) -> None:
-        self._profile.name = value
+        self._profile.rename(name=value)
 
     @property
     def version(self) -> str:
         """The server's own version."""
-        return self._profile.version
+        return self._profile.implementation.version
 
     @version.setter
     def version(self, value: str) -> None:
-        self._profile.version = value
+        self._profile.rename(version=value)
 
     @property
     def instructions(self) -> str | None:
@@ -471,9 +476,9 @@ class BaseServer(metaclass=_ProposesRevision):
 
     def _tell(self, notification: str, tell: Callable[[ServerConnection], bool]) -> int:
         told = 0
-        for connection in self._connections_now():
+        for reference in self._own_connections().keyrefs():  # a copy: others come and go in other threads
             try:
-                told += tell(connection)
+                told += (connection := reference()) is not None and tell(connection)
             except Exception as error:
                 observation.report(
                     self._settings.current,
@@ -483,13 +488,6 @@ class BaseServer(metaclass=_ProposesRevision):
                 )
         return told
 
-    def _connections_now(self) -> list[ServerConnection]:
-        while True:
-            try:
-                return list(self._own_connections())
-            except RuntimeError:  # one came or went in another thread
-                continue
-
     # Connections.
 
     def system(self) -> System:
@@ -497,9 +495,13 @@ class BaseServer(metaclass=_ProposesRevision):
         raise NotImplementedError(f"{type(self).__name__} has no system(): return an object with the members of System")
 
     def connect(
-        self, *, back_channel: bool = True, one_shot: bool = False, ports: Ports = NO_PORTS
+        self, *, back_channel: bool = True, one_shot: bool = False, notified: bool = True, ports: Ports = NO_PORTS
     ) -> ServerConnection:
-        """Open a sans-IO connection, for a transport of your own; `ports` connect it to its driver."""
+        """Open a sans-IO connection, for a transport of your own; `ports` connect it to its driver.
+
+        `one_shot` serves single messages, such as those of `handle_json`. One that is not `notified` gets no changes of lists
+        or resources: it serves a lone request that does not subscribe to them.
+        """
         dispatcher = self._dispatcher
         system = dispatcher.system
         connection = ServerConnection(
@@ -510,15 +512,15 @@ class BaseServer(metaclass=_ProposesRevision):
             one_shot=one_shot,
             ports=ports,
         )
-        if not one_shot:
-            self._own_connections().add(connection)
+        if notified and not one_shot:
+            self._own_connections()[connection] = None
         return connection
 
-    def _own_connections(self) -> WeakSet[ServerConnection]:
+    def _own_connections(self) -> WeakKeyDictionary[ServerConnection, None]:
         """Return the open connections of this process; those that a parent had before it forked are not ours to use."""
         forks = self._dispatcher.system.forks()
         if forks != self._forks:
-            self._forks, self._connections = forks, WeakSet()
+            self._forks, self._connections = forks, WeakKeyDictionary[ServerConnection, None]()
         return self._connections
 
     def page(self, url: str, facts: TransportInfo = NO_FACTS) -> Page:
@@ -533,11 +535,9 @@ class BaseServer(metaclass=_ProposesRevision):
 
     # Helpers.
 
-    @property
+    @cached_property
     def _dispatcher(self) -> Dispatcher:
-        if self._made_dispatcher is None:
-            self._made_dispatcher = Dispatcher(self._catalogue, self._profile, self._settings, self.system())
-        return self._made_dispatcher
+        return Dispatcher(self._catalogue, self._profile, self._settings, self.system())
 
     def _pinned_version(self) -> str | None:
         """Explicit configuration, then `Server.protocol_version`, then the global configuration (C7)."""
@@ -547,11 +547,6 @@ class BaseServer(metaclass=_ProposesRevision):
         everywhere = global_configuration().protocol_version
         family: _ProposesRevision = type(self)
         return family.protocol_version or (everywhere if everywhere is not UNSET else None)
-
-    def _check_profile(self) -> None:
-        """Refuse what no client, or not the pinned revision (H14), could read."""
-        check_shown(self._profile.implementation)
-        check_pinned(self._profile.pinned, self._profile.implementation)
 
 
 def _decorator(add: Callable[[Any], object]) -> Callable[[F], F]:

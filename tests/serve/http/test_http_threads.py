@@ -17,6 +17,7 @@ from linkspan.serve.http import make_endpoint
 from linkspan.server.asking import Rounds
 from linkspan.server.profile import Profile
 from linkspan.server.request_state import RequestStateKeys
+from linkspan.types.base import Implementation
 
 
 @pytest.fixture(autouse=True)
@@ -86,7 +87,7 @@ def test_threads_that_need_the_first_sealing_key_make_one(monkeypatch: pytest.Mo
         return make(random)
 
     monkeypatch.setattr(RequestStateKeys, "ephemeral", made_by_both)
-    profile = Profile("x", "1")
+    profile = Profile(Implementation("x", "1"))
     rounds = Rounds(profile, SYSTEM)
     keys: list[RequestStateKeys] = []
     together(*[lambda: keys.append(rounds.keys())] * 2)
