@@ -98,8 +98,9 @@ def test_fields_of_the_policy_may_be_given_to_run_by_name(monkeypatch: pytest.Mo
     )
     policy = HttpPolicy(max_streams=5, max_sessions=7)
     serve_http(Server(), port=0, policy=policy, max_streams=6, sessions=False, log_level="info", ws="none")  # type: ignore[call-arg]
-    [((_, found, listener), more)] = seen  # type: ignore[misc]
+    [((app, listener), more)] = seen  # type: ignore[misc]
     listener.close()
+    found = app.endpoint.policy
     assert (found.max_streams, found.max_sessions, found.sessions) == (6, 7, False)
     assert more["options"] == {"log_level": "info", "ws": "none"}, "uvicorn has options that no type here names"
 

@@ -6,6 +6,7 @@ import os
 import socket
 import sys
 import threading
+from collections.abc import Callable, Set
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
@@ -126,55 +127,51 @@ def serve_http(
     for a keyword that neither we nor uvicorn have.
     """
     try:
-        from linkspan.serve.http_uvicorn import serve_with_uvicorn
+        from linkspan.serve.http_uvicorn import SETTINGS, serve_with_uvicorn
     except ImportError:
         raise LinkspanError(f"serving HTTP needs uvicorn: {install_hint('http')}") from None
-    policy, options = _sorted_out(policy or HttpPolicy(), dict(more))
+    from linkspan.serve.asgi import AsgiApp
+
+    policy, options = _split_keywords(policy or HttpPolicy(), dict(more), SETTINGS)
     listener = listen(host, port) if fd is None else socket.socket(fileno=fd)
     host, port = (host if fd is None else listener.getsockname()[0]), listener.getsockname()[1]
-    policy = _settled(policy, host, workers)
+    policy = _adapted(policy, host, workers)
     scheme = "https" if "ssl_certfile" in options else "http"
     first_line = f"Serving MCP at {scheme}://{_address(host, port)}{path}{_more(host, workers)}\n"
-    serve = partial(
-        serve_with_uvicorn,
-        server,
-        policy,
-        listener,
-        path=path,
-        health=health,
-        drain=drain,
-        head_timeout=head_timeout,
-        options=options,
-    )
+
+    def serve(ready: Callable[[], object]) -> int:
+        app = AsgiApp(make_endpoint(server, policy), path=path, health=health)
+        return serve_with_uvicorn(app, listener, drain=drain, head_timeout=head_timeout, options=options, ready=ready)
+
     if workers == 1:
-        return serve(ready=partial(_say, first_line))
+        return serve(partial(_write_line, first_line))
     from linkspan.serve.http_workers import serve_in_workers
 
     server.share_request_state_key()
-    return serve_in_workers(workers, lambda ready: serve(ready=ready), patience=drain + 3.0, first_line=first_line)
+    return serve_in_workers(workers, serve, patience=drain + 3.0, first_line=first_line)
 
 
-def _say(line: str) -> None:
+def _write_line(line: str) -> None:
     sys.stderr.write(line)
     sys.stderr.flush()
 
 
-def _sorted_out(policy: HttpPolicy, more: dict[str, Any]) -> tuple[HttpPolicy, dict[str, Any]]:
-    """Return the policy with the fields of it that were given by name, and what is left for uvicorn.
+def _split_keywords(
+    policy: HttpPolicy, more: dict[str, Any], settings: Set[str]
+) -> tuple[HttpPolicy, dict[str, Any]]:
+    """Return the policy with its fields that are in `more`, and the rest, which are `settings` of uvicorn.
 
-    Raises: TypeError for what is neither.
+    Raises: TypeError for a keyword of neither.
     """
-    from linkspan.serve.http_uvicorn import SETTINGS
-
     fields = {name: more.pop(name) for name in HttpPolicy.__struct_fields__ if name in more}
-    unknown = next((name for name in more if name not in SETTINGS), None)
+    unknown = next((name for name in more if name not in settings), None)
     if unknown is not None:
         raise unknown_keyword("run", unknown, HttpRunKeywords.__annotations__)
     return (msgspec.structs.replace(policy, **fields) if fields else policy), more
 
 
-def _settled(policy: HttpPolicy, host: str, workers: int) -> HttpPolicy:
-    """Return the policy with what follows from where it is served.
+def _adapted(policy: HttpPolicy, host: str, workers: int) -> HttpPolicy:
+    """Return the policy with its defaults for this address and number of workers.
 
     A server on loopback has a page for people; several workers have no sessions.
     """

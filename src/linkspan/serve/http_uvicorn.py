@@ -14,16 +14,11 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import uvicorn
 
-from linkspan.core.http_checks import HttpPolicy
 from linkspan.serve.asgi import AsgiApp
-from linkspan.serve.http import make_endpoint
-
-if TYPE_CHECKING:
-    from linkspan.server.registration import BaseServer
 
 __all__ = ["SETTINGS", "QuietUvicorn", "serve_with_uvicorn"]
 
@@ -39,19 +34,15 @@ _TICKS_PER_SECOND = 10
 
 
 def serve_with_uvicorn(
-    server: BaseServer,
-    policy: HttpPolicy,
+    app: AsgiApp,
     listener: socket.socket,
     *,
-    path: str,
-    health: str,
     drain: float,
     head_timeout: float,
     options: Mapping[str, Any],
     ready: Callable[[], object],
 ) -> int:
     """Serve until the process is asked to stop; return 0, or 130 after Ctrl-C. `ready` is called once it can be reached."""
-    app = AsgiApp(make_endpoint(server, policy), path=path, health=health)
     settings = {"log_level": "warning", "access_log": False, "timeout_keep_alive": _KEEP_ALIVE, **options}
     config = uvicorn.Config(app, lifespan="on", timeout_graceful_shutdown=drain, **settings)  # type: ignore[arg-type]
     serving = QuietUvicorn(config, app, head_timeout=head_timeout, ready=ready)
