@@ -47,6 +47,7 @@ __all__ = [
     "HttpKeywords",
     "HttpPolicy",
     "compare_headers",
+    "is_over_loopback",
     "refusal_body",
 ]
 
@@ -82,15 +83,19 @@ class Arrival(msgspec.Struct, frozen=True):
     path: str = "/"
     version: str = "1.1"
 
-    @property
-    def over_loopback(self) -> bool:
-        """Whether it came over loopback: by our own address, or by the peer's where ours is a name, unspecified or unknown."""
-        if self.own is not None:
-            if self.own.startswith(("/", "\0")):
-                return False  # a Unix socket
-            if (known := is_loopback(self.own)) is not None:
-                return known
-        return self.peer is not None and is_loopback(self.peer) is True
+
+@lru_cache(_REMEMBERED)
+def is_over_loopback(own: str | None, peer: str | None) -> bool:
+    """Return whether a request came over loopback, by the two addresses of an `Arrival`.
+
+    The peer's counts where ours is a name, unspecified or unknown.
+    """
+    if own is not None:
+        if own.startswith(("/", "\0")):
+            return False  # a Unix socket
+        if (known := is_loopback(own)) is not None:
+            return known
+    return peer is not None and is_loopback(peer) is True
 
 
 class Gate:
@@ -112,7 +117,7 @@ class Gate:
 
     def admit(self, method: str, headers: Mapping[str, str], arrival: Arrival) -> ServerExchange | None:
         """Return the refusal, or None."""
-        host, origin, local = headers.get("host"), headers.get("origin"), arrival.over_loopback
+        host, origin, local = headers.get("host"), headers.get("origin"), is_over_loopback(arrival.own, arrival.peer)
         refused = self._wrong_host(host, local, arrival.version)
         if refused is None and origin is not None:
             refused = self._wrong_origin(origin, host, local)

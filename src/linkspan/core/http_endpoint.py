@@ -386,7 +386,6 @@ class Endpoint:
         owner = self._open.pop(exchange, None)
         if isinstance(owner, Pair):
             self.pairs.remove(owner)
-        exchange.release()
 
     @property
     def streams(self) -> int:

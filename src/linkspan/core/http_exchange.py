@@ -157,11 +157,11 @@ class ServerExchange:
     # The driver.
 
     def attach(self, wake: Callable[[], object]) -> None:
-        """Have `wake` called, in any thread, whenever there are events to send."""
+        """Call `wake`, in any thread, whenever there are events to send, until `release`."""
         self._wake = wake
 
     def release(self) -> None:
-        """Let go of the driver once the response is complete: with it, each request would be a cycle."""
+        """Forget the driver once it has sent the response: otherwise the two refer to each other."""
         self._wake = None
 
     def events(self) -> list[HttpEvent]:

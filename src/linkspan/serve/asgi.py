@@ -14,6 +14,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMappi
 from typing import Any, Final, TypeAlias
 from weakref import WeakKeyDictionary
 
+import msgspec
+
 from linkspan.core.http_checks import Arrival
 from linkspan.core.http_endpoint import Endpoint, Opened
 from linkspan.core.http_exchange import HttpData, HttpEnd, HttpEvent, HttpStart, ServerExchange
@@ -162,7 +164,7 @@ class _Timers:
         self._kept += incoming.grow(size)
         if self._kept <= bound:
             return True
-        largest = max((each for each in self.bodies if each.waits), key=lambda each: each.size)
+        largest = max((each for each in self.bodies if not each.expired), key=lambda each: each.size)
         if largest is incoming:
             return False
         largest.crowd_out()
@@ -193,28 +195,27 @@ class _Timers:
             self.tick_soon()
 
 
-class _Incoming:
-    """One body on its way here: its deadline, and how much of it there is."""
+class _Incoming(msgspec.Struct, eq=False):
+    """A body that is arriving: the task that reads it, and how much of it there is.
 
-    def __init__(self) -> None:
-        self.size = 0
-        self.crowded_out = False
-        self.timeout = asyncio.timeout(None)
+    `asyncio.timeout` would cost each request 5 us, even where the body is there at once.
+    """
 
-    @property
-    def waits(self) -> bool:
-        """Whether more may come."""
-        return self.timeout.when() is None
+    reader: asyncio.Task[Any]
+    size: int = 0
+    expired: bool = False
+    crowded_out: bool = False
 
     def grow(self, size: int) -> int:
-        """Note how much there is; return how much that is more."""
+        """Set how much there is; return how much that is more."""
         more, self.size = size - self.size, size
         return more
 
     def expire(self) -> None:
-        """End the wait for more."""
-        if self.waits:
-            self.timeout.reschedule(0.0)
+        """End the wait for more. Called by the loop or by the reader of another body, so the reader waits in `receive`."""
+        if not self.expired:
+            self.expired = True
+            self.reader.cancel()
 
     def crowd_out(self) -> None:
         """End the wait for more: others need the room."""
@@ -225,31 +226,33 @@ class _Incoming:
 async def _read_body(
     receive: Receive, endpoint: Endpoint, headers: Mapping[str, str], timers: _Timers
 ) -> bytes | ServerExchange | None:
-    """Return the body, or why it is refused: too large, too slow, or one too many; None if the client goes."""
+    """Return the body, or why it is refused: too large, too slow, or one too many; None if the client disconnects."""
     gate, policy = endpoint.gate, endpoint.policy
     if len(timers.bodies) >= policy.max_streams:
         return gate.too_many_bodies(headers, "max_streams")
+    task = asyncio.current_task()
+    assert task is not None
+    cancelled_before = task.cancelling()
     whole = bytearray()
-    incoming = _Incoming()
+    incoming = _Incoming(task)
     timers.bodies.add(incoming)
     timers.after(policy.body_timeout, incoming.expire)
     try:
-        async with incoming.timeout:
-            while True:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    return None
-                part: bytes = message.get("body", b"")
-                if len(whole) + len(part) > policy.max_body_bytes:
-                    return gate.too_large(headers)
-                if not message.get("more_body", False):
-                    return bytes(whole) + part if whole else part
-                whole += part
-                if not timers.keep_body(incoming, len(whole), max(policy.max_incoming_bytes, policy.max_body_bytes)):
-                    return gate.too_many_bodies(headers, "max_incoming_bytes")
-    except TimeoutError:
-        if not incoming.timeout.expired():
-            raise
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return None
+            part: bytes = message.get("body", b"")
+            if len(whole) + len(part) > policy.max_body_bytes:
+                return gate.too_large(headers)
+            if not message.get("more_body", False):
+                return bytes(whole) + part if whole else part
+            whole += part
+            if not timers.keep_body(incoming, len(whole), max(policy.max_incoming_bytes, policy.max_body_bytes)):
+                return gate.too_many_bodies(headers, "max_incoming_bytes")
+    except asyncio.CancelledError:
+        if not incoming.expired or task.uncancel() > cancelled_before:
+            raise  # the server cancelled the request
         if incoming.crowded_out:
             return gate.too_many_bodies(headers, "max_incoming_bytes")
         return gate.too_slow(headers)
@@ -290,6 +293,7 @@ class _Response:
             self._timers.due.pop(self._watch, None)
             if self._watcher is not None:
                 self._watcher.cancel()
+            self._exchange.release()
             self._app.endpoint.finished(self._exchange)
 
     # Sending.

@@ -156,9 +156,7 @@ def _write_line(line: str) -> None:
     sys.stderr.flush()
 
 
-def _split_keywords(
-    policy: HttpPolicy, more: dict[str, Any], settings: Set[str]
-) -> tuple[HttpPolicy, dict[str, Any]]:
+def _split_keywords(policy: HttpPolicy, more: dict[str, Any], settings: Set[str]) -> tuple[HttpPolicy, dict[str, Any]]:
     """Return the policy with its fields that are in `more`, and the rest, which are `settings` of uvicorn.
 
     Raises: TypeError for a keyword of neither.

@@ -143,7 +143,7 @@ class _Response:
         event = self._next()
         if isinstance(event, HttpData):
             return event.data
-        self._app.endpoint.finished(self._exchange)
+        self.close()
         raise StopIteration
 
     def close(self) -> None:
@@ -152,6 +152,7 @@ class _Response:
             self._app.endpoint.finished(self._exchange)
         else:
             self._app.disconnect(self._opened)
+        self._exchange.release()
 
     def _next(self) -> HttpEvent:
         while not self._events:

@@ -1,7 +1,8 @@
-"""Bodies that say no length, as WSGI servers hand them over when a client sends chunks."""
+"""Bodies without a length, as WSGI servers pass them when a client sends chunks, and bodies whose request is cancelled."""
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 from typing import Any
@@ -59,3 +60,37 @@ def test_a_body_that_is_shorter_than_its_length_runs_nothing(missing: int, statu
     found, whole = answer(content, length=len(content) + missing)
     assert found == status
     assert (b"shorter than Content-Length" in whole) == bool(missing)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_request_that_is_cancelled_while_its_body_arrives_is_cancelled(late: bool) -> None:
+    """By its server, even where the time of the body ends at the same moment."""
+    sent: list[Any] = []
+
+    async def serve() -> None:
+        app = World().server.asgi(body_timeout=0.05 if late else 30.0)
+        task: asyncio.Task[None]
+
+        async def receive() -> Any:
+            try:
+                await asyncio.sleep(0 if not late else 10)
+            finally:
+                task.cancel()
+            await asyncio.sleep(10)
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        headers = [(name.encode(), value.encode()) for name, value in mirror(body("tools/list")).items()]
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": "/",
+            "headers": [*headers, (b"host", b"localhost"), (b"content-type", b"application/json")],
+        }
+        task = asyncio.ensure_future(app(scope, receive, send))
+        await task
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(serve())
+    assert sent == []

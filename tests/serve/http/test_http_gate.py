@@ -14,7 +14,7 @@ from http_faces import FACES, Asgi, Face
 from http_talk import BOTH, body, call, mirror, modern
 from http_world import World
 
-from linkspan.core.http_checks import LOOPBACK, Arrival, Gate, HttpPolicy
+from linkspan.core.http_checks import LOOPBACK, Gate, HttpPolicy, is_over_loopback
 
 Serve = Callable[..., Face]
 LISTED = {"allowed_hosts": [*LOOPBACK, "mcp.example.com", "only.example.com:8443"]}
@@ -129,7 +129,7 @@ def test_what_came_over_loopback(addresses: tuple[str | None, str | None], serve
     face.own, face.peer = addresses
     status = 421 if ARRIVALS[addresses] else 200
     assert face.ask("POST", mirror(PING) | {"host": "mcp.example.com"}, PING).status == status
-    assert Arrival(*addresses).over_loopback is ARRIVALS[addresses]
+    assert is_over_loopback(*addresses) is ARRIVALS[addresses]
 
 
 SOCKETS: dict[str, tuple[dict[str, Any], int]] = {
