@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 META = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
     "io.modelcontextprotocol/clientCapabilities": {},

@@ -25,7 +25,7 @@ EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 DICE = str(EXAMPLES / "dice.py")
 TRAVEL = str(EXAMPLES / "everything.py")
 ODD = [sys.executable, "-S", str(Path(__file__).parent / "odd_server.py")]
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 class Done(NamedTuple):

@@ -44,6 +44,13 @@ def die() -> str:
 """
 
 
+def save(path: Path, text: str) -> None:
+    """Change a file at once: one that is written slowly changes twice."""
+    whole = path.with_suffix(".new")
+    whole.write_text(text)
+    whole.replace(path)
+
+
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     path = tmp_path / "server.py"
@@ -71,7 +78,7 @@ def test_a_modern_client_gets_the_new_code_and_hears_of_it(file: Path) -> None:
     with Piped("run", "--reload", str(file)) as client:
         assert client.call(1, "which") == "one"
         listen(client)
-        file.write_text(source("'two'"))
+        save(file, source("'two'"))
         assert client.read() == CHANGED
         assert client.call(2, "which") == "two"
         client.hang_up()
@@ -84,7 +91,7 @@ def test_a_handshake_client_keeps_its_session_and_what_ran_is_answered(file: Pat
         client.shake_hands()
         client.send(id=1, method="tools/call", params={"name": "wait", "arguments": {}})
         client.wait_for_error("waiting")
-        file.write_text(source("'two'"))
+        save(file, source("'two'"))
         error = {"code": -32603, "message": "the server was restarted because its source changed; call again"}
         assert client.read() == {"jsonrpc": "2.0", "id": 1, "error": error}
         assert client.read() == {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
@@ -95,11 +102,11 @@ def test_a_handshake_client_keeps_its_session_and_what_ran_is_answered(file: Pat
 def test_code_that_does_not_start_is_said_and_the_next_change_is_tried(file: Path) -> None:
     with Piped("run", "--reload", str(file)) as client:
         listen(client)
-        file.write_text("this is no Python")
+        save(file, "this is no Python")
         client.wait_for_error("SyntaxError")
         client.ask(1, "tools/list")
         assert client.read()["error"] == {"code": -32603, "message": ended(1)}
-        file.write_text(source("'three'"))
+        save(file, source("'three'"))
         assert client.read() == CHANGED
         assert client.call(2, "which") == "three"
 
@@ -110,7 +117,7 @@ def test_code_that_never_started_may_be_mended_while_the_client_waits(file: Path
         client.wait_for_error("exit status 1")
         client.send(id="hello", method="initialize", params=HELLO)
         assert client.read() == {"jsonrpc": "2.0", "id": "hello", "error": {"code": -32603, "message": ended(1)}}
-        file.write_text(source("'mended'"))
+        save(file, source("'mended'"))
         client.wait_for_error("server.py changed")
         client.shake_hands()
         assert client.call(1, "which") == "mended"
@@ -125,7 +132,7 @@ def test_our_client_keeps_its_connection_and_its_listeners(file: Path, era: Any)
         with pytest.raises(ServerError, match=r"exit status 5; its stderr says why") as caught:
             client.call_tool("die")
         assert caught.value.delivery == "answered"
-        file.write_text(source("'two'", "").replace("def die", "def perish"))
+        save(file, source("'two'", "").replace("def die", "def perish"))
         assert next(changes) == Change("tools")
         assert heard.get(timeout=30) == Change("tools")
         assert client.call_tool("which").text == "two"
@@ -152,7 +159,7 @@ def test_what_the_file_imports_is_watched_too(file: Path) -> None:
     with Piped("run", "--reload", str(file)) as client:
         assert client.call(1, "which") == "one"
         listen(client)
-        (package / "inner.py").write_text("NAME = 'two'\n")
+        save(package / "inner.py", "NAME = 'two'\n")
         assert client.read() == CHANGED
         assert client.call(2, "which") == "two"
     assert f"parts{os.sep}inner.py changed" in client.errors

@@ -100,8 +100,7 @@ class _StdioReload:
         while True:
             match self._next(_POLL):
                 case None if (changed := self._watch.changed()) is not None:
-                    _say(f"{changed} changed: starting again")
-                    self._stop()
+                    self._stop(f"{changed} changed: starting again")
                     self._start()
                 case ("exited", number) if self._server is not None and number == self._server.number:
                     self._give_up(self._server)
@@ -126,11 +125,12 @@ class _StdioReload:
             self._flush()
         _run(note_exit, child, self._notes, self._started)
 
-    def _stop(self) -> None:
+    def _stop(self, why: str) -> None:
         with self._lock:
             server, self._server = self._server, None  # its output is discarded from here on
             self._handover.replace()
             self._flush()
+        _say(why)  # only now: what is asked after this waits for the next server
         if server is not None:
             server.child.stop(0)
             server.release()
