@@ -24,11 +24,13 @@ from typing import Any
 __all__ = ["LEGACY_ONLY", "alive", "descendants", "error", "raw", "result", "wild"]
 
 SCRIPT = Path(__file__).parent / "wild_server.py"
+MARK = f"tests={os.environ.get('PYTEST_XDIST_TESTRUNUID', '')}{os.environ.get('PYTEST_XDIST_WORKER', 'alone')}"
+"""Tells the servers of this process and its children from those of tests that run beside it."""
 
 
 def wild(plan: Mapping[str, Sequence[Any]] | None = None) -> list[str]:
     """Return the command of a server that follows `plan`."""
-    return [sys.executable, "-I", "-S", str(SCRIPT), json.dumps(plan or {})]
+    return [sys.executable, "-I", "-S", "-X", MARK, str(SCRIPT), json.dumps(plan or {})]
 
 
 def raw(**members: Any) -> str:
@@ -61,11 +63,11 @@ def processes() -> Iterator[tuple[int, int, str]]:
 
 
 def descendants() -> dict[int, str]:
-    """Return our children, and every wild server wherever it has got to."""
+    """Return our children, and every wild server of ours wherever it has got to."""
     return {
         pid: command
         for pid, parent, command in processes()
-        if parent == os.getpid() or (SCRIPT.name in command and pid != os.getpid() and str(SCRIPT) in command)
+        if parent == os.getpid() or (pid != os.getpid() and f" {MARK} {SCRIPT} " in command)
     }
 
 
