@@ -69,7 +69,7 @@ BOUNDS: dict[str, int] = {
     "runtime": 41,
     "schema": 0,
     "serve": 26,
-    "server": 56,
+    "server": 48,
     "testing": 4,
     "types": 0,
     "wire": 0,

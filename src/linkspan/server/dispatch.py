@@ -30,9 +30,8 @@ from linkspan.server.asking import NO_QUESTIONS, InputNeeded, Rounds, cannot_ask
 from linkspan.server.catalogue import Catalogue, Registry
 from linkspan.server.configuration import Settings, SettingsSource
 from linkspan.server.context import Context
-from linkspan.server.failures import Failures, tool_error
 from linkspan.server.handlers import Handler, Later, Preparation, Run
-from linkspan.server.observation import Around, Observation
+from linkspan.server.observation import Around, Failures, Observation, tool_error
 from linkspan.server.profile import Profile, System
 from linkspan.server.resources import BoundResource, read_outcome
 from linkspan.text import did_you_mean
@@ -427,7 +426,7 @@ class Dispatcher:
         if callback is None:
             return None
         known = method in METHODS or method in self.catalogue.custom_methods
-        return partial(observing.tell, callback, method if known else None, error, duration)
+        return partial(observing.instrument, callback, method if known else None, error, duration)
 
     # Lists.
 

@@ -25,8 +25,7 @@ from linkspan.schema.annotations import (
 from linkspan.schema.parameters import Parameters, compile_parameters
 from linkspan.server.asking import InputNeeded, Round, Rounds
 from linkspan.server.context import Context
-from linkspan.server.failures import Failures
-from linkspan.server.observation import Around, Observation
+from linkspan.server.observation import Around, Failures, Observation
 from linkspan.types.base import JSON
 
 if TYPE_CHECKING:

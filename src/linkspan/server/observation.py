@@ -1,7 +1,7 @@
-"""What the application hears of its server's requests: instrumentation, exceptions, logs. It can never change an answer, but
-`around_request`, which is a part of the function that it is around.
+"""What happened to a request, for the client that made it and for the application: instrumentation, failures, reports, logs.
 
-A hook may raise whatever it likes, SystemExit too: that would end a worker thread, or the loop, instead of the hook.
+No hook changes a response, except `around_request`, which is a part of the function that it surrounds. A hook may raise any
+exception; SystemExit would otherwise end a worker thread, or the loop, instead of the hook.
 """
 
 from __future__ import annotations
@@ -11,6 +11,9 @@ from contextlib import AbstractContextManager
 from contextvars import Context, copy_context
 from typing import Any, cast
 
+import msgspec
+from msgspec import Raw
+
 from linkspan.errors import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -19,12 +22,18 @@ from linkspan.errors import (
     PARSE_ERROR,
     RESOURCE_NOT_FOUND,
     RemoteProtocolError,
+    RequestHandlerError,
+    ResourceNotFoundError,
+    ToolError,
 )
-from linkspan.revisions.neutral import InputRequired, Outcome, Request
-from linkspan.server.configuration import InstrumentationData, Settings
+from linkspan.revisions.neutral import InputRequired, Outcome, Request, unsayable
+from linkspan.server.configuration import InstrumentationData, Settings, SettingsSource
 from linkspan.server.profile import Profile, System
+from linkspan.types.content import TextContent
+from linkspan.types.messages import CallToolParams, CallToolResult
+from linkspan.wire.values import to_builtins
 
-__all__ = ["Around", "Observation", "log_failure", "observe", "report", "tell", "warn"]
+__all__ = ["Around", "Failures", "Observation", "instrument", "observe", "report", "tool_error", "warn"]
 
 
 class Observation:
@@ -49,7 +58,7 @@ class Observation:
         self.data.setdefault("error", error)
 
     def end(self, request: Request, outcome: Outcome) -> None:
-        """Tell the callback what became of the request, once: what asks a handshake client has not ended yet."""
+        """Pass the outcome of the request to the callback, once: a question to a handshake client has not ended it yet."""
         if type(outcome) is InputRequired and not request.peer.revision.asks_in_results:
             request.observer = self
             return
@@ -90,13 +99,13 @@ def observe(
     return found
 
 
-def tell(
+def instrument(
     callback: Callable[[InstrumentationData], object],
     method: str | None,
     error: RemoteProtocolError | None,
     duration: float,
 ) -> None:
-    """Tell of a request that ran no handler. What is no method (None) has one name, lest clients make up names without end."""
+    """Pass a request that ran no handler to the callback. All unknown methods (None) share one name: clients can invent many."""
     if error is not None and error.code == METHOD_NOT_FOUND:
         method = None
     data: InstrumentationData = {"method": method or "unsupported_method", "duration": duration}
@@ -197,21 +206,97 @@ class _Inside:
                 step, given = steps.throw, (error,)
 
 
+def tool_error(text: str) -> CallToolResult:
+    """Return a result that tells the model what went wrong."""
+    return CallToolResult(content=[TextContent(text)], is_error=True)
+
+
+class Failures:
+    """Turns the exceptions of one server's handlers into outcomes, which reveal what their author chose to (decision 6, C1)."""
+
+    def __init__(self, profile: Profile, settings: SettingsSource, system: System) -> None:
+        """Report and answer according to `settings`."""
+        self._profile = profile
+        self._settings = settings
+        self._system = system
+
+    def outcome(self, request: Request, observation: Observation | None, error: BaseException) -> Outcome:
+        """Return the outcome for a client whose request raised `error`."""
+        request.failure = error
+        is_tool = request.method == "tools/call"
+        match error:
+            case ResourceNotFoundError():
+                return RemoteProtocolError(request.peer.revision.resource_not_found, error.message, error.data)
+            case RemoteProtocolError():
+                if (problem := unsayable(request.peer.revision, error)) is None:
+                    return error
+                error = problem
+            case ToolError():
+                return tool_error(_text(error)) if is_tool else RemoteProtocolError(INTERNAL_ERROR, _text(error))
+            case _ if request.cancelled:
+                return RemoteProtocolError(INTERNAL_ERROR, "cancelled")
+            case _:
+                pass
+        if observation is not None:
+            observation.note_error("internal_error")
+        incident = self._report(request, error)
+        mode = self._settings.current.tool_error_mode
+        if not is_tool or mode == "protocol":
+            return RemoteProtocolError(INTERNAL_ERROR, f"Internal error (incident {incident})")
+        return tool_error(_text(error) if mode == "message" else f"Internal error occurred (incident {incident})")
+
+    def unsendable(self, request: Request, error: Exception) -> RemoteProtocolError:
+        """Return the outcome for a client whose result could not be encoded."""
+        request.failure = error
+        return RemoteProtocolError(INTERNAL_ERROR, f"Internal error (incident {self._report(request, error)})")
+
+    def _report(self, request: Request, error: BaseException) -> str:
+        """Log and report an exception of the author's code; return the incident id that the client receives too."""
+        from logging import getLogger
+
+        incident = self._system.random(3).hex().upper()
+        what = f"tool {request.params.name!r}" if isinstance(request.params, CallToolParams) else request.method
+        getLogger("linkspan.server").error("%s failed (incident %s)", what, incident, exc_info=error)
+        reported = error
+        if request.method != "tools/call":
+            reported = RequestHandlerError(request.method)
+            reported.__cause__ = error
+        report(self._settings.current, reported, lambda: self._context(request), self._system)
+        return incident
+
+    def _context(self, request: Request) -> dict[str, Any]:
+        """Return where it happened: the keys of the source documents, and the author's own context (C2, C3)."""
+        raw = request.params
+        params: Any = msgspec.json.decode(bytes(raw) or b"{}") if isinstance(raw, Raw) else to_builtins(raw)
+        context: dict[str, Any] = {"request": {"id": request.id, "method": request.method, "params": params}}
+        if isinstance(raw, CallToolParams):
+            context |= {"tool_name": raw.name, "arguments": params.get("arguments") or {}}
+        context["server_context"] = self._profile.context_of(request)
+        return context
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error) or type(error).__name__
+    except Exception:
+        return type(error).__name__
+
+
 def report(settings: Settings, error: BaseException, context: Callable[[], Mapping[str, Any]], system: System) -> None:
-    """Tell the exception reporter, off the event loop. Nobody waits for one that is a coroutine function."""
+    """Call the exception reporter, off the event loop. No request waits for one that is a coroutine function."""
     reporter = settings.exception_reporter
     if reporter is None:
         return
 
-    def tell() -> None:
+    def call() -> None:
         try:
-            told = reporter(error, context())
-            if hasattr(type(told), "__await__"):
-                system.later(_reported(cast("Awaitable[object]", told)))
+            value = reporter(error, context())
+            if hasattr(type(value), "__await__"):
+                system.later(_reported(cast("Awaitable[object]", value)))
         except BaseException as problem:
             warn("the exception reporter failed", problem)
 
-    system.off_the_loop(tell)
+    system.off_the_loop(call)
 
 
 async def _reported(report: Awaitable[object]) -> None:
@@ -221,15 +306,8 @@ async def _reported(report: Awaitable[object]) -> None:
         warn("the exception reporter failed", problem)
 
 
-def log_failure(what: str, incident: str, error: BaseException) -> None:
-    """Log an author's exception, with the incident id that the client was told."""
-    from logging import getLogger
-
-    getLogger("linkspan.server").error("%s failed (incident %s)", what, incident, exc_info=error)
-
-
 def warn(message: str, error: BaseException | None = None) -> None:
-    """Log something that the author should look at."""
+    """Log a warning for the author."""
     from logging import getLogger
 
     getLogger("linkspan.server").warning("%s", message, exc_info=error)
