@@ -311,12 +311,15 @@ def _kind(target: Any) -> Callable[[type, _Look], ObjectShape] | None:
     return _typed_dict if typing.is_typeddict(target) else None
 
 
-def _dataclass(target: type, look: _Look) -> ObjectShape:
+def _dataclass(target: Any, look: _Look) -> ObjectShape:
     from dataclasses import MISSING
 
     hints = class_hints(target)
     fields: list[Field] = []
-    for each in _dataclass_fields(target):
+    every: dict[str, dataclasses.Field[Any]] = target.__dataclass_fields__
+    for each in every.values():
+        if str(getattr(each, "_field_type", "")) == "_FIELD_CLASSVAR":
+            continue  # what is left are the fields and the `InitVar`s
         hint: Any = hints.get(each.name, Any)
         init_only = type(hint).__name__ == "InitVar"
         required = each.default is MISSING and each.default_factory is MISSING
@@ -333,12 +336,6 @@ def _dataclass(target: type, look: _Look) -> ObjectShape:
             )
         )
     return ObjectShape(target.__name__, fields, lambda taken: target(**taken))
-
-
-def _dataclass_fields(target: Any) -> Sequence[dataclasses.Field[Any]]:
-    """Return the fields and the `InitVar`s, without the class variables."""
-    every: dict[str, dataclasses.Field[Any]] = target.__dataclass_fields__
-    return [each for each in every.values() if str(getattr(each, "_field_type", "")) != "_FIELD_CLASSVAR"]
 
 
 def _field_text(metadata: Any) -> str | None:
@@ -427,12 +424,14 @@ def _attrs(target: Any, look: _Look) -> ObjectShape:
     return ObjectShape(target.__name__, fields, lambda taken: target(**taken))
 
 
+_HARMLESS: tuple[Any, ...] = (list, dict, set, frozenset, tuple, str, int, float, bool)
+
+
 def _default(value: Any, factory: Any, absent: Any) -> Any:
     """Return the default to show in the schema: a factory is asked once, if it is one of the harmless ones."""
     if value is not absent:
         return value
-    harmless: tuple[Any, ...] = (list, dict, set, frozenset, tuple, str, int, float, bool)
-    return factory() if factory in harmless else UNSET
+    return factory() if factory in _HARMLESS else UNSET
 
 
 _KINDS: Mapping[str, Callable[[type, _Look], ObjectShape]] = {
@@ -441,9 +440,6 @@ _KINDS: Mapping[str, Callable[[type, _Look], ObjectShape]] = {
     "_field_defaults": _named_tuple,
     "__attrs_attrs__": _attrs,
 }
-
-
-_HARMLESS: tuple[Any, ...] = (list, dict, set, frozenset, tuple, str, int, float, bool)
 
 
 def runs_author_code(hint: Any, seen: frozenset[Any] = frozenset()) -> bool:

@@ -20,6 +20,9 @@ from linkspan.types.base import is_mapping as is_object
 
 __all__ = [
     "DRAFT_7",
+    "LISTS",
+    "MAPS",
+    "ONES",
     "Matcher",
     "Targets",
     "check_document",
@@ -33,9 +36,9 @@ DRAFT_2020_12 = "https://json-schema.org/draft/2020-12/schema"
 DRAFT_7 = "http://json-schema.org/draft-07/schema"
 _DEEPEST = 64
 _MOST = 10_000
-_MAPS = ("properties", "$defs", "definitions", "patternProperties", "dependentSchemas", "dependencies")
-_LISTS = ("anyOf", "oneOf", "allOf", "prefixItems", "items")
-_ONES = (
+MAPS = ("properties", "$defs", "definitions", "patternProperties", "dependentSchemas", "dependencies")
+LISTS = ("anyOf", "oneOf", "allOf", "prefixItems", "items")
+ONES = (
     "items", "additionalItems", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames",
     "unevaluatedItems", "unevaluatedProperties", "contentSchema",
 )  # fmt: skip
@@ -111,20 +114,17 @@ def subschemas(schema: JSON, where: str = "#", depth: int = 0) -> Iterator[tuple
     """Yield every schema in a schema with its place and depth; no deeper than is allowed, and one step."""
     if not is_object(schema):
         return
-    members: Mapping[str, JSON] = schema
-    yield where, members, depth
+    yield where, schema, depth
     if depth > _DEEPEST:
         return
-    for key, each in members.items():
-        if key in _MAPS and is_object(each):
-            inner: Mapping[str, JSON] = each
-            for name, one in inner.items():
+    for key, each in schema.items():
+        if key in MAPS and is_object(each):
+            for name, one in each.items():
                 yield from subschemas(one, f"{where}/{key}/{name}", depth + 1)
-        elif key in _LISTS and is_array(each):
-            items: list[JSON] = each
-            for index, one in enumerate(items):
+        elif key in LISTS and is_array(each):
+            for index, one in enumerate(each):
                 yield from subschemas(one, f"{where}/{key}/{index}", depth + 1)
-        elif key in _ONES:
+        elif key in ONES:
             yield from subschemas(each, f"{where}/{key}", depth + 1)
 
 

@@ -42,7 +42,7 @@ from linkspan.schema.problems import ArgumentsInvalid, Problem
 from linkspan.schema.shapes import Rendering, Walk, from_marker
 from linkspan.types.base import JSON, UNSET, JSONObject
 
-__all__ = ["AskParameter", "Decoded", "Parameters", "compile_parameters"]
+__all__ = ["AskParameter", "Decoded", "Parameters", "compile_parameters", "read_arguments"]
 
 CONTEXT_NAMES = ("ctx", "server_context")
 _KEYWORD = (POSITIONAL_OR_KEYWORD, KEYWORD_ONLY)
@@ -107,7 +107,7 @@ class Parameters:
         try:
             return _decoded(Decoded, (_asdict(self._decode(raw or b"{}")), ()))
         except Exception:
-            return self.decode_values(_values(raw), repair=repair)
+            return self.decode_values(read_arguments(raw), repair=repair)
 
     def decode_values(self, values: Mapping[str, JSON], *, repair: bool = True) -> Decoded:
         """Turn arguments that are decoded JSON already into keyword arguments. Raises: ArgumentsInvalid."""
@@ -121,7 +121,8 @@ class Parameters:
         return Decoded(found, tuple(walk.repairs))
 
 
-def _values(raw: bytes | Raw | None) -> JSON:
+def read_arguments(raw: bytes | Raw | None) -> JSON:
+    """Return the arguments of a call as decoded JSON. Raises: ArgumentsInvalid."""
     try:
         return msgspec.json.decode(raw or b"{}")
     except RecursionError:

@@ -21,6 +21,7 @@ __all__ = [
     "UnknownMember",
     "at",
     "describe_value",
+    "first_line",
     "join_choices",
     "join_words",
     "quote",
@@ -105,6 +106,11 @@ def _number(value: int | float) -> str:
     if isinstance(value, int) and value.bit_length() > 200:
         return "with too many digits"
     return repr(value)
+
+
+def first_line(problem: Exception) -> str:
+    """Return the first line of another library's error."""
+    return next(iter(str(problem).splitlines()), type(problem).__name__)
 
 
 def join_words(words: Sequence[str], last: str = "or") -> str:

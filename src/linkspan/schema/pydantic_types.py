@@ -13,7 +13,8 @@ import msgspec
 
 from linkspan.errors import RegistrationError
 from linkspan.schema.containers import refuse_by_author
-from linkspan.schema.problems import UnknownMember
+from linkspan.schema.document import LISTS, MAPS, ONES
+from linkspan.schema.problems import UnknownMember, first_line
 from linkspan.schema.shapes import INVALID, Rendering, Walk, marker
 from linkspan.schema.summary import local_target
 from linkspan.types.base import JSON, JSONObject, is_array
@@ -52,7 +53,7 @@ class ForeignShape:
         try:
             self._adapter: Any = pydantic.TypeAdapter(hint)
         except Exception as problem:
-            raise RegistrationError(f"{where}: pydantic cannot read {hint}: {_first_line(problem)}") from None
+            raise RegistrationError(f"{where}: pydantic cannot read {hint}: {first_line(problem)}") from None
         out = Rendering(portable=False)
         closed = self.schema(out)
         self._reader = compile_written({**closed, "$defs": out.definitions}).shape
@@ -65,7 +66,7 @@ class ForeignShape:
         try:
             found: JSONObject = self._adapter.json_schema(mode="serialization" if out.output else "validation")
         except Exception as problem:
-            raise RegistrationError(f"{self._where}: pydantic cannot describe it: {_first_line(problem)}") from None
+            raise RegistrationError(f"{self._where}: pydantic cannot describe it: {first_line(problem)}") from None
         return tidied(found, out)
 
     def convert(self, value: JSON, path: str, walk: Walk) -> Any:
@@ -92,15 +93,6 @@ class ForeignShape:
             return INVALID if walk.problems else walk.refuse(path, "is not accepted")
 
 
-def _first_line(problem: Exception) -> str:
-    return next(iter(str(problem).splitlines()), type(problem).__name__)
-
-
-_MAPS = ("properties", "$defs", "patternProperties", "definitions")
-_LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
-_ONES = ("items", "additionalProperties", "not", "contains", "propertyNames")
-
-
 def tidied(schema: JSONObject, out: Rendering) -> JSONObject:
     """Return a schema as `out` wants it; what is recursive, or all that is named, goes to `out.definitions`."""
     return _Tidy(schema, out).one(schema)
@@ -119,13 +111,13 @@ class _Tidy:
             return {**self._referred(schema["$ref"]), **self.one(rest)}
         found: JSONObject = {}
         for key, each in schema.items():
-            if key in _MAPS and is_object(each):
+            if key in MAPS and is_object(each):
                 members: Mapping[str, JSON] = each
                 if key not in ("$defs", "definitions"):
                     found[key] = {name: self._any(one) for name, one in members.items()}
-            elif key in _LISTS and is_array(each):
+            elif key in LISTS and is_array(each):
                 found[key] = [self._any(one) for one in each]
-            elif key in _ONES:
+            elif key in ONES:
                 found[key] = self._any(each)
             elif key != "title":
                 found[key] = each

@@ -7,23 +7,24 @@ expressions are linear. Nothing ever fetches a `$ref`. Checklist 1.11.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import reduce
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import islice
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
-import msgspec
 from msgspec import Raw
 
 from linkspan.errors import RegistrationError, install_hint
 from linkspan.schema.document import DRAFT_7, check_document, dialect_of, header_paths, input_schema, subschemas
-from linkspan.schema.parameters import AskParameter, Decoded
+from linkspan.schema.parameters import AskParameter, Decoded, read_arguments
 from linkspan.schema.problems import (
     ArgumentsInvalid,
     Problem,
     UnknownMember,
     at,
     describe_value,
+    first_line,
     quote,
     unknown_words,
 )
@@ -142,7 +143,7 @@ class _Listed:
             place: list[str | int] = list(each.schema_path)
             keyword = "dependentRequired" if place[-1:] == ["dependentRequired"] else each.kind.name
             held = _holder(self._schema, place)
-            path = _path(each.instance_path)
+            path = reduce(at, each.instance_path, "")
             if keyword in _OTHERS:
                 yield Problem(path, f"{_OTHERS[keyword]}, got {describe_value(each.instance)}")
             elif keyword == "dependentRequired":
@@ -212,23 +213,12 @@ def _listed(schema: Mapping[str, JSON], is_arguments: bool) -> _Listed | None:
     try:
         compiled = chosen(dict(schema), retriever=_refuse, pattern_options=library.RegexOptions())
     except (library.ValidationError, library.ReferencingError, ValueError, TypeError) as problem:
-        raise RegistrationError(f"the schema is not valid: {_first_line(problem)}") from None
+        raise RegistrationError(f"the schema is not valid: {first_line(problem)[:200]}") from None
     return _Listed(compiled, schema, is_arguments=is_arguments)
 
 
 def _refuse(uri: str) -> JSON:
     raise ValueError(f"{uri} leads outside the schema")
-
-
-def _path(steps: Iterable[str | int]) -> str:
-    found = ""
-    for step in steps:
-        found = at(found, step)
-    return found
-
-
-def _first_line(problem: Exception) -> str:
-    return next(iter(str(problem).splitlines()), type(problem).__name__)[:200]
 
 
 class RawParameters:
@@ -252,13 +242,7 @@ class RawParameters:
 
         Without `check` any object will do. Raises: ArgumentsInvalid.
         """
-        try:
-            values: JSON = msgspec.json.decode(raw or b"{}")
-        except RecursionError:
-            raise ArgumentsInvalid([Problem("", "the arguments are nested too deeply")]) from None
-        except Exception:
-            raise ArgumentsInvalid([Problem("", "the arguments are not valid JSON")]) from None
-        return self.decode_values(values, repair=repair, check=check)
+        return self.decode_values(read_arguments(raw), repair=repair, check=check)
 
     def decode_values(self, values: Mapping[str, JSON], *, repair: bool = True, check: bool = True) -> Decoded:
         """Check arguments that are decoded JSON already. Raises: ArgumentsInvalid."""

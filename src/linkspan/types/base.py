@@ -26,6 +26,7 @@ __all__ = [
     "Wire",
     "is_array",
     "is_mapping",
+    "is_number",
     "is_object",
     "json_type",
     "keep_unknown",
@@ -74,6 +75,11 @@ def is_mapping(value: object) -> TypeGuard[Mapping[str, JSON]]:
 def is_array(value: object) -> TypeGuard[list[JSON]]:
     """Return whether a JSON value is an array."""
     return isinstance(value, list)
+
+
+def is_number(value: object) -> TypeGuard[int | float]:
+    """Return whether a JSON value is a number; true and false are not."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 _TYPES: Final = ((bool, "boolean"), (str, "string"), (int, "integer"), (float, "number"), (list, "array"))

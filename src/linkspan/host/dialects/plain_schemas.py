@@ -13,10 +13,10 @@ from math import isfinite
 from typing import Final, TypeAlias
 from urllib.parse import unquote
 
-from linkspan.schema.document import subschemas
-from linkspan.schema.problems import quote
-from linkspan.schema.summary import local_target
-from linkspan.types.base import JSON, JSONObject, is_array, is_object, json_type
+from linkspan.schema.document import Targets
+from linkspan.schema.problems import TYPE_WORDS, quote
+from linkspan.schema.summary import local_target, properties_of
+from linkspan.types.base import JSON, JSONObject, is_array, is_number, is_object, json_type
 
 __all__ = ["Losses", "Plain", "below", "conjoined"]
 
@@ -37,7 +37,7 @@ class Plain:
         self._losses = losses
         self._parts = 0
         self._size = 0
-        self._anchors: dict[str, JSON] | None = None
+        self._targets = Targets(document if is_object(document) else {})
 
     def arguments(self) -> JSONObject:
         """Return the document as the schema of an object, without a union at its root."""
@@ -119,7 +119,9 @@ class Plain:
         return flat, opened
 
     def _referred(self, reference: JSON, path: str, opened: tuple[str, ...]) -> tuple[JSON, tuple[str, ...]]:
-        target = self._target(reference)
+        target = self._targets.find(reference)
+        if target is None and isinstance(reference, str):
+            target = local_target(unquote(reference), self._document)
         if not isinstance(reference, str) or target is None:
             self._losses.tell(path, "its $ref does not resolve within the schema; anything is offered")
             return True, opened
@@ -128,17 +130,6 @@ class Plain:
             kind: JSON = target.get("type") if is_object(target) else None
             return ({"type": kind} if kind in TYPES else True), opened
         return target, (*opened, reference)
-
-    def _target(self, reference: JSON) -> JSON:
-        if not isinstance(reference, str) or not reference.startswith("#"):
-            return None
-        if reference == "#" or reference.startswith("#/"):
-            found = local_target(reference, self._document)
-            return found if found is not None else local_target(unquote(reference), self._document)
-        if self._anchors is None:
-            every = (each for _, each, _ in subschemas(self._document))
-            self._anchors = {name: each for each in every if isinstance(name := each.get("$anchor"), str)}
-        return self._anchors.get(reference[1:])
 
     # Keywords. Those that no table here knows say nothing about a value, and are dropped silently.
 
@@ -242,27 +233,22 @@ def _joined(base: JSONObject, arms: list[JSONObject]) -> JSONObject:
     """Return one schema of an object that offers what any arm offers, and requires what all of them require."""
     if not arms:
         return base
-    members = dict(_members(base))
-    for name in dict.fromkeys(each for arm in arms for each in _members(arm)):
+    members = dict(properties_of(base))
+    for name in dict.fromkeys(each for arm in arms for each in properties_of(arm)):
         offered: list[JSON] = []
         for arm in arms:
-            each = _members(arm).get(name, False)
+            each = properties_of(arm).get(name, False)
             offered += [each] if each is not False and each not in offered else []
         either: JSON = offered[0] if len(offered) == 1 else {"anyOf": offered}
         if offered and name not in members:
             members[name] = either
-        elif offered and all(name in _members(arm) for arm in arms):
+        elif offered and all(name in properties_of(arm) for arm in arms):
             members[name] = {"allOf": [members[name], either]}
     common = [name for name in _required(arms[0]) if all(name in _required(arm) for arm in arms)]
     found = {**base, "properties": members, "required": [*_required(base), *common]}
     if "additionalProperties" not in base and all(arm.get("additionalProperties") is False for arm in arms):
         found["additionalProperties"] = False
     return found
-
-
-def _members(schema: Mapping[str, JSON]) -> Mapping[str, JSON]:
-    members: JSON = schema.get("properties")
-    return members if is_object(members) else {}
 
 
 def _required(schema: Mapping[str, JSON]) -> list[str]:
@@ -342,7 +328,7 @@ def _both(key: str, mine: JSON, theirs: JSON, tell: _Tell) -> JSON:
         return _types(mine, theirs, tell)
     if key == "enum" and is_array(mine) and is_array(theirs) and len(mine) * len(theirs) <= _MOST_COMPARED:
         return [each for each in mine if is_among(each, theirs)] or _given_up(key, mine, tell)
-    if key in (*_LARGER, *_SMALLER) and _is_number(mine) and _is_number(theirs):
+    if key in (*_LARGER, *_SMALLER) and is_number(mine) and is_number(theirs):
         return max(mine, theirs) if key in _LARGER else min(mine, theirs)
     if key == "uniqueItems":
         return mine is True or theirs is True
@@ -371,16 +357,12 @@ def _types(mine: JSON, theirs: JSON, tell: _Tell) -> JSON:
     return found[0] if len(found) == 1 else found
 
 
-def _is_number(value: JSON) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def _given_up(key: str, mine: JSON, tell: _Tell) -> JSON:
     tell(f"only the first {key} of an allOf is said; the server still checks the others")
     return mine
 
 
-TYPES: Final = ("string", "integer", "number", "boolean", "null", "array", "object")
+TYPES: Final = tuple(TYPE_WORDS)
 LARGEST_SIZE: Final = 20_000
 """How much of values and texts a schema may hold, in the measure of `size`."""
 
@@ -456,7 +438,7 @@ def _kinds(value: JSON) -> JSON:
 
 
 def _number(value: JSON) -> JSON:
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if not is_number(value):
         return None
     return value if -_LARGEST <= value <= _LARGEST or (isinstance(value, float) and isfinite(value)) else None
 

@@ -14,7 +14,7 @@ from typing import Final, Literal, TypeAlias
 
 from linkspan.host.dialects.plain_schemas import Losses, Plain, below, conjoined
 from linkspan.text import clip
-from linkspan.types.base import JSON, JSONObject, is_array, is_object
+from linkspan.types.base import JSON, JSONObject, is_array, is_object, json_type
 
 __all__ = ["FORMATS", "KEYWORDS", "Provider", "convert", "refused_names"]
 
@@ -310,21 +310,11 @@ _TELLING: Final = {
 
 
 def _kinds_of(value: JSON) -> tuple[str, ...]:
-    match value:
-        case None:
-            return ("null",)
-        case bool():
-            return ("boolean",)
-        case str():
-            return ("string",)
-        case int():
-            return ("integer", "number")
-        case float():
-            return ("number", "integer") if value.is_integer() else ("number",)
-        case list():
-            return ("array",)
-        case _:
-            return ("object",)
+    """Return the types that a value has, its own first: a whole number has both types of numbers."""
+    kind = json_type(value)
+    if kind == "integer":
+        return ("integer", "number")
+    return ("number", "integer") if kind == "number" and value.is_integer() else (kind,)
 
 
 def _described(schema: Mapping[str, JSON], notes: list[str]) -> str:
