@@ -153,10 +153,13 @@ def decode(line: bytes | TooLong, limits: Limits = DEFAULT_LIMITS) -> Message | 
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return Malformed(PARSE_ERROR, f"Parse error: {_plain(error)}")
     request_id, method, params = envelope.id, envelope.method, envelope.params
-    if request_id is None or request_id is UNSET or method is UNSET:
-        return _classify(envelope, line)
-    if envelope.jsonrpc != "2.0" or envelope.result is not UNSET or envelope.error is not UNSET:
-        return _classify(envelope, line)
+    is_valid = envelope.jsonrpc == "2.0"
+    if method is UNSET and is_valid:
+        return _response(envelope, line)
+    if request_id is None or request_id is UNSET or method is UNSET or not is_valid:
+        return _notification(envelope, line)
+    if envelope.result is not UNSET or envelope.error is not UNSET:
+        return _notification(envelope, line)
     spare = len(line) - len(method) - _BARE_REQUEST - (len(params) + _PARAMS if params is not ABSENT else 0)
     if type(request_id) is str:
         spare -= len(request_id) + _QUOTES
@@ -171,24 +174,20 @@ def unreadable(line: TooLong, problem: str) -> Malformed:
     return Malformed(PARSE_ERROR, problem, remains.id, remains.kind or "unknown")
 
 
-def _classify(envelope: _Envelope, line: bytes) -> Message:
-    """Return a message other than a plain request, or what is wrong with it."""
-    request_id = envelope.id
-    known_id = request_id if isinstance(request_id, int | str) else None
-    if envelope.jsonrpc != "2.0":
+def _notification(envelope: _Envelope, line: bytes) -> Message:
+    """Return the notification, or what is wrong with a message that is neither it nor a valid request."""
+    request_id, method, params = envelope.id, envelope.method, envelope.params
+    known_id = None if request_id is UNSET else request_id
+    if envelope.jsonrpc != "2.0" or method is UNSET:
         return Malformed(INVALID_REQUEST, 'Invalid Request: "jsonrpc" must be "2.0"', known_id)
-    method = envelope.method
-    if method is not UNSET:
-        if envelope.result is not UNSET or envelope.error is not UNSET:
-            return Malformed(INVALID_REQUEST, "Invalid Request: both a method and a result or error", known_id)
-        params = envelope.params
-        if request_id is None:
-            return Malformed(INVALID_REQUEST, "Invalid Request: id must be a string or an integer, got null")
-        spare = len(line) - len(method) - (len(params) + _PARAMS if params is not ABSENT else 0)
-        if spare - _BARE_NOTIFICATION > SLACK and (name := repeated(line)) is not None:
-            return _ambiguous(name, None)
-        return Notification(method, params)
-    return _response(envelope, known_id, line)
+    if envelope.result is not UNSET or envelope.error is not UNSET:
+        return Malformed(INVALID_REQUEST, "Invalid Request: both a method and a result or error", known_id)
+    if request_id is None:
+        return Malformed(INVALID_REQUEST, "Invalid Request: id must be a string or an integer, got null")
+    spare = len(line) - len(method) - (len(params) + _PARAMS if params is not ABSENT else 0)
+    if spare - _BARE_NOTIFICATION > SLACK and (name := repeated(line)) is not None:
+        return _ambiguous(name, None)
+    return Notification(method, params)
 
 
 def _ambiguous(name: str, known_id: RequestId | None) -> Malformed:
@@ -197,8 +196,9 @@ def _ambiguous(name: str, known_id: RequestId | None) -> Malformed:
     return Malformed(INVALID_REQUEST, f"Invalid Request: {problem}", None if name == "id" else known_id)
 
 
-def _response(envelope: _Envelope, known_id: RequestId | None, line: bytes) -> Message:
+def _response(envelope: _Envelope, line: bytes) -> Message:
     result = envelope.result
+    known_id = None if envelope.id is UNSET else envelope.id
     has_result, has_error = result is not UNSET, envelope.error is not UNSET
     spare = len(line) - _BARE_RESPONSE - (len(result) + _RESULT if isinstance(result, Raw) else 0)
     if isinstance(known_id, str):
