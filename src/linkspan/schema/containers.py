@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias, Union
+from functools import reduce
+from typing import Any, ClassVar, TypeAlias, Union
 
 import msgspec
 
-from linkspan.schema.encode import is_collection, is_items
+from linkspan.schema.encode import is_items
 from linkspan.schema.problems import at, describe_value, join_words
 from linkspan.schema.shapes import INVALID, Choice, Plain, Rendering, Shape, Walk, is_marker, marker, usable
 from linkspan.types.base import JSON, UNSET, JSONObject, is_array
@@ -16,6 +17,7 @@ from linkspan.types.base import is_mapping as is_object
 
 __all__ = [
     "ArrayShape",
+    "Container",
     "DictShape",
     "Field",
     "ObjectShape",
@@ -31,10 +33,45 @@ __all__ = [
 ]
 
 
-class ArrayShape:
+class Container:
+    """How every array and object is read: its text repaired, its kind checked, then its parts, then what they make."""
+
+    __slots__ = ()
+    kinds: frozenset[str]
+    words: str
+    decoded: ClassVar[type] = list
+    """What a text is decoded to."""
+    accepted: ClassVar[tuple[type, ...]] = (list, tuple)
+    """The Python types of the value; callers in this process may give others than JSON has."""
+
+    def convert(self, value: JSON, path: str, walk: Walk) -> Any:
+        """Return the value with its parts read, or INVALID after the problems of all parts."""
+        if isinstance(value, str):
+            value = walk.repaired(value, self.decoded, path)
+        if not isinstance(value, self.accepted):
+            return self.otherwise(value, path, walk)
+        before = len(walk.problems)
+        parts = self.parts(value, path, walk)
+        return INVALID if len(walk.problems) > before else self.made(parts, path, walk)
+
+    def otherwise(self, value: JSON, path: str, walk: Walk) -> Any:
+        """Refuse a value of another kind."""
+        return walk.refuse_value(path, self.words, value)
+
+    def parts(self, value: Any, path: str, walk: Walk) -> Any:
+        """Return the items or members as they are read."""
+        raise NotImplementedError
+
+    def made(self, parts: Any, path: str, walk: Walk) -> Any:
+        """Return the Python value of parts that all fit."""
+        return parts
+
+
+class ArrayShape(Container):
     """An array of one kind of item: list, set, frozenset, variadic tuple, deque."""
 
     __slots__ = ("item", "kinds", "make", "native", "words")
+    accepted = (list, tuple, set, frozenset)
 
     def __init__(self, item: Shape, make: Callable[[Iterable[Any]], Any], generic: Callable[[Any], Any] | None) -> None:
         self.item = item
@@ -51,22 +88,19 @@ class ArrayShape:
             found["uniqueItems"] = True
         return found
 
-    def convert(self, value: JSON, path: str, walk: Walk) -> Any:
+    def parts(self, value: Any, path: str, walk: Walk) -> Any:
+        """Return the items."""
+        return [self.item.convert(each, at(path, index), walk) for index, each in enumerate(value)]
+
+    def made(self, parts: Any, path: str, walk: Walk) -> Any:
         """Return the collection."""
-        value = walk.repaired(value, list, path)
-        if not is_collection(value):
-            return walk.refuse_value(path, self.words, value)
-        before = len(walk.problems)
-        items = [self.item.convert(each, at(path, index), walk) for index, each in enumerate(value)]
-        if len(walk.problems) > before:
-            return INVALID
         try:
-            return self.make(items)
+            return self.make(parts)
         except TypeError:
             return walk.refuse(path, "must have plain values as items")
 
 
-class TupleShape:
+class TupleShape(Container):
     """An array of fixed length, each item of its own kind."""
 
     __slots__ = ("items", "kinds", "native", "words")
@@ -80,38 +114,38 @@ class TupleShape:
 
     def schema(self, out: Rendering) -> JSONObject:
         """Return an array schema of that length; where `prefixItems` is not portable, any item may stand anywhere."""
-        length = len(self.items)
-        schemas = [each.schema(out) for each in self.items]
-        if not out.portable:
-            rest: JSONObject = {"minItems": length, "maxItems": length}
-            return (
-                {"type": "array", "prefixItems": schemas, "items": False, **rest}
-                if schemas
-                else {"type": "array", **rest}
-            )
-        kinds: list[JSONObject] = []
-        kinds.extend(each for each in schemas if each not in kinds)
-        items = kinds[0] if len(kinds) == 1 else {"anyOf": kinds} if kinds else {}
-        return {"type": "array", "items": items, "minItems": length, "maxItems": length}
+        if out.portable:
+            return _of_length(self.items, out)
+        found: JSONObject = {"type": "array"}
+        if self.items:
+            found |= {"prefixItems": [each.schema(out) for each in self.items], "items": False}
+        return {**found, "minItems": len(self.items), "maxItems": len(self.items)}
 
-    def convert(self, value: JSON, path: str, walk: Walk) -> Any:
-        """Return the tuple."""
-        value = walk.repaired(value, list, path)
-        if not is_items(value):
-            return walk.refuse_value(path, self.words, value)
-        values: Sequence[JSON] = value
-        if len(values) != len(self.items):
-            return walk.refuse(path, f"must be {self.words}, got {len(values)}")
-        before = len(walk.problems)
-        pairs = enumerate(zip(self.items, values, strict=True))
-        items = tuple(shape.convert(each, at(path, index), walk) for index, (shape, each) in pairs)
-        return INVALID if len(walk.problems) > before else items
+    def parts(self, value: Any, path: str, walk: Walk) -> Any:
+        """Return the items as a tuple."""
+        if len(value) != len(self.items):
+            return walk.refuse(path, f"must be {self.words}, got {len(value)}")
+        pairs = enumerate(zip(self.items, value, strict=True))
+        return tuple(shape.convert(each, at(path, index), walk) for index, (shape, each) in pairs)
 
 
-class DictShape:
+def _of_length(items: Sequence[Shape], out: Rendering) -> JSONObject:
+    """Return an array schema of as many items, of any of their kinds."""
+    kinds: list[JSONObject] = []
+    for each in items:
+        found = each.schema(out)
+        if found not in kinds:
+            kinds.append(found)
+    one: JSONObject = kinds[0] if len(kinds) == 1 else {"anyOf": kinds} if kinds else {}
+    return {"type": "array", "items": one, "minItems": len(items), "maxItems": len(items)}
+
+
+class DictShape(Container):
     """An object with any keys and one kind of value."""
 
     __slots__ = ("item", "key", "kinds", "make", "native", "words")
+    decoded = dict
+    accepted = (dict, Mapping)
 
     def __init__(self, key: Shape, item: Shape, make: Callable[[dict[Any, Any]], Any] | None) -> None:
         self.key = key
@@ -124,32 +158,38 @@ class DictShape:
         self.native = usable(lambda: _generic(dict, (str, item.native)), self) if plain else marker(self)
 
     def schema(self, out: Rendering) -> JSONObject:
-        """Return an object schema with `additionalProperties`."""
+        """Return an object schema with `additionalProperties`.
+
+        `propertyNames` describes texts, so a key that is a number is described by its spelling.
+        """
         item = self.item.schema(out)
         found: JSONObject = {"type": "object"}
         if item:
             found["additionalProperties"] = item
-        names = {} if out.portable else _key_schema(self.key, out)
-        if names and names != {"type": "string"}:
+        if out.portable:
+            return found
+        if self.key.kinds == frozenset({"integer"}):
+            found["propertyNames"] = {"pattern": "^-?(0|[1-9][0-9]*)$"}
+        elif self.key.kinds == frozenset({"string"}) and (names := self.key.schema(out)) not in (
+            {},
+            {"type": "string"},
+        ):
             found["propertyNames"] = names
         return found
 
-    def convert(self, value: JSON, path: str, walk: Walk) -> Any:
-        """Return the dictionary."""
-        value = walk.repaired(value, dict, path)
-        if not is_object(value):
-            return walk.refuse_value(path, self.words, value)
-        before = len(walk.problems)
+    def parts(self, value: Any, path: str, walk: Walk) -> Any:
+        """Return the members with their keys read."""
         found: dict[Any, Any] = {}
-        members: Mapping[Any, JSON] = value
-        for name, each in members.items():
+        for name, each in value.items():
             key = self._key(name, path, walk)
             item = self.item.convert(each, at(path, str(name)), walk)
             if key is not INVALID and item is not INVALID:
                 found[key] = item
-        if len(walk.problems) > before:
-            return INVALID
-        return found if self.make is None else self.make(found)
+        return found
+
+    def made(self, parts: Any, path: str, walk: Walk) -> Any:
+        """Return the dictionary."""
+        return parts if self.make is None else self.make(parts)
 
     def _key(self, name: Any, path: str, walk: Walk) -> Any:
         """Read a key: JSON has texts only, so a number is read from its text."""
@@ -174,13 +214,6 @@ def _number(text: str) -> int | float | None:
     except (msgspec.DecodeError, ValueError, RecursionError):
         return None
     return found if isinstance(found, int | float) else None
-
-
-def _key_schema(key: Shape, out: Rendering) -> JSONObject:
-    """Return what `propertyNames` says: names are texts, so a number is recognized by its spelling."""
-    if key.kinds == frozenset({"integer"}):
-        return {"pattern": "^-?(0|[1-9][0-9]*)$"}
-    return key.schema(out) if key.kinds == frozenset({"string"}) else {}
 
 
 class UnionShape:
@@ -300,7 +333,7 @@ class Field(msgspec.Struct, frozen=True):
     """Whether arguments carry it; a tag is taken and dropped, an `init=False` field is only written."""
 
 
-class ObjectShape(msgspec.Struct, eq=False):
+class ObjectShape(Container, msgspec.Struct, eq=False):
     """An object with named fields and no others; `make` builds the Python value from keywords."""
 
     name: str
@@ -315,6 +348,8 @@ class ObjectShape(msgspec.Struct, eq=False):
     root: bool = False
     as_array: bool = False
     by_key: Mapping[str, Field] = msgspec.field(default_factory=dict[str, Field])
+    decoded: ClassVar[type] = dict
+    accepted: ClassVar[tuple[type, ...]] = (dict, Mapping)
 
     def __post_init__(self) -> None:
         self.native = marker(self)
@@ -339,75 +374,58 @@ class ObjectShape(msgspec.Struct, eq=False):
 
     def _body(self, out: Rendering) -> JSONObject:
         if out.output and self.as_array:
-            return self._array(out)
+            return _of_length([each.shape for each in self.fields], out)  # named tuples are written as arrays
         shown = [each for each in self.fields if (each.written if out.output else each.taken)]
         found: JSONObject = {"type": "object"}
         if self.description is not None:
             found["description"] = self.description
         found["properties"] = {each.key: _property(each, out) for each in shown}
-        required = [each.key for each in shown if each.required and not (out.portable and _fills_null(each, out))]
+        may_be_left_out = out.portable and not out.output  # null cannot be said there
+        required = [each.key for each in shown if each.required and not (may_be_left_out and is_nullable(each.shape))]
         if required:
             found["required"] = required
         if not out.output:
             found["additionalProperties"] = False
         return found
 
-    def _array(self, out: Rendering) -> JSONObject:
-        """Named tuples are written as arrays."""
-        length = len(self.fields)
-        kinds: list[JSONObject] = []
-        for each in self.fields:
-            found = each.shape.schema(out)
-            if found not in kinds:
-                kinds.append(found)
-        items: JSONObject = kinds[0] if len(kinds) == 1 else {"anyOf": kinds} if kinds else {}
-        return {"type": "array", "items": items, "minItems": length, "maxItems": length}
-
-    def convert(self, value: JSON, path: str, walk: Walk) -> Any:
-        """Return what `make` builds from the fields."""
-        value = walk.repaired(value, dict, path)
+    def otherwise(self, value: JSON, path: str, walk: Walk) -> Any:
+        """Name the items of an array where one will do; refuse every other kind."""
         if self.as_array and is_items(value):
-            value = self._named(value, path, walk)
-            if value is INVALID:
-                return INVALID
-        if not is_object(value):
-            if self.root:
-                return walk.refuse("", f"the arguments must be an object, got {describe_value(value)}")
-            return walk.refuse_value(path, self.words, value)
-        before = len(walk.problems)
-        members: Mapping[Any, JSON] = value
-        taken: dict[str, Any] = {}
+            if len(value) > len(self.fields):
+                return walk.refuse(path, f"must be an array of {len(self.fields)} items, got {len(value)}")
+            return self.convert(dict(zip(self.by_key, value, strict=False)), path, walk)
+        if self.root:
+            return walk.refuse("", f"the arguments must be an object, got {describe_value(value)}")
+        return walk.refuse_value(path, self.words, value)
+
+    def parts(self, value: Any, path: str, walk: Walk) -> Any:
+        """Return the fields under their names in Python."""
+        found: dict[str, Any] = {}
         for key, each in self.by_key.items():
-            if key in members:
-                taken[each.name] = each.shape.convert(members[key], at(path, key), walk)
+            if key in value:
+                found[each.name] = each.shape.convert(value[key], at(path, key), walk)
             elif each.required and not is_nullable(each.shape):
                 walk.refuse(at(path, key), "is missing")
             elif each.required:
-                taken[each.name] = None
-        for key in () if walk.lenient else members:
+                found[each.name] = None
+        for key in () if walk.lenient else value:
             if key not in self.by_key:
                 none = " (none are taken)" if self.root and not self.by_key else ""
                 walk.refuse_member(path, str(key), self.by_key, root=self.root, more=none)
                 if walk.is_full:
                     break  # each near miss takes time to find
-        if len(walk.problems) > before:
-            return INVALID
-        return self._made(taken, path, walk)
+        return found
 
-    def _made(self, taken: dict[str, Any], path: str, walk: Walk) -> Any:
+    def made(self, parts: Any, path: str, walk: Walk) -> Any:
+        """Return what `make` builds from the fields."""
         for name in self.dropped:
-            taken.pop(name, None)
+            parts.pop(name, None)
         try:
-            return self.make(taken)
+            return self.make(parts)
         except ValueError as problem:
             return refuse_by_author(problem, path, walk)
         except Exception:
             return walk.refuse(path, "is not accepted")
-
-    def _named(self, value: Sequence[JSON], path: str, walk: Walk) -> JSON:
-        if len(value) > len(self.fields):
-            return walk.refuse(path, f"must be an array of {len(self.fields)} items, got {len(value)}")
-        return dict(zip(self.by_key, value, strict=False))
 
 
 def refuse_by_author(problem: ValueError, path: str, walk: Walk) -> Any:
@@ -415,9 +433,7 @@ def refuse_by_author(problem: ValueError, path: str, walk: Walk) -> Any:
     errors: Any = getattr(problem, "errors", None)
     listed: Any = errors() if callable(errors) else [{"msg": str(problem), "loc": ()}]
     for each in listed:
-        where = path
-        for step in each["loc"]:
-            where = at(where, step)
+        where = reduce(at, each["loc"], path)
         kind, message = each.get("type"), " ".join(str(each["msg"]).split())
         if kind in ("value_error", "assertion_error"):
             message = message.partition(", ")[2] or message
@@ -426,11 +442,6 @@ def refuse_by_author(problem: ValueError, path: str, walk: Walk) -> Any:
             message = f"{message[:1].lower()}{message[1:]} (got {describe_value(each.get('input'))})"
         walk.refuse(where, f"is not accepted: {message}" if message else "is not accepted")
     return INVALID if listed else walk.refuse(path, "is not accepted")
-
-
-def _fills_null(each: Field, out: Rendering) -> bool:
-    """A field that may be null and has no default need not be sent where null cannot be said."""
-    return not out.output and is_nullable(each.shape)
 
 
 def _property(each: Field, out: Rendering) -> JSONObject:
@@ -456,11 +467,8 @@ def default_schema(default: Any, out: Rendering) -> JSONObject:
 
 def fresh(default: Any) -> Any:
     """Return a default for one call: a mutable one is copied, so that calls do not share it."""
-    return copy.deepcopy(default) if _is_mutable(default) else default
-
-
-def _is_mutable(default: object) -> bool:
-    return isinstance(default, _MUTABLE) or hasattr(default, "__dataclass_fields__")
+    is_mutable = issubclass(type(default), _MUTABLE) or hasattr(default, "__dataclass_fields__")
+    return copy.deepcopy(default) if is_mutable else default
 
 
 def _free(name: str, taken: Mapping[str, JSON]) -> str:

@@ -16,9 +16,17 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from linkspan.schema.encode import by_value, canonical
-from linkspan.schema.problems import Problem, UnknownMember, describe_value, join_choices, quote, unknown_words
+from linkspan.schema.problems import (
+    TYPE_WORDS,
+    Problem,
+    UnknownMember,
+    describe_value,
+    join_choices,
+    quote,
+    unknown_words,
+)
 from linkspan.text import clip, nearest
-from linkspan.types.base import JSON, JSONObject, is_array, json_type
+from linkspan.types.base import JSON, JSONObject, is_array, is_number, json_type
 from linkspan.types.base import is_mapping as is_object
 
 __all__ = [
@@ -135,11 +143,6 @@ class Walk:
     def is_full(self) -> bool:
         """Whether enough problems were found; looking for more would only take time."""
         return len(self.problems) >= _MOST_PROBLEMS
-
-    def step(self, count: int) -> None:
-        """Account for work on this value. Raises: TooManySteps."""
-        if self.steps is not None:
-            self.steps.take(count)
 
     def inside(self, value: JSON, *, repair: bool = False, exact: bool = False) -> Walk:
         """Return a walk for one arm of a union at this place, which counts its steps together with the other arms."""
@@ -258,7 +261,7 @@ class AnyShape:
     """Anything at all."""
 
     native: Any = Any
-    kinds = frozenset({"string", "integer", "number", "boolean", "null", "array", "object"})
+    kinds = frozenset(TYPE_WORDS)
     words = "any value"
 
     def schema(self, out: Rendering) -> JSONObject:
@@ -321,7 +324,9 @@ class Number:
 
     def convert(self, value: JSON, path: str, walk: Walk) -> Any:
         """Return an int or a float."""
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        if type(value) is self.native:
+            return value
+        if not is_number(value):
             return walk.refuse_value(path, self.words, value)
         if isinstance(value, self.native):
             return value
@@ -355,8 +360,7 @@ class Formatted:
         """Return the value that the text stands for."""
         if isinstance(value, self.target):
             return value
-        number = self._numbers and isinstance(value, int | float) and not isinstance(value, bool)
-        if not number and not isinstance(value, str):
+        if not isinstance(value, str) and not (self._numbers and is_number(value)):
             return walk.refuse_value(path, self.words, value)
         try:
             found: Any = msgspec.convert(value, self.native)

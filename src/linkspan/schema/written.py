@@ -14,9 +14,9 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from linkspan.errors import RegistrationError
 from linkspan.schema.constraints import Bounded
-from linkspan.schema.containers import RecursiveShape, UnionShape
+from linkspan.schema.containers import Container, RecursiveShape, UnionShape
 from linkspan.schema.document import Matcher, Targets, linear_matcher
-from linkspan.schema.encode import canonical, is_items
+from linkspan.schema.encode import canonical
 from linkspan.schema.problems import TYPE_WORDS, at, describe_value, join_words, quote
 from linkspan.schema.shapes import (
     FORMATTED,
@@ -32,7 +32,7 @@ from linkspan.schema.shapes import (
     marker,
 )
 from linkspan.schema.summary import types_of
-from linkspan.types.base import JSON, JSONObject, is_array
+from linkspan.types.base import JSON, JSONObject, is_array, is_number
 from linkspan.types.base import is_mapping as is_object
 
 __all__ = ["Compiler", "Written", "compile_written"]
@@ -46,7 +46,10 @@ _KINDS: Final[Mapping[str, tuple[type, ...]]] = {
     "array": (list,),
     "object": (dict,),
 }
-_DECODED: Final[tuple[type, ...]] = (str, dict, list, int, float, bool, type(None))
+_DECODED: Final[frozenset[type]] = frozenset({str, dict, list, int, float, bool, type(None)})
+_GIVEN: Final[Sequence[tuple[type, type]]] = (
+    (Mapping, dict), (list, list), (tuple, list), (int, int), (float, float), (str, str),
+)  # fmt: skip
 _LONGEST_WORDS = 200
 _ANY = AnyShape()
 
@@ -75,65 +78,54 @@ def compile_written(schema: Mapping[str, JSON], *, draft_7: bool = False) -> Wri
 # Shapes that hints have no need of.
 
 
-class _Never:
-    """Nothing at all: the schema `false`."""
+class _Written:
+    """What the shapes below share: msgspec cannot read them, and their schema stays as its author wrote it."""
 
-    kinds = frozenset[str]()
-    words = "nothing"
+    __slots__ = ("kinds", "words")
+    native: Any = marker(_ANY)
 
-    def __init__(self) -> None:
-        self.native: Any = marker(self)
+    def __init__(self, kinds: frozenset[str], words: str) -> None:
+        self.kinds = kinds
+        self.words = words
 
     def schema(self, out: Rendering) -> JSONObject:
-        """Return the schema that takes nothing."""
-        return {"not": {}}
+        """Return no schema of its own."""
+        return {}
+
+
+class _Never(_Written):
+    """Nothing at all: the schema `false`."""
+
+    __slots__ = ()
 
     def convert(self, value: JSON, path: str, walk: Walk) -> Any:
         """Refuse the value."""
         return walk.refuse(path, f"is not allowed, got {describe_value(value)}")
 
 
-_NEVER = _Never()
+_NEVER = _Never(frozenset(), "nothing")
 
 
-class _Source:
-    """What the shapes below share: the schema that they were made from, and no type that msgspec could decode."""
-
-    __slots__ = ("kinds", "native", "source", "words")
-
-    def __init__(self, source: Mapping[str, JSON], kinds: frozenset[str], words: str) -> None:
-        self.source = source
-        self.kinds = kinds
-        self.words = words
-        self.native: Any = _NEVER.native
-
-    def schema(self, out: Rendering) -> JSONObject:
-        """Return the schema as it was written."""
-        return dict(self.source)
-
-
-class _AnyNumber(_Source):
+class _AnyNumber(_Written):
     """A number, left as it is: 5 stays an int where a hint would make it a float."""
 
     __slots__ = ()
 
     def convert(self, value: JSON, path: str, walk: Walk) -> Any:
         """Return the number."""
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            return walk.refuse_value(path, self.words, value)
-        return value
+        return value if is_number(value) else walk.refuse_value(path, self.words, value)
 
 
-_NUMBER = _AnyNumber({"type": "number"}, frozenset({"integer", "number"}), "a number")
+_NUMBER = _AnyNumber(frozenset({"integer", "number"}), "a number")
 
 
-class _Text(_Source):
+class _Text(_Written):
     """A text that has a format, or matches a pattern."""
 
     __slots__ = ("_fits", "_refusal")
 
-    def __init__(self, source: Mapping[str, JSON], words: str, fits: Matcher, refusal: str) -> None:
-        super().__init__(source, frozenset({"string"}), words)
+    def __init__(self, words: str, fits: Matcher, refusal: str) -> None:
+        super().__init__(frozenset({"string"}), words)
         self._fits = fits
         self._refusal = refusal
 
@@ -144,105 +136,109 @@ class _Text(_Source):
         return value if self._fits(value) else walk.refuse(path, f"{self._refusal}, got {describe_value(value)}")
 
 
-class _Items(_Source):
+class _Items(Container, _Written):
     """An array: the first items one by one, and the rest."""
 
     __slots__ = ("_first", "_rest", "_unique")
 
-    def __init__(self, source: Mapping[str, JSON], first: Sequence[Shape], rest: Shape, *, unique: bool) -> None:
-        super().__init__(source, frozenset({"array"}), "an array")
+    def __init__(self, first: Sequence[Shape], rest: Shape, *, unique: bool) -> None:
+        super().__init__(frozenset({"array"}), "an array")
         self._first = first
         self._rest = rest
         self._unique = unique
 
-    def convert(self, value: JSON, path: str, walk: Walk) -> Any:
-        """Return the array with its repairs."""
-        value = walk.repaired(value, list, path)
-        if not is_items(value):
-            return walk.refuse_value(path, self.words, value)
-        walk.step(len(value))
-        before = len(walk.problems)
+    def parts(self, value: Any, path: str, walk: Walk) -> Any:
+        """Return the items with their repairs."""
+        if walk.steps is not None:
+            walk.steps.take(len(value))
         found: Sequence[JSON] = value
         if self._first or self._rest is not _ANY:
             found = []
             for index, each in enumerate(value):
                 shape = self._first[index] if index < len(self._first) else self._rest
-                found.append(shape.convert(each, at(path, index), walk))
-                if walk.is_full:
+                item = shape.convert(each, at(path, index), walk)
+                if item is INVALID and walk.is_full:
                     return INVALID
+                found.append(item)
         if self._unique and len(set(map(canonical, value))) < len(value):
             return walk.refuse(path, f"must have no item twice, got {describe_value(value)}")
-        return INVALID if len(walk.problems) > before else found
+        return found
 
 
-class _Members(_Source):
+class _Members(Container, _Written):
     """An object: its named members, those that must be there, and what the others have to be."""
 
     __slots__ = ("_named", "_others", "_required")
+    decoded = dict
+    accepted = (dict, Mapping)
 
-    def __init__(
-        self, source: Mapping[str, JSON], named: Mapping[str, Shape], required: Sequence[str], others: Shape
-    ) -> None:
-        super().__init__(source, frozenset({"object"}), "an object")
+    def __init__(self, named: Mapping[str, Shape], required: Sequence[str], others: Shape) -> None:
+        super().__init__(frozenset({"object"}), "an object")
         self._named = named
         self._required = required
         self._others = others
 
-    def convert(self, value: JSON, path: str, walk: Walk) -> Any:
-        """Return the object with its repairs."""
-        value = walk.repaired(value, dict, path)
-        if not is_object(value):
-            return walk.refuse_value(path, self.words, value)
-        walk.step(len(value))
-        before = len(walk.problems)
+    def parts(self, value: Any, path: str, walk: Walk) -> Any:
+        """Return the members with their repairs."""
+        if walk.steps is not None:
+            walk.steps.take(len(value))
         for name in self._required:
             if name not in value:
                 walk.refuse(at(path, name), "is missing")
         found: JSONObject = {}
         for name, each in value.items():
             shape = self._named.get(name, self._others)
-            if shape is not _NEVER or name in self._named:
-                found[name] = each if shape is _ANY else shape.convert(each, at(path, name), walk)
+            member: Any = INVALID
+            if shape is _ANY:
+                member = each
+            elif shape is not _NEVER or name in self._named:
+                member = shape.convert(each, at(path, name), walk)
             elif not walk.lenient:
                 walk.refuse_member(path, name, self._named, root=walk.is_arguments and not path)
-            if walk.is_full:
+            if member is not INVALID:
+                found[name] = member
+            elif walk.is_full:
                 return INVALID
-        return INVALID if len(walk.problems) > before else found
+        return found
 
 
-class _ByKind(_Source):
+class _ByKind(_Written):
     """A value of several JSON types, each read by its own shape."""
 
     __slots__ = ("_shapes",)
 
-    def __init__(self, source: Mapping[str, JSON], shapes: Mapping[str, Shape]) -> None:
+    def __init__(self, shapes: Mapping[str, Shape]) -> None:
         words = [TYPE_WORDS[kind] for kind in shapes if kind != "integer" or "number" not in shapes]
-        super().__init__(source, frozenset(shapes), "any value" if len(words) == 6 else join_words(words))
-        self._shapes: dict[type, Shape] = {}
-        for kind, shape in shapes.items():
-            for python in _KINDS[kind]:
-                self._shapes[python] = shape
+        super().__init__(frozenset(shapes), "any value" if len(words) == 6 else join_words(words))
+        self._shapes: dict[type, Shape] = {python: shape for kind, shape in shapes.items() for python in _KINDS[kind]}
 
     def convert(self, value: JSON, path: str, walk: Walk) -> Any:
         """Read the value by the shape of its type."""
-        if str not in self._shapes:
-            for kind in (list, dict):
-                value = walk.repaired(value, kind, path) if kind in self._shapes else value
-        shape = self._shapes.get(_python_type(value))
+        if walk.repair and str not in self._shapes:
+            for wanted in (list, dict):
+                value = walk.repaired(value, wanted, path) if wanted in self._shapes else value
+        shape = self._shapes.get(_kind_of(value))
         return walk.refuse_value(path, self.words, value) if shape is None else shape.convert(value, path, walk)
 
 
-class _All(_Source):
+def _kind_of(value: object) -> type:
+    """Return the type that the value has in decoded JSON, also for what a caller in this process may give."""
+    if type(value) in _DECODED:
+        return type(value)
+    return next((kind for given, kind in _GIVEN if isinstance(value, given)), object)
+
+
+class _All(_Written):
     """A value that several shapes have to take, one after the other."""
 
     __slots__ = ("_parts",)
 
-    def __init__(self, source: Mapping[str, JSON], parts: Sequence[Shape]) -> None:
+    def __init__(self, parts: Sequence[Shape]) -> None:
         narrowest = min(parts, key=lambda each: len(each.kinds))
         kinds = narrowest.kinds
         for each in parts:
             kinds &= each.kinds
-        super().__init__(source, kinds, narrowest.words)
+        super().__init__(kinds, narrowest.words)
         self._parts = parts
 
     def convert(self, value: JSON, path: str, walk: Walk) -> Any:
@@ -276,29 +272,17 @@ class _OneOf(UnionShape):
         )
 
 
-def _python_type(value: Any) -> type:
-    """Return the type that JSON is decoded to, also for what a caller in this process may give: mappings, tuples."""
-    for kind in _DECODED:
-        if type(value) is kind:
-            return kind
-    if is_object(value):
-        return dict
-    if is_items(value):
-        return list
-    return next((each for each in (bool, int, float, str) if isinstance(value, each)), object)
-
-
 # From a document to shapes.
 
 _Rule: TypeAlias = tuple[Callable[[JSON], bool], str]
 
 
-def _is_number(value: JSON) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and (type(value) is int or isfinite(value))
+def _is_limit(value: JSON) -> bool:
+    return is_number(value) and (isinstance(value, int) or isfinite(value))
 
 
 def _is_count(value: JSON) -> bool:
-    return _is_number(value) and value >= 0 and value == int(value)
+    return _is_limit(value) and value >= 0 and value == int(value)
 
 
 def _are_names(value: JSON) -> bool:
@@ -311,7 +295,7 @@ def _are_types(value: JSON) -> bool:
     return known and bool(listed) and len(set(listed)) == len(listed)
 
 
-_A_NUMBER: _Rule = (_is_number, "a number")
+_A_NUMBER: _Rule = (_is_limit, "a number")
 _A_COUNT: _Rule = (_is_count, "a whole number, 0 or more")
 _SCHEMAS: _Rule = (lambda value: is_array(value) and bool(value), "a list of schemas")
 _BY_NAME: _Rule = (is_object, "an object with a schema for each name")
@@ -319,7 +303,7 @@ _RULES: Mapping[str, _Rule] = {
     "type": (_are_types, f"one or several of {', '.join(_KINDS)}"),
     "enum": (is_array, "a list of values"),
     "required": (_are_names, "a list of names, each once"),
-    "multipleOf": (lambda value: _is_number(value) and value > 0, "a number above 0"),
+    "multipleOf": (lambda value: _is_limit(value) and value > 0, "a number above 0"),
     "minimum": _A_NUMBER,
     "maximum": _A_NUMBER,
     "exclusiveMinimum": _A_NUMBER,
@@ -439,7 +423,7 @@ class Compiler:
             if keyword in schema:
                 self.left_out[keyword] = None
         parts = [each for each in parts if each is not _ANY]
-        return _All(schema, parts) if len(parts) > 1 else parts[0] if parts else _ANY
+        return _All(parts) if len(parts) > 1 else parts[0] if parts else _ANY
 
     def _check(self, schema: Mapping[str, JSON], where: str) -> None:
         for keyword, value in schema.items():
@@ -481,7 +465,7 @@ class Compiler:
             if all(not self._refuses(kinds[0], each) for each in values):
                 return _ANY  # the choice says it already
         made = {kind: self._of_kind(kind, schema, where) for kind in kinds}
-        return made[kinds[0]] if len(kinds) == 1 else _ByKind(schema, made)
+        return made[kinds[0]] if len(kinds) == 1 else _ByKind(made)
 
     def _refuses(self, kind: str, value: JSON) -> bool:
         walk = Walk()
@@ -510,7 +494,7 @@ class Compiler:
         found: Shape = Plain(str)
         known = _FORMATS.get(schema.get("format", ""))
         if known is not None:
-            found = _Text(schema, known[1], known[0], f"must be {known[1]}")
+            found = _Text(known[1], known[0], f"must be {known[1]}")
         found = _bounded(found, schema, "string")
         pattern: str | None = schema.get("pattern")
         if pattern is None:
@@ -519,7 +503,7 @@ class Compiler:
         if matches is None:
             self.left_out["pattern"] = None
             return found
-        return _All(schema, [found, _Text(schema, found.words, matches, f"must match the pattern {quote(pattern)}")])
+        return _All([found, _Text(found.words, matches, f"must match the pattern {quote(pattern)}")])
 
     def _items(self, schema: Mapping[str, JSON], where: str) -> Shape:
         items: JSON = schema.get("items", True)
@@ -528,7 +512,7 @@ class Compiler:
             self.left_out["items"] = None
             items = True
         rest = self.shape(items, f"{where}/items")
-        return _Items(schema, first, rest, unique=bool(schema.get("uniqueItems")))
+        return _Items(first, rest, unique=bool(schema.get("uniqueItems")))
 
     def _members(self, schema: Mapping[str, JSON], where: str) -> Shape:
         properties: Mapping[str, JSON] = schema.get("properties", {})
@@ -536,7 +520,7 @@ class Compiler:
         others = self.shape(schema.get("additionalProperties", True), f"{where}/additionalProperties")
         if "patternProperties" in schema:
             others = _ANY  # those that match are not additional
-        return _Members(schema, named, schema.get("required", ()), others)
+        return _Members(named, schema.get("required", ()), others)
 
 
 def _choice(values: Sequence[JSON]) -> Shape:
