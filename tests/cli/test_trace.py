@@ -205,7 +205,7 @@ def test_a_trace_that_nobody_reads_holds_up_nobody() -> None:
 @pytest.mark.parametrize(
     ("arguments", "status", "says"),
     [
-        ([], 2, "say which server to start"),
+        ([], 2, "the server's command is missing"),
         (["--out", "/no/such/folder/x", "--", "true"], 2, "cannot write /no/such/folder/x"),
         (["--", "/no/such/server", "--token=abc"], 127, "cannot start /no/such/server: No such file"),
     ],

@@ -363,10 +363,15 @@ class Outbox:
                 self._unsent += len(data)
                 self._changed.notify_all()
 
+    @property
+    def full(self) -> bool:
+        """Whether too much is unsent."""
+        return self._unsent >= self._room
+
     def wait_for_room(self) -> None:
         """Wait while too much is unsent, so that a fast side is read no faster than the slow one reads."""
         with self._changed:
-            self._changed.wait_for(lambda: self._unsent < self._room or self._ended)
+            self._changed.wait_for(lambda: not self.full or self._ended)
 
     def end(self) -> None:
         """Take no more; the thread ends when all is sent."""
