@@ -490,7 +490,7 @@ class Person:
         self._lines = list(lines)
         self.shown = ""
 
-    def say(self, text: str) -> None:
+    def write_line(self, text: str) -> None:
         self.shown += f"{text}\n"
 
     def read(self, prompt: str) -> str:

@@ -48,9 +48,9 @@ def test_a_server_that_repeats_a_header_does_not_get_it_shown(
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (["--header", "sesame"], "--header is followed by NAME:VALUE"),
-        (["--header", ":sesame"], "--header is followed by NAME:VALUE"),
-        (["--header", "bad name: sesame"], "--header is followed by NAME:VALUE"),
+        (["--header", "sesame"], "--header must be followed by NAME:VALUE"),
+        (["--header", ":sesame"], "--header must be followed by NAME:VALUE"),
+        (["--header", "bad name: sesame"], "--header must be followed by NAME:VALUE"),
         (["--header", "X-Key: sesame\r\nX: y"], "--header X-Key has a value with line breaks"),
         (["--header", "X-Key: \u4e16sesame"], "--header X-Key has a value with line breaks or characters"),
     ],

@@ -133,7 +133,7 @@ def test_call_describes_bytes_and_saves_them(linkspan: Shell, tmp_path: Path) ->
         "[resource travel://terms: text/plain]\nNo refunds.\n[link travel://departures: departures, application/json]\n"
     )
     done = linkspan("call", "bytes", "--save", str(tmp_path / "new"), "--", *ODD)
-    assert "[image: image/png, 0 bytes, saved as nothing: it is not base64]" in done.out
+    assert "[image: image/png, 0 bytes, not saved: the data is not valid base64]" in done.out
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["pass-wd-1.tar"]
     assert list(tmp_path.iterdir()) == [tmp_path / "new"]
 

@@ -130,9 +130,9 @@ def _call(session: Session, typed: Typed) -> Outcome:
         lambda: client.call_tool(name, given, on_progress=session.progressed, stopper=session.stopper),
     )
     if result.is_error:
-        session.note(f"{client.name}: the tool {name!r} answered with an error")
+        session.warn(f"{client.name}: the tool {name!r} answered with an error")
     for problem in _misfits(tool, result) if session.terminal.verbose and not own.unchecked else ():
-        session.note(f"{client.name}: the structured content does not fit the tool's schema: {one_line(problem, 200)}")
+        session.warn(f"{client.name}: the structured content does not fit the tool's schema: {one_line(problem, 200)}")
     document: JSON = json.loads(bytes(result.raw))
     return Outcome(document, partial(show_result, save=saver(own.save, name)), 1 if result.is_error else 0)
 
@@ -222,7 +222,7 @@ def _read(session: Session) -> Outcome:
             raise WrongUse(problem)
         data = _bytes_of(contents[0])
         write_file(Path(own.save), data)
-        instead = partial(Terminal.account, text=f"{len(data)} bytes saved as {own.save}")
+        instead = partial(Terminal.info, text=f"{len(data)} bytes saved as {own.save}")
     elif len(contents) == 1 and "blob" in contents[0] and not sys.stdout.isatty():
         instead = partial(Terminal.emit_bytes, data=_bytes_of(contents[0]))
     return Outcome(document, show_contents, instead=instead)

@@ -47,7 +47,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = _parser()
     found = parser.parse_intermixed_args(given)
     if command == ():
-        parser.error("after -- there must be a command")
+        parser.error("a command must follow --")
     from linkspan.cli.chat_session import ChatSession
     from linkspan.cli.terminal import Terminal
 
@@ -70,7 +70,7 @@ def _wrong(problem: str, *, as_json: bool) -> int:
     if as_json:
         Terminal().emit(dump({"error": {"type": "WrongUse", "problem": problem}}))
     else:
-        Terminal().say(neutral(f"linkspan chat: {problem}"))
+        Terminal().write_line(neutral(f"linkspan chat: {problem}"))
     return WRONG_USE
 
 

@@ -87,7 +87,7 @@ class ChatSession:
             try:
                 return self._converse() if self._options.question is None else self._answer(self._options.question)
             except Stopped:
-                self._terminal.say("interrupted")
+                self._terminal.write_line("interrupted")
                 return INTERRUPTED
             finally:
                 self._terminal.end_line()
@@ -125,11 +125,11 @@ class ChatSession:
         self._terminal.complete(NAMES)
         self._start()
         if self._options.configs:
-            self._terminal.account("there are no servers; --config FILE takes those of another host:")
+            self._terminal.info("there are no servers; --config FILE takes those of another host:")
             for each in self._options.configs:
-                self._terminal.account(f"  {one_line(each)}")
+                self._terminal.info(f"  {one_line(each)}")
         name = one_line(self._chat.model.name, 100)
-        self._terminal.account(f"{name} answers; /help shows what else can be typed")
+        self._terminal.info(f"{name} answers; /help shows what else can be typed")
         interrupts = 0
         while not self._commands.leaving:
             self._worker.catch_up()
@@ -142,7 +142,7 @@ class ChatSession:
                 if interrupts == 2:
                     break
                 if interrupt.empty:
-                    self._terminal.account("Ctrl-C once more, Ctrl-D or exit ends the chat")
+                    self._terminal.info("Ctrl-C once more, Ctrl-D or exit ends the chat")
                 continue
             interrupts = 0
             if line.strip().casefold() == "exit":
@@ -153,7 +153,7 @@ class ChatSession:
     def _start(self) -> None:
         """Start all servers, and say which ones there are. Raises: Stopped."""
         for each in self._options.left_out:
-            self._terminal.account(one_line(each))
+            self._terminal.info(one_line(each))
         if self._options.servers:
             names = ", ".join(self._options.servers)
             self._terminal.status(
@@ -175,7 +175,7 @@ class ChatSession:
             for pattern in patterns:
                 of_missing = any(matches(pattern.partition("/")[0], server, "") for server in missing)
                 if not of_missing and not any(matches(pattern, each.server, each.item.name) for each in entries):
-                    self._terminal.note(f"{option} {one_line(pattern, 100)} fits no tool that is there")
+                    self._terminal.warn(f"{option} {one_line(pattern, 100)} fits no tool that is there")
 
     def _take(self, line: str) -> None:
         said = line.strip()
@@ -189,10 +189,10 @@ class ChatSession:
         try:
             self._turn(said)
         except Stopped:
-            self._terminal.note("stopped; what was said until then stays")
+            self._terminal.warn("stopped; what was said until then stays")
         except ModelError as error:
-            self._terminal.say(self._terminal.err.red(neutral(str(error))))
-            self._terminal.account("the conversation goes on from where it was; try again, or /model NAME")
+            self._terminal.write_line(self._terminal.err.red(neutral(str(error))))
+            self._terminal.info("the conversation goes on from where it was; try again, or /model NAME")
         self._tell_memory()
 
     def _turn(self, said: str) -> TurnEnded | None:
@@ -226,14 +226,14 @@ class ChatSession:
         elif ended.text.strip():
             self._terminal.emit(neutral(ended.text))
         else:
-            self._terminal.note("No response from the server")
+            self._terminal.warn("No response from the server")
         return 0 if ended.reason == "answered" else FAILED
 
     def _failed(self, problem: str) -> int:
         if self._options.as_json:
             self._terminal.emit(dump({"error": {"type": "ModelError", "problem": problem}}))
         else:
-            self._terminal.say(self._terminal.err.red(problem))
+            self._terminal.write_line(self._terminal.err.red(problem))
         return FAILED
 
     def _document(self, ended: TurnEnded) -> JSON:
@@ -282,14 +282,14 @@ class ChatSession:
 
     def _tell_stderr(self, server: str, text: str) -> None:
         def tell(line: str) -> None:
-            self._terminal.account(f"{one_line(server, 60)} | {neutral(line)}")
+            self._terminal.info(f"{one_line(server, 60)} | {neutral(line)}")
 
         self._stderr.setdefault(server, Lines(tell)).add(text)
 
     def _tell_memory(self) -> None:
         problem, self._memory.problem = self._memory.problem, ""
         if problem:
-            self._terminal.note(f"nothing is remembered for the next time: {one_line(problem)}")
+            self._terminal.warn(f"nothing is remembered for the next time: {one_line(problem)}")
 
 
 def _connections_of(model: object) -> AbstractAsyncContextManager[object]:
@@ -340,7 +340,7 @@ class Commands:
             return
         near = nearest(name, self._known)
         meant = f"; did you mean /{near}?" if near is not None else ""
-        self._terminal.say(
+        self._terminal.write_line(
             self._terminal.err.yellow(f"There is no /{one_line(name, 40)}{meant} /help shows what there is.")
         )
 
@@ -354,13 +354,13 @@ class Commands:
             words = status_words(status, sum(entry.server == status.server for entry in entries))
             words = textwrap.fill(words, self._terminal.columns - 1, subsequent_indent="  ")
             style = self._terminal.err
-            self._terminal.say(style.yellow(words) if status.state == "failed" else style.dim(words))
+            self._terminal.write_line(style.yellow(words) if status.state == "failed" else style.dim(words))
 
     def _help(self, rest: str) -> None:
         width = max(len(f"{name} {takes}") for name, (takes, _) in _HELP.items())
         for name, (takes, does) in _HELP.items():
-            self._terminal.say(f"/{f'{name} {takes}':<{width}}  {self._terminal.err.dim(does)}")
-        self._terminal.say(
+            self._terminal.write_line(f"/{f'{name} {takes}':<{width}}  {self._terminal.err.dim(does)}")
+        self._terminal.write_line(
             self._terminal.err.dim("Ctrl-C stops the model; twice at the empty prompt it ends the chat.")
         )
 
@@ -378,15 +378,15 @@ class Commands:
             room = max(20, self._terminal.columns - len(entry.name) - len(entry.server) - 8)
             hints = f" [{', '.join(hints_of(entry.item))}]" if hints_of(entry.item) else ""
             first = one_line(described.strip().partition("\n")[0] + hints, room)
-            self._terminal.say(
+            self._terminal.write_line(
                 f"{style.cyan(one_line(entry.name, 64))}  {style.dim(f'({one_line(entry.server, 60)})')} {first}"
             )
         if not shown:
-            self._terminal.say("No tools match that." if word else "There are no tools.")
+            self._terminal.write_line("No tools match that." if word else "There are no tools.")
 
     def _servers(self, rest: str) -> None:
         if not self._chat.host.status():
-            self._terminal.say("There are no servers: the model is alone.")
+            self._terminal.write_line("There are no servers: the model is alone.")
         self.show_servers()
 
     def _allow(self, pattern: str) -> None:
@@ -403,13 +403,13 @@ class Commands:
         ]
         if not meant:
             known = ", ".join(sorted({entry.server for entry in entries})) or "none"
-            self._terminal.say(
+            self._terminal.write_line(
                 self._terminal.err.yellow(f"No tool is called like that; the servers with tools: {known}")
             )
             return
         host.policy = msgspec.structs.replace(host.policy, allow=[*host.policy.allow, pattern])
         shown = ", ".join(one_line(each, 80) for each in meant[:5]) + (", ..." if len(meant) > 5 else "")
-        self._terminal.say(f"These run without a question until the chat ends: {shown}")
+        self._terminal.write_line(f"These run without a question until the chat ends: {shown}")
 
     def _model(self, name: str) -> None:
         if name:
@@ -418,9 +418,9 @@ class Commands:
             try:
                 self._chat.model = open_model(name)
             except UnusableModel as problem:
-                self._terminal.say(self._terminal.err.red(one_line(str(problem))))
+                self._terminal.write_line(self._terminal.err.red(one_line(str(problem))))
                 return
-        self._terminal.say(f"The model is {one_line(self._chat.model.name, 200)}.")
+        self._terminal.write_line(f"The model is {one_line(self._chat.model.name, 200)}.")
 
     def _save(self, file: str) -> None:
         if not file:
@@ -428,27 +428,31 @@ class Commands:
             return
         path = Path(file).expanduser()
         if path.exists() and path not in self._saved:
-            self._terminal.say(self._terminal.err.yellow(f"{one_line(file)} is there already; take another name."))
+            self._terminal.write_line(
+                self._terminal.err.yellow(f"{one_line(file)} is there already; take another name.")
+            )
             return
         try:
             self._chat.save(path)
         except OSError as error:
-            self._terminal.say(self._terminal.err.red(f"{one_line(file)} cannot be written: {error.strerror or error}"))
+            self._terminal.write_line(
+                self._terminal.err.red(f"{one_line(file)} cannot be written: {error.strerror or error}")
+            )
             return
         self._saved.add(path)
-        self._terminal.say(f"{_messages(len(self._chat.messages))} saved in {one_line(file)}.")
+        self._terminal.write_line(f"{_messages(len(self._chat.messages))} saved in {one_line(file)}.")
 
     def _reset(self, rest: str) -> None:
         count = len(self._chat.messages)
         self._chat.reset()
-        self._terminal.say(f"{_messages(count)} forgotten.")
+        self._terminal.write_line(f"{_messages(count)} forgotten.")
 
     def _quit(self, rest: str) -> None:
         self.leaving = True
 
     def _say_usage(self, name: str) -> None:
         takes, does = _HELP[name]
-        self._terminal.say(self._terminal.err.yellow(f"/{name} {takes}: {does}"))
+        self._terminal.write_line(self._terminal.err.yellow(f"/{name} {takes}: {does}"))
 
 
 def _messages(count: int) -> str:

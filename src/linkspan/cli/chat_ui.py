@@ -84,7 +84,7 @@ class Screen:
                 self._terminal.write_thought(event.text)
             case CallStarted():
                 self._running += 1
-                self._terminal.account(f"-> {_call_words(event.server, event.use)}")
+                self._terminal.info(f"-> {_call_words(event.server, event.use)}")
             case CallProgressed():
                 self._terminal.status(progress_line(event.progress, self._terminal.columns))
             case CallEnded():
@@ -105,9 +105,9 @@ class Screen:
             self._lost.add(event.server)
         elif isinstance(event, Connected):
             if event.server not in self._lost:
-                self._terminal.account(event_words(event))
+                self._terminal.info(event_words(event))
             return
-        self._terminal.note(event_words(event))
+        self._terminal.warn(event_words(event))
 
     def _wait(self) -> None:
         """Nothing happens until the model speaks again."""
@@ -128,9 +128,9 @@ class Screen:
             took = milliseconds(event.seconds)
             words = f"<- {one_line(event.use.name, 64)} after {took}: {one_line(answer, _ANSWER)}"
         if event.answer.is_error:
-            self._terminal.note(words)
+            self._terminal.warn(words)
         else:
-            self._terminal.account(words)
+            self._terminal.info(words)
         self._running -= event.seconds is not None
         if not self._running:
             self._wait()
@@ -140,9 +140,9 @@ class Screen:
         if self._answer and not self._said and not event.text.strip():
             self._terminal.emit("No response from the server")
         if event.reason != "answered":
-            self._terminal.note(ended_words(event))
+            self._terminal.warn(ended_words(event))
         if self._terminal.interactive and self._answer and (spent := _usage_words(event.usage)):
-            self._terminal.account(f"   {spent}")
+            self._terminal.info(f"   {spent}")
 
 
 def ended_words(event: TurnEnded) -> str:
@@ -196,18 +196,18 @@ def ask_approval(terminal: Prompter, approval: Approval, is_over: Callable[[], b
     """Ask whether a tool may be called. Raises: KeyboardInterrupt for Ctrl-C."""
     style = terminal.err
     tool = approval.tool
-    terminal.say(
+    terminal.write_line(
         f"\n{style.bold('The model wants to call')} {style.cyan(revealed_line(tool.name, 100))} "
         f"{style.bold(f'of the server {revealed_line(approval.server, 60)}.')}"
     )
     if approval.change:
         _show_change(terminal, approval.change)
     elif tool.description:
-        terminal.say(f"  {revealed_line(tool.description, 300)}")
+        terminal.write_line(f"  {revealed_line(tool.description, 300)}")
     if hints := hints_of(tool):
-        terminal.say(style.dim(f"  its server says: {', '.join(hints)}"))
+        terminal.write_line(style.dim(f"  its server says: {', '.join(hints)}"))
     text = dump(approval.arguments, reveal=True)
-    terminal.say("  it will be sent:")
+    terminal.write_line("  it will be sent:")
     shown_all = _show(terminal, text)
     choices = "[y]es, for this [s]ession, [a]lways, [n]o" + ("" if shown_all else ", [m]ore")
     return _hear(terminal, f"{style.bold('Call it?')} {choices}: ", _VERDICTS, _VERDICTS["no"], text, is_over)
@@ -222,7 +222,7 @@ def ask_sampling(
 ) -> Verdict:
     """Ask whether the model may write something for a server; `once` wants to see it before it is sent."""
     style = terminal.err
-    terminal.say(
+    terminal.write_line(
         f"\n{style.bold(f'The server {revealed_line(server, 60)} wants a text from the model')} "
         f"{style.dim(f'({revealed_line(model, 80)}, at most {params.max_tokens} tokens)')}"
     )
@@ -238,7 +238,7 @@ def ask_sampling(
 def ask_review(terminal: Prompter, server: str, text: str, is_over: Callable[[], bool] = lambda: False) -> bool:
     """Ask whether a text that the model wrote may be sent to a server."""
     style = terminal.err
-    terminal.say(f"\n{style.bold('The model wrote:')}")
+    terminal.write_line(f"\n{style.bold('The model wrote:')}")
     shown_all = _show(terminal, text)
     prompt = f"{style.bold(f'Send it to {revealed_line(server, 60)}?')} [y]es, [n]o" + ("" if shown_all else ", [m]ore")
     return _hear(terminal, f"{prompt}: ", _YES_OR_NO, False, text, is_over)
@@ -254,30 +254,30 @@ def _hear(
         except EOFError:
             return otherwise
         if is_over():
-            terminal.say(terminal.err.yellow("  Nobody waits for this any more."))
+            terminal.write_line(terminal.err.yellow("  Nobody waits for this any more."))
             return otherwise
         if said in words:
             return words[said]
         if said in ("m", "more"):
-            terminal.say(_indented(revealed(text)))
+            terminal.write_line(_indented(revealed(text)))
 
 
 def _show_change(terminal: Prompter, change: str) -> None:
     style = terminal.err
-    terminal.say(style.yellow('  Its definition has changed since you used it; "no" keeps the old one:'))
+    terminal.write_line(style.yellow('  Its definition has changed since you used it; "no" keeps the old one:'))
     paint = {"-": style.red, "+": style.cyan}
     for line in revealed(change).splitlines():
-        terminal.say(f"    {paint.get(line[:1], style.dim)(line)}")
+        terminal.write_line(f"    {paint.get(line[:1], style.dim)(line)}")
 
 
 def _show(terminal: Prompter, text: str) -> bool:
     """Show a text, or its head; tell whether that was all of it."""
     text = revealed(text)
     head = "\n".join(text[:_CHARACTERS].rstrip("\n").split("\n")[:_LINES])
-    terminal.say(_indented(head))
+    terminal.write_line(_indented(head))
     if len(head) >= len(text.rstrip("\n")):
         return True
-    terminal.say(terminal.err.yellow(f"    ... this is not all of it: {len(text)} characters"))
+    terminal.write_line(terminal.err.yellow(f"    ... this is not all of it: {len(text)} characters"))
     return False
 
 
@@ -320,9 +320,9 @@ def inputs_from(terminal: Terminal) -> Callable[[InputWanted], str] | None:
 
 def _ask(terminal: Terminal, wanted: InputWanted) -> str:
     """Ask until there is a value. Raises: UnusableTarget if the person gives none, so that only this server fails."""
-    terminal.say(f"The configuration wants {one_line(wanted.description or wanted.id, _LONGEST)}")
+    terminal.write_line(f"The configuration wants {one_line(wanted.description or wanted.id, _LONGEST)}")
     for number, option in enumerate(wanted.options, 1):
-        terminal.say(f"  {number}) {one_line(option, _LONGEST)}")
+        terminal.write_line(f"  {number}) {one_line(option, _LONGEST)}")
     default = wanted.default if wanted.default is not None and not wanted.secret else None
     bracket = f" [{one_line(default, _LONGEST)}]" if default else ""
     prompt = f"{one_line(wanted.id, _LONGEST)}{bracket}: "

@@ -212,7 +212,7 @@ class Prompter(Protocol):
     interactive: bool
     err: Style
 
-    def say(self, text: str) -> None:
+    def write_line(self, text: str) -> None:
         """Write a line."""
         ...
 
@@ -306,10 +306,12 @@ def _what_is_missing(message: str, fields: Sequence[Field]) -> str:
 
 def _introduce(terminal: Prompter, server: str, message: str, *, fields: bool) -> None:
     style = terminal.err
-    terminal.say(f"\n{style.bold(f'{server} asks:')}")
-    terminal.say("\n".join(f"  {line}" for line in neutral(message).split("\n")))
+    terminal.write_line(f"\n{style.bold(f'{server} asks:')}")
+    terminal.write_line("\n".join(f"  {line}" for line in neutral(message).split("\n")))
     if fields:
-        terminal.say(style.dim('Enter takes what is in [brackets]; "decline" refuses, "cancel" or Ctrl-D gives up.'))
+        terminal.write_line(
+            style.dim('Enter takes what is in [brackets]; "decline" refuses, "cancel" or Ctrl-D gives up.')
+        )
 
 
 def _ask_field(terminal: Prompter, field: Field, default: JSON) -> JSON:
@@ -325,19 +327,19 @@ def _ask_field(terminal: Prompter, field: Field, default: JSON) -> JSON:
                 raise Unreadable('needs a value ("decline" refuses, "cancel" gives up)')
             return read_value(field, _unquoted(text))
         except Unreadable as problem:
-            terminal.say(terminal.err.yellow(f"  {revealed_line(field.name)} {one_line(str(problem))}"))
+            terminal.write_line(terminal.err.yellow(f"  {revealed_line(field.name)} {one_line(str(problem))}"))
 
 
 def _describe(terminal: Prompter, field: Field) -> None:
     style = terminal.err
     needed = "" if field.required or field.default is not None else ", may be left out"
-    terminal.say(f"\n  {style.bold(one_line(field.title))} {style.dim(f'({one_line(field.kind)}{needed})')}")
+    terminal.write_line(f"\n  {style.bold(one_line(field.title))} {style.dim(f'({one_line(field.kind)}{needed})')}")
     if isinstance(description := field.schema.get("description"), str):
-        terminal.say(f"  {one_line(description)}")
+        terminal.write_line(f"  {one_line(description)}")
     if field.secret:
-        terminal.say(style.yellow("  No form may ask for passwords and the like: think before you answer."))
+        terminal.write_line(style.yellow("  No form may ask for passwords and the like: think before you answer."))
     for number, title in enumerate(form_choices(field.schema).values(), 1):
-        terminal.say(f"    {number}) {revealed_line(title)}")
+        terminal.write_line(f"    {number}) {revealed_line(title)}")
 
 
 def _unquoted(text: str) -> str:
@@ -352,10 +354,10 @@ def _review(terminal: Prompter, server: str, fields: Sequence[Field], values: Ma
     """Show what would be sent; True sends it, False asks again. Raises: Dismissed, EOFError."""
     style = terminal.err
     width = max((len(revealed_line(each.name)) for each in fields), default=0)
-    terminal.say("")
+    terminal.write_line("")
     for field in fields:
         value = style.dim("(left out)") if field.name not in values else revealed_line(field.shown(values[field.name]))
-        terminal.say(f"  {revealed_line(field.name):<{width}}  {value}")
+        terminal.write_line(f"  {revealed_line(field.name):<{width}}  {value}")
     edit = "e to edit, " if fields else ""
     while True:
         text = hear(terminal, style.bold(f"Send this to {server}?") + f" [Y, {edit}decline, cancel]: ").casefold()
@@ -376,14 +378,14 @@ def ask_to_open(terminal: Prompter, server: str, params: ElicitParams) -> bool:
         raise Refused(f"{one_line(params.message, 200)!r}: the user must open {revealed_line(url)}")
     style = terminal.err
     parts = _split(url)
-    terminal.say(f"\n{style.bold(f'{server} asks you to open a page:')}")
-    terminal.say("\n".join(f"  {line}" for line in neutral(params.message).split("\n")))
-    terminal.say(f"\n  {revealed(url)}")
-    terminal.say(f"  host: {style.bold(revealed(parts.hostname or '') if parts is not None else 'none')}")
+    terminal.write_line(f"\n{style.bold(f'{server} asks you to open a page:')}")
+    terminal.write_line("\n".join(f"  {line}" for line in neutral(params.message).split("\n")))
+    terminal.write_line(f"\n  {revealed(url)}")
+    terminal.write_line(f"  host: {style.bold(revealed(parts.hostname or '') if parts is not None else 'none')}")
     for doubt in doubts_about(url):
-        terminal.say(style.yellow(f"  warning: {doubt}"))
+        terminal.write_line(style.yellow(f"  warning: {doubt}"))
     if parts is None:
-        terminal.say("  It cannot be opened; that was declined.")
+        terminal.write_line("  It cannot be opened; that was declined.")
         return False
     while True:
         text = hear(terminal, 'Open it in your browser? [y/N, "self" if you open it yourself, "cancel"]: ').casefold()
@@ -433,5 +435,7 @@ def _open(terminal: Prompter, url: str) -> bool:
     except webbrowser.Error:
         opened = False
     if not opened:
-        terminal.say(terminal.err.yellow('  No browser could be started. Open the page yourself, then answer "self".'))
+        terminal.write_line(
+            terminal.err.yellow('  No browser could be started. Open the page yourself, then answer "self".')
+        )
     return opened

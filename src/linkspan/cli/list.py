@@ -1,4 +1,4 @@
-"""`linkspan list TARGET [tools|resources|templates|prompts]...`: what a server offers, for people who want to use it."""
+"""`linkspan list TARGET [tools|resources|templates|prompts]...`: show what a server offers, and how to use it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from linkspan.cli.options import CommandLine
 from linkspan.cli.session import REFUSED, Outcome, Session, describe
@@ -32,6 +32,8 @@ _ASK: Final[dict[str, Callable[[SyncClient], Sequence[object]]]] = {
     "prompts": SyncClient.list_prompts,
 }
 _MEMBER: Final = {"templates": "resourceTemplates"}
+_CAPABILITY: Final = {"templates": "resources"}
+_HINTS: Final = {"readOnlyHint": "read-only", "destructiveHint": "destructive", "idempotentHint": "idempotent"}
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -41,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
         "kinds",
         metavar="KIND",
         nargs="*",
-        help="tools, resources, templates or prompts; all that the server has if none is named",
+        help="tools, resources, templates or prompts (default: all that the server declares)",
     )
     line.add("--long", action="store_true", help="whole descriptions and schemas")
     options = line.parse()
@@ -54,7 +56,10 @@ def main(arguments: Sequence[str]) -> int:
 def _list(session: Session) -> Outcome:
     client = session.connect()
     own = session.options.own
-    kinds: list[str] = list(dict.fromkeys(own.kinds)) or _declared(client)
+    offers = client.server_capabilities
+    kinds: list[str] = list(dict.fromkeys(own.kinds)) or [
+        kind for kind in _ASK if offers is None or getattr(offers, _CAPABILITY.get(kind, kind)) is not None
+    ]
     document: JSONObject = {}
     errors: JSONObject = {}
     for kind in kinds:
@@ -64,23 +69,10 @@ def _list(session: Session) -> Outcome:
             if len(kinds) == 1:
                 raise
             errors[_MEMBER.get(kind, kind)] = describe(error)
-            session.note(neutral(str(error)))
+            session.warn(neutral(str(error)))
     document |= {"errors": errors} if errors else {}
     show = partial(_show, server=session.client.name, asked=bool(own.kinds), long=own.long)
     return Outcome(document, show, REFUSED if errors else 0)
-
-
-def _declared(client: SyncClient) -> list[str]:
-    offers = client.server_capabilities
-    if offers is None:
-        return list(_ASK)
-    has = {
-        "tools": offers.tools,
-        "resources": offers.resources,
-        "templates": offers.resources,
-        "prompts": offers.prompts,
-    }
-    return [kind for kind, offer in has.items() if offer is not None]
 
 
 def _show(found: JSONObject, style: Style, *, server: str, asked: bool, long: bool) -> str:
@@ -88,24 +80,20 @@ def _show(found: JSONObject, style: Style, *, server: str, asked: bool, long: bo
     for kind, show in _SHOW.items():
         items: JSON = found.get(_MEMBER.get(kind, kind))
         if items:
-            parts.append(
-                "\n\n".join([style.cyan(f"{kind} ({len(items)})"), *(_item(show, each, style, long) for each in items)])
-            )
+            blocks = [textwrap.indent("\n".join(show(each, style, long)), "  ", lambda _: True) for each in items]
+            parts.append("\n\n".join([style.cyan(f"{kind} ({len(items)})"), *blocks]))
         elif asked and items is not None:
             parts.append(f"{style.cyan(kind)}: none")
     return "\n\n".join(parts) or f"{server} offers no tools, resources or prompts"
-
-
-def _item(show: Any, item: JSONObject, style: Style, long: bool) -> str:
-    return "\n".join(f"  {line}" for line in show(item, style, long))
 
 
 # One of each kind: a list of lines.
 
 
 def _tool(tool: JSONObject, style: Style, long: bool) -> Iterator[str]:
-    hints: JSON = tool.get("annotations") or {}
-    yield _head(tool["name"], tool.get("title") or hints.get("title"), _hints(hints), style)
+    annotations: JSON = tool.get("annotations") or {}
+    hints = [word for name, word in _HINTS.items() if annotations.get(name) is True]
+    yield _head(tool["name"], tool.get("title") or annotations.get("title"), hints, style)
     yield from _description(tool, long)
     schema: JSON = tool.get("inputSchema")
     if long:
@@ -113,10 +101,18 @@ def _tool(tool: JSONObject, style: Style, long: bool) -> Iterator[str]:
         yield from _json("output", tool.get("outputSchema"), style)
         return
     needed = required_of(schema)
-    rows = [_parameter(name, each, schema, needed=name in needed) for name, each in properties_of(schema).items()]
+    rows: list[tuple[str, str, str]] = []
+    for name, each in properties_of(schema).items():
+        words = f"{type_words(each, schema)}{default_words(each)}"
+        facts = ", ".join(filter(None, (words, "required" if name in needed else "", size_words(each))))
+        about: JSON = each.get("description") if is_object(each) else None
+        rows.append((name, one_line(facts), one_line(str(about or ""))))
     yield from _aligned(rows, style)
     if "outputSchema" in tool:
-        yield f"  {style.dim('returns')} {_returned(tool['outputSchema'])}"
+        output: JSON = tool["outputSchema"]
+        members = properties_of(output)
+        inner = members["result"] if list(members) == ["result"] else output  # wrapped, since a result is an object
+        yield f"  {style.dim('returns')} {one_line(type_words(inner, output), 120)}"
 
 
 def _resource(resource: JSONObject, style: Style, long: bool) -> Iterator[str]:
@@ -158,40 +154,20 @@ def _head(name: JSON, title: JSON, facts: Sequence[str], style: Style) -> str:
     return " ".join(words)
 
 
-def _hints(hints: JSONObject) -> list[str]:
-    words = {"readOnlyHint": "read-only", "destructiveHint": "destructive", "idempotentHint": "idempotent"}
-    return [word for name, word in words.items() if hints.get(name) is True]
-
-
 def _description(item: JSONObject, long: bool) -> Iterator[str]:
-    """The first line is what it is about; the rest is for those who ask for it."""
+    """Return the first line of a description, or all of it."""
     lines = str(item.get("description") or "").strip().split("\n")
     for line in lines if long else lines[:1]:
         if line or long:
             yield f"  {line}".rstrip()
 
 
-def _parameter(name: str, schema: JSON, root: JSON, *, needed: bool) -> tuple[str, str, str]:
-    words = f"{type_words(schema, root)}{default_words(schema)}"
-    size = size_words(schema)
-    about: JSON = schema.get("description") if is_object(schema) else None
-    facts = ", ".join(each for each in (words, "required" if needed else "", size) if each)
-    return name, one_line(facts), one_line(str(about or ""))
-
-
 def _aligned(rows: Sequence[tuple[str, str, str]], style: Style) -> Iterator[str]:
-    """Return rows in columns, as far as they are not too wide for that."""
+    """Return rows in columns; a cell that is too wide pushes the next ones to the right."""
     first = min(max((len(name) for name, _, _ in rows), default=0), 24)
     second = min(max((len(facts) for _, facts, _ in rows), default=0), 36)
     for name, facts, about in rows:
         yield f"  {one_line(name):<{first}}  {style.dim(f'{facts:<{second}}')}  {about}".rstrip()
-
-
-def _returned(schema: JSON) -> str:
-    """A value that had to be wrapped into an object is shown as it was."""
-    members = properties_of(schema)
-    inner = members["result"] if list(members) == ["result"] else schema
-    return one_line(type_words(inner, schema), 120)
 
 
 def _json(label: str, schema: JSON, style: Style) -> Iterator[str]:

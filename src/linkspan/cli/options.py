@@ -1,4 +1,4 @@
-"""What is typed after a verb: the options that all verbs about a server share, and the arguments of tools and prompts.
+"""The command line after a verb: the options that all verbs about a server share, and the arguments of tools and prompts.
 
 linkspan VERB TARGET ... [options]
 linkspan VERB ... [options] -- COMMAND ARGS...
@@ -50,11 +50,11 @@ _HEADER_VALUE: Final = re.compile(r"[\t\x20-\x7e\xa0-\xff]*")
 
 
 class WrongUse(Exception):
-    """What was typed cannot be done; the message says what can."""
+    """The command line is wrong; the message states what to change."""
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What the shared options say; `own` has the verb's."""
+    """The values of the shared options; `own` has those of the verb."""
 
     verb: str
     target: str | tuple[str, ...]
@@ -64,7 +64,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     timeout: float | None = None
     env: Mapping[str, str] = {}
     headers: Mapping[str, str] = {}
-    """Never shown: they are how users prove who they are."""
+    """Never shown: they may contain credentials."""
     cwd: str | None = None
     inherit_env: bool = False
     roots: tuple[str, ...] = ()
@@ -93,11 +93,11 @@ class CommandLine:
             self.add("target", metavar="TARGET", help=_TARGET)
 
     def parse(self) -> Options:
-        """Read it all. Exits with status 2 and a usage line if that is not possible."""
+        """Return all options. Exits with status 2 and a usage line if the command line is wrong."""
         _add_connection(self._parser)
         add_output(self._parser)
         if self._command == ():
-            self._parser.error("after -- there must be a command")
+            self._parser.error("a command must follow --")
         found = self._parser.parse_intermixed_args(self._given)
         try:
             return Options(
@@ -108,7 +108,7 @@ class CommandLine:
                 protocol_version=found.protocol_version,
                 timeout=found.timeout,
                 env=_environment(found.env),
-                headers=self._headers(found.header),
+                headers=_headers(found.header, is_command=self._command is not None),
                 cwd=found.cwd,
                 inherit_env=found.inherit_env,
                 roots=tuple(found.root),
@@ -121,11 +121,6 @@ class CommandLine:
         except WrongUse as problem:
             self._parser.error(str(problem))
 
-    def _headers(self, texts: Sequence[str]) -> dict[str, str]:
-        if texts and self._command is not None:
-            raise WrongUse("--header is for a server at a URL; a command gets --env KEY=VALUE")
-        return _named_headers(texts)
-
 
 def pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
     """Return KEY=VALUE texts as a mapping. Raises: WrongUse."""
@@ -133,41 +128,45 @@ def pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals or not key:
-            raise WrongUse(f"{option} is followed by key=value, got {text!r}")
+            raise WrongUse(f"{option} must be followed by key=value, got {text!r}")
         found[key] = value
     return found
 
 
 def split(arguments: list[str]) -> tuple[list[str], tuple[str, ...] | None]:
-    """Part a command line from the command that stands behind `--`, None if there is no `--`."""
+    """Split a command line from the command after `--`, None without a `--`."""
     if "--" not in arguments:
         return arguments, None
     at = arguments.index("--")
     return arguments[:at], tuple(arguments[at + 1 :])
 
 
-def _named_headers(texts: Sequence[str]) -> dict[str, str]:
-    """Return NAME:VALUE texts as a mapping. What is wrong is told without the text: it may be a secret."""
+def _headers(texts: Sequence[str], *, is_command: bool) -> dict[str, str]:
+    """Return NAME:VALUE texts as a mapping. An error does not quote the text: it may be a secret."""
+    if texts and is_command:
+        raise WrongUse("--header is for a server at a URL; a command gets --env KEY=VALUE")
     found: dict[str, str] = {}
     for text in texts:
         name, colon, value = text.partition(":")
         if not colon or not _HEADER_NAME.fullmatch(name.strip()):
-            raise WrongUse("--header is followed by NAME:VALUE, such as 'Authorization: Bearer ...'")
+            raise WrongUse("--header must be followed by NAME:VALUE, such as 'Authorization: Bearer ...'")
         if not _HEADER_VALUE.fullmatch(value.strip()):
             raise WrongUse(
-                f"--header {name.strip()} has a value with line breaks or characters that HTTP does not take"
+                f"--header {name.strip()} has a value with line breaks or characters that HTTP does not allow"
             )
         found[name.strip()] = value.strip()
     return found
 
 
 def _environment(texts: Sequence[str]) -> dict[str, str]:
-    """Return what the server is to find in its environment; a name alone passes ours on."""
+    """Return the variables for the server's environment; a name alone passes ours on."""
     found: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals and name not in os.environ:
-            raise WrongUse(f"--env {name} passes on a variable that is not set here: write {name}=VALUE")
+            raise WrongUse(
+                f"--env {name} passes on a variable that is not set here: set it, or write --env {name}=VALUE"
+            )
         found[name] = value if equals else os.environ[name]
     return found
 
@@ -184,7 +183,7 @@ def seconds(text: str) -> float:
 
 
 def timeouts_of(seconds: float | None) -> Timeouts:
-    """One number for all: half of it for the first question, so that there is time left for a handshake."""
+    """Return deadlines from one number: half of it for the first request, which leaves time for a handshake."""
     if seconds is None:
         return DEFAULT_TIMEOUTS
     probe = min(DEFAULT_TIMEOUTS.probe, seconds / 2)
@@ -199,9 +198,15 @@ def _add_connection(parser: argparse.ArgumentParser) -> None:
         "--timeout",
         type=seconds,
         metavar="SECONDS",
-        help="to wait for the start, and for each answer or sign of progress",
+        help="deadline for the start, and for each response or sign of progress",
     )
-    add("--env", action="append", default=[], metavar="KEY=VALUE", help="for the server; KEY alone passes ours on")
+    add(
+        "--env",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="set a variable of the server; KEY alone passes on that of the shell (repeatable)",
+    )
     add(
         "--header",
         action="append",
@@ -209,40 +214,46 @@ def _add_connection(parser: argparse.ArgumentParser) -> None:
         metavar="NAME:VALUE",
         help="send this with every request to a URL (repeatable); it is never shown",
     )
-    add("--inherit-env", action="store_true", help="pass our whole environment on, not only what a program needs")
-    add("--cwd", metavar="DIR", help="where to start the server")
-    add("--era", choices=("modern", "legacy"), help="speak only this era; otherwise it is found out")
-    add("--protocol-version", metavar="DATE", help="speak only this revision")
+    add("--inherit-env", action="store_true", help="pass on the whole environment, not only what most programs need")
+    add("--cwd", metavar="DIR", help="working directory of the server")
+    add("--era", choices=("modern", "legacy"), help="use this era only (default: negotiated)")
+    add("--protocol-version", metavar="DATE", help="use this revision only")
     add("--root", action="append", default=[], metavar="DIR", help="offer this directory to the server (repeatable)")
     add("--answer", action="append", default=[], metavar="FIELD=VALUE", help="answer the server's form (repeatable)")
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say what is shown."""
-    add: Any = parser.add_argument_group("what is shown").add_argument
+    """Add the options of the output."""
+    add: Any = parser.add_argument_group("output").add_argument
     add("--json", action="store_true", help="one JSON document on stdout: the result, or the error with its fields")
     add("-v", "--verbose", action="store_true", help="also show the server's stderr, log messages and events")
     add("-q", "--quiet", action="store_true", help="show the result only")
-    add("--no-color", action="store_true", help="no colours; NO_COLOR=1 says the same")
+    add("--no-color", action="store_true", help="no colours; the same as NO_COLOR=1")
 
 
 _MANY = 30
 
 
 class Typed:
-    """What was typed: one JSON object, or a text for each key."""
+    """Arguments as typed: one JSON object, or a text for each key."""
 
     def __init__(self, whole: JSONObject | None, single: Mapping[str, tuple[str, bool]]) -> None:
         self.whole = whole
         self.single = single
-        """For each key its text, and whether that is JSON for sure."""
+        """For each key its text, and whether that must be JSON."""
 
 
 def parse(words: Sequence[str]) -> Typed:
-    """Take the words of a command line apart. Raises: WrongUse."""
+    """Return the arguments in the words of a command line. Raises: WrongUse."""
     if len(words) == 1 and (words[0] == "-" or words[0].lstrip().startswith("{")):
-        text = _stdin() if words[0] == "-" else words[0]
-        found = _json(text, "the arguments on stdin" if words[0] == "-" else "the arguments")
+        text, where = words[0], "the arguments"
+        if text == "-":
+            where = "the arguments on stdin"
+            try:
+                text = sys.stdin.read()
+            except UnicodeDecodeError:
+                raise WrongUse(f"{where} are not UTF-8 text") from None
+        found = _json(text, where)
         if not is_object(found):
             raise WrongUse(f"the arguments must be one JSON object, got {one_line(text, 60)}")
         return Typed(found, {})
@@ -260,7 +271,7 @@ def parse(words: Sequence[str]) -> Typed:
 
 
 def texts(typed: Typed) -> dict[str, str]:
-    """Return the arguments of a prompt, which are all texts. Raises: WrongUse."""
+    """Return the arguments of a prompt, which are all strings. Raises: WrongUse."""
     if typed.whole is not None:
         wrong = [key for key, value in typed.whole.items() if not isinstance(value, str)]
         if wrong:
@@ -270,9 +281,9 @@ def texts(typed: Typed) -> dict[str, str]:
 
 
 def values(typed: Typed, schema: JSON, *, checked: bool = True) -> JSONObject:
-    """Return the arguments of a tool; `schema` is its input schema, None if that is not known.
+    """Return the arguments of a tool; `schema` is its input schema, None if that is unknown.
 
-    A text where the schema wants something else goes as it is if not `checked`. Raises: WrongUse.
+    If not `checked`, a text is sent unchanged where the schema requires something else. Raises: WrongUse.
     """
     if typed.whole is not None:
         return typed.whole
@@ -284,14 +295,11 @@ def values(typed: Typed, schema: JSON, *, checked: bool = True) -> JSONObject:
 
 
 def check_names(what: str, given: Iterable[str], schema: JSON) -> None:
-    """Refuse arguments that are not in the schema, and miss those that must be there. Raises: WrongUse."""
+    """Check that all arguments are in the schema, and that none is missing. Raises: WrongUse."""
     known = list(properties_of(schema))
-    open_ended = (
-        bool(schema.get("additionalProperties") or schema.get("patternProperties")) if is_object(schema) else True
-    )
-    if known or (is_object(schema) and schema.get("additionalProperties") is False):
-        unknown = [] if open_ended else [each for each in given if each not in known]
-        if unknown:
+    if is_object(schema) and not (schema.get("additionalProperties") or schema.get("patternProperties")):
+        unknown = [each for each in given if each not in known]
+        if unknown and (known or schema.get("additionalProperties") is False):
             takes = f"it takes {listed(known)}" if known else "it takes none"
             raise WrongUse(f"{what} has no argument {unknown[0]!r}{near(unknown[0], known)}; {takes}")
     missing = [each for each in required_of(schema) if each not in set(given)]
@@ -301,18 +309,19 @@ def check_names(what: str, given: Iterable[str], schema: JSON) -> None:
 
 
 def near(name: str, known: Collection[str]) -> str:
-    """Return ` (did you mean 'roll'?)`, or nothing."""
+    """Return ` (did you mean 'roll'?)`, or an empty text."""
     meant = nearest(name, known)
     return f" (did you mean {one_line(meant)!r}?)" if meant is not None else ""
 
 
 def listed(names: Sequence[str]) -> str:
+    """Return names in a row; a long list is cut."""
     shown = [one_line(each, 60) for each in names[:_MANY]]
     return ", ".join(shown) + (f" and {len(names) - _MANY} more" if len(names) > _MANY else "")
 
 
 def _value(key: str, text: str, schema: JSON, root: JSON, *, checked: bool) -> JSON:
-    """Read a text as what the schema wants: a text where that may be one, JSON where it must be something else."""
+    """Read a text by the schema: a string where one is allowed, else JSON."""
     allowed = types_of(schema, root)
     if allowed == frozenset({"string"}):
         return text
@@ -322,7 +331,9 @@ def _value(key: str, text: str, schema: JSON, root: JSON, *, checked: bool) -> J
         if "string" in allowed or not checked:
             return text
         words = one_line(type_words(schema, root), 120)
-        raise WrongUse(f"{key} must be JSON for: {words}; got {one_line(text, 60)!r}{_example(key, allowed)}") from None
+        raise WrongUse(
+            f"{key} must be JSON of type {words}, got {one_line(text, 60)!r}{_example(key, allowed)}"
+        ) from None
     if schema is None:
         return found
     return (
@@ -361,20 +372,13 @@ def _json(text: str, where: str) -> JSON:
         raise WrongUse(f"{where}: not valid JSON: {problem}") from None
 
 
-def _stdin() -> str:
-    try:
-        return sys.stdin.read()
-    except UnicodeDecodeError:
-        raise WrongUse("the arguments on stdin are not UTF-8 text") from None
-
-
 def _read(key: str, path: str) -> str:
     try:
         return Path(path).read_text("utf-8")
     except OSError as problem:
         reason = problem.strerror or str(problem)
         raise WrongUse(
-            f"{key}=@{path}: {reason} (a value that begins with @ is the name of a file; write {key}:='\"@...\"' for a text)"
+            f"{key}=@{path}: {reason} (@ begins the name of a file; write {key}:='\"@...\"' for a text)"
         ) from None
     except UnicodeDecodeError:
         raise WrongUse(f"{key}=@{path}: the file is not UTF-8") from None

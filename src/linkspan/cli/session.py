@@ -1,4 +1,4 @@
-"""One conversation of a verb with one server, and what a shell sees of it: output, error, exit status.
+"""One conversation of a verb with one server, and its results for a shell: output, error, exit status.
 
 The conversation runs in a worker thread, while the main thread serves the terminal (see `terminal`).
 """
@@ -45,7 +45,7 @@ _IN_A_SHELL: Final = (
 
 
 def status_of(error: ClientError) -> int:
-    """Return the exit status for what a client raised."""
+    """Return the exit status for an error of a client."""
     match error:
         case ConnectError():
             return UNREACHABLE
@@ -62,30 +62,26 @@ def status_of(error: ClientError) -> int:
 
 
 def for_the_shell(error: ClientError) -> ClientError:
-    """Return the error with a hint that speaks of options where the client's speaks of Python."""
+    """Return the error with a hint that names options of the command line instead of arguments in Python."""
     found = error.again()
     if status_of(error) == NO_INPUT:
-        found.hint = _how_to_answer(error)
-    elif error.hint is not None:
-        found.hint = _translated(error.hint)
+        found.hint = _input_hint(error)
+    elif hint := error.hint:
+        for pattern, words in _IN_A_SHELL:
+            hint = re.sub(pattern, words, hint)
+        found.hint = hint
     return found
 
 
-def _translated(hint: str) -> str:
-    for pattern, words in _IN_A_SHELL:
-        hint = re.sub(pattern, words, hint)
-    return hint
-
-
-def _how_to_answer(error: ClientError) -> str:
-    """Say what can be done where a server asks, and nobody is there."""
+def _input_hint(error: ClientError) -> str:
+    """Return how to provide the input that a server requires."""
     data: JSON = error.data
     if is_object(data) and is_array(pages := data.get("elicitations")):
         urls = [str(each["url"]) for each in pages if is_object(each) and "url" in each]
         return f"open {', '.join(urls)} and try again"
     wanted: JSON = data.get("requiredCapabilities") if is_object(data) else None
     if is_object(wanted) and "sampling" in wanted:
-        return "this command has no model to answer with; a host has"
+        return "use a host: this command has no model to answer with"
     if is_object(wanted) and "roots" in wanted:
         return "offer it directories with --root DIR"
     return "run this in a terminal to be asked, or answer with --answer FIELD=VALUE"
@@ -117,17 +113,17 @@ T = TypeVar("T")
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What a verb found out: a JSON document as it came, how to show it (neutralised), and an exit status."""
+    """The result of a verb: a JSON document as it came, a function that shows it (neutralised), and an exit status."""
 
     document: JSON
     show: Callable[[Any, Style], str]
     status: int = 0
     instead: Callable[[Terminal], None] | None = None
-    """Writes the result itself, where it is not a text to show."""
+    """Writes a result that is not a text to show."""
 
 
 class Session:
-    """Runs one verb's conversation, a function of this session, and turns what comes of it into output and an exit status."""
+    """Runs one verb's conversation, a function of this session; turns its outcome into output and an exit status."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -141,7 +137,7 @@ class Session:
         )
 
     def run(self, work: Callable[[Session], Outcome]) -> int:
-        """Have the conversation; return the exit status."""
+        """Run the conversation; return the exit status."""
         try:
             self.client = self._new_client()
         except (UnusableTarget, ValueError) as problem:
@@ -150,7 +146,12 @@ class Session:
             status = self._finish(work)
             self._close()
         except KeyboardInterrupt:
-            return self._interrupted()
+            self.stopper.stop("the user interrupted it")
+            self.terminal.status("")
+            if not self.terminal.quiet:
+                self.terminal.write_line("interrupted")
+            self._close()
+            return INTERRUPTED
         return status
 
     def _finish(self, work: Callable[[Session], Outcome]) -> int:
@@ -164,37 +165,42 @@ class Session:
         except RecursionError:
             too_deep = "the response is nested too deeply"
             return self._fail(LOST, {"type": "InvalidResponse", "problem": too_deep}, too_deep)
-        status = self._shown(found)
+        if self.options.as_json:
+            self.terminal.emit(dump(found.document))
+        elif found.instead is not None:
+            found.instead(self.terminal)
+        else:
+            self.terminal.emit(found.show(neutral_json(found.document), self.terminal.out))
         if self._unanswered is None:
-            return status
+            return found.status
         # A handshake server without an answer may still have a result, but not the wanted one.
         wanted = f"{self.client.name}: it requested input: {neutral(self._unanswered)}"
-        self.terminal.say(self.terminal.err.red(wanted))
+        self.terminal.write_line(self.terminal.err.red(wanted))
         return NO_INPUT
 
     # For the conversation's thread.
 
     def connect(self) -> SyncClient:
-        """Start the server and agree with it; say so. Raises: ClientError."""
+        """Start the server, negotiate, and report that. Raises: ClientError."""
         began = time.monotonic()
         client = self.client.connect()
         self.connect_seconds = time.monotonic() - began
-        self._worker.later(self.terminal.account, introduction(client, self.connect_seconds))
+        self._worker.later(self.terminal.info, introduction(client, self.connect_seconds))
         offers = client.server_capabilities
         if self.terminal.verbose and offers is not None and offers.logging is not None:
             client.set_logging_level("debug")
         return client
 
     def timed(self, what: str, call: Callable[[], T]) -> T:
-        """Do the one thing that the verb is about, and say what it was and how long it took."""
-        self._worker.later(self.terminal.account, f"-> {what}")
+        """Make the request of the verb; report it and its duration."""
+        self._worker.later(self.terminal.info, f"-> {what}")
         began = time.monotonic()
         try:
             return call()
         finally:
             self._worker.later(self.terminal.status, "")
             if not self.stopper.stopped:
-                self._worker.later(self.terminal.account, f"<- after {milliseconds(time.monotonic() - began)}")
+                self._worker.later(self.terminal.info, f"<- after {milliseconds(time.monotonic() - began)}")
 
     def progressed(self, found: ProgressParams) -> None:
         """Show progress."""
@@ -205,15 +211,15 @@ class Session:
         else:
             self._worker.later(self.terminal.detail, f"{self.client.name}: progress {progress_words(found)}")
 
-    def note(self, text: str) -> None:
+    def warn(self, text: str) -> None:
         """Show a warning."""
-        self._worker.later(self.terminal.note, text)
+        self._worker.later(self.terminal.warn, text)
 
     # Setting up.
 
     def _new_client(self) -> SyncClient:
         options = self.options
-        asked = self.terminal.interactive or bool(options.answers)
+        answering = self.terminal.interactive or bool(options.answers)
         verbose = self.terminal.verbose
         client = SyncClient(
             options.target,
@@ -225,8 +231,8 @@ class Session:
             protocol_version=options.protocol_version,
             timeouts=timeouts_of(options.timeout),
             check_output="off",
-            retry="never",  # who looks at a server wants to see it fail
-            elicitation=self._answer if asked else None,
+            retry="never",  # on the command line a failure should be visible
+            elicitation=self._answer if answering else None,
             roots=list(options.roots) or None,
             on_log=(lambda message: self._worker.later(self.terminal.detail, log_words(self.client.name, message)))
             if verbose
@@ -239,7 +245,7 @@ class Session:
         return client
 
     def _answer(self, params: ElicitParams) -> Any:
-        """Answer a request of the server for input, in whichever thread it arrives. Raises: Refused."""
+        """Answer a request of the server for input, from the thread that received it. Raises: Refused."""
         from linkspan.cli.forms import ask_user
 
         server = called(self.client.name, self.client.server_info)
@@ -252,15 +258,6 @@ class Session:
 
     # The end.
 
-    def _shown(self, found: Outcome) -> int:
-        if self.options.as_json:
-            self.terminal.emit(dump(found.document))
-        elif found.instead is not None:
-            found.instead(self.terminal)
-        else:
-            self.terminal.emit(found.show(neutral_json(found.document), self.terminal.out))
-        return found.status
-
     def wrong(self, problem: str) -> int:
         """Report a wrong command line; return its exit status."""
         return self._fail(
@@ -272,17 +269,8 @@ class Session:
             self.terminal.emit(dump({"error": fields}))
         else:
             first, newline, rest = neutral(text).partition("\n")
-            self.terminal.say(self.terminal.err.red(first) + newline + rest)
+            self.terminal.write_line(self.terminal.err.red(first) + newline + rest)
         return status
-
-    def _interrupted(self) -> int:
-        """Ctrl-C: tell the server, and leave."""
-        self.stopper.stop("the user interrupted it")
-        self.terminal.status("")
-        if not self.terminal.quiet:
-            self.terminal.say("interrupted")
-        self._close()
-        return INTERRUPTED
 
     def _close(self) -> None:
         self.client.close()

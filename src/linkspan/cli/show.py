@@ -1,7 +1,7 @@
-"""What people see of a server: results and progress as text, events as lines for stderr, and bytes as files.
+"""How a server is shown to people: results and progress as text, events as lines for stderr, and bytes as files.
 
 Laws: results are JSON that is neutralised already, and become text for stdout; a server chooses neither the directory of a file
-nor a name that could leave it.
+nor a name that points outside it.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ __all__ = [
 ]
 
 Saver = Callable[[JSONObject], str]
-"""Stores a block's bytes, and returns where."""
+"""Stores a block's bytes; returns the words about that."""
 
 _WIDE: Final = 100
 
 
 def show_result(result: JSON, style: Style, save: Saver | None = None) -> str:
-    """Return what a tool answered: its content, or its structured content if there is no text."""
+    """Return a tool's result: its content, and its structured content if there is no text."""
     blocks: JSON = result.get("content")
     shown = [show_block(each, style, save) for each in (blocks if is_array(blocks) else [])]
     has_text = any(is_object(each) and each.get("type") == "text" for each in (blocks if is_array(blocks) else []))
@@ -62,13 +62,12 @@ def show_result(result: JSON, style: Style, save: Saver | None = None) -> str:
 def show_messages(result: JSON, style: Style, save: Saver | None = None) -> str:
     """Return a prompt's messages, each under its role."""
     messages: JSON = result.get("messages")
-    found = [each for each in (messages if is_array(messages) else []) if is_object(each)]
-    return "\n\n".join(_message(each, style, save) for each in found)
-
-
-def _message(message: JSONObject, style: Style, save: Saver | None) -> str:
-    role = style.cyan(f"{message.get('role')}:")
-    return f"{role}\n{textwrap.indent(show_block(message.get('content'), style, save), '  ')}"
+    parts: list[str] = []
+    for each in messages if is_array(messages) else []:
+        if is_object(each):
+            block = textwrap.indent(show_block(each.get("content"), style, save), "  ")
+            parts.append(style.cyan(f"{each.get('role')}:") + f"\n{block}")
+    return "\n\n".join(parts)
 
 
 def show_contents(result: JSON, style: Style, save: Saver | None = None) -> str:
@@ -107,7 +106,7 @@ def show_json(value: JSON) -> str:
 
 
 def size_of(base64: JSON) -> int:
-    """Return how many bytes a base64 text stands for."""
+    """Return how many bytes a base64 text encodes."""
     if not isinstance(base64, str):
         return 0
     return len(base64.rstrip("=")) * 3 // 4
@@ -122,7 +121,7 @@ def _described(block: JSONObject, style: Style, save: Saver | None) -> str:
     """Describe bytes: they are for files, not for terminals."""
     what = block.get("type") or f"blob {block.get('uri')}"
     size = size_of(block.get("data", block.get("blob")))
-    kept = f", saved as {save(block)}" if save is not None else ""
+    kept = f", {save(block)}" if save is not None else ""
     return style.dim(f"[{one_line(str(what))}{_kind(block)}, {size} byte{'s' * (size != 1)}{kept}]")
 
 
@@ -142,16 +141,21 @@ def saver(directory: str | None, stem: str) -> Saver | None:
 def _save(directory: Path, fallback: str, block: JSONObject) -> str:
     data = decoded(block.get("data", block.get("blob")))
     if data is None:
-        return "nothing: it is not base64"
+        return "not saved: the data is not valid base64"
     uri: JSON = block.get("uri")
     mime: JSON = block.get("mimeType")
     name = Path(_safe(uri.rstrip("/").rpartition("/")[2]) if isinstance(uri, str) else fallback)
-    suffix = name.suffix or _suffix(mime if isinstance(mime, str) else "")
+    suffix = name.suffix
+    if not suffix:
+        import mimetypes
+
+        kind = mime.partition(";")[0].strip() if isinstance(mime, str) else ""
+        suffix = _SUFFIXES.get(kind) or mimetypes.guess_extension(kind) or ".bin"
     for number in range(1, 10_000):
         path = directory / f"{name.stem or fallback}-{number}{suffix}"
         if not path.exists():
             write_file(path, data)
-            return str(path)
+            return f"saved as {path}"
     raise WrongUse(f"{directory} has too many files with this name; choose another directory")
 
 
@@ -173,38 +177,34 @@ def write_file(path: Path, data: bytes) -> None:
 
 
 def _safe(name: str) -> str:
-    """Return a name made of letters, digits, dots, dashes and underscores, that hides nothing and leads nowhere."""
+    """Return a name of letters, digits, dots, dashes and underscores: not hidden, without a directory."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name)[:80].strip(".-") or "file"
 
 
-def _suffix(mime: str) -> str:
-    import mimetypes
-
-    common = {"audio/wav": ".wav", "audio/mpeg": ".mp3", "image/jpeg": ".jpg", "image/svg+xml": ".svg"}
-    return common.get(mime) or mimetypes.guess_extension(mime.partition(";")[0].strip()) or ".bin"
-
+_SUFFIXES: Final = {"audio/wav": ".wav", "audio/mpeg": ".mp3", "image/jpeg": ".jpg", "image/svg+xml": ".svg"}
+"""Types that mimetypes does not know on every system, or has several suffixes for."""
 
 _BAR: Final = 20
 
 
 def progress_line(found: ProgressParams, columns: int) -> str:
-    """Return the line for a terminal so wide; it never wraps."""
-    share = _share(found)
-    if share is None:
+    """Return the line for a terminal of this width; it never wraps."""
+    if not found.total or found.total < 0:
         return cut(f"... {progress_words(found)}", columns - 1)
+    share = min(max(found.progress / found.total, 0.0), 1.0)
     filled = round(share * _BAR)
     return cut(f"[{'#' * filled}{'-' * (_BAR - filled)}] {share:4.0%}  {progress_words(found)}", columns - 1)
 
 
 def progress_words(found: ProgressParams) -> str:
-    """Return how far it is: `2/5  packing`."""
+    """Return the progress in words: `2/5  packing`."""
     count = _number(found.progress) + (f"/{_number(found.total)}" if found.total is not None else "")
     message = one_line(found.message or "")
     return f"{count}  {message}" if message else count
 
 
 def cut(text: str, cells: int) -> str:
-    """Return as much of a text as fits into so many cells of a terminal."""
+    """Return as much of a text as fits into this many cells of a terminal."""
     used = 0
     for at, each in enumerate(text):
         used += 0 if unicodedata.combining(each) else 2 if unicodedata.east_asian_width(each) in "WF" else 1
@@ -213,38 +213,32 @@ def cut(text: str, cells: int) -> str:
     return text
 
 
-def _share(found: ProgressParams) -> float | None:
-    if not found.total or found.total < 0:
-        return None
-    return min(max(found.progress / found.total, 0.0), 1.0)
-
-
 def _number(value: float) -> str:
     return f"{value:.0f}" if value == int(value) and abs(value) < 1e15 else f"{value:g}"
 
 
 class Lines:
-    """Cuts what comes in pieces into lines."""
+    """Joins pieces of text and passes on whole lines."""
 
-    def __init__(self, tell: Callable[[str], object]) -> None:
-        self._tell = tell
+    def __init__(self, receive_line: Callable[[str], object]) -> None:
+        self._receive_line = receive_line
         self._rest = ""
 
     def add(self, text: str) -> None:
         """Take a piece."""
         *lines, self._rest = (self._rest + text).split("\n")
         for line in lines:
-            self._tell(line.removesuffix("\r"))
+            self._receive_line(line.removesuffix("\r"))
 
     def end(self) -> None:
-        """Tell what has no end of line."""
+        """Pass on the rest without an end of line."""
         if self._rest:
-            self._tell(self._rest)
+            self._receive_line(self._rest)
             self._rest = ""
 
 
 def called(name: str, info: Implementation | None) -> str:
-    """Name a server for its user: what we call it, and what it calls itself (ELI-8)."""
+    """Return the names of a server for its user: the configured one, and the one it declares (ELI-8)."""
     own = one_line(info.title or info.name, 60) if info is not None else ""
     return name if own in ("", name) else f"{name} ({own})"
 
@@ -257,7 +251,7 @@ def milliseconds(seconds: float) -> str:
 
 
 def introduction(client: SyncClient, seconds: float) -> str:
-    """Say who was started, how long that took, and what was agreed."""
+    """Return which server was started, how long that took, and the agreed revision."""
     info = client.server_info
     name = one_line(f"{info.name} {info.version}" if info is not None else client.name, 80)
     version = client.protocol_version or ""
@@ -265,14 +259,14 @@ def introduction(client: SyncClient, seconds: float) -> str:
 
 
 def log_words(server: str, message: LoggingMessageParams) -> str:
-    """Return a log message of the server's, with its level."""
+    """Return a log message of the server with its level."""
     data = message.data if isinstance(message.data, str) else dump(message.data, None)
     logger = f" {one_line(message.logger)}" if message.logger else ""
     return f"{server}: log {message.level}{logger}: {neutral(data)}"
 
 
 def event_words(event: ClientEvent) -> str:
-    """Say that the server came, went, or came back."""
+    """Return the line for a server that connected, disconnected or came back."""
     match event:
         case Connected():
             words = f"connected, {event.revision}"
@@ -281,5 +275,5 @@ def event_words(event: ClientEvent) -> str:
         case StreamRestored():
             words = f"listening again, after the stream was lost: {one_line(event.error.problem)}"
         case _:
-            words = "connected again; what it kept in memory for us is gone"
+            words = "connected again; its state in memory is lost"
     return f"{event.server}: {words}"

@@ -143,26 +143,26 @@ class Terminal:
 
     # Lines on stderr.
 
-    def say(self, text: str) -> None:
+    def write_line(self, text: str) -> None:
         """Write a line in any case."""
         self.end_line()
         shown, self._status = self._status, ""
         _write(sys.stderr, f"{_erase(shown)}{text}\n")
 
-    def account(self, text: str) -> None:
+    def info(self, text: str) -> None:
         """Write an event: at a terminal, or if the command is verbose."""
         if (self.watched or self.verbose) and not self.quiet:
-            self.say(self.err.dim(text))
+            self.write_line(self.err.dim(text))
 
     def detail(self, text: str) -> None:
         """Write a detail, if the command is verbose."""
         if self.verbose:
-            self.say(self.err.dim(text))
+            self.write_line(self.err.dim(text))
 
-    def note(self, text: str) -> None:
+    def warn(self, text: str) -> None:
         """Write a warning, unless the command is quiet."""
         if not self.quiet:
-            self.say(self.err.yellow(text))
+            self.write_line(self.err.yellow(text))
 
     def status(self, text: str) -> None:
         """Rewrite the last line in place; an empty text erases it."""
@@ -231,7 +231,7 @@ class Terminal:
             line = sys.stdin.readline()
         except KeyboardInterrupt:
             typed = self._readline.get_line_buffer() if self._readline is not None else ""
-            self.say("")
+            self.write_line("")
             raise Interrupted(empty=not typed) from None
         finally:
             self.reading = False
