@@ -104,7 +104,7 @@ def test_read_prints_texts_and_pipes_bytes(linkspan: Shell, era: str, tmp_path: 
 def test_read_says_where_to_look_for_resources(linkspan: Shell) -> None:
     done = linkspan("read", DICE, "dice://nothing")
     assert done.status == 1
-    assert "hint: `linkspan list TARGET resources templates` shows what there is" in done.err
+    assert "hint: `linkspan list TARGET resources templates` lists the resources" in done.err
 
 
 @every_era

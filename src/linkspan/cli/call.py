@@ -32,7 +32,7 @@ from linkspan.wire.values import to_builtins
 
 if TYPE_CHECKING:
     from linkspan.flows.tool_results import ToolResult
-    from linkspan.types.messages import Prompt, Tool
+    from linkspan.types.messages import Tool
 
 __all__ = ["call", "ping", "prompt", "read"]
 
@@ -108,7 +108,10 @@ def _summary(name: str, given: JSONObject) -> str:
 def call(arguments: Sequence[str]) -> int:
     """`linkspan call TARGET TOOL key=value ...`: call one tool."""
     line = CommandLine(
-        "call", arguments, "Call a tool of a server. The result goes to stdout, the rest to stderr.", _CALL_EXAMPLES
+        "call",
+        arguments,
+        "Call a tool of a server. The result goes to stdout, everything else to stderr.",
+        _CALL_EXAMPLES,
     )
     line.add("tool", metavar="TOOL", help="the tool's name; `linkspan list TARGET tools` lists them")
     line.add("arguments", metavar="ARGUMENT", nargs="*", help="key=value, key=@file, key:=json, one JSON object, or -")
@@ -138,11 +141,11 @@ def _call(session: Session, typed: Typed) -> Outcome:
 
 
 def _misfits(tool: Tool | None, result: ToolResult) -> list[str]:
-    """Return where the structured content does not fit the tool's output schema. Imports the validator: use sparingly."""
+    """Return where the structured content does not fit the tool's output schema. Imports the validator."""
     if tool is None or tool.output_schema is None or result.is_error:
         return []
     if not result.has_structured:
-        return ["there is none"]
+        return ["the result has no structured content"]
     from linkspan.errors import RegistrationError
     from linkspan.schema.validate import compile_foreign
 
@@ -162,7 +165,11 @@ def prompt(arguments: Sequence[str]) -> int:
     line.add(
         "arguments", metavar="ARGUMENT", nargs="*", help="key=value, key=@file, or one JSON object of strings, or -"
     )
-    line.add("--unchecked", action="store_true", help="send it even if the server lists no such prompt or argument")
+    line.add(
+        "--unchecked",
+        action="store_true",
+        help="send the request even if the server does not list the prompt or an argument",
+    )
     return _run_with_arguments(line, _prompt)
 
 
@@ -172,22 +179,19 @@ def _prompt(session: Session, typed: Typed) -> Outcome:
     given = texts(typed)
     if not own.unchecked:
         known = _find(session, "prompt", client.iter_prompts(), own.name)
-        check_names(f"the prompt {own.name!r}", given, _schema_of(known) if known is not None else None)
+        if known is not None:
+            parameters = known.arguments or []
+            schema: JSON = {
+                "properties": dict.fromkeys((each.name for each in parameters), True),
+                "required": [each.name for each in parameters if each.required],
+                "additionalProperties": False,
+            }
+            check_names(f"the prompt {own.name!r}", given, schema)
     found = session.timed(
         f"prompt {_summary(own.name, given)}",
         lambda: client.get_prompt(own.name, given, on_progress=session.progressed, stopper=session.stopper),
     )
     return Outcome(to_builtins(found), partial(show_messages, save=saver(own.save, own.name)))
-
-
-def _schema_of(found: Prompt) -> JSON:
-    """Return a prompt's parameters as a schema."""
-    parameters = found.arguments or []
-    return {
-        "properties": dict.fromkeys((each.name for each in parameters), True),
-        "required": [each.name for each in parameters if each.required],
-        "additionalProperties": False,
-    }
 
 
 # read
@@ -196,7 +200,7 @@ def _schema_of(found: Prompt) -> JSON:
 def read(arguments: Sequence[str]) -> int:
     """`linkspan read TARGET URI`: write a resource's text to stdout; its bytes to a pipe or a file, never to a terminal."""
     line = CommandLine("read", arguments, "Read a resource of a server.", _READ_EXAMPLES)
-    line.add("uri", metavar="URI", help="the resource; `linkspan list TARGET resources templates` lists what there is")
+    line.add("uri", metavar="URI", help="the resource; `linkspan list TARGET resources templates` lists them")
     line.add("--save", metavar="FILE", help="write it to this file, byte for byte")
     return Session(line.parse()).run(_read)
 
@@ -211,14 +215,14 @@ def _read(session: Session) -> Outcome:
         )
     except ServerError as error:
         if error.code in (INVALID_PARAMS, RESOURCE_NOT_FOUND) and error.hint is None:
-            error.hint = "`linkspan list TARGET resources templates` shows what there is"
+            error.hint = "`linkspan list TARGET resources templates` lists the resources"
         raise
     document: JSON = to_builtins(found)
     contents: list[JSONObject] = document["contents"]
     instead: Callable[[Terminal], None] | None = None
     if own.save is not None:
         if len(contents) != 1:
-            problem = f"the resource has {len(contents)} contents, which do not fit into one file; use --json instead"
+            problem = f"the resource has {len(contents)} contents, and --save writes one file; use --json instead"
             raise WrongUse(problem)
         data = _bytes_of(contents[0])
         write_file(Path(own.save), data)
@@ -241,8 +245,8 @@ def _bytes_of(contents: JSONObject) -> bytes:
 
 
 def ping(arguments: Sequence[str]) -> int:
-    """`linkspan ping TARGET`: show whether a server can be reached, its revision, what it offers, and its round trips."""
-    about = "Connect to a server, show what it is and what it offers, and measure how fast it answers."
+    """`linkspan ping TARGET`: show whether a server can be reached, its revision, its features, and its round trips."""
+    about = "Connect to a server, show its name, revision and features, and measure its response time."
     return Session(CommandLine("ping", arguments, about, _PING_EXAMPLES).parse()).run(_ping)
 
 

@@ -11,28 +11,28 @@ from linkspan._version import __version__
 __all__ = ["main"]
 
 VERBS = {
-    "run": ("run:main", "serve a server from a Python file over stdio"),
+    "run": ("run:main", "serve a Python file over stdio or HTTP"),
     "list": ("list:main", "show what a server offers"),
     "call": ("call:call", "call a tool"),
     "read": ("call:read", "read a resource"),
     "prompt": ("call:prompt", "get the messages of a prompt"),
-    "ping": ("call:ping", "show what a server is, and how fast it answers"),
+    "ping": ("call:ping", "show a server's name, revision and response time"),
     "chat": ("chat:main", "talk to a language model that may use the tools of servers"),
-    "trace": ("trace:main", "relay between a client and a server, and show what passes"),
+    "trace": ("trace:main", "relay between a client and a server, and show their messages"),
 }
 """Where each verb is implemented, and its line in --help."""
 
-_EPILOG = """TARGET is a .py file (perhaps FILE.py:OBJECT), a command in quotes, mcp.json:NAME or a URL;
-or the command stands at the end: linkspan call TOOL key=value -- COMMAND ARGS...
+_EPILOG = """TARGET is a .py file (or FILE.py:OBJECT), a command in quotes, mcp.json:NAME or a URL.
+A command can also follow at the end: linkspan call TOOL key=value -- COMMAND ARGS...
 linkspan VERB --help explains a verb.
 
 exit status of list, call, read, prompt and ping:
-  0    there is a result
-  1    the tool answered with an error, or the server refused
+  0    success
+  1    the tool or the server answered with an error
   2    the command line is wrong, or names a tool or an argument that the server does not have
-  3    the server could not be started, reached or agreed with
-  4    the server was lost, took too long, or answered something invalid
-  5    the server needs input that cannot be given here
+  3    the server could not be started or reached, or has no revision in common
+  4    the server was lost, took too long, or sent an invalid response
+  5    the server needs input that is not available here
   130  Ctrl-C"""
 
 

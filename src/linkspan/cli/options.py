@@ -43,7 +43,9 @@ __all__ = [
     "values",
 ]
 
-_TARGET = "a .py file (perhaps FILE.py:OBJECT), a command in quotes, mcp.json:NAME or a URL; or `-- COMMAND ARGS...` at the end"
+_TARGET = (
+    "a .py file (or FILE.py:OBJECT), a command in quotes, mcp.json:NAME or a URL; or `-- COMMAND ARGS...` at the end"
+)
 
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _HEADER_VALUE: Final = re.compile(r"[\t\x20-\x7e\xa0-\xff]*")
@@ -331,9 +333,7 @@ def _value(key: str, text: str, schema: JSON, root: JSON, *, checked: bool) -> J
         if "string" in allowed or not checked:
             return text
         words = one_line(type_words(schema, root), 120)
-        raise WrongUse(
-            f"{key} must be JSON of type {words}, got {one_line(text, 60)!r}{_example(key, allowed)}"
-        ) from None
+        raise WrongUse(f"{key} must be JSON ({words}); got {one_line(text, 60)!r}{_example(key, allowed)}") from None
     if schema is None:
         return found
     return (

@@ -14,20 +14,19 @@ if TYPE_CHECKING:
 
 __all__ = ["load_server", "main"]
 
-_DESCRIPTION = """Serve the Server in a Python file over stdio, or with --http over HTTP. OBJECT is its name in the file; it
-may be left out if there is only one. A FILE.transcript is played: a recorded server that answers what it was asked in the
-recording."""
+_DESCRIPTION = """Serve the Server in a Python file over stdio, or with --http over HTTP. OBJECT is its name in the file,
+needed only if there are several. A FILE.transcript is played: a recorded server that answers the requests of the recording."""
 
-_EPILOG = """Whatever the file prints goes to stderr. Exit status: 0 after the client left or the process was asked to stop,
-1 if the file failed, 2 for a wrong command line, 130 after Ctrl-C."""
+_EPILOG = """Output of the file goes to stderr. Exit status: 0 after the client disconnected or a signal to stop, 1 if the file
+failed, 2 for a wrong command line, 130 after Ctrl-C."""
 
 
 class CannotLoad(Exception):
-    """The message says what to change."""
+    """The file cannot be served; the message states what to change."""
 
 
 class _Broken(Exception):
-    """The author's file raised what this was raised from."""
+    """The author's file raised an exception, the cause of this one."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -59,7 +58,7 @@ def _serve_as_asked(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--reload",
         action="store_true",
-        help="start the server anew when its source changes; the client stays connected",
+        help="restart the server when its source changes; the client stays connected",
     )
     _add_http_options(parser)
     options = parser.parse_args(list(arguments))
@@ -76,18 +75,18 @@ _HTTP_OPTIONS = ("host", "port", "path", "workers", "drain", "fd", "allow_host",
 
 def _add_http_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("over HTTP")
-    group.add_argument("--http", action="store_true", help="serve over HTTP; the first line says the URL")
-    group.add_argument("--host", help="where to listen; 127.0.0.1 if not given, 0.0.0.0 for everybody")
-    group.add_argument("--port", type=int, help="8000 if not given; 0 takes any that is free")
-    group.add_argument("--path", help="the path of the endpoint; /mcp if not given")
-    group.add_argument("--workers", type=int, metavar="N", help="processes that share the port")
-    group.add_argument("--drain", type=float, metavar="SECONDS", help="time for calls to end when asked to stop; 1")
-    group.add_argument("--fd", type=int, metavar="N", help="serve on a socket that listens already, with this number")
+    group.add_argument("--http", action="store_true", help="serve over HTTP; the first line of output is the URL")
+    group.add_argument("--host", help="address to listen on (127.0.0.1); 0.0.0.0 for all interfaces")
+    group.add_argument("--port", type=int, help="port to listen on (8000); 0 for any free one")
+    group.add_argument("--path", help="path of the endpoint (/mcp)")
+    group.add_argument("--workers", type=int, metavar="N", help="number of processes that share the port (1)")
+    group.add_argument("--drain", type=float, metavar="SECONDS", help="time for running calls to end at a stop (1)")
+    group.add_argument("--fd", type=int, metavar="N", help="serve on the listening socket with this descriptor")
     group.add_argument(
-        "--allow-host", action="append", metavar="NAME[:PORT]", help="a Host that requests may name (may be repeated)"
+        "--allow-host", action="append", metavar="NAME[:PORT]", help="a Host that requests may name (repeatable)"
     )
     group.add_argument("--cors", action="append", metavar="ORIGIN", help="an origin whose pages may call (repeatable)")
-    group.add_argument("--no-page", action="store_const", const=True, help="show nothing to browsers")
+    group.add_argument("--no-page", action="store_const", const=True, help="do not serve the page for browsers")
 
 
 def _serve(target: str) -> int:
@@ -136,24 +135,22 @@ def _serve_reloading(target: str, arguments: Sequence[str], *, http: bool, **opt
 
 def _load(target: str) -> Connectable:
     try:
-        return _player(target) if target.endswith(".transcript") else load_server(target)
+        if not target.endswith(".transcript"):
+            return load_server(target)
     except CannotLoad:
         raise
     except Exception as error:
         raise _Broken from error
-
-
-def _player(path: str) -> Connectable:
     from linkspan.testing.player import Player
 
     try:
-        return Player(path)
+        return Player(target)
     except (OSError, ValueError) as problem:
         raise CannotLoad(str(problem)) from None
 
 
 def load_server(target: str) -> Server:
-    """Import a file and return its Server. Raises: CannotLoad, and whatever the file raises."""
+    """Import a file and return its Server. Raises: CannotLoad, and any exception of the file."""
     import os
     from importlib.util import module_from_spec, spec_from_file_location
 
@@ -185,7 +182,7 @@ def load_server(target: str) -> Server:
 
 
 def _split(target: str) -> tuple[str, str]:
-    """Return the path of a file that is there, and the name of an object in it."""
+    """Return the path of an existing file, and the name of an object in it."""
     import os
 
     path, _, wanted = target.partition(":") if not os.path.exists(target) else (target, "", "")
@@ -195,7 +192,7 @@ def _split(target: str) -> tuple[str, str]:
 
 
 def _print_from_user_code(error: BaseException) -> None:
-    """Print the traceback, beginning where the author's file begins; of what we refuse, without frames of ours."""
+    """Print the traceback from the first frame of the author's file; for an error of Linkspan, without its own frames."""
     import os
     import traceback
 
@@ -210,9 +207,9 @@ def _print_from_user_code(error: BaseException) -> None:
     frames = error.__traceback__
     while frames is not None and is_ours(frames.tb_frame.f_code.co_filename):
         frames = frames.tb_next
-    told = traceback.TracebackException(type(error), error, frames or error.__traceback__)
-    raised_in = told.stack[-1].filename if told.stack else ""
+    report = traceback.TracebackException(type(error), error, frames or error.__traceback__)
+    raised_in = report.stack[-1].filename if report.stack else ""
     refused = isinstance(error, LinkspanError) or raised_in == f"{ours}options.py"
     if refused and frames is not None:
-        told.stack = traceback.StackSummary.from_list([each for each in told.stack if not is_ours(each.filename)])
-    sys.stderr.write("".join(told.format()))
+        report.stack = traceback.StackSummary.from_list([each for each in report.stack if not is_ours(each.filename)])
+    sys.stderr.write("".join(report.format()))

@@ -51,15 +51,14 @@ _CONTEXT: Final = 2
 def dump(value: JSON, indent: int | None = 2, *, reveal: bool = False) -> str:
     """Return readable JSON of a value without control characters. `reveal` escapes invisible characters: see `revealed`."""
     text = json.dumps(value, indent=indent, ensure_ascii=False)
-    return HIDDEN.sub(
-        lambda found: found[0] if not reveal and belongs(text, found.start()) else _json_escape(found[0]), text
-    )
 
+    def escaped(found: re.Match[str]) -> str:
+        if not reveal and belongs(text, found.start()):
+            return found[0]
+        number = ord(found[0])  # DEL and C1 too, which JSON leaves unchanged; beyond 16 bits it takes two escapes
+        return f"\\u{number:04x}" if number <= 0xFFFF else json.dumps(found[0])[1:-1]
 
-def _json_escape(letter: str) -> str:
-    """Escape a character, also DEL and C1, which JSON leaves as they are; beyond 16 bits it takes two escapes."""
-    number = ord(letter)
-    return f"\\u{number:04x}" if number <= 0xFFFF else json.dumps(letter)[1:-1]
+    return HIDDEN.sub(escaped, text)
 
 
 class Style:
@@ -121,8 +120,14 @@ class Terminal:
         self._held = ""
         self._before = ""
         """The end of what is written, as it came."""
-        editable = editing and self.interactive and sys.stdout.isatty() and self.moving
-        self._readline: Any = _load_readline() if editable else None
+        self._readline: Any = None
+        """Python's readline, if lines can be edited and it was built with it."""
+        if editing and self.interactive and sys.stdout.isatty() and self.moving:
+            with suppress(ImportError):
+                import readline
+
+                readline.set_auto_history(False)  # answers to questions do not belong in the history
+                self._readline = readline
 
     # The result, on stdout.
 
@@ -226,7 +231,8 @@ class Terminal:
         self.reading = True
         try:
             if self._readline is not None:
-                return input(_for_readline(prompt))
+                # Parts of a prompt without a width are marked, so that readline knows the place of the cursor.
+                return input(re.sub(r"(\x1b\[\d+m)", "\x01\\1\x02", prompt))
             _write(sys.stderr, prompt)
             line = sys.stdin.readline()
         except KeyboardInterrupt:
@@ -249,7 +255,7 @@ class Terminal:
         return getpass(prompt, stream=sys.stderr)
 
     def forget_typed(self) -> None:
-        """Drop what was typed ahead: it cannot be meant for a question that has not been shown yet."""
+        """Drop text typed ahead: it cannot answer a question that has not been shown yet."""
         if self.interactive:
             with suppress(ImportError, OSError, ValueError):
                 import termios
@@ -322,42 +328,27 @@ def _redirect_to_null(stream: TextIO) -> None:
         os.close(null)
 
 
-def _load_readline() -> Any:
-    """Return Python's readline, or None if it was built without."""
-    try:
-        import readline
-    except ImportError:
-        return None
-    readline.set_auto_history(False)  # answers to questions do not belong in the history
-    return readline
-
-
-def _for_readline(prompt: str) -> str:
-    """Mark the parts of a prompt that take no room, so that readline knows where the cursor is."""
-    return re.sub(r"(\x1b\[\d+m)", "\x01\\1\x02", prompt)
-
-
-# The thread that works.
+# The worker thread.
 
 
 class Worker:
-    """Tasks that another thread sends to the main one."""
+    """Tasks that another thread sends to the main thread."""
 
     def __init__(self) -> None:
         self._tasks: SimpleQueue[Callable[[], object]] = SimpleQueue()
 
     def later(self, function: Callable[..., object], *arguments: object) -> None:
-        """Have the main thread call a function after those it was given before. For any thread."""
+        """Have the main thread call a function after all earlier ones. For any thread."""
         self._tasks.put(partial(function, *arguments))
 
     def catch_up(self) -> None:
-        """Run the tasks that wait. For the main thread."""
+        """Run the waiting tasks. For the main thread."""
         with suppress(Empty):
             while True:
                 self._tasks.get_nowait()()
 
     def _serve(self, is_done: Callable[[], bool]) -> None:
-        """Run tasks until the work is done, and those that it left. Its last act is to send a task."""
+        """Run tasks until the work is done, and then the remaining ones. The work sends a task at its end."""
         while not is_done():
             self._tasks.get()()
         self.catch_up()
@@ -389,7 +380,7 @@ class ThreadWorker(Worker):
         return result[0]
 
     def ask(self, question: Callable[[], T], kind: type[Exception]) -> T:
-        """Have the main thread ask a question; return its answer, or raise what it raises of this kind. For other threads."""
+        """Have the main thread ask a question; return the answer, or raise its exception of this kind. For other threads."""
         reply: SimpleQueue[T | Exception] = SimpleQueue()
 
         def ask() -> None:
