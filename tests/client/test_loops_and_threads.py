@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -45,6 +47,38 @@ def test_a_client_opened_in_one_run_is_used_in_the_next(where: str) -> None:
     for _ in range(3):
         assert asyncio.run(client.call_tool("hi")).text == "hi"
     asyncio.run(client.close())
+
+
+@pytest.mark.parametrize("where", WHERE)
+def test_the_loops_of_earlier_runs_are_not_kept(where: str) -> None:
+    client = Client(target(where))
+    loops: list[weakref.ref[asyncio.AbstractEventLoop]] = []
+
+    async def run() -> None:
+        loops.append(weakref.ref(asyncio.get_running_loop()))
+        await client.call_tool("hi")
+
+    for _ in range(5):
+        asyncio.run(run())
+    gc.collect()
+    assert [each() for each in loops[:-1]] == [None] * 4
+    client.close_now()
+
+
+@pytest.mark.skipif(not hasattr(asyncio, "eager_task_factory"), reason="tasks are eager from Python 3.12 on")
+def test_an_eager_task_that_ends_at_once_answers() -> None:
+    server = Server("eager")
+
+    @server.tool
+    async def quick() -> str:
+        return "done"
+
+    async def run() -> str:
+        asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
+        async with Client(server) as client:
+            return (await asyncio.wait_for(client.call_tool("quick"), 20)).text
+
+    assert asyncio.run(run()) == "done"
 
 
 @pytest.mark.parametrize("where", WHERE)

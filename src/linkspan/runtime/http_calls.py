@@ -108,30 +108,29 @@ class HttpCalls:
         loop = self._loops[call] = self._loop()
         try:
             _call_on(loop, self._start, connection, call, awaitable)
-        except RuntimeError:
-            del self._loops[call]  # the loop is closed: nothing waits for this any more
+        except RuntimeError as closed:  # the loop ended while a thread was at work: the call must end, too
+            del self._loops[call]
+            getattr(awaitable, "close", bool)()  # a coroutine
+            self.fail(connection, call, closed)
 
     def _start(self, connection: ServerConnection, call: Call, awaitable: Awaitable[object] | None) -> None:
         if call.cancelled:
             del self._loops[call]
-        else:
-            self._tasks[call] = self._loops[call].create_task(self._await(connection, call, awaitable))
+        elif not (task := self._loops[call].create_task(self._await(connection, call, awaitable))).done():
+            self._tasks[call] = task  # an eager one may have ended already
 
     def _cancel(self, call: Call) -> None:
-        job = self._jobs.get(call)
-        if job is not None:
+        if (job := self._jobs.get(call)) is not None:
             if self._shares.withdraw(call, job[2]):
                 del self._jobs[call]
             else:
                 self._workers.abandon(call)
-        loop = self._loops.get(call)
-        if loop is not None:
+        if (loop := self._loops.get(call)) is not None:
             with suppress(RuntimeError):  # it is closed
                 _call_on(loop, self._cancel_task, call)
 
     def _cancel_task(self, call: Call) -> None:
-        task = self._tasks.get(call)
-        if task is not None:
+        if (task := self._tasks.get(call)) is not None:
             task.cancel()
 
     async def _await(self, connection: ServerConnection, call: Call, awaitable: Awaitable[object] | None) -> None:
@@ -140,13 +139,14 @@ class HttpCalls:
         try:
             value = await (cast("Awaitable[object]", call.run()) if awaitable is None else awaitable)
         except BaseException as error:
-            if is_closed(error, self._tasks[call]):
+            if is_closed(error, self._tasks.get(call)):
                 raise
             end = partial(self.fail, connection, call, error)
         else:
             end = partial(self.finish, connection, call, value)
         finally:
-            del self._tasks[call], self._loops[call]
+            self._tasks.pop(call, None)
+            del self._loops[call]
         if call.hooked:
             self._endings.submit(end)
         else:

@@ -21,7 +21,7 @@ __all__ = ["Tasks", "is_closed"]
 
 def is_closed(error: BaseException, task: asyncio.Task[object] | None) -> bool:
     """Return whether `error` closes the coroutine of `task`, whose loop is over, and was not raised by the function in it."""
-    if not isinstance(error, GeneratorExit):
+    if task is None or not isinstance(error, GeneratorExit):
         return False
     try:
         return asyncio.current_task() is not task
@@ -45,8 +45,8 @@ class Tasks:
 
     def start(self, call: Call, awaitable: Awaitable[object] | None) -> None:
         """Run `call`, or wait for the `awaitable` that its function has returned."""
-        if not call.cancelled:
-            self._tasks[call] = self._loop.create_task(self._run(call, awaitable))
+        if not call.cancelled and not (task := self._loop.create_task(self._run(call, awaitable))).done():
+            self._tasks[call] = task  # an eager one may have ended already
 
     def cancel(self, call: Call) -> None:
         """Cancel the task of `call`, if it has one."""
@@ -58,13 +58,13 @@ class Tasks:
         try:
             value = await (cast("Awaitable[object]", call.run()) if awaitable is None else awaitable)
         except BaseException as error:
-            if is_closed(error, self._tasks[call]):
+            if is_closed(error, self._tasks.get(call)):
                 raise
             end = partial(self._driver.fail, call, error)
         else:
             end = partial(self._driver.finish, call, value)
         finally:
-            del self._tasks[call]
+            self._tasks.pop(call, None)
         if call.hooked:
             self._driver.end_in_thread(end)
             return

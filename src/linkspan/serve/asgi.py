@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from typing import Any, Final, TypeAlias
-from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -52,7 +51,7 @@ class AsgiApp(HttpApp):
         self._otherwise = otherwise
         self._health = health
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._timers = WeakKeyDictionary[asyncio.AbstractEventLoop, _Timers]()
+        self._timers: dict[asyncio.AbstractEventLoop, _Timers] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection of whatever kind the ASGI server has."""
@@ -76,10 +75,8 @@ class AsgiApp(HttpApp):
         if headers is None:
             await _respond(send, 400, b"Host or Origin is there twice")
             return
-        own, peer = (
-            scope.get("server"),
-            scope.get("client"),
-        )  # servers name the path of a Unix socket in place of an address
+        # Servers name the path of a Unix socket in place of an address.
+        own, peer = scope.get("server"), scope.get("client")
         arrival = Arrival(own[0] if own else None, peer[0] if peer else None, path, scope.get("http_version") or "1.1")
         facts = self.admit(method, headers, arrival, scope.get("user"), 'scope["user"]')
         if isinstance(facts, TransportInfo):
@@ -94,6 +91,8 @@ class AsgiApp(HttpApp):
         self._loop = loop = asyncio.get_running_loop()
         timers = self._timers.get(loop)
         if timers is None:
+            for each in [each for each in list(self._timers) if each.is_closed()]:
+                self._timers.pop(each, None)  # its timers would keep it for ever
             timers = self._timers[loop] = _Timers(self, loop)
         method: str = scope["method"]
         body = b"" if method == "GET" else await _read_body(receive, self.endpoint, headers, timers)

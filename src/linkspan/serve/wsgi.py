@@ -186,9 +186,8 @@ def _arrival(environ: Environ) -> Arrival:
     connection: Any = environ.get("gunicorn.socket")
     if connection is not None:
         address: Any = connection.getsockname()
-        own = (
-            "/" if isinstance(address, str | bytes) else str(address[0])
-        )  # the path of a Unix socket, or host and port
+        # The path of a Unix socket, or host and port.
+        own = "/" if isinstance(address, str | bytes) else str(address[0])
     else:
         own = str(environ.get("SERVER_ADDR") or environ.get("SERVER_NAME") or "")
     path = f"{environ.get('SCRIPT_NAME', '')}{environ.get('PATH_INFO', '')}"

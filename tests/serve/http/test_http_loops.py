@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import threading
+import time
+import weakref
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
 from http_talk import body, mirror
 
 from linkspan import Server
+from linkspan.core.call import Delivery, Ports
+from linkspan.core.http_checks import HttpPolicy
+from linkspan.runtime.http_calls import HttpCalls
 from linkspan.serve.asgi import AsgiApp
+from linkspan.wire.jsonrpc import RpcRequest, decode
 
 Message = dict[str, Any]
 
@@ -109,3 +117,66 @@ def test_a_server_that_cancels_a_request_is_obeyed_though_another_loop_serves_to
 
     assert asyncio.run(run())
     assert sent == []
+
+
+def test_loops_that_were_closed_are_not_kept() -> None:
+    app, _ = an_app()
+    loops: list[weakref.ref[asyncio.AbstractEventLoop]] = []
+
+    async def run() -> None:
+        loops.append(weakref.ref(asyncio.get_running_loop()))
+        request = json.dumps(body("tools/call", {"name": "quick", "arguments": {}})).encode()
+
+        async def receive() -> Message:
+            return {"type": "http.request", "body": request}
+
+        await ask(app, "quick", receive, [])
+
+    for _ in range(5):
+        asyncio.run(run())
+    gc.collect()
+    assert [each() for each in loops[:-1]] == [None] * 4
+
+
+@pytest.mark.skipif(not hasattr(asyncio, "eager_task_factory"), reason="tasks are eager from Python 3.12 on")
+def test_an_eager_task_that_ends_at_once_answers() -> None:
+    app, _ = an_app()
+    sent: list[Message] = []
+
+    async def run() -> None:
+        asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
+        request = json.dumps(body("tools/call", {"name": "quick", "arguments": {}})).encode()
+
+        async def receive() -> Message:
+            return {"type": "http.request", "body": request}
+
+        await asyncio.wait_for(ask(app, "quick", receive, sent), 20)
+
+    asyncio.run(run())
+    assert sent[0]["status"] == 200
+
+
+def test_a_call_whose_loop_was_closed_ends() -> None:
+    """A thread may return an awaitable when no loop is left to run it: the request must not count as running for ever."""
+    loop = asyncio.new_event_loop()
+    server = Server("loops")
+
+    async def awaited() -> str:
+        return "never"
+
+    @server.tool
+    def later() -> Any:
+        loop.close()
+        return awaited()
+
+    sent: list[Delivery] = []
+    connection = server.connect(ports=Ports(threading.RLock(), send=sent.append))
+    calls = HttpCalls(lambda: loop, HttpPolicy())
+    request = decode(json.dumps(body("tools/call", {"name": "later", "arguments": {}})).encode(), connection.limits)
+    assert isinstance(request, RpcRequest)
+    calls.perform(connection, connection.receive(request))
+    deadline = time.monotonic() + 20
+    while connection.running and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert connection.running == 0
+    assert [each.final for each in sent] == [True]

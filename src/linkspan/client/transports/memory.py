@@ -91,8 +91,7 @@ class MemoryClientTransport(ClientTransport):
 
     def next_timeout(self) -> float | None:
         """Return when either side has something to do."""
-        both = super().next_timeout(), self._driver.next_timeout()
-        return min((at for at in both if at is not None), default=None)
+        return min((at for at in (super().next_timeout(), self._driver.next_timeout()) if at is not None), default=None)
 
     def handle_timeout(self, now: float) -> None:
         """Do what is due on either side."""
@@ -110,6 +109,7 @@ class MemoryClientTransport(ClientTransport):
         with self._driver.lock:
             tasks = self._tasks.get(loop)
             if tasks is None:
+                self._tasks = {each: own for each, own in self._tasks.items() if not each.is_closed()}
                 tasks = self._tasks[loop] = Tasks(self._driver, loop, self.flush)
         loop.call_soon_threadsafe(tasks.start, call, awaitable)
 
