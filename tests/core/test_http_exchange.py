@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+from itertools import count
+from types import FrameType
+from typing import Any
+
 import pytest
 
 from linkspan.core.http_exchange import HttpData, HttpEnd, HttpStart, ServerExchange
@@ -112,3 +117,24 @@ def test_every_output_wakes_the_driver_until_it_is_released() -> None:
     exchange.release()
     exchange.end()
     assert len(woken) == 3
+
+
+def test_the_driver_may_let_go_at_any_step_of_a_thread_that_sends() -> None:
+    """The thread that sends a response lets go of it while the one that answered may still be on its way out."""
+    for step in range(100):
+        exchange = ServerExchange(now=NOW)
+        exchange.attach(lambda: None)
+        lines = count(step)
+
+        def trace(frame: FrameType, event: str, _: object, exchange: Any = exchange, lines: Any = lines) -> Any:
+            if event == "line" and next(lines) == 99:
+                exchange.release()
+            return trace
+
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            exchange.message(RESULT, final=True)
+        finally:
+            sys.settrace(before)
+        assert exchange.ended

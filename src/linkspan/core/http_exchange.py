@@ -148,7 +148,8 @@ class ServerExchange:
         self._stream = stream
         self._event_name = event_name
         self._quiet_since = now
-        self._wake: Callable[[], object] | None = None
+        self._wake: Callable[[], object] = bool
+        """Wakes the driver, if there is one. It is never None: a thread may call it while another lets go of the driver."""
         self._unread_changes: set[bytes] = set()
         self._bound = bound
         self._waiting = 0
@@ -162,7 +163,7 @@ class ServerExchange:
 
     def release(self) -> None:
         """Forget the driver once it has sent the response: otherwise the two refer to each other."""
-        self._wake = None
+        self._wake = bool
 
     def events(self) -> list[HttpEvent]:
         """Return what must be sent now, and forget it."""
@@ -183,7 +184,7 @@ class ServerExchange:
             self._quiet_since = now
             self._open_stream()
             self._add(COMMENT)
-        self._notify()
+        self._wake()
 
     # What goes out.
 
@@ -216,14 +217,13 @@ class ServerExchange:
                 self._event(message, final=final)
             elif final:
                 self._end()
-        if self._wake is not None:
-            self._wake()
+        self._wake()
 
     def open_events(self) -> None:
         """Begin a stream without a message."""
         with self._lock:
             self._open_stream()
-        self._notify()
+        self._wake()
 
     def send_events(self, events: Iterable[bytes]) -> None:
         """Send events that are encoded already: the beginning of a stream that its client has come back to."""
@@ -232,13 +232,13 @@ class ServerExchange:
                 self._begin_stream()
             for event in events:
                 self._add(event)
-        self._notify()
+        self._wake()
 
     def end(self) -> None:
         """End the stream, or the request without an answer."""
         with self._lock:
             self._end()
-        self._notify()
+        self._wake()
 
     def abandon(self) -> None:
         """End without another event: the client has gone."""
@@ -288,10 +288,6 @@ class ServerExchange:
         late = self._stream.headers if self._stream is not None else ()
         start = HttpStart(status, [*self._headers, *headers, *late, ("content-length", str(len(body)))])
         self._events += (start, HttpData(body), END)
-
-    def _notify(self) -> None:
-        if self._wake is not None:
-            self._wake()
 
 
 class OwnConnection(msgspec.Struct, frozen=True, eq=False):
