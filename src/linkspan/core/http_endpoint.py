@@ -102,6 +102,8 @@ class Opened(msgspec.Struct, frozen=True):
     exchange: ServerExchange
     events: Sequence[Event[Call]] = ()
     owner: OwnConnection | HttpSession | None = None
+    also: Todo = []
+    """What has to run for other connections."""
 
     @property
     def connection(self) -> ServerConnection | None:
@@ -260,7 +262,7 @@ class Endpoint:
             return request.busy(status, f"Too many sessions ({bound}); try again later", 5)
         if evicted is None:
             return opened
-        return Opened(opened.exchange, [*opened.events, *evicted.close()], session)
+        return Opened(opened.exchange, opened.events, session, [(evicted.connection, evicted.close())])
 
     def _in_session(
         self, request: _Arrived, session: HttpSession, message: Message | Batch, *, announces: bool = False

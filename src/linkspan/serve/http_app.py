@@ -60,6 +60,8 @@ class HttpApp:
         """Run what a request asks for."""
         if opened.events and opened.owner is not None:
             self.calls.perform(opened.owner.connection, opened.events)
+        if opened.also:
+            self.calls.perform_all(opened.also)
 
     def disconnect(self, opened: Opened) -> None:
         """Cancel what only the client of this request waits for: it has gone."""

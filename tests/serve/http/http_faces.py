@@ -214,7 +214,8 @@ class Bare(Face):
         live.close = lambda: run(taken.connection, self.endpoint.disconnect(taken))
         taken.exchange.attach(take)
         take()
-        run(taken.connection, taken.events)
+        for connection, events in ((taken.connection, taken.events), *taken.also):
+            run(connection, events)
 
     def tick(self, seconds: float) -> None:
         """Let time pass."""

@@ -11,10 +11,13 @@ from http_faces import Asgi, Bare, Face
 from http_talk import BOTH, Session, call, modern, text_of
 from http_world import World
 
-from linkspan import Limits
+from linkspan import Limits, Server
 from linkspan.core.http_exchange import HttpData, ServerExchange
 from linkspan.errors import INVALID_REQUEST
+from linkspan.events import CallCancelled, CallReady
 from linkspan.revisions import LEGACY, MODERN
+from linkspan.revisions.neutral import NO_FACTS
+from linkspan.wire.jsonrpc import Notification
 
 Serve = Callable[..., Face]
 MARCH, JUNE, NEWEST = LEGACY[1:]
@@ -130,6 +133,23 @@ def test_max_sessions_takes_none_in_which_a_call_runs(asgi: Callable[..., Asgi])
     world.let_go.set()
     assert text_of(call.json()) == "held"
     assert session.send("tools/list", number=2).whole().status == 200
+
+
+def test_what_an_evicted_session_has_left_to_run_is_its_own(bare: Callable[..., Bare]) -> None:
+    server = Server("sessions")
+    server.custom_method("notifications/acme")(lambda: None)
+    face = bare(server, max_sessions=1)
+    first = Session(face)
+    (evicted,) = face.endpoint.sessions
+    running = evicted.connection.receive(Notification("notifications/acme"))
+    assert [type(each) for each in running] == [CallReady]
+    hello = {"protocolVersion": NEWEST, "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+    message = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}).encode()
+    opened = face.endpoint.open("POST", "http://localhost/", {"accept": BOTH}, message, NO_FACTS)
+    assert opened.connection is not evicted.connection
+    assert not opened.events
+    assert opened.also == [(evicted.connection, [CallCancelled(running[0].call)])]
+    assert first.send("tools/list", number=1).whole().status == 404
 
 
 def test_max_sessions_per_principal(asgi: Callable[..., Asgi]) -> None:
