@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from shell import DICE, ODD, PATIENCE, TRAVEL, Shell, command
 
+from linkspan.cli.terminal import ThreadWorker
+
 FAILURES = [
     # Wrong command lines.
     (2, ["call", DICE, "rol"], "linkspan call: dice has no tool 'rol' (did you mean 'roll'?); it has roll"),
@@ -162,3 +164,11 @@ def test_the_command_line_waits_for_no_event_loop() -> None:
         "linkspan.schema",
         "linkspan.schema.summary",
     }  # words about schemas, without what checks or makes them
+
+
+def test_work_that_exits_does_not_leave_the_main_thread_waiting() -> None:
+    def leave() -> None:
+        raise SystemExit(3)
+
+    with pytest.raises(SystemExit, match="3"):
+        ThreadWorker().run(leave)

@@ -363,12 +363,12 @@ class ThreadWorker(Worker):
     def run(self, work: Callable[[], T]) -> T:
         """Return the result of `work`, or raise its exception. Raises: KeyboardInterrupt for Ctrl-C."""
         result: list[T] = []
-        errors: list[Exception] = []
+        errors: list[BaseException] = []
 
         def perform() -> None:
             try:
                 result.append(work())
-            except Exception as error:
+            except BaseException as error:  # without an end the main thread would wait for ever
                 errors.append(error)
             self.over = True
             self.later(lambda: None)
