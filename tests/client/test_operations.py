@@ -291,6 +291,35 @@ def test_results_decode_into_classes(memory: Server) -> None:
         result.decode(int)
 
 
+def test_members_that_a_model_does_not_have_are_passed_over() -> None:
+    """Like the classes of other kinds: a server may send more than its client knows."""
+    pydantic = pytest.importorskip("pydantic")
+
+    class Stop(pydantic.BaseModel):
+        city: str
+
+    class Train(pydantic.BaseModel):
+        number: str
+        stops: list[Stop]
+
+    class Open(pydantic.BaseModel, extra="allow"):
+        number: str
+
+    server = Server("trains")
+
+    @server.tool
+    def train() -> dict[str, Any]:
+        return {"number": "EC 7", "operator": "SBB", "stops": [{"city": "Rome", "track": 4}]}
+
+    with SyncClient(server) as client:
+        result = client.call_tool("train")
+    assert result.decode(Train) == Train(number="EC 7", stops=[Stop(city="Rome")])
+    assert result.decode(Train | None) == result.decode(Train)
+    assert result.decode(Open).operator == "SBB"
+    with pytest.raises(InvalidResponse, match=r"is no Stop: .*city is missing"):
+        result.decode(Stop)
+
+
 @pytest.mark.parametrize(
     ("schema", "value", "problem"),
     [
