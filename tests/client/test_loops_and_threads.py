@@ -221,6 +221,13 @@ def test_callbacks_go_on_in_a_thread_after_one_that_raised_what_nobody_catches(e
         asyncio.run(asyncio.wait_for(run(), 5))
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Closing waits long for callbacks, so that a wait is told from a busy machine."""
+    settle = CallbackQueue.settle
+    monkeypatch.setattr(CallbackQueue, "settle", lambda self, timeout: settle(self, 20.0))
+
+
 def closes_itself(how: str) -> float:
     """Return how long a callback needs to close the client that calls it."""
     took: list[float] = []
@@ -256,11 +263,11 @@ def closes_itself(how: str) -> float:
 
 
 @pytest.mark.parametrize("how", ["a thread", "the loop", "a coroutine on the loop"])
-def test_a_callback_that_closes_its_client_does_not_wait_for_itself(how: str) -> None:
-    assert closes_itself(how) < 0.9
+def test_a_callback_that_closes_its_client_does_not_wait_for_itself(how: str, patient: None) -> None:
+    assert closes_itself(how) < 10.0
 
 
-def test_closing_on_the_loop_that_has_callbacks_to_run_does_not_wait_for_them() -> None:
+def test_closing_on_the_loop_that_has_callbacks_to_run_does_not_wait_for_them(patient: None) -> None:
     heard: list[Any] = []
 
     async def run() -> float:
@@ -274,7 +281,7 @@ def test_closing_on_the_loop_that_has_callbacks_to_run_does_not_wait_for_them() 
         await asyncio.sleep(0)
         return took
 
-    assert asyncio.run(run()) < 0.9
+    assert asyncio.run(run()) < 10.0
     assert heard[-1] == "queued"
 
 

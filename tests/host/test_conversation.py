@@ -471,7 +471,7 @@ def test_of_five_servers_one_never_starts_and_one_dies_and_the_rest_goes_on() ->
     model = Says([use("die")], [use("roll", sides=6)], "Four.")
 
     async def work() -> None:
-        timeouts = Timeouts(connect=1.0, probe=0.5)
+        timeouts = Timeouts(connect=6.0, probe=0.5)
         async with Host(servers, policy=FREE, timeouts=timeouts) as host:
             states = {each.server: each.state for each in host.status()}
             assert states == {
@@ -485,7 +485,7 @@ def test_of_five_servers_one_never_starts_and_one_dies_and_the_rest_goes_on() ->
             began = asyncio.get_running_loop().time()
             chat = Conversation(host, model)
             assert await chat.answer("Roll") == "Four."
-            assert asyncio.get_running_loop().time() - began < 1.0, "nobody waits again for a server that failed"
+            assert asyncio.get_running_loop().time() - began < 5.0, "nobody waits again for a server that failed"
             assert "cannot be reached now" in (model.requests[0].system or "")
             assert "silent, missing, unset" in (model.requests[0].system or "")
 

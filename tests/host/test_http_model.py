@@ -303,7 +303,7 @@ def test_silence_ends_at_a_deadline(events: int) -> None:
 def test_a_message_ends_where_the_provider_says_even_if_the_connection_stays(kind: Kind) -> None:
     async def test() -> None:
         async with FakeProvider(kind, [Answer(["Hello"], hangs=True)]).serving() as provider:
-            model = provider.open(timeouts=ModelTimeouts(idle=0.2))
+            model = provider.open(timeouts=ModelTimeouts(idle=10.0))
             assert said(await all_of(model, asked())).text == "Hello"
 
     run(test)

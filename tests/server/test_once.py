@@ -167,9 +167,11 @@ def test_a_cancelled_caller_does_not_stop_what_runs_once() -> None:
 async def _cancelled() -> None:
     chain = Server("s")._dispatcher._rounds._chains.open(None)
     done: list[str] = []
+    begun, paid = asyncio.Event(), asyncio.Event()
 
     async def charge() -> str:
-        await asyncio.sleep(0.05)
+        begun.set()
+        await paid.wait()
         done.append("charged")
         return "receipt"
 
@@ -178,10 +180,11 @@ async def _cancelled() -> None:
         return await found
 
     first, second = asyncio.create_task(call()), asyncio.create_task(call())
-    await asyncio.sleep(0.01)
+    await begun.wait()
     first.cancel()
     with pytest.raises(asyncio.CancelledError):
         await first
+    paid.set()
     assert (await second, await call(), done) == ("receipt", "receipt", ["charged"])
 
 
