@@ -14,6 +14,7 @@ __all__ = [
     "LATEST",
     "LATEST_LEGACY",
     "LEGACY",
+    "MESSAGES",
     "METHODS",
     "MODERN",
     "REVISIONS",
@@ -30,6 +31,10 @@ LEGACY: tuple[str, ...] = tuple(date for date, revision in REVISIONS.items() if 
 MODERN: tuple[str, ...] = tuple(date for date, revision in REVISIONS.items() if revision.era == "modern")
 METHODS = frozenset[str]().union(*(each.requests for each in REVISIONS.values()))
 """What clients may call, in any revision."""
+MESSAGES = METHODS.union(
+    *(each.server_requests | each.client_notifications | each.server_notifications for each in REVISIONS.values())
+)
+"""Every method and notification of the protocol, in any revision and either direction."""
 LATEST = REVISIONS[MODERN[-1]]
 LATEST_LEGACY = REVISIONS[LEGACY[-1]]
 DEFAULT_NEGOTIATED = V2025_03_26

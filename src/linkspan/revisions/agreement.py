@@ -173,7 +173,7 @@ def handshake_params(profile: ClientProfile, wanted: Revision | None = None) -> 
         {
             "protocolVersion": revision.date,
             "capabilities": _handshake_capabilities(profile.capabilities, revision),
-            "clientInfo": _handshake_info(profile.info, revision),
+            "clientInfo": to_builtins(step_down(revision, profile.info)),
         }
     )
 
@@ -189,10 +189,6 @@ def _handshake_capabilities(capabilities: Mapping[str, JSON], revision: Revision
     if "roots" in kept:
         kept["roots"] = {"listChanged": True}
     return kept
-
-
-def _handshake_info(info: Implementation, revision: Revision) -> JSON:
-    return to_builtins(step_down(revision, info))
 
 
 def agree_on_handshake(result: Raw) -> Agreement | str:

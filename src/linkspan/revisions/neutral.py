@@ -57,10 +57,6 @@ NOTHING: Mapping[str, JSON] = MappingProxyType({})
 """An empty mapping that nobody can fill."""
 
 
-def _nothing() -> Mapping[str, JSON]:
-    return NOTHING
-
-
 def read_only(value: JSON) -> JSON:
     """Return a JSON value of which nothing can be changed: handlers see facts that later requests share."""
     if is_object(value):
@@ -72,7 +68,7 @@ class Peer(msgspec.Struct, frozen=True):
     """Facts about the other side: never taken from an earlier request in the modern era (META-4)."""
 
     revision: Revision
-    capabilities: Mapping[str, JSON] = msgspec.field(default_factory=_nothing)
+    capabilities: Mapping[str, JSON] = msgspec.field(default_factory=lambda: NOTHING)
     info: Implementation | None = None
 
     def supports(self, capability: str, part: str | None = None) -> bool:
@@ -109,7 +105,7 @@ def _exists(revision: Revision, capability: str, part: str | None) -> bool:
 class TransportInfo(msgspec.Struct, frozen=True):
     """What the transport knows of a request. Empty on stdio and in memory."""
 
-    headers: Mapping[str, str] = msgspec.field(default_factory=_nothing)
+    headers: Mapping[str, str] = msgspec.field(default_factory=lambda: NOTHING)
     principal: str | None = None
     address: str | None = None
     """The IP address at the other end of the socket, which may be a proxy's."""

@@ -14,7 +14,7 @@ from linkspan.core.call import NO_PORTS, Ports
 from linkspan.core.connection import ServerConnection
 from linkspan.errors import MethodAlreadyDefinedError, RegistrationError
 from linkspan.options import closed, described_by
-from linkspan.revisions import REVISIONS
+from linkspan.revisions import MESSAGES, REVISIONS
 from linkspan.revisions.neutral import NO_FACTS, TransportInfo
 from linkspan.server import observation
 from linkspan.server.asking import cannot_ask
@@ -35,9 +35,11 @@ from linkspan.server.handlers import Function, Handler, compile_handler
 from linkspan.server.profile import SECRET_HEADERS, Profile, SecretHeaders, ServerContext, System
 from linkspan.server.resources import (
     Resource,
+    ResourceDefinition,
     ResourceDescription,
     ResourceSource,
     ResourceTemplate,
+    TemplateDefinition,
     TemplateSource,
     bind_resource,
     bind_template,
@@ -129,7 +131,7 @@ class BaseServer(metaclass=_ProposesRevision):
           ("public").
         - `require_initialized`: refuse requests without a handshake or an envelope, instead of serving them as they come, on
           connections that can shake hands.
-        - `auto_notify`: tell clients of every change of the lists. Otherwise call `notify_*_list_changed`.
+        - `auto_notify`: notify clients of every change of the lists. Otherwise call `notify_*_list_changed`.
         - `structured_text`: tools that return a plain `str` have it as structured content too, `{"result": ...}`.
         - `request_state_keys`: secrets that seal `requestState`, the first one seals, all open. Several processes behind one
           address need the same ones; without any, each process makes its own.
@@ -143,6 +145,11 @@ class BaseServer(metaclass=_ProposesRevision):
             raise ValueError(f"cache_scope must be 'public' or 'private', got {cache_scope!r}")
         if page_size is not None and page_size < 1:
             raise ValueError(f"page_size must be at least 1, or None for all; got {page_size!r}")
+        keys: RequestStateKeys | None = None
+        if request_state_keys:
+            from linkspan.server.request_state import RequestStateKeys
+
+            keys = RequestStateKeys(*request_state_keys)
         self.configuration = _configuration(configuration, exception_reporter, instrumentation_callback)
         self._settings = SettingsSource(self.configuration)
         pinned = self._pinned_version()
@@ -167,7 +174,7 @@ class BaseServer(metaclass=_ProposesRevision):
             cache_scope=cache_scope,
             require_initialized=require_initialized,
             limits=limits,
-            request_state_keys=_keys(request_state_keys) if request_state_keys else None,
+            request_state_keys=keys,
             request_state_ttl=request_state_ttl,
             secret_headers=SecretHeaders(secret_headers),
         )
@@ -175,7 +182,7 @@ class BaseServer(metaclass=_ProposesRevision):
         self._catalogue.declare(capabilities)
         self._auto_notify = auto_notify
         self._structured_text = structured_text
-        self._unheard: set[str] = set()  # lists whose changes reached no client, which was logged
+        self._unlistened: set[str] = set()  # lists whose changes reached no client, which was logged
         self._connections = WeakKeyDictionary[ServerConnection, None]()
         self._forks = 0
         self._add_tools(tools)
@@ -246,7 +253,7 @@ class BaseServer(metaclass=_ProposesRevision):
         """Offer a function as a tool: its name, its docstring and its hints say the rest.
 
         Use it bare or with keywords; it gives the function back unchanged. `inline=True` runs a tiny plain function where the
-        transport is, instead of in a thread. Raises: RegistrationError with a sentence that says what to write instead.
+        transport is, instead of in a thread. Raises: RegistrationError, which names what to write instead.
         """
         info = ToolInfo(**described)
         register = _decorator(lambda made: self._add_tools([made], info))
@@ -268,9 +275,7 @@ class BaseServer(metaclass=_ProposesRevision):
 
         def define(function: Function) -> type[Tool]:
             tool: type[Tool] = Tool.define(name=name, handler=function, **described)
-            self._add_tools([tool])
-            if notify and not self._auto_notify:
-                self.notify_tools_list_changed()
+            self._add_tools([tool], notify=notify)
             return tool
 
         return define if handler is None else define(handler)
@@ -281,14 +286,14 @@ class BaseServer(metaclass=_ProposesRevision):
         """Remove a tool; returns whether there was one."""
         return self._remove(name, self._catalogue.tools)
 
-    def _add_tools(self, sources: Iterable[ToolSource], info: ToolInfo | None = None) -> None:
+    def _add_tools(self, sources: Iterable[ToolSource], info: ToolInfo | None = None, *, notify: bool = False) -> None:
         settings = self._settings.current
         options = {
             "portable": settings.portable_schemas,
             "check_arguments": settings.validate_tool_call_arguments,
             "structured_text": self._structured_text,
         }
-        self._add(self._catalogue.tools, [bind_tool(each, info, **options) for each in sources])
+        self._add(self._catalogue.tools, [bind_tool(each, info, **options) for each in sources], notify=notify)
 
     # Prompts.
 
@@ -319,9 +324,7 @@ class BaseServer(metaclass=_ProposesRevision):
 
         def define(function: Function) -> type[Prompt]:
             prompt: type[Prompt] = Prompt.define(name=name, handler=function, **described)
-            self._add_prompts([prompt])
-            if notify and not self._auto_notify:
-                self.notify_prompts_list_changed()
+            self._add_prompts([prompt], notify=notify)
             return prompt
 
         return define if handler is None else define(handler)
@@ -330,12 +333,14 @@ class BaseServer(metaclass=_ProposesRevision):
         """Remove a prompt; returns whether there was one."""
         return self._remove(name, self._catalogue.prompts)
 
-    def _add_prompts(self, sources: Iterable[PromptSource], info: PromptInfo | None = None) -> None:
+    def _add_prompts(
+        self, sources: Iterable[PromptSource], info: PromptInfo | None = None, *, notify: bool = False
+    ) -> None:
         if not (given := list(sources)):
             return
         from linkspan.server.prompts import bind_prompt
 
-        self._add(self._catalogue.prompts, [bind_prompt(each, info) for each in given])
+        self._add(self._catalogue.prompts, [bind_prompt(each, info) for each in given], notify=notify)
 
     # Resources.
 
@@ -357,15 +362,19 @@ class BaseServer(metaclass=_ProposesRevision):
 
         return _decorator(add)
 
-    def define_resource(self, uri: str, **described: Any) -> Resource:
+    @described_by(ResourceDefinition)
+    def define_resource(self, uri: str, name: str | None = None, **described: Unpack[ResourceDefinition]) -> Resource:
         """Register a `Resource`, with the arguments of its constructor, and return it. Raises: RegistrationError."""
-        resource = Resource(uri, **described)
+        resource = Resource(uri, name, **described)
         self._add_resources([resource])
         return resource
 
-    def define_resource_template(self, uri_template: str, **described: Any) -> ResourceTemplate:
+    @described_by(TemplateDefinition)
+    def define_resource_template(
+        self, uri_template: str, name: str | None = None, **described: Unpack[TemplateDefinition]
+    ) -> ResourceTemplate:
         """Register a `ResourceTemplate`, with the arguments of its constructor, and return it. Raises: RegistrationError."""
-        template = ResourceTemplate(uri_template, **described)
+        template = ResourceTemplate(uri_template, name, **described)
         self._add_templates([template])
         return template
 
@@ -389,10 +398,12 @@ class BaseServer(metaclass=_ProposesRevision):
 
     # What all four kinds do.
 
-    def _add(self, registry: Registry[ItemT], items: Sequence[ItemT]) -> None:
+    def _add(self, registry: Registry[ItemT], items: Sequence[ItemT], *, notify: bool = False) -> None:
         registry.add(items, self._profile.pinned)
         if items and self._auto_notify:
             self._notify(registry.kind)
+        elif notify:
+            self._notify_or_warn(registry.kind)
 
     def _remove(self, key: str, *registries: Registry[Any]) -> bool:
         registry = next((each for each in registries if each.remove(key) is not None), None)
@@ -435,50 +446,51 @@ class BaseServer(metaclass=_ProposesRevision):
         """
         if not method_name:
             raise RegistrationError("a custom method needs a name, such as 'acme/add'")
-        if _is_reserved(method_name) or method_name in self._catalogue.custom_methods:
+        reserved = method_name in _RESERVED or method_name.startswith(_RESERVED_PREFIXES)
+        if reserved or method_name in self._catalogue.custom_methods:
             raise MethodAlreadyDefinedError(method_name)
         self._catalogue.custom_methods[method_name] = _without_asks(handler, method_name)
 
-    # Telling clients.
+    # Notifications.
 
     def notify_tools_list_changed(self) -> int:
-        """Notify every client that wants to know; returns how many that were. Never raises, from any thread (F2).
+        """Notify every client that listens; returns how many. Never raises, from any thread (F2).
 
-        If there was none, a warning says so, once for each list.
+        If there was none, a warning is logged, once for each list.
         """
         return self._notify_or_warn("tools")
 
     def notify_prompts_list_changed(self) -> int:
-        """Notify every client that wants to know; returns how many that were (F3)."""
+        """Notify every client that listens; returns how many (F3)."""
         return self._notify_or_warn("prompts")
 
     def notify_resources_list_changed(self) -> int:
-        """Notify every client that wants to know; returns how many that were (F4)."""
+        """Notify every client that listens; returns how many (F4)."""
         return self._notify_or_warn("resources")
 
     def notify_resource_updated(self, uri: str) -> int:
-        """Tell every client that subscribed to `uri`; returns how many that were (RES-6, RES-7)."""
-        return self._tell("resource_updated", lambda connection: connection.notify_resource_updated(uri))
+        """Notify every client that subscribed to `uri`; returns how many (RES-6, RES-7)."""
+        return self._send("resource_updated", lambda connection: connection.notify_resource_updated(uri))
 
     def _notify_or_warn(self, kind: str) -> int:
-        told = self._notify(kind)
-        if not told and kind not in self._unheard:
-            self._unheard.add(kind)
+        reached = self._notify(kind)
+        if not reached and kind not in self._unlistened:
+            self._unlistened.add(kind)
             observation.warn(
                 f"notify_{kind}_list_changed() reached no client of {self.name!r}: a handshake client is notified if the "
                 f"server declared {kind}.listChanged when it connected, a modern one while it listens for that "
                 "(logged once)"
             )
-        return told
+        return reached
 
     def _notify(self, kind: str) -> int:
-        return self._tell(f"{kind}_list_changed", lambda connection: connection.notify_list_changed(kind))
+        return self._send(f"{kind}_list_changed", lambda connection: connection.notify_list_changed(kind))
 
-    def _tell(self, notification: str, tell: Callable[[ServerConnection], bool]) -> int:
-        told = 0
+    def _send(self, notification: str, send: Callable[[ServerConnection], bool]) -> int:
+        reached = 0
         for reference in self._own_connections().keyrefs():  # a copy: others come and go in other threads
             try:
-                told += (connection := reference()) is not None and tell(connection)
+                reached += (connection := reference()) is not None and send(connection)
             except Exception as error:
                 observation.report(
                     self._settings.current,
@@ -486,7 +498,7 @@ class BaseServer(metaclass=_ProposesRevision):
                     lambda: {"notification": notification},
                     self._dispatcher.system,
                 )
-        return told
+        return reached
 
     # Connections.
 
@@ -533,8 +545,6 @@ class BaseServer(metaclass=_ProposesRevision):
         """Make the key that seals `requestState` now, so that processes which are forked from this one have the same."""
         self._dispatcher.share_request_state_key()
 
-    # Helpers.
-
     @cached_property
     def _dispatcher(self) -> Dispatcher:
         return Dispatcher(self._catalogue, self._profile, self._settings, self.system())
@@ -559,8 +569,9 @@ def _decorator(add: Callable[[Any], object]) -> Callable[[F], F]:
     return register
 
 
+_RESERVED = MESSAGES | {"notifications/tasks"}
 _RESERVED_PREFIXES = ("rpc.", "tasks/", "notifications/tasks/", "skills/")
-"""JSON-RPC's own, and those of extensions: tasks came, went, and came back as one."""
+"""Those of JSON-RPC and of extensions, such as tasks."""
 
 _COMPLETER_SCHEMA: JSONObject = {"type": "object", "properties": {"value": {}, "arguments": {}}}
 
@@ -573,36 +584,17 @@ def _without_asks(function: Function, method: str, members: Collection[str] = ()
     return handler
 
 
-def _keys(secrets: Sequence[bytes | str]) -> RequestStateKeys:
-    from linkspan.server.request_state import RequestStateKeys
-
-    return RequestStateKeys(*secrets)
-
-
-def _is_reserved(method: str) -> bool:
-    """Tell whether the protocol, in any revision and in either direction, or JSON-RPC itself has a claim on this name."""
-    if method.startswith(_RESERVED_PREFIXES) or method == "notifications/tasks":
-        return True
-    return any(
-        method in revision.requests
-        or method in revision.server_requests
-        or method in revision.client_notifications
-        or method in revision.server_notifications
-        for revision in REVISIONS.values()
-    )
-
-
 def _configuration(
     given: Configuration | None,
     exception_reporter: ExceptionReporter | None,
     instrumentation_callback: InstrumentationCallback | None,
 ) -> Configuration | None:
     """Put hooks that were passed to the constructor over the configuration that was (C18)."""
-    if exception_reporter is None and instrumentation_callback is None:
+    hooks: dict[str, Any] = {
+        "exception_reporter": exception_reporter,
+        "instrumentation_callback": instrumentation_callback,
+    }
+    passed = Configuration(**{name: hook for name, hook in hooks.items() if hook is not None})
+    if not passed.chosen():
         return given
-    hooks = Configuration()
-    if exception_reporter is not None:
-        hooks.exception_reporter = exception_reporter
-    if instrumentation_callback is not None:
-        hooks.instrumentation_callback = instrumentation_callback
-    return given.merge(hooks) if given is not None else hooks
+    return given.merge(passed) if given is not None else passed

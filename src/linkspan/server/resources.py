@@ -29,9 +29,11 @@ __all__ = [
     "BoundResource",
     "BoundTemplate",
     "Resource",
+    "ResourceDefinition",
     "ResourceDescription",
     "ResourceSource",
     "ResourceTemplate",
+    "TemplateDefinition",
     "bind_resource",
     "bind_template",
     "from_function",
@@ -46,6 +48,20 @@ class ResourceDescription(Description, total=False):
 
     mime_type: str | None
     annotations: Annotations | None
+
+
+class TemplateDefinition(ResourceDescription, total=False):
+    """The keywords of `ResourceTemplate`."""
+
+    read: Function | None
+
+
+class ResourceDefinition(TemplateDefinition, total=False):
+    """The keywords of `Resource`."""
+
+    size: int | None
+    text: str | None
+    blob: bytes | None
 
 
 class _Described:
