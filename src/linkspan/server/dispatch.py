@@ -73,12 +73,12 @@ class Dispatcher:
         self._rounds = Rounds(profile, system)
         self._failures = Failures(profile, settings, system)
         self._methods: dict[str, _Method] = {
-            "tools/list": self._list_tools,
+            "tools/list": partial(self._page, "tools", catalogue.tools),
             "tools/call": self._call_tool,
-            "prompts/list": self._list_prompts,
+            "prompts/list": partial(self._page, "prompts", catalogue.prompts),
             "prompts/get": self._get_prompt,
-            "resources/list": self._list_resources,
-            "resources/templates/list": self._list_templates,
+            "resources/list": partial(self._page, "resources", catalogue.resources),
+            "resources/templates/list": partial(self._page, "resources", catalogue.templates),
             "resources/read": self._read_resource,
             "completion/complete": self._complete,
         }
@@ -201,9 +201,6 @@ class Dispatcher:
 
     # Tools.
 
-    def _list_tools(self, request: Request, _: Settings, __: Observation | None) -> Outcome:
-        return self._page("tools", self.catalogue.tools, request)
-
     def _call_tool(self, request: Request, settings: Settings, observation: Observation | None) -> Outcome | Call:
         params = request.params
         assert isinstance(params, CallToolParams)
@@ -234,7 +231,7 @@ class Dispatcher:
     def _unknown(
         self, request: Request, registry: Registry[Any], noun: str, name: str, observation: Observation | None
     ) -> RemoteProtocolError:
-        """Say that there is nothing under a name; where nothing of its kind is offered, there is no such method (SRV-2)."""
+        """Return the error for an unknown name; where nothing of its kind is offered, the method is unknown too (SRV-2)."""
         if not self.catalogue.offers(f"{noun}s"):
             return _method_not_found(request)
         if observation is not None:
@@ -244,9 +241,6 @@ class Dispatcher:
         )
 
     # Prompts.
-
-    def _list_prompts(self, request: Request, _: Settings, __: Observation | None) -> Outcome:
-        return self._page("prompts", self.catalogue.prompts, request)
 
     def _get_prompt(self, request: Request, settings: Settings, observation: Observation | None) -> Outcome | Call:
         params = request.params
@@ -269,12 +263,6 @@ class Dispatcher:
         return self._run(request, settings, observation, prompt.handler, arguments, prompt.outcome, params.name)
 
     # Resources.
-
-    def _list_resources(self, request: Request, _: Settings, __: Observation | None) -> Outcome:
-        return self._page("resources", self.catalogue.resources, request)
-
-    def _list_templates(self, request: Request, _: Settings, __: Observation | None) -> Outcome:
-        return self._page("resources", self.catalogue.templates, request)
 
     def _read_resource(self, request: Request, settings: Settings, observation: Observation | None) -> Outcome | Call:
         params = request.params
@@ -323,8 +311,13 @@ class Dispatcher:
         ):  # where there was no such capability yet, there is nothing to declare (SRV-1)
             return _method_not_found(request)
         ref, argument = params.ref, params.argument
-        name = ref.name if isinstance(ref, PromptReference) else ref.uri
-        if not self._completable(name, isinstance(ref, PromptReference)):
+        if isinstance(ref, PromptReference):
+            name = ref.name
+            exists = name in catalogue.prompts
+        else:
+            name = ref.uri
+            exists = name in catalogue.templates or catalogue.knows_resource(name)
+        if not exists:
             return RemoteProtocolError(INVALID_PARAMS, f"Unknown completion reference: {clipped(name)}")
         known = params.context.arguments if params.context is not None else None
         typed = argument.value
@@ -338,12 +331,6 @@ class Dispatcher:
         return self._run(
             request, settings, observation, handler, arguments, lambda value: completion_of(value, typed), name
         )
-
-    def _completable(self, name: str, is_prompt: bool) -> bool:
-        catalogue = self.catalogue
-        if is_prompt:
-            return name in catalogue.prompts
-        return name in catalogue.templates or catalogue.knows_resource(name)
 
     def _choices(self, prompt: str, argument: str) -> list[str]:
         """Return the values that a prompt's own hints allow."""
@@ -361,7 +348,7 @@ class Dispatcher:
             return _method_not_found(request)
         assert isinstance(request.params, Raw)
         try:
-            values: JSONObject = msgspec.json.decode(_text(request.params), type=dict[str, Any] | None) or {}
+            values: JSONObject = msgspec.json.decode(bytes(request.params) or b"{}", type=dict[str, Any] | None) or {}
         except (msgspec.DecodeError, RecursionError):
             return RemoteProtocolError(INVALID_PARAMS, "Invalid params: params must be an object")
         if handler.whole is None:
@@ -417,11 +404,11 @@ class Dispatcher:
         )
 
     def unsendable(self, request: Request, error: Exception) -> RemoteProtocolError:
-        """Report that an outcome could not be encoded, and say what the client is told instead."""
+        """Report that an outcome could not be encoded; return the error that the client receives instead."""
         return self._failures.unsendable(request, error)
 
     def observe(self, method: str, error: RemoteProtocolError | None, duration: float) -> Callable[[], object] | None:
-        """Return what tells the author of a request that a connection answered by itself; None if nobody is to be told."""
+        """Return the instrumentation of a request that a connection answered by itself, if there is any."""
         callback = self.settings.current.instrumentation_callback
         if callback is None:
             return None
@@ -430,7 +417,9 @@ class Dispatcher:
 
     # Lists.
 
-    def _page(self, kind: str, registry: Registry[Any], request: Request) -> Outcome:
+    def _page(
+        self, kind: str, registry: Registry[Any], request: Request, _: Settings, __: Observation | None
+    ) -> Outcome:
         if not self.catalogue.offers(kind):
             return _method_not_found(request)
         params = request.params
@@ -458,10 +447,6 @@ def _not_there(request: Request, _: Settings, __: Observation | None) -> Outcome
 
 def _method_not_found(request: Request) -> RemoteProtocolError:
     return RemoteProtocolError(METHOD_NOT_FOUND, f"Method not found: {request.method}", request.method)
-
-
-def _text(raw: Raw) -> bytes:
-    return bytes(memoryview(raw)) or b"{}"
 
 
 def _custom_result(method: str, value: object) -> Outcome:
