@@ -9,7 +9,7 @@
 
     server.run()
 
-Names are loaded when they are first used, so importing this package costs next to nothing.
+Names are loaded when they are first used, so importing this package is cheap.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Errors. The type says whose fault it was, the message says what to do, the code is for the wire.
+"""Errors. The type names the side at fault, the message the remedy, the code is for the wire.
 
 Codes: https://modelcontextprotocol.io/specification/2026-07-28/basic.
 """
@@ -75,7 +75,7 @@ class RemoteProtocolError(LinkspanError):
     """The peer asked for something that cannot be served; it is answered with this code, message and data.
 
     A handler may raise it to choose the JSON-RPC error of its own request; application codes lie outside
-    -32768 ... -32000 (MSG-42). Raises: TypeError for a code that is no integer or a message that is no text.
+    -32768 ... -32000 (MSG-42). Raises: TypeError for a code that is not an integer or a message that is not a string.
     """
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
@@ -105,7 +105,7 @@ class ToolError(LinkspanError):
 
 
 class Declined(ToolError):
-    """The user declined or cancelled a question. Unhandled, the model is told so.
+    """The user declined or cancelled a question. Unhandled, the model receives it.
 
     Attributes: `key` is the question's key, `action` is `"decline"` or `"cancel"`.
     """
@@ -126,7 +126,7 @@ class RequestCancelled(LinkspanError):
 
 
 class RegistrationError(LinkspanError, ValueError):
-    """Something cannot be offered as it is written; the message says what to write instead."""
+    """Something cannot be offered as it is written; the message names what to write instead."""
 
 
 class DuplicateNameError(RegistrationError):
@@ -142,7 +142,7 @@ class MethodAlreadyDefinedError(RegistrationError):
 
 
 class UnsupportedProtocolVersion(LinkspanError, ValueError):
-    """The protocol version asked for is not one that this release speaks."""
+    """This release does not support the requested protocol version."""
 
 
 class RequestHandlerError(LinkspanError):

@@ -18,7 +18,7 @@ class CallReady(msgspec.Struct, Generic[CallT], frozen=True):
 
 
 class CallCancelled(msgspec.Struct, Generic[CallT], frozen=True):
-    """Stop this call if it can be stopped. Whatever comes of it is thrown away."""
+    """Stop this call if it can be stopped. Its result is discarded."""
 
     call: CallT
 

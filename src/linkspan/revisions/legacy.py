@@ -159,11 +159,11 @@ class LegacySession:
         )
 
     def initialized(self) -> None:
-        """Take note of `notifications/initialized`: from now on we may speak first (INI-3)."""
+        """Receive `notifications/initialized`: the server may send requests from now on (INI-3)."""
         self.ready = self.negotiated
 
     def hears_of(self, kind: str | None, uri: str | None) -> bool:
-        """Tell whether the client was promised to hear of a change: of a list (SRV-4), or of a resource it watches."""
+        """Return whether the client was promised notifications of a change: of a list (SRV-4), or of a resource it watches."""
         return self.ready and (kind in self._announced if uri is None else uri in self.subscriptions)
 
     def _initialize(self, params: InitializeParams) -> Outcome:
@@ -270,7 +270,7 @@ class LegacySession:
             answer: JSON = msgspec.json.decode(response.result)
         except (msgspec.DecodeError, RecursionError):
             answer = None
-        if is_object(answer):  # anything else is no answer, and is asked for again (MRTR-S6)
+        if is_object(answer):  # anything else is invalid, and is asked for again (MRTR-S6)
             current.answers[key] = answer
         return current.request.id
 

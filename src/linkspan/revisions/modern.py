@@ -86,7 +86,7 @@ def read_envelope(meta: Raw) -> Envelope:
     try:
         members = _members.decode(text)
     except (msgspec.DecodeError, RecursionError):
-        return _read(text)  # which says what is wrong
+        return _read(text)  # which raises the precise error
     if members.version is ABSENT or members.capabilities is ABSENT:
         return _read(text)
     version, capabilities = bytes(members.version), bytes(members.capabilities)
@@ -106,7 +106,7 @@ def _read(text: bytes) -> Envelope:
         return NO_ENVELOPE
     try:
         members: JSON = msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError):  # a number out of range, which nobody looked at while it was raw
+    except (msgspec.DecodeError, RecursionError):  # a number out of range, which was not parsed while it was raw
         raise RemoteProtocolError(INVALID_PARAMS, "Invalid params: _meta is not readable") from None
     if members is None:
         return NO_ENVELOPE
@@ -209,7 +209,7 @@ def _input_required(outcome: InputRequired) -> dict[str, JSON]:
 
 
 def discover(capabilities: Wire, instructions: str | None, *, ttl_ms: int, cache_scope: str) -> DiscoverResult:
-    """Describe the server to a client that knows nothing of it yet (DISC-1)."""
+    """Describe the server to a client that has not met it yet (DISC-1)."""
     return DiscoverResult(
         supported_versions=supported_versions(),
         capabilities=to_builtins(capabilities),

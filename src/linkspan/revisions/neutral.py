@@ -54,7 +54,7 @@ SAMPLE = "sampling/createMessage"
 LIST_ROOTS = "roots/list"
 
 NOTHING: Mapping[str, JSON] = MappingProxyType({})
-"""An empty mapping that nobody can fill."""
+"""An empty mapping that cannot be filled."""
 
 
 def read_only(value: JSON) -> JSON:
@@ -72,7 +72,7 @@ class Peer(msgspec.Struct, frozen=True):
     info: Implementation | None = None
 
     def supports(self, capability: str, part: str | None = None) -> bool:
-        """Tell whether the peer declared a capability, or a part of it such as `("elicitation", "url")`.
+        """Return whether the peer declared a capability, or a part of it such as `("elicitation", "url")`.
 
         A bare `elicitation: {}` means the form mode (ELI-1). What its revision does not have it cannot declare (ELI-14).
         """
@@ -94,7 +94,7 @@ _PARTS: dict[tuple[str, str | None], tuple[type[Wire], str]] = {
 
 
 def _exists(revision: Revision, capability: str, part: str | None) -> bool:
-    """Tell whether a revision knows a capability of clients, by the method and the members that it is about."""
+    """Return whether a revision knows a capability of clients, by the method and the members that it is about."""
     method = _METHODS.get(capability)
     if method is not None and method not in revision.server_requests:
         return False
@@ -153,10 +153,10 @@ def _discard(_request: Request, _method: str, _params: Wire) -> None:
 
 
 class Observer(Protocol):
-    """Whoever hears of a request when it has ended."""
+    """Notified when a request has ended."""
 
     def end(self, request: Request, outcome: Outcome) -> None:
-        """Take note of the outcome. Never raises."""
+        """Receive the outcome. Never raises."""
         ...
 
 
@@ -178,7 +178,7 @@ class Request(msgspec.Struct, eq=False):
     progress: float | None = None
     """The last value that was reported; a request that is issued again goes on from there (PROG-3)."""
     log_level: LoggingLevel | None = None
-    """The least level the client wants to see; None for nothing."""
+    """The least level the client wants to see; None for no messages."""
     input_responses: Raw = ABSENT
     request_state: str | None = None
     facts: TransportInfo = NO_FACTS
@@ -187,11 +187,11 @@ class Request(msgspec.Struct, eq=False):
     close_stream: Callable[[], bool] = stay
     """End the stream on which the answer would go; the client comes back for it. False where that is not possible."""
     is_notification: bool = False
-    """Nobody waits for an answer: a custom method came without an id."""
+    """No response is sent: a custom method came without an id."""
     cancelled: bool = False
     cancel_reason: str | None = None
     observer: Observer | None = None
-    """Who hears of the request while no call of it is at work: it waits for a handshake client's answers."""
+    """Notified of the end while no call of the request runs: it waits for a handshake client's answers."""
     failure: BaseException | None = None
     """What the author's function, or the encoding of its value, raised."""
 
@@ -253,7 +253,7 @@ class ServerFacts(Protocol):
         ...
 
     def knows_resource(self, uri: str) -> bool:
-        """Tell whether a read of `uri` could be answered."""
+        """Return whether a read of `uri` could be answered."""
         ...
 
 

@@ -54,7 +54,7 @@ def step_down(revision: Revision, value: Wire) -> Wire | JSON:
 
 
 def _fits(revision: Revision, result: CallToolResult) -> bool:
-    """Tell whether the commonest result, plain texts and an object, needs no way down: most calls end here."""
+    """Return whether the commonest result, plain texts and an object, needs no step down, as most do."""
     structured = result.structured_content
     if structured is not UNSET:
         says_objects = revision.structured_content == "object" and isinstance(structured, Raw)
@@ -64,7 +64,7 @@ def _fits(revision: Revision, result: CallToolResult) -> bool:
 
 
 def knows_field(revision: Revision, kind: type[Wire], field: str) -> bool:
-    """Tell whether a member of a shape existed in `revision`."""
+    """Return whether a member of a shape existed in `revision`."""
     return field not in _later_fields(revision, kind)
 
 
@@ -126,7 +126,7 @@ def _chain(steps: list[Plan]) -> Plan:
 
 
 def _block(revision: Revision, block: JSON, known: frozenset[str]) -> JSON:
-    """Keep a content block that the revision knows, and say what the others were. Foreign types pass (MSG-53)."""
+    """Keep a content block that the revision knows, and describe the others in a text. Foreign types pass (MSG-53)."""
     if not is_object(block) or (kind := _kind_of(block)) is None:
         return block
     members: JSONObject = block
@@ -143,7 +143,7 @@ def _kind_of(block: JSONObject) -> type[Wire] | None:
 
 
 def _in_words(block: JSONObject) -> str:
-    """Say what a block is, for a reader who can only take texts."""
+    """Describe a block, for a peer that only knows texts."""
     match block:
         case {"type": "text", "text": str(text)}:
             return text
@@ -192,7 +192,7 @@ def _call_result(revision: Revision, members: JSONObject) -> JSONObject:
 
 
 def is_told(texts: Iterable[str], value: str) -> bool:
-    """Tell whether one of the texts says a JSON value already: as JSON, however it is written, or as the text that it is."""
+    """Return whether one of the texts contains a JSON value already: as JSON in any layout, or as the bare string."""
     wanted: JSON = msgspec.json.decode(value)
     for text in texts:
         if text in (value, wanted):

@@ -201,12 +201,12 @@ class Closed(Round):
 
 
 def cannot_ask(method: str) -> str:
-    """Return what to tell the author whose handler asks where nobody can be asked."""
+    """Return the error for a handler that asks where the user cannot be asked."""
     return f"{method} cannot ask the user; only tools, prompts and resources can"
 
 
 def may_ask(method: str) -> bool:
-    """Tell whether an answer to `method` may be a question."""
+    """Return whether an answer to `method` may be a question."""
     return method in _ASKING
 
 
@@ -335,7 +335,7 @@ class Rounds:
         self._chains = Chains(profile, system)
 
     def open(self, request: Request, target: str) -> Round:
-        """Return what is known when a request begins; where nobody can be asked, a round that says so.
+        """Return what is known when a request begins; where the user cannot be asked, a round that refuses questions.
 
         Only what the state says was asked can have been answered: without a state, nothing.
         Raises: RemoteProtocolError for a state that was changed, belongs elsewhere or has expired, and for malformed answers.
@@ -399,7 +399,7 @@ class Rounds:
         )
 
     def share(self) -> None:
-        """Make the keys now, and take note that other processes will serve the same clients with them."""
+        """Make the keys now, and record that other processes will serve the same clients with them."""
         self.keys()
         self._chains.shared_address = True
 
@@ -510,7 +510,7 @@ class Chains:
         self._chains: dict[str, tuple[float, Chain]] = {}
         self._warned: set[str] = set()
         self.shared_address = False
-        """Whether other processes serve the same clients: then a replay may reach one that knows nothing of the chain."""
+        """Whether other processes serve the same clients: then a replay may reach one that does not have the chain."""
 
     def open(self, chain_id: str | None) -> Chain:
         """Return the chain that a state names, or a new one for a request without a state."""

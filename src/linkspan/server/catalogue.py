@@ -66,7 +66,7 @@ class Catalogue:
         self.completers: dict[tuple[str, str], Handler] = {}
         self.completion_handler: Handler | None = None
         self.declared: Mapping[str, JSON] | ServerCapabilities | None = None
-        self._promised: set[str] = set()  # the lists that a client was told of stay, even when they are empty
+        self._promised: set[str] = set()  # lists that a client has seen stay, even when they are empty
 
     def declare(self, capabilities: object) -> None:
         """Take what the author declares instead of, or besides, what is registered. Raises: RegistrationError."""
@@ -84,11 +84,11 @@ class Catalogue:
         return None
 
     def knows_resource(self, uri: str) -> bool:
-        """Tell whether a read of `uri` could be answered."""
+        """Return whether a read of `uri` could be answered."""
         return self.read_handler is not None or self.find_resource(uri) is not None
 
     def completes(self) -> bool:
-        """Tell whether there is anything to complete."""
+        """Return whether there is anything to complete."""
         return bool(self.completers or self.completion_handler) or any(
             _has_choices(prompt.handler.parameters.json_schema) for prompt in self.prompts
         )
@@ -123,7 +123,7 @@ class Catalogue:
     def capabilities(self) -> ServerCapabilities:
         """Return what is offered now, and what the author declared besides (SRV-1, SRV-3).
 
-        A list that is offered once stays offered: clients keep what they are told here.
+        A list that is offered once stays offered: clients keep what they receive here.
         """
         self._promised.update([kind for kind in _LISTS if self.offers(kind)])
         derived = ServerCapabilities(

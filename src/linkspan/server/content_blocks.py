@@ -139,7 +139,7 @@ def meta_of(value: object) -> Meta | None:
 
 
 def is_block(value: object) -> bool:
-    """Tell whether `value` is a content block already."""
+    """Return whether `value` is a content block already."""
     return isinstance(value, BLOCKS)
 
 
@@ -184,7 +184,7 @@ def _described(members: Mapping[str, JSON]) -> Wire:
 
 
 def _is_plain(value: Wire) -> bool:
-    """Tell whether a block is the commonest one, a text and nothing else, at a glance."""
+    """Return whether a block is a plain text without annotations, the most common one."""
     return type(value) is TextContent and type(value.text) is str and value.annotations is None and value.meta is None
 
 
@@ -216,7 +216,7 @@ def contents_of(value: object, uri: str, mime_type: str | None) -> list[Any]:
 
 
 def is_contents(value: object) -> TypeGuard[Mapping[str, JSON]]:
-    """Tell whether a value is resource contents in wire form."""
+    """Return whether a value is resource contents in wire form."""
     return is_mapping(value) and "uri" in value and ("text" in value or "blob" in value)
 
 

@@ -92,7 +92,7 @@ class Context(Mapping[str, Any]):
 
     @property
     def meta(self) -> Mapping[str, JSON]:
-        """The request's whole `_meta`, with what nobody here knows (trace context, vendor keys)."""
+        """The request's whole `_meta`, with unknown members (trace context, vendor keys)."""
         raw = bytes(self._request.meta)
         return MappingProxyType(msgspec.json.decode(raw) or {}) if raw else NOTHING
 
@@ -106,7 +106,7 @@ class Context(Mapping[str, Any]):
 
     @property
     def principal(self) -> str | None:
-        """Who is calling, if the transport authenticated somebody."""
+        """The caller, if the transport authenticated one."""
         return self._request.facts.principal
 
     # Cancellation.
@@ -135,7 +135,7 @@ class Context(Mapping[str, Any]):
         """Report progress to a client that asked for it. It may be awaited, and need not be.
 
         A value that is not above the last one is not sent (PROG-3), nor one that JSON has no number for: NaN and infinity.
-        Raises: TypeError for what is no number.
+        Raises: TypeError for anything but a number.
         """
         _check_number("progress", progress)
         if total is not None:

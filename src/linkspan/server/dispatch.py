@@ -90,7 +90,7 @@ class Dispatcher:
         return self.catalogue.capabilities()
 
     def knows_resource(self, uri: str) -> bool:
-        """Tell whether a read of `uri` could be answered."""
+        """Return whether a read of `uri` could be answered."""
         return self.catalogue.knows_resource(uri)
 
     def custom_methods(self) -> Mapping[str, object]:

@@ -83,12 +83,12 @@ class Handler(msgspec.Struct, frozen=True):
 
 
 def is_function(value: object) -> TypeGuard[Function]:
-    """Tell whether a value can be called."""
+    """Return whether a value can be called."""
     return callable(value)
 
 
 def is_async_function(function: Function) -> bool:
-    """Tell whether calling `function` gives a coroutine (looking through partials and callable objects)."""
+    """Return whether calling `function` gives a coroutine (looking through partials and callable objects)."""
     while isinstance(function, partial):
         function = function.func
     return is_coroutine_function(function) or is_coroutine_function(getattr(function, "__call__", None))  # noqa: B004
@@ -102,7 +102,7 @@ def describe(function: Function) -> str:
 def bound_method(source: Any, base: Any, name: str) -> Function | None:
     """Return what a subclass of `base` wrote under `name`: static, of the class, or an ordinary method.
 
-    Nobody makes an instance of such a class, so an ordinary method gets one of its own; the constructor of `base` describes
+    Authors do not instantiate such a class, so an ordinary method gets an instance here; the constructor of `base` describes
     values, and is not run for it.
     """
     lines: Sequence[type] = source.__mro__
@@ -130,7 +130,7 @@ def compile_handler(
     With `schema` (a JSON Schema written by hand) the function may take its arguments as keywords, as one mapping, or both
     `(args, server_context)`. Without one they follow from its hints; `loose` functions without hints, such as
     `lambda **args`, take anything. With `members` (what is known to be in the arguments) a lone parameter takes them all,
-    whatever its name, unless it is one of them or its hint says that it is no mapping. Raises: RegistrationError.
+    whatever its name, unless it is one of them or its hint excludes a mapping. Raises: RegistrationError.
     """
     _refuse_self(function)
     if schema is None and not (loose and _takes_anything(function, members)):
@@ -202,7 +202,7 @@ def _signature(function: Function) -> Sequence[Parameter]:
 
 
 def _takes_anything(function: Function, members: Collection[str] | None) -> bool:
-    """Tell whether a function without hints takes all arguments at once."""
+    """Return whether a function without hints takes all arguments at once."""
     rest = [each for each in _signature(function) if not _is_context(each)]
     return len(rest) == 1 and (rest[0].kind is VAR_KEYWORD or _is_whole(rest[0], (), members))
 
@@ -227,7 +227,7 @@ def _is_whole(parameter: Parameter, properties: Collection[str], members: Collec
 
 
 def _may_be_mapping(parameter: Parameter) -> bool:
-    """Tell whether nothing says that a parameter is something else than a mapping."""
+    """Return whether a parameter may be a mapping, by its hint and its default."""
     hint = parameter.annotation
     if parameter.default is not EMPTY:
         return False
@@ -236,7 +236,7 @@ def _may_be_mapping(parameter: Parameter) -> bool:
 
 
 def _positional(signature: Sequence[Parameter], name: str) -> bool:
-    """Tell whether the context comes second by position, as in `(args, server_context)` of a positional-only callable."""
+    """Return whether the context comes second by position, as in `(args, server_context)` of a positional-only callable."""
     return any(each.name == name and each.kind is POSITIONAL_ONLY for each in signature)
 
 

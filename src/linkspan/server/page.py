@@ -37,7 +37,7 @@ _LISTS: Final = {
 
 
 def make_page(dispatcher: Dispatcher, url: str, facts: TransportInfo) -> Page:
-    """Return the page of a server at `url`: it shows whoever sent `facts` what a list request of theirs would be told."""
+    """Return the page of a server at `url`: it shows what a list request with these `facts` would return."""
     lists = {member: _listed(dispatcher, member, method, facts) for member, method in _LISTS.items()}
     text = render(dispatcher.profile.implementation, dispatcher.profile.instructions, lists, url)
     return Page(text.encode(errors="replace"), _HEADERS)

@@ -54,7 +54,7 @@ class SecretHeaders:
         return lowered in self._names or lowered.startswith(self._beginnings)
 
     def note(self, problem: str) -> None:
-        """Log, once, that a handler asked for a secret header: `get` gives it the default without a word."""
+        """Log, once, that a handler asked for a secret header: `get` silently returns the default."""
         if not self._noted:
             from logging import getLogger
 
@@ -137,7 +137,7 @@ class System(Protocol):
         ...
 
     def later(self, awaitable: Awaitable[object]) -> None:
-        """Await something that nobody waits for and that does not raise."""
+        """Await something in the background. It must not raise."""
         ...
 
     def share(self, awaitable: Awaitable[object]) -> Callable[[], Awaitable[object]]:

@@ -236,7 +236,7 @@ def completion_of(value: object, typed: str) -> CompleteResult:
 
 
 def _text(value: object) -> str:
-    """Return a suggestion as a text; a value that is none by nature was hardly meant to be suggested."""
+    """Return a suggestion as a text. Raises: TypeError for a bool and for what is not a text, a number or an enum of these."""
     if not isinstance(value, str | int | float):
         value = getattr(value, "value", value)  # a member of an Enum
     if isinstance(value, bool) or not isinstance(value, str | int | float):

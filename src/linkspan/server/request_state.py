@@ -2,8 +2,8 @@
 
 Where `cryptography` is installed a state is encrypted (AES-256-GCM); elsewhere it is signed (HMAC-SHA256), which keeps it
 whole but not secret: the client can read it. A state names its form and version, and a process takes only the form that it
-makes, so nobody can talk it down to the weaker one; processes that share keys must agree on having `cryptography`. A state is
-bound to the method, the target, the arguments, the principal and the server, and it expires. Clocks and randomness are
+makes, so a client cannot downgrade it to the weaker one; processes that share keys must agree on having `cryptography`. A
+state is bound to the method, the target, the arguments, the principal and the server, and it expires. Clocks and randomness are
 arguments. Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/mrtr.
 """
 
@@ -87,7 +87,7 @@ class RequestStateKeys:
 
     @classmethod
     def ephemeral(cls, random: Callable[[int], bytes]) -> RequestStateKeys:
-        """Make a key that nobody else has and nobody will have again."""
+        """Make a random key, unique to this process."""
         return cls(random(32))
 
     def seals(self) -> tuple[str, list[_Seal]]:

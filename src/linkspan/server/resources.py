@@ -184,7 +184,7 @@ def read_outcome(value: object, uri: str, mime_type: str | None, *, ttl_ms: int,
     """
     if isinstance(value, InputRequired):
         return value
-    if value is None:  # an empty contents would say that the resource is there and empty (RES-3)
+    if value is None:  # empty contents would mean that the resource exists and is empty (RES-3)
         raise ResourceNotFoundError(uri)
     if isinstance(value, ReadResourceResult):
         hints = {"ttl_ms": ttl_ms, "cache_scope": cache_scope}

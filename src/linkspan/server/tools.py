@@ -139,7 +139,7 @@ class ToolResponse:
 class Tool:
     """A tool. Subclass it and write `call`, or use `Tool.define`.
 
-    The class itself is the tool; nobody makes an instance of it. Its name is the class's in snake_case unless `name` says
+    The class itself is the tool; it is never instantiated. Its name is the class's in snake_case unless `name` says
     otherwise. `input_schema` may be left out where the hints of `call` say it all, and so may `output_schema`; as
     `output_schema = None` or `structured = False`, results have no structured content.
     """
@@ -284,7 +284,9 @@ def _from_response(response: ToolResponse) -> CallToolResult:
     if structured is not UNSET:
         encoded = encode_json(structured)
         text = encoded.decode()
-        is_object = text.startswith("{")  # older clients read it as it is; what they cannot read is told (TOOL-4)
+        is_object = text.startswith(
+            "{"
+        )  # older clients read it as it is; what they cannot read stands in a text too (TOOL-4)
         if not content or not (is_object or is_told(_texts(content), text)):
             content = [*content, TextContent(text)]
         structured = Raw(encoded)
@@ -315,7 +317,7 @@ def _from_value(value: object, uri: str, *, structured: bool) -> CallToolResult:
 
 
 def _is_content(value: object) -> bool:
-    """Tell whether a value is content already, whatever the hints said: blocks, perhaps with texts between them."""
+    """Return whether a value is content already, whatever the hints said: blocks, perhaps with texts between them."""
     if is_array(value):
         return any(map(is_block, value)) and all(isinstance(each, str) or is_block(each) for each in value)
     return is_block(value)

@@ -178,7 +178,7 @@ class UriTemplate(msgspec.Struct, frozen=True):
 
 
 def is_template(uri: str) -> bool:
-    """Tell whether a URI has expressions in it."""
+    """Return whether a URI has expressions in it."""
     return "{" in uri or "}" in uri
 
 
@@ -192,7 +192,7 @@ def check_uri(uri: str) -> None:
 
 
 def compile_template(template: str) -> UriTemplate:
-    """Compile an RFC 6570 template. Raises: RegistrationError that says what to write instead."""
+    """Compile an RFC 6570 template. Raises: RegistrationError, which names what to write instead."""
     parts = _parse(template)
     expressions = [part for part in parts if isinstance(part, _Expression)]
     variables = tuple(name for each in expressions for name in each.names)
@@ -318,7 +318,7 @@ def _is_safe(text: str, hole: _Hole | None) -> bool:
 
 
 def _climbs(segment: str) -> bool:
-    """Tell whether a segment is `.` or `..`, or becomes one where a system drops blanks and dots at the end of a name."""
+    """Return whether a segment is `.` or `..`, or becomes one where a system drops blanks and dots at the end of a name."""
     dots = "".join(segment.split())
     return dots in (".", "..") or (dots != segment and dots != "" and not dots.strip("."))
 
