@@ -62,7 +62,7 @@ BOUNDS: dict[str, int] = {
     "client": 78,
     "core": 34,
     "docs": 0,
-    "flows": 42,
+    "flows": 40,
     "host": 0,
     "linkspan": 0,
     "revisions": 0,

@@ -20,7 +20,7 @@ from linkspan.client.subscriptions import Filter, Kind
 from linkspan.client.supervisor import Supervisor
 from linkspan.client.targets import ServerTarget, Target, resolve
 from linkspan.client.transports.base import ClientTransport, Recorder, Waiter
-from linkspan.core.flow import ProgressCallback, RequestSpec, Stopper
+from linkspan.core.flow import ProgressCallback, Stopper
 from linkspan.errors import UnsupportedProtocolVersion
 from linkspan.flows.answers import ElicitationHandler, Handlers, RootsSource, SamplingHandler, encode_answer, failed
 from linkspan.flows.client_errors import Change, ClientEvent, Origin
@@ -205,10 +205,8 @@ class BaseClient:
         except Exception as error:  # there is no end to what a handler may return
             raise failed(request.method, self.origin, error) from error
 
-    def _attach(self, outgoing: RequestSpec | None, slot: Waiter) -> Callable[[], None] | None:
-        """Let the stopper of a call end its wait; return what detaches it, or None for a call without one."""
-        if outgoing is None or (stopper := outgoing.stopper) is None:
-            return None
+    def _attach(self, stopper: Stopper, slot: Waiter) -> Callable[[], None]:
+        """Let the stopper of a call end its wait; return what detaches it."""
 
         def stop() -> None:
             self._engine.withdraw(slot, stopper.reason, tell=True)

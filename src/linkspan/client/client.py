@@ -243,7 +243,7 @@ class Client(BaseClient):
             effect = next(flow)
             while True:
                 try:
-                    outcome = await self._perform(effect)
+                    outcome = await (self._exchange(effect.outgoing) if type(effect) is Send else self._perform(effect))
                 except BaseException as error:
                     effect = flow.throw(error)
                 else:
@@ -252,8 +252,6 @@ class Client(BaseClient):
             return cast("T", stop.value)
 
     async def _perform(self, effect: Effect) -> object:
-        if type(effect) is Send:
-            return await self._exchange(effect.outgoing)
         if isinstance(effect, Ask):
             return await self._answers(effect)
         assert isinstance(effect, Sleep)
@@ -267,9 +265,11 @@ class Client(BaseClient):
             self._settle_on(loop)
         slot = LoopWaiter(loop)
         link = self._engine.submit(outgoing, slot)
-        if link is not None:
-            self._flush_soon(link, loop)
-        detach = self._attach(outgoing, slot)
+        if link is not None and self._flushing != (link, loop):
+            # Send at the end of this turn of the loop, together with what other tasks ask in it.
+            self._flushing = (link, loop)
+            loop.call_soon(self._flush, link)
+        detach = None if outgoing is None or outgoing.stopper is None else self._attach(outgoing.stopper, slot)
         try:
             while True:
                 while not slot.items:
@@ -291,12 +291,6 @@ class Client(BaseClient):
         finally:
             if detach is not None:
                 detach()
-
-    def _flush_soon(self, link: ClientTransport, loop: asyncio.AbstractEventLoop) -> None:
-        """Send at the end of this turn of the loop, together with what other tasks ask in it."""
-        if self._flushing != (link, loop):
-            self._flushing = (link, loop)
-            loop.call_soon(self._flush, link)
 
     def _flush(self, link: ClientTransport) -> None:
         self._flushing = None

@@ -221,7 +221,7 @@ class SyncClient(BaseClient):
             effect = next(flow)
             while True:
                 try:
-                    outcome = self._perform(effect)
+                    outcome = self._exchange(effect.outgoing) if type(effect) is Send else self._perform(effect)
                 except BaseException as error:
                     effect = flow.throw(error)
                 else:
@@ -230,8 +230,6 @@ class SyncClient(BaseClient):
             return cast("T", stop.value)
 
     def _perform(self, effect: Effect) -> object:
-        if type(effect) is Send:
-            return self._exchange(effect.outgoing)
         if isinstance(effect, Ask):
             return self._answers(effect)
         assert isinstance(effect, Sleep)
@@ -244,7 +242,7 @@ class SyncClient(BaseClient):
         link = self._engine.submit(outgoing, slot)
         if link is not None:
             link.flush()
-        detach = self._attach(outgoing, slot)
+        detach = None if outgoing is None or outgoing.stopper is None else self._attach(outgoing.stopper, slot)
         try:
             while True:
                 item = slot.get()

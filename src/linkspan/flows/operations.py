@@ -117,22 +117,21 @@ def _traced(context: Mapping[str, str]) -> Mapping[str, JSON]:
 # Tools.
 
 
-class _MarkedSafe(Repeatable):
-    """A tool may be called twice if it says that it only reads, or that twice is like once."""
+class _MarkedSafe(Repeatable, frozen=True):
+    """A tool may be called twice if it is declared read-only or idempotent."""
 
-    def __init__(self, name: str, options: CallOptions) -> None:
-        self._name = name
-        self._options = options
+    name: str
+    options: CallOptions
 
     def decide(self, state: ClientState) -> Flow[bool]:
-        catalogue = _catalogue(state, self._options)
-        if self._name not in catalogue.tools and not catalogue.tools_are_complete:
+        catalogue = _catalogue(state, self.options)
+        if self.name not in catalogue.tools and not catalogue.tools_are_complete:
             try:
-                yield from list_all(state, TOOLS, self._options)
+                yield from list_all(state, TOOLS, self.options)
             except ClientError:
                 return False
-            catalogue = _catalogue(state, self._options)
-        tool = catalogue.tools.get(self._name)
+            catalogue = _catalogue(state, self.options)
+        tool = catalogue.tools.get(self.name)
         hints = tool.annotations if tool is not None else None
         return hints is not None and bool(hints.read_only_hint or hints.idempotent_hint)
 
@@ -141,7 +140,7 @@ def call_tool(
     state: ClientState, name: str, arguments: Mapping[str, Any] | None = None, options: CallOptions = DEFAULT_CALL
 ) -> Flow[ToolResult]:
     """Call a tool. Raises: ClientError; a tool's own failure is a result with `is_error`."""
-    params = b'{"name":%b,"arguments":%b}' % (encode(name), encode(dict(arguments)) if arguments else b"{}")
+    params = encode({"name": name, "arguments": dict(arguments or {})})
     outgoing = _outgoing(state, "tools/call", params, options, timeout=state.options.timeouts.call)
     who = DEFAULT_CALL if options.headers is None else CallOptions(headers=options.headers)
     mine = state.own if who is DEFAULT_CALL and state.who_asks is None else _catalogue(state, who)
@@ -151,8 +150,12 @@ def call_tool(
     known = mine.tools.get(name)
     safe = _MarkedSafe(name, who)
     began = state.clock()
+    planned = _planned(outgoing, mine, name) if mine.header_plans else outgoing
     try:
-        raw = yield from request_with_rounds(state, _planned(outgoing, mine, name), safe, began=began)
+        response = yield from request(state, planned, safe)
+        raw = response.result
+        if b'"input_required"' in bytes(raw):
+            raw = yield from request_with_rounds(state, planned, safe, began=began, first=response)
     except ServerError as error:
         if error.code != HEADER_MISMATCH or name in mine.tools:
             raise
@@ -382,7 +385,7 @@ def _keep(state: ClientState, outgoing: RequestSpec, raw: Raw, mark: int) -> Non
         state.cache.keep(outgoing, raw, mark)
 
 
-class _Never(Repeatable):
+class _Never(Repeatable, frozen=True):
     """Nobody knows what such a method does."""
 
     def decide(self, state: ClientState) -> Flow[bool]:

@@ -35,7 +35,7 @@ _SHORTEST = 0.05
 """With less time left than this, a request is not sent again."""
 
 
-class Repeatable:
+class Repeatable(msgspec.Struct, frozen=True):
     """Whether a request may be sent twice. This one may: it only reads."""
 
     def decide(self, state: ClientState) -> Flow[bool]:
@@ -191,22 +191,24 @@ def request_with_rounds(
     repeatable: Repeatable = READS,
     at_once: Callable[[Raw], object] | None = None,
     began: float | None = None,
+    first: Response | None = None,
 ) -> Flow[Raw]:
     """Send a request and answer the server's questions until it has a result; return the result. Raises: ClientError.
 
     `at_once` is told of a result that came without any questions: only such a one may be cached (CACHE-C6). `began` is when
-    the time of the whole call began, if that is not now.
+    the time of the whole call began, if that is not now. `first` is the response to the first round, if there is one.
     """
     began = state.clock() if began is None else began
     time_left: _TimeLeft | None = None
     current = outgoing
     for number in range(1, state.options.limits.max_rounds + 1):
-        response = yield from request(state, current, repeatable)
-        interim = _read_interim(state, outgoing, response.result)
+        response = first or (yield from request(state, current, repeatable))
+        first, result = None, response.result
+        interim = _read_interim(state, outgoing, result) if b'"input_required"' in bytes(result) else None
         if interim is None:
             if number == 1 and at_once is not None:
-                at_once(response.result)
-            return response.result
+                at_once(result)
+            return result
         if time_left is None:
             time_left = _TimeLeft(state, outgoing, began)
         answers: Mapping[str, bytes] = {}
@@ -217,7 +219,14 @@ def request_with_rounds(
         else:  # the server asks for nothing but to come again
             yield Sleep(min(backoff(number, state.random()), max(0.0, time_left())))
         if (left := time_left()) < _SHORTEST:
-            raise _out_of_time(state, outgoing)
+            seconds = total_of(state, outgoing)
+            raise CallTimeout(
+                f"{shown(outgoing)} timed out: no result within {seconds:g} s, the server asked for another round each time",
+                state.origin,
+                phase=outgoing.phase,
+                delivery="maybe_sent",
+                seconds=seconds,
+            )
         current = msgspec.structs.replace(_again(outgoing, answers, interim.request_state), left=left)
     raise InvalidResponse(
         f"{outgoing.method} asked for input {state.options.limits.max_rounds} times (limits.max_rounds)",
@@ -251,24 +260,9 @@ class _TimeLeft:
         self._answers += seconds
 
 
-def _out_of_time(state: ClientState, outgoing: RequestSpec) -> CallTimeout:
-    seconds = total_of(state, outgoing)
-    return CallTimeout(
-        f"no result of {shown(outgoing)} within {seconds:g} seconds in all: the server asked to come again each time",
-        state.origin,
-        phase=outgoing.phase,
-        delivery="maybe_sent",
-        seconds=seconds,
-    )
-
-
 def _read_interim(state: ClientState, outgoing: RequestSpec, result: Raw) -> _Interim | None:
-    """Return the request for input that a result is, or None. Looks at the bytes first: nearly always it is none."""
-    if (
-        state.agreement is None
-        or not state.agreement.revision.asks_in_results
-        or b'"input_required"' not in bytes(result)
-    ):
+    """Return the request for input in a result that mentions one, or None."""
+    if state.agreement is None or not state.agreement.revision.asks_in_results:
         return None
     try:
         found = _interim.decode(result)

@@ -311,9 +311,7 @@ def encode_error(
     request_id: RequestId | None, code: int, message: str, data: Any = None, *, id_required: bool = False
 ) -> bytes:
     """Encode an error response. Without a known id the member is left out, or null where the revision requires it (MSG-5)."""
-    body: dict[str, Any] = {"code": code, "message": message}
-    if data is not None:
-        body["data"] = data
+    body: dict[str, Any] = {"code": code, "message": message, **({"data": data} if data is not None else {})}
     if request_id is None:
         head = b'{"jsonrpc":"2.0","id":null,' if id_required else b'{"jsonrpc":"2.0",'
     else:
@@ -332,8 +330,9 @@ _quoted = lru_cache(maxsize=64)(encode)
 
 def encode_request(request_id: RequestId, method: str, params: bytes | None = None) -> bytes:
     """Encode a request with params that are encoded already."""
-    head = b'{"jsonrpc":"2.0","id":%b,"method":%b' % (encode(request_id), encode(method))
-    return head + b"}" if params is None else b'%b,"params":%b}' % (head, params)
+    number = b"%d" % request_id if type(request_id) is int else encode(request_id)
+    tail = b"}" if params is None else b',"params":%b}' % params
+    return b'{"jsonrpc":"2.0","id":%b,"method":%b%b' % (number, _quoted(method), tail)
 
 
 def encode_batch(messages: list[bytes]) -> bytes:
