@@ -58,17 +58,12 @@ def _of_any_length(item: Any) -> Any:
     return _of(tuple, (item, ...))
 
 
+_LISTS = (
+    list, abc.Sequence, abc.MutableSequence, abc.Collection, abc.Iterable, abc.Container, abc.Reversible,
+)  # fmt: skip
 _ARRAYS: Mapping[Any, tuple[Callable[[Iterable[Any]], Any], Callable[[Any], Any] | None]] = {
-    list: (list, partial(_of, list)),
-    abc.Sequence: (list, partial(_of, list)),
-    abc.MutableSequence: (list, partial(_of, list)),
-    abc.Collection: (list, partial(_of, list)),
-    abc.Iterable: (list, partial(_of, list)),
-    abc.Container: (list, partial(_of, list)),
-    abc.Reversible: (list, partial(_of, list)),
-    set: (set, partial(_of, set)),
-    abc.Set: (set, partial(_of, set)),
-    abc.MutableSet: (set, partial(_of, set)),
+    **dict.fromkeys(_LISTS, (list, partial(_of, list))),
+    **dict.fromkeys((set, abc.Set, abc.MutableSet), (set, partial(_of, set))),
     frozenset: (frozenset, partial(_of, frozenset)),
     collections.deque: (collections.deque, None),
 }
@@ -117,7 +112,8 @@ class _Builder:
             return annotate(
                 ForeignShape(hint, self.where), [each for each in notes if isinstance(each, str)], self.where
             )
-        found = self._alias(bare) if hasattr(bare, "__value__") else self._bare(bare)
+        is_alias = hasattr(bare, "__value__")
+        found = self._once(bare, bare.__name__, lambda: self.shape(bare.__value__)) if is_alias else self._bare(bare)
         return annotate(found, notes, self.where) if notes else found
 
     def _bare(self, hint: Any) -> Shape:
@@ -135,7 +131,7 @@ class _Builder:
             return self._literal(arguments)
         target = origin or hint
         if is_record(target):
-            return self._record(hint, target, arguments)
+            return self._once(hint, target.__name__, lambda: self._fields(target, arguments))
         if target is tuple:
             return self._tuple(hint, arguments)
         if target in _ARRAYS:
@@ -214,9 +210,6 @@ class _Builder:
             return self._union(hint.__constraints__)
         return self.shape(Any if hint.__bound__ is None else hint.__bound__)
 
-    def _record(self, hint: Any, target: type, arguments: Sequence[Any]) -> Shape:
-        return self._once(hint, target.__name__, lambda: self._fields(target, arguments))
-
     def _fields(self, target: type, arguments: Sequence[Any]) -> Shape:
         before = self._variables
         parameters: Sequence[Any] = getattr(target, "__parameters__", ())
@@ -228,9 +221,6 @@ class _Builder:
 
     def _meant(self, hint: Any) -> Any:
         return self._variables.get(hint, hint) if isinstance(hint, typing.TypeVar) else hint
-
-    def _alias(self, hint: Any) -> Shape:
-        return self._once(hint, hint.__name__, lambda: self.shape(hint.__value__))
 
     def _once(self, hint: Any, name: str, look: Callable[[], Shape]) -> Shape:
         """Look at a type once; where it is met again while being looked at, it is recursive."""
@@ -456,7 +446,10 @@ def runs_author_code(hint: Any, seen: frozenset[Any] = frozenset()) -> bool:
         return "_missing_" in {name for each in target.__mro__[:-1] for name in vars(each) if each is not enum.Enum}
     if hasattr(target, "__attrs_attrs__") or hasattr(target, "__post_init__") or _makes_defaults(target):
         return True
-    return any(runs_author_code(each, seen | {target}) for each in _members(target))
+    marks = ("__struct_config__", "__dataclass_fields__", "_field_defaults")
+    if not typing.is_typeddict(target) and not any(hasattr(target, mark) for mark in marks):
+        return False
+    return any(runs_author_code(each, seen | {target}) for each in class_hints(target).values())
 
 
 def _makes_defaults(target: Any) -> bool:
@@ -466,10 +459,3 @@ def _makes_defaults(target: Any) -> bool:
         return True
     fields: Any = getattr(target, "__dataclass_fields__", {}).values()
     return any(callable(each.default_factory) and each.default_factory not in _HARMLESS for each in fields)
-
-
-def _members(target: type) -> list[Any]:
-    marks = ("__struct_config__", "__dataclass_fields__", "_field_defaults")
-    if not typing.is_typeddict(target) and not any(hasattr(target, mark) for mark in marks):
-        return []
-    return list(class_hints(target).values())

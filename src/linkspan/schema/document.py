@@ -72,8 +72,7 @@ def _read(schema: Any) -> JSONObject:
             raise RegistrationError("the input schema is not valid JSON") from None
     if not is_object(schema):
         raise RegistrationError('an input schema is an object such as {"properties": {"message": {"type": "string"}}}')
-    members: Mapping[str, JSON] = schema
-    return deepcopy(dict(members))
+    return deepcopy(dict(schema))
 
 
 def dialect_of(schema: Mapping[str, JSON]) -> str:
@@ -185,15 +184,14 @@ class _Cost:
     def of(self, schema: JSON, open_: tuple[int, ...]) -> int:
         if not is_object(schema):
             return 1
-        members: Mapping[str, JSON] = schema
-        if id(members) in open_:
+        if id(schema) in open_:
             raise RegistrationError("a $ref in the schema leads back to itself; let it go through properties or items")
-        if id(members) not in self._known:
-            inner = (*open_, id(members))
-            self._known[id(members)] = 1 + sum(self.of(each, inner) for each in self._in_place(members))
-        if self._known[id(members)] > _MOST:
+        if id(schema) not in self._known:
+            inner = (*open_, id(schema))
+            self._known[id(schema)] = 1 + sum(self.of(each, inner) for each in self._in_place(schema))
+        if self._known[id(schema)] > _MOST:
             raise RegistrationError(f"the schema multiplies to more than {_MOST} parts through $ref; flatten it")
-        return self._known[id(members)]
+        return self._known[id(schema)]
 
     def _in_place(self, schema: Mapping[str, JSON]) -> Iterator[JSON]:
         for key in _IN_PLACE:
@@ -314,38 +312,30 @@ def header_paths(schema: Mapping[str, JSON], name: str = "the input schema") -> 
     found: dict[tuple[str, ...], str] = {}
     try:
         _search(schema, (), True, found)
-        _check_unique(found)
+        names = [each.lower() for each in found.values()]
+        for path, header in found.items():
+            if names.count(header.lower()) > 1:
+                where = ".".join(path)
+                raise RegistrationError(f"{where}: another argument has the header {header!r} too; choose another name")
     except RegistrationError as problem:
         raise RegistrationError(f"{name}: {problem}") from None
     return found
 
 
-def _check_unique(found: Mapping[tuple[str, ...], str]) -> None:
-    names = [name.lower() for name in found.values()]
-    for path, name in found.items():
-        if names.count(name.lower()) > 1:
-            raise RegistrationError(
-                f"{'.'.join(path)}: another argument has the header {name!r} too; choose another name"
-            )
-
-
 def _search(schema: JSON, path: tuple[str, ...], reachable: bool, found: dict[tuple[str, ...], str]) -> None:
     if is_array(schema):
-        items: list[JSON] = schema
-        for each in items:
+        for each in schema:
             _search(each, path, False, found)
         return
     if not is_object(schema):
         return
-    members: Mapping[str, JSON] = schema
-    if HEADER_KEYWORD in members:
-        found[path] = _checked(members, path, reachable)
-    for key, each in members.items():
+    if HEADER_KEYWORD in schema:
+        found[path] = _checked(schema, path, reachable)
+    for key, each in schema.items():
         if key in _DATA:
             continue
         if key in _HEADER_MAPS and is_object(each):
-            inner: Mapping[str, JSON] = each
-            for name, one in inner.items():
+            for name, one in each.items():
                 _search(one, (*path, name), reachable and key == "properties", found)
         else:
             _search(each, (*path, key), False, found)

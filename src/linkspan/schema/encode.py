@@ -79,14 +79,11 @@ def _one_level(value: Any) -> Any:
 def _fields(value: Any) -> dict[str, Any] | None:
     names: list[str] | None = None
     if hasattr(value, "__dataclass_fields__") and not _is_model(value):
-        names = _stored(value.__dataclass_fields__)
+        every: Mapping[str, Any] = value.__dataclass_fields__
+        names = [name for name, each in every.items() if str(each._field_type) == "_FIELD"]
     elif hasattr(value, "__attrs_attrs__"):
         names = [each.name for each in value.__attrs_attrs__ if each.name[0] != "_"]
     return None if names is None or isinstance(value, type) else {name: getattr(value, name) for name in names}
-
-
-def _stored(fields: Mapping[str, Any]) -> list[str]:
-    return [name for name, each in fields.items() if str(each._field_type) == "_FIELD"]
 
 
 def _struct_fields(value: Any) -> Any:
@@ -152,7 +149,9 @@ def _unknown(value: Any) -> Any:
     if isinstance(value, Enum):
         return _enum(value)
     if _is_model(value):
-        return _dumped(value)
+        return value.__pydantic_serializer__.to_python(
+            value, mode="json", by_alias=True
+        )  # as its own serializer writes it
     if is_object(value):
         return dict(value)
     if hasattr(value, "__fspath__") or type(value).__module__ in _AS_TEXT:
@@ -184,12 +183,6 @@ def _is_iterable(value: Any) -> TypeGuard[Collection[Any]]:
 
 def _is_model(value: Any) -> bool:
     return "pydantic" in sys.modules and hasattr(value, "__pydantic_serializer__")
-
-
-def _dumped(value: Any) -> Any:
-    """Return a pydantic model or dataclass as its own serializer writes it."""
-    serializer: Any = value.__pydantic_serializer__
-    return serializer.to_python(value, mode="json", by_alias=True)
 
 
 def _refuse_nan(value: Any) -> None:

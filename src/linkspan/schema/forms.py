@@ -26,7 +26,7 @@ from linkspan.schema.containers import (
 )
 from linkspan.schema.problems import ArgumentsInvalid
 from linkspan.schema.pydantic_types import ForeignShape
-from linkspan.schema.shapes import Choice, Formatted, Number, Plain, Rendering, Shape, Walk
+from linkspan.schema.shapes import Choice, Number, Plain, Rendering, Shape, Walk
 from linkspan.types.base import JSON, UNSET, JSONObject, is_array
 from linkspan.types.base import is_mapping as is_object
 
@@ -82,8 +82,7 @@ class Form(msgspec.Struct, frozen=True):
         if not texts:
             return value
         if is_array(value):
-            items: list[JSON] = value
-            return [texts.get(each, each) if isinstance(each, str) else each for each in items]
+            return [texts.get(each, each) if isinstance(each, str) else each for each in value]
         return texts.get(value, value) if isinstance(value, str) else value
 
 
@@ -175,11 +174,8 @@ def _plain(shape: Shape) -> Shape:
 def _property(shape: Shape, default: Any, where: str) -> JSONObject:
     bare = _plain(shape)
     item = _plain(bare.item) if isinstance(bare, ArrayShape) else None
-    if (
-        not isinstance(bare, Plain | Number | Choice | Formatted)
-        and not isinstance(item, Choice)
-        and not _is_path(bare)
-    ):
+    is_text = bare.kinds == frozenset({"string"})
+    if not is_text and not isinstance(bare, Plain | Number | Choice) and not isinstance(item, Choice):
         raise RegistrationError(f"{where}: {_ADVICE}")
     schema = shape.schema(Rendering())
     texts = _choice_texts(bare if item is None else item)
@@ -190,10 +186,6 @@ def _property(shape: Shape, default: Any, where: str) -> JSONObject:
     if default is not UNSET and default is not None:
         schema |= _default(default, texts)
     return _kept(schema, where)
-
-
-def _is_path(shape: Shape) -> bool:
-    return shape.kinds == frozenset({"string"})
 
 
 def _default(default: Any, texts: Mapping[str, JSON]) -> JSONObject:

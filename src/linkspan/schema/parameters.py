@@ -40,7 +40,7 @@ from linkspan.schema.document import header_paths
 from linkspan.schema.forms import Form, compile_form
 from linkspan.schema.problems import ArgumentsInvalid, Problem
 from linkspan.schema.shapes import Rendering, Walk, from_marker
-from linkspan.types.base import JSON, UNSET, JSONObject
+from linkspan.types.base import JSON, UNSET
 
 __all__ = ["AskParameter", "Decoded", "Parameters", "compile_parameters", "read_arguments"]
 
@@ -94,7 +94,8 @@ class Parameters:
         self.asks = tuple(asks)
         self.context_parameter = context_parameter
         self.description = description
-        self.json_schema = _input_schema(shape, portable)
+        self.json_schema = rendered(shape, Rendering(portable=portable))
+        self.json_schema.pop("description", None)
         self.headers: Mapping[tuple[str, ...], str] = header_paths(self.json_schema, shape.name)
         self._decode = _fast_decoder(shape)
 
@@ -131,12 +132,6 @@ def read_arguments(raw: bytes | Raw | None) -> JSON:
         raise ArgumentsInvalid([Problem("", "the arguments are not valid JSON")]) from None
 
 
-def _input_schema(shape: ObjectShape, portable: bool) -> JSONObject:
-    found = rendered(shape, Rendering(portable=portable))
-    found.pop("description", None)
-    return found
-
-
 def _fast_decoder(shape: ObjectShape) -> Callable[[bytes | Raw], Any]:
     fields = [_struct_field(each) for each in shape.fields]
     struct = msgspec.defstruct("Arguments", fields, forbid_unknown_fields=True, kw_only=True, gc=False)
@@ -144,17 +139,14 @@ def _fast_decoder(shape: ObjectShape) -> Callable[[bytes | Raw], Any]:
 
 
 def _struct_field(each: Field) -> tuple[str, Any, Any]:
-    if each.default is not UNSET:
-        return each.name, each.shape.native, _struct_default(each.default)
-    if not each.required or is_nullable(each.shape):
-        return each.name, each.shape.native, msgspec.field(default=None)
-    return each.name, each.shape.native, msgspec.field()
-
-
-def _struct_default(default: Any) -> Any:
-    if isinstance(default, _IMMUTABLE):
-        return msgspec.field(default=default)
-    return msgspec.field(default_factory=partial(fresh, default))
+    field: Any = msgspec.field()
+    if isinstance(each.default, _IMMUTABLE):
+        field = msgspec.field(default=each.default)
+    elif each.default is not UNSET:
+        field = msgspec.field(default_factory=partial(fresh, each.default))
+    elif not each.required or is_nullable(each.shape):
+        field = msgspec.field(default=None)
+    return each.name, each.shape.native, field
 
 
 def compile_parameters(

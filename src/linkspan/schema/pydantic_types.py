@@ -6,7 +6,7 @@ Looked for only if pydantic is imported already: it is the author who brings it.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -95,7 +95,8 @@ class ForeignShape:
 
 def tidied(schema: JSONObject, out: Rendering) -> JSONObject:
     """Return a schema as `out` wants it; what is recursive, or all that is named, goes to `out.definitions`."""
-    return _Tidy(schema, out).one(schema)
+    found: JSONObject = _Tidy(schema, out).one(schema)
+    return found
 
 
 class _Tidy:
@@ -105,29 +106,24 @@ class _Tidy:
         self._open: dict[str, str | None] = {}
         self._named: dict[str, str] = {}
 
-    def one(self, schema: Mapping[str, JSON]) -> JSONObject:
+    def one(self, schema: JSON) -> JSON:
+        if not is_object(schema):
+            return schema
         if "$ref" in schema:
             rest = {key: each for key, each in schema.items() if key != "$ref"}
             return {**self._referred(schema["$ref"]), **self.one(rest)}
         found: JSONObject = {}
         for key, each in schema.items():
             if key in MAPS and is_object(each):
-                members: Mapping[str, JSON] = each
                 if key not in ("$defs", "definitions"):
-                    found[key] = {name: self._any(one) for name, one in members.items()}
+                    found[key] = {name: self.one(one) for name, one in each.items()}
             elif key in LISTS and is_array(each):
-                found[key] = [self._any(one) for one in each]
+                found[key] = [self.one(one) for one in each]
             elif key in ONES:
-                found[key] = self._any(each)
+                found[key] = self.one(each)
             elif key != "title":
                 found[key] = each
         return self._plainer(found)
-
-    def _any(self, schema: JSON) -> JSON:
-        if not is_object(schema):
-            return schema
-        members: Mapping[str, JSON] = schema
-        return self.one(members)
 
     def _referred(self, reference: str) -> JSONObject:
         name = reference.rpartition("/")[2]

@@ -297,11 +297,9 @@ def _step(found: JSON, step: str | int, root: Mapping[str, JSON]) -> JSON:
     if step == "$ref" and is_object(found):
         return local_target(found.get("$ref"), root)
     if is_object(found):
-        members: Mapping[str, JSON] = found
-        return members.get(str(step))
+        return found.get(str(step))
     if is_array(found) and str(step).isdigit():
-        items: list[JSON] = found
-        return items[int(step)] if int(step) < len(items) else None
+        return found[int(step)] if int(step) < len(found) else None
     return None
 
 

@@ -410,9 +410,12 @@ class Compiler:
             parts.append(self.shape(self._target(schema["$ref"]), where))
             if self._draft_7:
                 return parts[0]
-        parts += [self._by_type(schema, where), *self._choices(schema)]
-        for each in self._listed(schema, "allOf", where):
-            parts.append(each)
+        parts.append(self._by_type(schema, where))
+        if "enum" in schema:
+            parts.append(_choice(schema["enum"]))
+        if "const" in schema:
+            parts.append(_choice([schema["const"]]))
+        parts += self._listed(schema, "allOf", where)
         for keyword in ("anyOf", "oneOf"):
             members = self._listed(schema, keyword, where)
             if members:
@@ -443,14 +446,6 @@ class Compiler:
     def _listed(self, schema: Mapping[str, JSON], keyword: str, where: str) -> list[Shape]:
         listed: Sequence[JSON] = schema.get(keyword, ())
         return [self.shape(each, f"{where}/{keyword}/{index}") for index, each in enumerate(listed)]
-
-    def _choices(self, schema: Mapping[str, JSON]) -> list[Shape]:
-        found: list[Shape] = []
-        if "enum" in schema:
-            found.append(_choice(schema["enum"]))
-        if "const" in schema:
-            found.append(_choice([schema["const"]]))
-        return found
 
     def _by_type(self, schema: Mapping[str, JSON], where: str) -> Shape:
         declared: JSON = schema.get("type", list(_KINDS))
