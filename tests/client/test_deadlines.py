@@ -74,7 +74,7 @@ def test_total_bounds_rounds_and_pauses() -> None:
     found = Simulated(COME_AGAIN, network=0.5)
     assert type(found.error) is CallTimeout
     assert found.error.seconds == 9.0
-    assert "no result of tools/call of 'roll' within 9 seconds in all" in str(found.error)
+    assert "tools/call of 'roll' timed out: no result within 9 s" in str(found.error)
     assert 8.4 <= found.now <= 9.0
     lefts = [each.left for each in found.sent]
     assert lefts[0] is None
