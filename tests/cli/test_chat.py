@@ -26,7 +26,7 @@ from linkspan.types.messages import Tool, ToolAnnotations
 from linkspan.wire.redaction import neutral
 
 PROMPT = "> "
-READY = "/help shows what else can be typed"
+READY = "/help lists the commands"
 ASKED = "[n]o: "
 
 Line = dict[str, Any]
@@ -114,7 +114,7 @@ def test_options_say_what_runs_without_a_question(chat: Scripts, options: list[s
 def test_a_pattern_that_fits_nothing_is_pointed_out(chat: Scripts) -> None:
     patterns = ["--deny", "dise", "--allow", "dice/r*", "--deny", "no-such*/x"]
     done = chat.run(DICE, "no-such-command-anywhere", "--model", chat.model("Hi."), *patterns, "-p", "Hi")
-    assert [line for line in done.err.splitlines() if "fits" in line] == ["--deny dise fits no tool that is there"]
+    assert [line for line in done.err.splitlines() if "matches" in line] == ["--deny dise matches no tool"]
 
 
 def test_json_is_one_document(chat: Scripts) -> None:
@@ -166,7 +166,7 @@ def test_a_bound_is_status_1(chat: Scripts) -> None:
         (["--model", "MODEL", "--load", "/no/such/file"], "--load /no/such/file"),
         (["--model", "MODEL", "--system", "@/no/such/file"], "--system @/no/such/file"),
         (["--model", "MODEL", "--max-rounds", "0"], "must be a number above 0"),
-        (["--model", "MODEL", "-p", " "], "-p is followed by what to ask"),
+        (["--model", "MODEL", "-p", " "], "-p must be followed by a question"),
     ],
 )
 def test_what_cannot_be_is_status_2_with_a_sentence(chat: Scripts, arguments: list[str], says: str) -> None:
@@ -241,7 +241,7 @@ def test_a_call_is_shown_asked_for_and_made(chat: Scripts) -> None:
         assert "I roll." in shown
         assert "The model wants to call roll of the server dice." in shown
         assert "Roll dice." in shown
-        assert "its server says: only reads" in shown
+        assert "hints of its server: only reads" in shown
         assert '"sides": 1,' in shown
         assert "->" not in shown
         person.type("")
@@ -319,7 +319,7 @@ def test_progress_moves_and_ctrl_c_stops_the_turn_and_not_the_program(chat: Scri
         person.expect("[")
         person.expect("%")
         person.signal()
-        person.expect("stopped; what was said until then stays")
+        person.expect("stopped; the conversation so far is kept")
         person.expect(PROMPT)
         person.type("Are you there?")
         person.expect("Still here.")
@@ -344,9 +344,9 @@ def test_ctrl_c_at_the_prompt_clears_the_line_and_twice_ends(chat: Scripts) -> N
         person.press("half a line")
         person.expect("half a line")
         person.signal()
-        assert "Ctrl-C once more" not in person.expect(PROMPT)
+        assert "press Ctrl-C again" not in person.expect(PROMPT)
         person.signal()
-        person.expect("Ctrl-C once more")
+        person.expect("press Ctrl-C again")
         person.expect(PROMPT)
         person.signal()
         assert person.end() == 0
@@ -444,7 +444,7 @@ def test_commands_are_about_the_chat(chat: Scripts) -> None:
         ask("/tools zeppelin", "No tools match that")
         ask("/servers", "dice: 1 tool")
         ask("/allow", "/allow PATTERN")
-        ask("/allow mice", "No tool is called like that; the servers with tools: dice")
+        ask("/allow mice", "No tool matches this pattern; servers with tools: dice")
         ask("/allow dice", "These run without a question until the chat ends: dice/roll")
         ask("/model", "The model is scripted:")
         ask("/model nobody:x", "no provider 'nobody'")
@@ -453,7 +453,7 @@ def test_commands_are_about_the_chat(chat: Scripts) -> None:
         saved = chat.path / "chat.json"
         ask(f"/save {saved}", "6 messages saved")
         ask(f"/save {saved}", "6 messages saved")
-        ask(f"/save {chat.home / 'history'}", "is there already")
+        ask(f"/save {chat.home / 'history'}", "exists already")
         ask("/rest", "There is no /rest; did you mean /reset?")
         ask("/reset", "6 messages forgotten")
         person.type("/quit")
@@ -546,7 +546,7 @@ def test_the_end_of_the_input_is_no_and_an_answer_that_is_late_does_nothing() ->
     assert ask_approval(Person("what?", "perhaps"), approval) == "no"
     late = Person("y")
     assert ask_approval(late, approval, lambda: True) == "no"
-    assert "Nobody waits for this any more" in late.shown
+    assert "This answer is no longer needed" in late.shown
 
 
 def test_half_an_end_of_line_waits_for_the_other_half(capsys: pytest.CaptureFixture[str]) -> None:
@@ -595,7 +595,7 @@ def test_inputs_of_a_configuration_are_asked_for_once_and_passwords_are_not_show
 ) -> None:
     config = dice_config(tmp_path / "mcp.json", env={"PIN": "${input:pin}", "MOOD": "${input:mood}${input:mood}"})
     with at_terminal("chat", "--config", config, "--model", chat.model("Hello."), env=chat.env) as person:
-        person.expect("The configuration wants the secret number")
+        person.expect("The configuration needs the secret number")
         person.expect("pin: ")
         person.type("1234567")
         person.expect("2) wild")

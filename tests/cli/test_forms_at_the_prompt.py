@@ -74,12 +74,12 @@ def test_a_form_is_asked_field_by_field_and_reviewed() -> None:
         == """
 travel asks:
   Who travels?
-Enter takes what is in [brackets]; "decline" refuses, "cancel" or Ctrl-D gives up.
+Enter accepts the value in [brackets]; "decline" refuses, "cancel" or Ctrl-D cancels.
 
   Your name (text)
   As in your passport.
   name:
-  name needs a value ("decline" refuses, "cancel" gives up)
+  name needs a value ("decline" refuses, "cancel" cancels)
   name: Ada
 
   seat (one of these)
@@ -87,12 +87,12 @@ Enter takes what is in [brackets]; "decline" refuses, "cancel" or Ctrl-D gives u
     2) Window
   seat [Window]: 1
 
-  bags (whole number, at least 0, at most 3, may be left out)
+  bags (whole number, at least 0, at most 3, optional)
   bags: 7
   bags must be at most 3
   bags: 2
 
-  meals (some of these, with commas between them, may be left out)
+  meals (any of these, separated by commas, optional)
     1) fish
     2) soup
     3) cake
@@ -147,7 +147,7 @@ def test_a_form_without_fields_is_a_confirmation() -> None:
     form = ElicitParams("Really?", requested_schema={"type": "object", "properties": {}})
     assert ask(Person("y"), form) == {}
     assert ask(Person("n"), form) is False
-    with pytest.raises(Refused, match="nobody can confirm it here"):
+    with pytest.raises(Refused, match="run it in a terminal to confirm"):
         ask(Nobody(), form)
 
 
@@ -215,7 +215,7 @@ def test_no_default_can_look_like_a_question_of_ours() -> None:
 def test_a_form_that_asks_for_secrets_is_pointed_out() -> None:
     person = Person()
     ask(person, ElicitParams("Log in", requested_schema={"properties": {"api_key": {"type": "string"}}}))
-    assert "No form may ask for passwords" in person.shown
+    assert "Forms must not ask for passwords" in person.shown
 
 
 @pytest.fixture
@@ -263,9 +263,9 @@ def test_only_web_pages_are_opened(opened: list[str], url: str) -> None:
         ("https://xn--pple-43d.com/", "Punycode"),
         ("https://\u0430pple.com/", "outside ASCII"),
         ("https://bank.example@evil.example/", "is not the host"),
-        ("https://203.0.113.7/", "bare address"),
+        ("https://203.0.113.7/", "IP address"),
         ("http://bank.example/", "not encrypted"),
-        ("http://localhost:8080/", "this very computer"),
+        ("http://localhost:8080/", "on this computer"),
     ],
 )
 def test_odd_hosts_are_pointed_out(url: str, doubt: str) -> None:

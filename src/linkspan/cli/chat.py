@@ -29,16 +29,16 @@ _EXAMPLES: Final = """examples:
   linkspan chat examples/dice.py --model openai:NAME --yes -p "Roll two dice"
 
 exit status:
-  0    the chat was ended; with -p, there is an answer
+  0    the chat was ended; with -p, the model answered
   1    with -p: the model gave no answer, or the turn was ended at a bound
   2    the command line is wrong, or the model cannot be used
-  130  Ctrl-C, where it does not stop a turn only"""
-_WHICH_MODEL: Final = f"""which model? Name one with --model, or in the variable {_MODEL}:
+  130  Ctrl-C, except where it stops a turn"""
+_WHICH_MODEL: Final = f"""the model is missing; name one with --model, or in the variable {_MODEL}:
   anthropic:NAME                     with the key in ANTHROPIC_API_KEY
   openai:NAME                        with the key in OPENAI_API_KEY
   gemini:NAME                        with the key in GEMINI_API_KEY
-  http://localhost:11434/v1#NAME     any server that speaks like OpenAI's: Ollama, llama.cpp, vLLM
-  scripted:FILE                      no model at all: what it says is in a file"""
+  http://localhost:11434/v1#NAME     any OpenAI-compatible server: Ollama, llama.cpp, vLLM
+  scripted:FILE                      prepared replies from a file"""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -64,7 +64,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _wrong(problem: str, *, as_json: bool) -> int:
-    """Say why it cannot be done."""
+    """Report a wrong command line; return its exit status."""
     from linkspan.cli.terminal import Terminal, dump
 
     if as_json:
@@ -92,16 +92,20 @@ def _parser() -> argparse.ArgumentParser:
     add("--config", action="append", default=[], metavar="FILE", help="all servers of an mcp.json (repeatable)")
     add("--model", metavar="NAME", help=f"anthropic:NAME, openai:NAME, http://HOST/v1#NAME, ...; otherwise {_MODEL}")
     add("-p", "--prompt", metavar="TEXT", help="ask this, print the answer and exit; - reads it from stdin")
-    add("--system", metavar="TEXT", help="what to tell the model beforehand; @FILE reads it from a file")
-    add("--load", metavar="FILE", help="go on from a conversation that /save wrote")
+    add("--system", metavar="TEXT", help="system prompt; @FILE reads it from a file")
+    add("--load", metavar="FILE", help="continue a conversation that /save wrote")
     consent: Any = parser.add_argument_group("what may run without a question").add_argument
     consent("--allow", action="append", default=[], metavar="PATTERN", help="SERVER, or SERVER/TOOL with * in it")
     consent("--deny", action="append", default=[], metavar="PATTERN", help="never let these run")
-    consent("--trust", action="append", default=[], metavar="SERVER", help="believe its hints: what only reads may run")
-    consent("--yes", action="store_true", help="everything, also texts that servers want from the model")
+    consent(
+        "--trust", action="append", default=[], metavar="SERVER", help="trust its hints: let its read-only tools run"
+    )
+    consent("--yes", action="store_true", help="everything, including texts that servers request from the model")
     bounds: Any = parser.add_argument_group("bounds").add_argument
     bounds("--max-rounds", type=_count, metavar="N", help="messages of the model in one turn (25)")
-    bounds("--timeout", type=seconds, metavar="SECONDS", help="for servers: to start, and for each answer")
+    bounds(
+        "--timeout", type=seconds, metavar="SECONDS", help="deadline for servers: for the start, and for each response"
+    )
     parser.add_argument_group("the servers").add_argument(
         "--root", action="append", default=[], metavar="DIR", help="offer this directory to them (repeatable)"
     )
@@ -116,8 +120,9 @@ def _count(text: str) -> int:
 
 
 def _options(found: argparse.Namespace, command: tuple[str, ...] | None, terminal: Terminal) -> ChatOptions:
-    """Return what the command line says. Raises: WrongUse."""
+    """Return the options of the session. Raises: WrongUse."""
     from linkspan.cli.chat_session import ChatOptions
+    from linkspan.client.config import known_configs
     from linkspan.host.consent import Policy
     from linkspan.host.conversation import Bounds
 
@@ -128,7 +133,7 @@ def _options(found: argparse.Namespace, command: tuple[str, ...] | None, termina
     return ChatOptions(
         servers=servers,
         left_out=left_out,
-        configs=[] if found.config or targets else _configs(),
+        configs=[] if found.config or targets else [f"{known.path} ({known.host})" for known in known_configs()],
         model=_model(found.model or os.environ.get(_MODEL, "").strip()),
         home=Path(os.environ.get(_HOME) or Path.home() / ".linkspan"),
         question=_question(found.prompt),
@@ -148,9 +153,9 @@ def _options(found: argparse.Namespace, command: tuple[str, ...] | None, termina
 def _servers(
     configs: Sequence[str], targets: Sequence[str | tuple[str, ...]], terminal: Terminal
 ) -> tuple[Mapping[str, ServerTarget], Sequence[str]]:
-    """Return the servers by name, and which ones were left out.
+    """Return the servers by name, and the entries of configurations that are left out, with the reason.
 
-    One that is named here must make sense; of a configuration, those that do. Raises: WrongUse.
+    Raises: WrongUse for an invalid target or configuration.
     """
     from linkspan.cli.chat_ui import inputs_from
     from linkspan.client.targets import UnusableTarget, read_config, resolve
@@ -170,14 +175,8 @@ def _servers(
     return servers, left_out
 
 
-def _configs() -> Sequence[str]:
-    """Return the configurations of other hosts that are on this machine."""
-    from linkspan.client.config import known_configs
-
-    return [f"{known.path} ({known.host})" for known in known_configs()]
-
-
 def _free(name: str, taken: Mapping[str, object]) -> str:
+    """Return the name, with a number if it is taken."""
     number, free = 1, name
     while free in taken:
         number += 1
@@ -186,7 +185,7 @@ def _free(name: str, taken: Mapping[str, object]) -> str:
 
 
 def _model(name: str) -> Model:
-    """Open the model. Raises: WrongUse, which says what is missing."""
+    """Open the model. Raises: WrongUse, which names a missing setting."""
     if not name:
         raise WrongUse(_WHICH_MODEL)
     from linkspan.host.models import UnusableModel, open_model
@@ -200,12 +199,12 @@ def _model(name: str) -> Model:
 def _question(text: str | None) -> str | None:
     if text != "-":
         if text is not None and not text.strip():
-            raise WrongUse("-p is followed by what to ask")
+            raise WrongUse("-p must be followed by a question")
         return text
-    said = sys.stdin.read() if sys.stdin is not None else ""
-    if not said.strip():
-        raise WrongUse("-p - reads the question from stdin, and there was none")
-    return said
+    question = sys.stdin.read() if sys.stdin is not None else ""
+    if not question.strip():
+        raise WrongUse("-p - reads the question from stdin, which is empty")
+    return question
 
 
 def _system(text: str | None) -> str | None:

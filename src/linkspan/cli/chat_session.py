@@ -1,4 +1,4 @@
-"""One chat, from its start to its end: the servers, the model, the person at the terminal."""
+"""One chat, from its start to its end: the servers, the model, the user at the terminal."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ _PROMPT: Final = "\n> "
 
 
 class ChatOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a chat is about."""
+    """The settings of a chat."""
 
     servers: Mapping[str, ServerTarget]
     left_out: Sequence[str] = ()
     """Which servers of a configuration are not started, and why."""
     configs: Sequence[str] = ()
-    """Configurations that are on this machine, where none was named."""
+    """Configurations on this machine, if the command line names no server."""
     model: Model
     home: Path
     question: str | None = None
-    """One question, to be answered without a dialogue."""
+    """A single question, instead of a dialogue."""
     as_json: bool = False
     system: str | None = None
     bounds: Bounds
@@ -107,8 +107,8 @@ class ChatSession:
             sampling=sample_with(lambda: self._chat.model, self._approve_sampling, self._review_sampling)
             if person or options.sampling_allowed
             else None,
-            on_event=lambda event: self._worker.later(self._tell_event, event),
-            on_stderr=(lambda server, text: self._worker.later(self._tell_stderr, server, text))
+            on_event=lambda event: self._worker.later(self._show_event, event),
+            on_stderr=(lambda server, text: self._worker.later(self._show_stderr, server, text))
             if options.verbose
             else None,
             timeouts=options.timeouts,
@@ -125,11 +125,11 @@ class ChatSession:
         self._terminal.complete(NAMES)
         self._start()
         if self._options.configs:
-            self._terminal.info("there are no servers; --config FILE takes those of another host:")
+            self._terminal.info("no servers; --config FILE uses those of another host:")
             for each in self._options.configs:
                 self._terminal.info(f"  {one_line(each)}")
         name = one_line(self._chat.model.name, 100)
-        self._terminal.info(f"{name} answers; /help shows what else can be typed")
+        self._terminal.info(f"{name} answers; /help lists the commands")
         interrupts = 0
         while not self._commands.leaving:
             self._worker.catch_up()
@@ -142,7 +142,7 @@ class ChatSession:
                 if interrupts == 2:
                     break
                 if interrupt.empty:
-                    self._terminal.info("Ctrl-C once more, Ctrl-D or exit ends the chat")
+                    self._terminal.info("press Ctrl-C again, or type Ctrl-D or exit, to end the chat")
                 continue
             interrupts = 0
             if line.strip().casefold() == "exit":
@@ -151,7 +151,7 @@ class ChatSession:
         return 0
 
     def _start(self) -> None:
-        """Start all servers, and say which ones there are. Raises: Stopped."""
+        """Start all servers, and list them. Raises: Stopped."""
         for each in self._options.left_out:
             self._terminal.info(one_line(each))
         if self._options.servers:
@@ -162,12 +162,12 @@ class ChatSession:
             self._worker.run(self._chat.host.connect)
             if not self._options.quiet:
                 self._commands.show_servers()
-            self._tell_idle_patterns()
+            self._warn_of_idle_patterns()
         self._started = True
-        self._tell_memory()
+        self._warn_of_memory()
 
-    def _tell_idle_patterns(self) -> None:
-        """Tell which patterns mean nothing that is there: a word that is misspelt denies nothing."""
+    def _warn_of_idle_patterns(self) -> None:
+        """Name the patterns that match no tool: a misspelt one would deny nothing."""
         entries = self._worker.run(self._chat.host.catalogue)
         missing = [each.server for each in self._chat.host.status() if each.state == "failed"]
         policy = self._options.policy
@@ -175,37 +175,40 @@ class ChatSession:
             for pattern in patterns:
                 of_missing = any(matches(pattern.partition("/")[0], server, "") for server in missing)
                 if not of_missing and not any(matches(pattern, each.server, each.item.name) for each in entries):
-                    self._terminal.warn(f"{option} {one_line(pattern, 100)} fits no tool that is there")
+                    self._terminal.warn(f"{option} {one_line(pattern, 100)} matches no tool")
 
     def _take(self, line: str) -> None:
-        said = line.strip()
-        if not said:
+        text = line.strip()
+        if not text:
             return
         if self._history.add(line):
             self._terminal.remember(line)
-        if said.startswith("/"):
-            self._commands.run(said)
+        if text.startswith("/"):
+            self._commands.run(text)
             return
         try:
-            self._turn(said)
+            self._turn(text)
         except Stopped:
-            self._terminal.warn("stopped; what was said until then stays")
+            self._terminal.warn("stopped; the conversation so far is kept")
         except ModelError as error:
             self._terminal.write_line(self._terminal.err.red(neutral(str(error))))
-            self._terminal.info("the conversation goes on from where it was; try again, or /model NAME")
-        self._tell_memory()
+            self._terminal.info("the conversation is unchanged; try again, or switch with /model NAME")
+        self._warn_of_memory()
 
-    def _turn(self, said: str) -> TurnEnded | None:
+    def _turn(self, text: str) -> TurnEnded | None:
         """Take a turn. Raises: Stopped, ModelError."""
         self._screen.begin(self._chat.model.name)
         try:
-            return self._worker.run(partial(self._ask, said))
+            return self._worker.run(partial(self._ask, text))
         finally:
             self._screen.end()
 
-    async def _ask(self, said: str) -> TurnEnded | None:
+    async def _ask(self, text: str) -> TurnEnded | None:
         ended: TurnEnded | None = None
-        async with _connections_of(self._chat.model), aclosing(self._chat.ask(said)) as events:
+        model = self._chat.model
+        # A model over HTTP keeps its connections from one message of a turn to the next.
+        connections: AbstractAsyncContextManager[object] = model if isinstance(model, HttpModel) else nullcontext()
+        async with connections, aclosing(self._chat.ask(text)) as events:
             async for event in events:
                 self._worker.later(self._screen.show, event)
                 if isinstance(event, TurnEnded):
@@ -219,7 +222,12 @@ class ChatSession:
         try:
             ended = self._turn(question)
         except ModelError as error:
-            return self._failed(one_line(str(error)))
+            problem = one_line(str(error))
+            if self._options.as_json:
+                self._terminal.emit(dump({"error": {"type": "ModelError", "problem": problem}}))
+            else:
+                self._terminal.write_line(self._terminal.err.red(problem))
+            return FAILED
         assert ended is not None
         if self._options.as_json:
             self._terminal.emit(dump(self._document(ended)))
@@ -228,13 +236,6 @@ class ChatSession:
         else:
             self._terminal.warn("No response from the server")
         return 0 if ended.reason == "answered" else FAILED
-
-    def _failed(self, problem: str) -> int:
-        if self._options.as_json:
-            self._terminal.emit(dump({"error": {"type": "ModelError", "problem": problem}}))
-        else:
-            self._terminal.write_line(self._terminal.err.red(problem))
-        return FAILED
 
     def _document(self, ended: TurnEnded) -> JSON:
         problem = {} if ended.reason == "answered" else {"problem": ended_words(ended)}
@@ -247,7 +248,7 @@ class ChatSession:
             "usage": msgspec.to_builtins(ended.usage),
         }
 
-    # What the loop wants to know of the person.
+    # Questions from the event loop to the user.
 
     async def _approve(self, approval: Approval) -> Verdict:
         return await self._worker.ask(lambda is_over: ask_approval(self._terminal, approval, is_over), "no")
@@ -274,37 +275,32 @@ class ChatSession:
         async with self._chat.host.user_lock:
             return await self._worker.ask(lambda is_over: ask_review(self._terminal, server, text, is_over), False)
 
-    # What the person is told by the way.
+    # Events for the user.
 
-    def _tell_event(self, event: ClientEvent) -> None:
+    def _show_event(self, event: ClientEvent) -> None:
         if self._started:
             self._screen.server_event(event)
 
-    def _tell_stderr(self, server: str, text: str) -> None:
-        def tell(line: str) -> None:
+    def _show_stderr(self, server: str, text: str) -> None:
+        def show(line: str) -> None:
             self._terminal.info(f"{one_line(server, 60)} | {neutral(line)}")
 
-        self._stderr.setdefault(server, Lines(tell)).add(text)
+        self._stderr.setdefault(server, Lines(show)).add(text)
 
-    def _tell_memory(self) -> None:
+    def _warn_of_memory(self) -> None:
         problem, self._memory.problem = self._memory.problem, ""
         if problem:
-            self._terminal.warn(f"nothing is remembered for the next time: {one_line(problem)}")
-
-
-def _connections_of(model: object) -> AbstractAsyncContextManager[object]:
-    """Let a model over HTTP keep its connections from one message of a turn to the next."""
-    return model if isinstance(model, HttpModel) else nullcontext()
+            self._terminal.warn(f"permissions are not kept for the next chat: {one_line(problem)}")
 
 
 _HELP: Final[Mapping[str, tuple[str, str]]] = {
     "help": ("", "show this"),
-    "tools": ("[WORD]", "show the tools, or those that have to do with a word"),
-    "servers": ("", "show how the servers are doing"),
+    "tools": ("[WORD]", "list the tools, or those that match a word"),
+    "servers": ("", "show the state of the servers"),
     "allow": ("PATTERN", "let tools run without a question: SERVER, or SERVER/TOOL with * in it"),
-    "model": ("[NAME]", "show which model answers, or go on with another one"),
-    "save": ("FILE", "write the conversation to a file; --load FILE goes on from it"),
-    "reset": ("", "forget what was said"),
+    "model": ("[NAME]", "show the model, or switch to another one"),
+    "save": ("FILE", "write the conversation to a file; --load FILE continues it"),
+    "reset": ("", "forget the conversation"),
     "quit": ("", "end; so do exit and Ctrl-D"),
 }
 
@@ -312,7 +308,7 @@ NAMES: Final = [f"/{name}" for name in _HELP]
 
 
 class Commands:
-    """Runs them. `leaving` is true once the person wants to leave."""
+    """The commands of the prompt. `leaving` is true after /quit."""
 
     def __init__(self, terminal: Terminal, worker: LoopWorker, chat: Conversation) -> None:
         self._terminal = terminal
@@ -339,13 +335,13 @@ class Commands:
             found(rest.strip())
             return
         near = nearest(name, self._known)
-        meant = f"; did you mean /{near}?" if near is not None else ""
+        meant = f"; did you mean /{near}?" if near is not None else "."
         self._terminal.write_line(
-            self._terminal.err.yellow(f"There is no /{one_line(name, 40)}{meant} /help shows what there is.")
+            self._terminal.err.yellow(f"There is no /{one_line(name, 40)}{meant} /help lists the commands.")
         )
 
     def show_servers(self) -> None:
-        """Show how each server is doing, on a line of its own."""
+        """Show the state of each server, each on its own line."""
         try:
             entries = self._worker.run(self._chat.host.catalogue)
         except Stopped:
@@ -386,29 +382,29 @@ class Commands:
 
     def _servers(self, rest: str) -> None:
         if not self._chat.host.status():
-            self._terminal.write_line("There are no servers: the model is alone.")
+            self._terminal.write_line("There are no servers, so the model has no tools.")
         self.show_servers()
 
     def _allow(self, pattern: str) -> None:
         if not pattern:
-            self._say_usage("allow")
+            self._show_usage("allow")
             return
         host = self._chat.host
         try:
             entries = self._worker.run(host.catalogue)
         except Stopped:
             return
-        meant = [
+        matching = [
             f"{entry.server}/{entry.item.name}" for entry in entries if matches(pattern, entry.server, entry.item.name)
         ]
-        if not meant:
+        if not matching:
             known = ", ".join(sorted({entry.server for entry in entries})) or "none"
             self._terminal.write_line(
-                self._terminal.err.yellow(f"No tool is called like that; the servers with tools: {known}")
+                self._terminal.err.yellow(f"No tool matches this pattern; servers with tools: {known}")
             )
             return
         host.policy = msgspec.structs.replace(host.policy, allow=[*host.policy.allow, pattern])
-        shown = ", ".join(one_line(each, 80) for each in meant[:5]) + (", ..." if len(meant) > 5 else "")
+        shown = ", ".join(one_line(each, 80) for each in matching[:5]) + (", ..." if len(matching) > 5 else "")
         self._terminal.write_line(f"These run without a question until the chat ends: {shown}")
 
     def _model(self, name: str) -> None:
@@ -424,12 +420,12 @@ class Commands:
 
     def _save(self, file: str) -> None:
         if not file:
-            self._say_usage("save")
+            self._show_usage("save")
             return
         path = Path(file).expanduser()
         if path.exists() and path not in self._saved:
             self._terminal.write_line(
-                self._terminal.err.yellow(f"{one_line(file)} is there already; take another name.")
+                self._terminal.err.yellow(f"{one_line(file)} exists already; choose another name.")
             )
             return
         try:
@@ -450,7 +446,7 @@ class Commands:
     def _quit(self, rest: str) -> None:
         self.leaving = True
 
-    def _say_usage(self, name: str) -> None:
+    def _show_usage(self, name: str) -> None:
         takes, does = _HELP[name]
         self._terminal.write_line(self._terminal.err.yellow(f"/{name} {takes}: {does}"))
 

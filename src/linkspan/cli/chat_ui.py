@@ -1,6 +1,6 @@
-"""What a person sees of a chat and is asked in it, and the history of typed lines.
+"""The screen of a chat, its questions to the user, and the history of typed lines.
 
-Laws: the person sees exactly what will be sent, and to which server, before it is sent, with invisible characters escaped; a
+Laws: the user sees exactly what will be sent, and to which server, before it is sent, with invisible characters escaped; a
 password is not shown while it is typed, and neither passwords nor answers are kept.
 """
 
@@ -28,7 +28,7 @@ from linkspan.host.conversation import (
     ChatEvent,
     TurnEnded,
 )
-from linkspan.host.messages import TextDelta, ThoughtDelta, ToolUse, Usage
+from linkspan.host.messages import TextDelta, ThoughtDelta, ToolUse
 from linkspan.host.results import unmarked
 from linkspan.types.base import is_array
 from linkspan.types.content import ImageContent, TextContent
@@ -49,37 +49,39 @@ __all__ = [
 _ARGUMENTS: Final = 100
 _ANSWER: Final = 100
 _BOUNDS: Final = {
-    "rounds": "the turn was ended: the model has spoken as often as it may in one turn (--max-rounds)",
-    "tokens": "the turn was ended: it used more tokens than one turn may",
-    "seconds": "the turn was ended: it took longer than one turn may",
-    "length": "the answer was cut: it was longer than one message may be",
-    "refused": "the provider held the answer back",
+    "rounds": "the turn was ended: the model reached the maximum of messages in one turn (--max-rounds)",
+    "tokens": "the turn was ended: it reached the maximum of tokens",
+    "seconds": "the turn was ended: it reached the maximum duration",
+    "length": "the answer was cut: it reached the maximum length of a message",
+    "refused": "the provider withheld the answer",
 }
 
 
 class Screen:
-    """Shows the events of a conversation. With `answer`, words are shown as they come; otherwise they are kept back."""
+    """Shows the events of a conversation. With `answer`, text is shown as it arrives; otherwise it is left out."""
 
     def __init__(self, terminal: Terminal, *, answer: bool = True) -> None:
         self._terminal = terminal
         self._answer = answer
-        self._said = False
+        self._has_text = False
         self._model = ""
         self._running = 0
         self._lost: set[str] = set()
 
     def begin(self, model: str) -> None:
-        """A turn begins."""
-        self._said = False
+        """Begin a turn."""
+        self._has_text = False
         self._model = one_line(model, 60)
         self._running = 0
         self._wait()
 
     def show(self, event: ChatEvent) -> None:
-        """Show what happened."""
+        """Show an event of the turn."""
         match event:
             case TextDelta():
-                self._say(event.text)
+                if event.text and self._answer:
+                    self._has_text = self._has_text or not event.text.isspace()
+                    self._terminal.write_answer(event.text)
             case ThoughtDelta():
                 self._terminal.write_thought(event.text)
             case CallStarted():
@@ -95,12 +97,12 @@ class Screen:
                 self._terminal.end_line()
 
     def end(self) -> None:
-        """The turn is over, however it ended."""
+        """End the turn, however it ended."""
         self._terminal.status("")
         self._terminal.end_line()
 
     def server_event(self, event: ClientEvent) -> None:
-        """Tell that a server came or went; that it is back, once."""
+        """Show that a server connected or disconnected; of a server that was lost, its return is shown once."""
         if isinstance(event, Disconnected):
             self._lost.add(event.server)
         elif isinstance(event, Connected):
@@ -110,13 +112,8 @@ class Screen:
         self._terminal.warn(event_words(event))
 
     def _wait(self) -> None:
-        """Nothing happens until the model speaks again."""
+        """Show that the model is working."""
         self._terminal.status(self._terminal.err.dim(f"... {self._model}"))
-
-    def _say(self, text: str) -> None:
-        if text and self._answer:
-            self._said = self._said or not text.isspace()
-            self._terminal.write_answer(text)
 
     def _ended(self, event: CallEnded) -> None:
         self._terminal.status("")
@@ -137,26 +134,27 @@ class Screen:
 
     def _over(self, event: TurnEnded) -> None:
         self.end()
-        if self._answer and not self._said and not event.text.strip():
+        if self._answer and not self._has_text and not event.text.strip():
             self._terminal.emit("No response from the server")
         if event.reason != "answered":
             self._terminal.warn(ended_words(event))
-        if self._terminal.interactive and self._answer and (spent := _usage_words(event.usage)):
-            self._terminal.info(f"   {spent}")
+        usage = event.usage
+        if self._terminal.interactive and self._answer and usage.input_tokens:  # 0 if the provider does not count
+            self._terminal.info(f"   {usage.input_tokens:,} tokens in, {usage.output_tokens:,} out")
 
 
 def ended_words(event: TurnEnded) -> str:
-    """Say why a turn has ended without an answer."""
+    """Return why a turn ended without an answer."""
     return _BOUNDS.get(event.reason, event.reason)
 
 
 def status_words(status: ServerStatus, tools: int) -> str:
-    """Say on one line how a server is doing, and what to try."""
+    """Return the state of a server on one line, with a hint."""
     name = one_line(status.server, 60)
     if status.state == "connected":
         return f"{name}: {tools} tool{'s' * (tools != 1)}"
     if status.error is None:
-        return f"{name}: not running; it is started again when it is needed"
+        return f"{name}: not running; the next call starts it"
     error = for_the_shell(status.error)
     hint = f" ({one_line(error.hint, 200)})" if error.hint else ""
     return f"{one_line(str(error).partition(chr(10))[0], 300)}{hint}"
@@ -166,12 +164,6 @@ def _call_words(server: str, use: ToolUse) -> str:
     where = f"{one_line(server, 60)}: " if server else ""
     arguments = one_line(json.dumps(use.arguments, ensure_ascii=False), _ARGUMENTS)
     return f"{where}{one_line(use.name, 64)} {arguments}"
-
-
-def _usage_words(usage: Usage) -> str:
-    if not usage.input_tokens:  # the provider does not count
-        return ""
-    return f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out"
 
 
 T = TypeVar("T")
@@ -201,16 +193,20 @@ def ask_approval(terminal: Prompter, approval: Approval, is_over: Callable[[], b
         f"{style.bold(f'of the server {revealed_line(approval.server, 60)}.')}"
     )
     if approval.change:
-        _show_change(terminal, approval.change)
+        warning = 'Its definition has changed since it was first used; "no" keeps the old one:'
+        terminal.write_line(style.yellow(f"  {warning}"))
+        paint = {"-": style.red, "+": style.cyan}
+        for line in revealed(approval.change).splitlines():
+            terminal.write_line(f"    {paint.get(line[:1], style.dim)(line)}")
     elif tool.description:
         terminal.write_line(f"  {revealed_line(tool.description, 300)}")
     if hints := hints_of(tool):
-        terminal.write_line(style.dim(f"  its server says: {', '.join(hints)}"))
+        terminal.write_line(style.dim(f"  hints of its server: {', '.join(hints)}"))
     text = dump(approval.arguments, reveal=True)
-    terminal.write_line("  it will be sent:")
+    terminal.write_line("  arguments that will be sent:")
     shown_all = _show(terminal, text)
     choices = "[y]es, for this [s]ession, [a]lways, [n]o" + ("" if shown_all else ", [m]ore")
-    return _hear(terminal, f"{style.bold('Call it?')} {choices}: ", _VERDICTS, _VERDICTS["no"], text, is_over)
+    return _choose(terminal, f"{style.bold('Call it?')} {choices}: ", _VERDICTS, _VERDICTS["no"], text, is_over)
 
 
 def ask_sampling(
@@ -220,17 +216,17 @@ def ask_sampling(
     model: str,
     is_over: Callable[[], bool] = lambda: False,
 ) -> Verdict:
-    """Ask whether the model may write something for a server; `once` wants to see it before it is sent."""
+    """Ask whether the model may write a text for a server; after `once` the text is reviewed before it is sent."""
     style = terminal.err
     terminal.write_line(
-        f"\n{style.bold(f'The server {revealed_line(server, 60)} wants a text from the model')} "
+        f"\n{style.bold(f'The server {revealed_line(server, 60)} requests a text from the model')} "
         f"{style.dim(f'({revealed_line(model, 80)}, at most {params.max_tokens} tokens)')}"
     )
     text = _sampling_text(params)
     shown_all = _show(terminal, text)
     choices = "[y]es and show me the text, for this [s]ession, [n]o" + ("" if shown_all else ", [m]ore")
     verdicts: dict[str, Verdict] = {word: verdict for word, verdict in _VERDICTS.items() if verdict != "always"}
-    return _hear(
+    return _choose(
         terminal, f"{style.bold('Let the model write it?')} {choices}: ", verdicts, _VERDICTS["no"], text, is_over
     )
 
@@ -241,43 +237,35 @@ def ask_review(terminal: Prompter, server: str, text: str, is_over: Callable[[],
     terminal.write_line(f"\n{style.bold('The model wrote:')}")
     shown_all = _show(terminal, text)
     prompt = f"{style.bold(f'Send it to {revealed_line(server, 60)}?')} [y]es, [n]o" + ("" if shown_all else ", [m]ore")
-    return _hear(terminal, f"{prompt}: ", _YES_OR_NO, False, text, is_over)
+    return _choose(terminal, f"{prompt}: ", _YES_OR_NO, False, text, is_over)
 
 
-def _hear(
+def _choose(
     terminal: Prompter, prompt: str, words: Mapping[str, T], otherwise: T, text: str, is_over: Callable[[], bool]
 ) -> T:
-    """Ask until there is an answer; Enter is none. The end of the input is `otherwise`."""
+    """Ask until the user chooses; Enter alone asks again. The end of the input chooses `otherwise`."""
     while True:
         try:
-            said = terminal.read(prompt).strip().casefold()
+            typed = terminal.read(prompt).strip().casefold()
         except EOFError:
             return otherwise
         if is_over():
-            terminal.write_line(terminal.err.yellow("  Nobody waits for this any more."))
+            terminal.write_line(terminal.err.yellow("  This answer is no longer needed."))
             return otherwise
-        if said in words:
-            return words[said]
-        if said in ("m", "more"):
+        if typed in words:
+            return words[typed]
+        if typed in ("m", "more"):
             terminal.write_line(_indented(revealed(text)))
 
 
-def _show_change(terminal: Prompter, change: str) -> None:
-    style = terminal.err
-    terminal.write_line(style.yellow('  Its definition has changed since you used it; "no" keeps the old one:'))
-    paint = {"-": style.red, "+": style.cyan}
-    for line in revealed(change).splitlines():
-        terminal.write_line(f"    {paint.get(line[:1], style.dim)(line)}")
-
-
 def _show(terminal: Prompter, text: str) -> bool:
-    """Show a text, or its head; tell whether that was all of it."""
+    """Show a text, or its beginning; return whether that was all of it."""
     text = revealed(text)
     head = "\n".join(text[:_CHARACTERS].rstrip("\n").split("\n")[:_LINES])
     terminal.write_line(_indented(head))
     if len(head) >= len(text.rstrip("\n")):
         return True
-    terminal.write_line(terminal.err.yellow(f"    ... this is not all of it: {len(text)} characters"))
+    terminal.write_line(terminal.err.yellow(f"    ... cut: the text has {len(text)} characters"))
     return False
 
 
@@ -289,25 +277,23 @@ def _sampling_text(params: CreateMessageParams) -> str:
     parts = [f"system: {params.system_prompt}"] if params.system_prompt else []
     for message in params.messages:
         blocks = message.content if is_array(message.content) else [message.content]
-        parts += [f"{message.role}: {_block_text(each)}" for each in blocks]
+        for block in blocks:
+            match block:
+                case TextContent():
+                    text = block.text
+                case ImageContent():
+                    text = f"[a picture, {block.mime_type}]"
+                case _:
+                    text = "[content that is not text]"
+            parts.append(f"{message.role}: {text}")
     return "\n".join(parts)
-
-
-def _block_text(block: object) -> str:
-    match block:
-        case TextContent():
-            return block.text
-        case ImageContent():
-            return f"[a picture, {block.mime_type}]"
-        case _:
-            return "[content that is not text]"
 
 
 _LONGEST: Final = 200
 
 
 def inputs_from(terminal: Terminal) -> Callable[[InputWanted], str] | None:
-    """Return what asks for inputs, or None where nobody can be asked."""
+    """Return the function that asks for inputs, or None without a terminal."""
     if not terminal.interactive:
         return None
 
@@ -319,8 +305,8 @@ def inputs_from(terminal: Terminal) -> Callable[[InputWanted], str] | None:
 
 
 def _ask(terminal: Terminal, wanted: InputWanted) -> str:
-    """Ask until there is a value. Raises: UnusableTarget if the person gives none, so that only this server fails."""
-    terminal.write_line(f"The configuration wants {one_line(wanted.description or wanted.id, _LONGEST)}")
+    """Ask until there is a value. Raises: UnusableTarget at the end of the input, so that only this server fails."""
+    terminal.write_line(f"The configuration needs {one_line(wanted.description or wanted.id, _LONGEST)}")
     for number, option in enumerate(wanted.options, 1):
         terminal.write_line(f"  {number}) {one_line(option, _LONGEST)}")
     default = wanted.default if wanted.default is not None and not wanted.secret else None
@@ -332,17 +318,17 @@ def _ask(terminal: Terminal, wanted: InputWanted) -> str:
             typed = read(prompt).strip()
         except EOFError:
             raise UnusableTarget(f"no value was given for the input {wanted.id!r}") from None
-        value = _chosen(typed, wanted) if typed else wanted.default
-        if value is not None:
-            return value
-
-
-def _chosen(typed: str, wanted: InputWanted) -> str | None:
-    """Return what was typed, or the option that it is the number of; None if there are options and it is none of them."""
-    if not wanted.options or typed in wanted.options:
-        return typed
-    number = int(typed) if typed.isdecimal() and len(typed) < 4 else 0
-    return wanted.options[number - 1] if 0 < number <= len(wanted.options) else None
+        if (
+            typed.isdecimal()
+            and len(typed) < 4
+            and typed not in wanted.options
+            and 0 < int(typed) <= len(wanted.options)
+        ):
+            return wanted.options[int(typed) - 1]
+        if typed and (typed in wanted.options or not wanted.options):
+            return typed
+        if not typed and wanted.default is not None:
+            return wanted.default
 
 
 _KEPT: Final = 1000
@@ -351,13 +337,13 @@ _DIRECTORY: Final = 0o700
 
 
 class History:
-    """The file. That it cannot be read or written is no reason not to chat."""
+    """The file of typed lines. Errors of the file are ignored: the chat works without it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def lines(self) -> Iterator[str]:
-        """Return what was typed, oldest first."""
+        """Return the typed lines, oldest first."""
         with suppress(OSError):
             lines = self._path.read_text("utf-8", "replace").splitlines()
             if len(lines) > 2 * _KEPT:
@@ -366,7 +352,7 @@ class History:
             yield from lines[-_KEPT:]
 
     def add(self, typed: str) -> bool:
-        """Keep a line, if it may be kept, and tell whether it is."""
+        """Keep a line if it may be kept; return whether it is."""
         line = " ".join(typed.splitlines())
         if not line.strip() or line[0].isspace() or redact(line) != line:
             return False

@@ -7,7 +7,6 @@ Spec: https://modelcontextprotocol.io/specification/2026-07-28/client/elicitatio
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
@@ -25,7 +24,7 @@ __all__ = ["Prompter", "Unreadable", "ask_user", "doubts_about", "fields_of", "r
 
 
 class Unreadable(ValueError):
-    """A text is no value for a field; the message says what would be."""
+    """A text is not a value of the field; the message states the expected one."""
 
 
 class Field(msgspec.Struct, frozen=True):
@@ -35,19 +34,19 @@ class Field(msgspec.Struct, frozen=True):
     schema: Mapping[str, JSON]
     required: bool
     default: JSON = None
-    """None: there is none, or the server's own default does not fit its field."""
+    """None: without a default, or with one that does not fit its field."""
 
     @property
     def title(self) -> str:
-        """What to call it."""
+        """Its name for the user."""
         title: JSON = self.schema.get("title")
         return title if isinstance(title, str) and title else self.name
 
     @property
     def kind(self) -> str:
-        """What belongs into it, in words."""
+        """The expected value, in words."""
         if self.schema.get("type") == "array":
-            return "some of these, with commas between them"
+            return "any of these, separated by commas"
         if form_choices(self.schema):
             return "one of these"
         wanted: JSON = self.schema.get("format")
@@ -56,10 +55,11 @@ class Field(msgspec.Struct, frozen=True):
             if isinstance(wanted, str) and wanted in _FORMATS
             else _KINDS.get(_type(self.schema), "text")
         )
-        return ", ".join([words, *_bounds(self.schema)])
+        bounds = [(text, self.schema.get(name)) for name, text in _BOUNDS.items()]
+        return ", ".join([words, *(text.format(bound) for text, bound in bounds if isinstance(bound, int | float))])
 
     def shown(self, value: JSON) -> str:
-        """Return a value as people know it."""
+        """Return a value in the words of the form."""
         if is_array(value):
             return ", ".join(self.shown(each) for each in value)
         if isinstance(value, bool):
@@ -68,7 +68,7 @@ class Field(msgspec.Struct, frozen=True):
 
     @property
     def secret(self) -> bool:
-        """Whether it looks as if it wants what no form may ask for (ELI-7)."""
+        """Whether it seems to ask for a secret, which no form may do (ELI-7)."""
         return is_secret_field(self.name, {**self.schema})
 
 
@@ -78,18 +78,17 @@ def fields_of(schema: Mapping[str, JSON] | None) -> list[Field]:
     properties: JSON = members.get("properties")
     required: JSON = members.get("required")
     needed = required if is_array(required) else []
-    found = properties.items() if is_object(properties) else ()
-    return [_field(name, field, needed=name in needed) for name, field in found if is_object(field)]
-
-
-def _field(name: str, schema: Mapping[str, JSON], *, needed: bool) -> Field:
-    default: JSON = schema.get("default")
-    unfit = default is not None and form_problem(schema, default) is not None
-    return Field(name, schema, needed or unfit, None if unfit else default)
+    fields: list[Field] = []
+    for name, field in properties.items() if is_object(properties) else ():
+        if is_object(field):
+            default: JSON = field.get("default")
+            unfit = default is not None and form_problem(field, default) is not None
+            fields.append(Field(name, field, name in needed or unfit, None if unfit else default))
+    return fields
 
 
 def read_value(field: Field, text: str) -> JSON:
-    """Return what was typed as a value of the field. Raises: Unreadable."""
+    """Return a typed text as a value of the field. Raises: Unreadable."""
     schema = field.schema
     if schema.get("type") == "array":
         value: JSON = [_chosen(schema, each.strip()) for each in text.split(",") if each.strip()]
@@ -189,21 +188,18 @@ _KINDS: Final[Mapping[str, str]] = {
 }
 _FORMATS: Final[Mapping[str, tuple[str, Callable[[str], bool]]]] = {
     "date": ("a date like 1999-12-31", _is_date),
-    "date-time": ("a moment like 1999-12-31T09:00:00Z", _is_moment),
+    "date-time": ("a date and time like 1999-12-31T09:00:00Z", _is_moment),
     "email": ("an e-mail address", lambda text: re.fullmatch(r"[^@\s]+@[^@\s]+", text) is not None),
     "uri": ("a URI like https://example.com", lambda text: re.match(r"[A-Za-z][A-Za-z0-9+.-]*:\S", text) is not None),
 }
 
 
-def _bounds(schema: Mapping[str, JSON]) -> list[str]:
-    """Return what the field says of sizes, in words."""
-    words = {
-        "minimum": "at least {}",
-        "maximum": "at most {}",
-        "minLength": "at least {} characters",
-        "maxLength": "at most {} characters",
-    }
-    return [each.format(schema[name]) for name, each in words.items() if isinstance(schema.get(name), int | float)]
+_BOUNDS: Final = {
+    "minimum": "at least {}",
+    "maximum": "at most {}",
+    "minLength": "at least {} characters",
+    "maxLength": "at most {} characters",
+}
 
 
 class Prompter(Protocol):
@@ -222,7 +218,7 @@ class Prompter(Protocol):
 
 
 class Dismissed(Exception):
-    """The user does not want to answer: False declines, None cancels."""
+    """The user does not answer: False declines, None cancels."""
 
     def __init__(self, answer: bool | None) -> None:
         super().__init__()
@@ -236,9 +232,10 @@ def ask_user(
     answers: Mapping[str, str],
     is_over: Callable[[], bool] = lambda: False,
 ) -> JSONObject | bool | None:
-    """Return a form's values, True, False for declined, or None for cancelled. Raises: Refused if nobody can be asked.
+    """Return a form's values, True, False for declined, or None for cancelled. Raises: Refused without a terminal.
 
-    `answers` are known beforehand; a form that needs nothing else is not shown. `is_over` tells that nobody waits any more.
+    `answers` are given on the command line; a form that needs nothing else is not shown. `is_over` returns whether the answer is
+    no longer needed.
     """
     try:
         if params.mode == "url":
@@ -250,8 +247,8 @@ def ask_user(
         return None
 
 
-def hear(terminal: Prompter, prompt: str) -> str:
-    """Return a line of the user's, without blanks around it. Raises: Dismissed for `decline` and `cancel`; EOFError."""
+def read_answer(terminal: Prompter, prompt: str) -> str:
+    """Return a line of the user, stripped. Raises: Dismissed for `decline` and `cancel`; EOFError."""
     text = terminal.read(prompt).strip()
     word = text.casefold()
     if word in ("decline", "cancel"):
@@ -269,8 +266,16 @@ def _form(
     if known and not missing:
         return known
     if not terminal.interactive:
-        raise Refused(_what_is_missing(params.message, missing or open_fields))
-    _introduce(terminal, server, params.message, fields=bool(fields))
+        message = one_line(params.message, 200)
+        options = " ".join(f"--answer {field.name}=..." for field in missing or open_fields)
+        raise Refused(f"{message!r} ({f'answer it with {options}' if options else 'run it in a terminal to confirm'})")
+    style = terminal.err
+    terminal.write_line(f"\n{style.bold(f'{server} asks:')}")
+    terminal.write_line("\n".join(f"  {line}" for line in neutral(params.message).split("\n")))
+    if fields:
+        terminal.write_line(
+            style.dim('Enter accepts the value in [brackets]; "decline" refuses, "cancel" or Ctrl-D cancels.')
+        )
     given: JSONObject = {}
     while True:
         for field in open_fields:
@@ -285,7 +290,7 @@ def _form(
 
 
 def _known(fields: Sequence[Field], answers: Mapping[str, str]) -> JSONObject:
-    """Return what was answered on the command line. Raises: Refused if it does not fit."""
+    """Return the answers of the command line. Raises: Refused if one does not fit."""
     known: JSONObject = {}
     for field in fields:
         if field.name in answers:
@@ -296,62 +301,40 @@ def _known(fields: Sequence[Field], answers: Mapping[str, str]) -> JSONObject:
     return known
 
 
-def _what_is_missing(message: str, fields: Sequence[Field]) -> str:
-    asked = one_line(message, 200)
-    if not fields:
-        return f"{asked!r} (nobody can confirm it here)"
-    options = " ".join(f"--answer {field.name}=..." for field in fields)
-    return f"{asked!r} (answer it with {options})"
-
-
-def _introduce(terminal: Prompter, server: str, message: str, *, fields: bool) -> None:
-    style = terminal.err
-    terminal.write_line(f"\n{style.bold(f'{server} asks:')}")
-    terminal.write_line("\n".join(f"  {line}" for line in neutral(message).split("\n")))
-    if fields:
-        terminal.write_line(
-            style.dim('Enter takes what is in [brackets]; "decline" refuses, "cancel" or Ctrl-D gives up.')
-        )
-
-
 def _ask_field(terminal: Prompter, field: Field, default: JSON) -> JSON:
     """Ask until there is a value, or an optional field is left out."""
     _describe(terminal, field)
     bracket = f" [{revealed_line(field.shown(default), 200)}]" if default is not None else ""
     while True:
-        text = hear(terminal, f"  {revealed_line(field.name)}{bracket}: ")
+        text = read_answer(terminal, f"  {revealed_line(field.name)}{bracket}: ")
         if not text and (default is not None or not field.required):
             return default
         try:
             if not text:
-                raise Unreadable('needs a value ("decline" refuses, "cancel" gives up)')
-            return read_value(field, _unquoted(text))
+                raise Unreadable('needs a value ("decline" refuses, "cancel" cancels)')
+            if text.casefold() in ('"decline"', '"cancel"'):  # in quotes it is the word itself
+                text = text.strip('"')
+            return read_value(field, text)
         except Unreadable as problem:
             terminal.write_line(terminal.err.yellow(f"  {revealed_line(field.name)} {one_line(str(problem))}"))
 
 
 def _describe(terminal: Prompter, field: Field) -> None:
     style = terminal.err
-    needed = "" if field.required or field.default is not None else ", may be left out"
+    needed = "" if field.required or field.default is not None else ", optional"
     terminal.write_line(f"\n  {style.bold(one_line(field.title))} {style.dim(f'({one_line(field.kind)}{needed})')}")
     if isinstance(description := field.schema.get("description"), str):
         terminal.write_line(f"  {one_line(description)}")
     if field.secret:
-        terminal.write_line(style.yellow("  No form may ask for passwords and the like: think before you answer."))
+        terminal.write_line(
+            style.yellow("  Forms must not ask for passwords or other secrets: be careful with your answer.")
+        )
     for number, title in enumerate(form_choices(field.schema).values(), 1):
         terminal.write_line(f"    {number}) {revealed_line(title)}")
 
 
-def _unquoted(text: str) -> str:
-    """`"decline"` in quotes is the word itself."""
-    if text.casefold() not in ('"decline"', '"cancel"'):
-        return text
-    word: str = json.loads(text)
-    return word
-
-
 def _review(terminal: Prompter, server: str, fields: Sequence[Field], values: Mapping[str, JSON]) -> bool:
-    """Show what would be sent; True sends it, False asks again. Raises: Dismissed, EOFError."""
+    """Show the values before they are sent; return False to ask again. Raises: Dismissed, EOFError."""
     style = terminal.err
     width = max((len(revealed_line(each.name)) for each in fields), default=0)
     terminal.write_line("")
@@ -360,7 +343,9 @@ def _review(terminal: Prompter, server: str, fields: Sequence[Field], values: Ma
         terminal.write_line(f"  {revealed_line(field.name):<{width}}  {value}")
     edit = "e to edit, " if fields else ""
     while True:
-        text = hear(terminal, style.bold(f"Send this to {server}?") + f" [Y, {edit}decline, cancel]: ").casefold()
+        text = read_answer(
+            terminal, style.bold(f"Send this to {server}?") + f" [Y, {edit}decline, cancel]: "
+        ).casefold()
         if text in ("", "y", "yes", "d", "n", "no", "c", "e", "edit"):
             break
     if text in ("d", "n", "no", "c"):
@@ -372,7 +357,7 @@ _LOOPBACK: Final = re.compile(r"localhost|127\.\d+\.\d+\.\d+|::1")
 
 
 def ask_to_open(terminal: Prompter, server: str, params: ElicitParams) -> bool:
-    """Ask for consent, and open the page. Raises: Refused if nobody can be asked, Dismissed, EOFError."""
+    """Ask for consent, and open the page. Raises: Refused without a terminal, Dismissed, EOFError."""
     url = params.url or ""
     if not terminal.interactive:
         raise Refused(f"{one_line(params.message, 200)!r}: the user must open {revealed_line(url)}")
@@ -385,10 +370,12 @@ def ask_to_open(terminal: Prompter, server: str, params: ElicitParams) -> bool:
     for doubt in doubts_about(url):
         terminal.write_line(style.yellow(f"  warning: {doubt}"))
     if parts is None:
-        terminal.write_line("  It cannot be opened; that was declined.")
+        terminal.write_line("  It cannot be opened; the request was declined.")
         return False
     while True:
-        text = hear(terminal, 'Open it in your browser? [y/N, "self" if you open it yourself, "cancel"]: ').casefold()
+        text = read_answer(
+            terminal, 'Open it in your browser? [y/N, "self" if you open it yourself, "cancel"]: '
+        ).casefold()
         if text in ("", "n", "no"):
             raise Dismissed(False)
         if text == "self" or (text in ("y", "yes") and _open(terminal, url)):
@@ -396,21 +383,21 @@ def ask_to_open(terminal: Prompter, server: str, params: ElicitParams) -> bool:
 
 
 def doubts_about(url: str) -> list[str]:
-    """Return what a person should know of a URL before opening it."""
+    """Return warnings about a URL for the user who is to open it."""
     parts = _split(url)
     if parts is None:
         return ["this is not an http or https URL"]
     host = parts.hostname or ""
     local = _LOOPBACK.fullmatch(host) is not None
     doubts = {
-        "the host is written in Punycode: it may look like another one": any(
+        "the host is written in Punycode: it may imitate another one": any(
             each.startswith("xn--") for each in host.split(".")
         ),
-        "the host has letters outside ASCII: it may look like another one": not host.isascii(),
-        "what stands before the @ is not the host": "@" in parts.netloc,
-        "the host is a bare address": not local and re.fullmatch(r"[\d.]+|0x[\da-f]+|.*:.*", host) is not None,
+        "the host has letters outside ASCII: it may imitate another one": not host.isascii(),
+        "the part before the @ is not the host": "@" in parts.netloc,
+        "the host is an IP address": not local and re.fullmatch(r"[\d.]+|0x[\da-f]+|.*:.*", host) is not None,
         "the connection is not encrypted": parts.scheme == "http" and not local,
-        "it is a page of this very computer": local,
+        "the page is on this computer": local,
     }
     return [words for words, holds in doubts.items() if holds]
 
