@@ -208,7 +208,7 @@ BOUNDS = {
     "attributes of other objects assigned in core": 0,
     "decisions by era in server and core": 0,
     "decisions by era elsewhere": 0,
-    "private functions with one caller, per thousand": 248,
+    "private functions with one caller, per thousand": 245,
     "modules in import cycles": 0,
     "calls over stdio": 40,
     "calls over ASGI": 56,
@@ -236,7 +236,7 @@ FILES = {
     "wire": 7,
 }
 CODE_LINES = {
-    "cli": 3443,
+    "cli": 3437,
     "client": 3703,
     "core": 2390,
     "flows": 1619,

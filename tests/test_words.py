@@ -58,7 +58,7 @@ ALLOWED: frozenset[str] = frozenset()
 """Exact words of a text in which a form is right English."""
 
 BOUNDS: dict[str, int] = {
-    "cli": 36,
+    "cli": 17,
     "client": 78,
     "core": 34,
     "docs": 0,

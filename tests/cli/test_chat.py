@@ -422,7 +422,7 @@ def test_a_definition_that_changed_is_shown_as_a_difference(chat: Scripts, tmp_p
     with chat.at_terminal(str(file), "--yes", "--model", chat.model(call("buy"), "And now: {last}")) as person:
         person.type("Buy")
         shown = person.expect(ASKED)
-        assert "Its definition has changed since you used it" in shown
+        assert "Its definition has changed since it was first used" in shown
         assert "-description: Buy a hat." in shown
         assert "+description: Buy a zeppelin." in shown
         person.type("n")
@@ -506,7 +506,7 @@ def test_all_that_will_be_sent_can_be_seen_and_nothing_in_it_commands_the_termin
     person = Person("m", "y")
     assert ask_approval(person, Approval("mail", tool, {"text": text, "zz": "the end"})) == "once"
     head, _, whole = person.shown.partition("[m]ore: ")
-    assert "this is not all of it" in head
+    assert "cut: the text has" in head
     assert "the end" not in head
     assert "the end" in whole
     assert "may destroy" in head
@@ -625,4 +625,4 @@ def test_without_servers_the_configurations_that_are_there_are_named(chat: Scrip
     (home / ".cursor").mkdir(parents=True)
     dice_config(home / ".cursor" / "mcp.json")
     done = chat.run("--model", chat.model("Hello."), stdin="Hi\n", env={"HOME": str(home)})
-    assert f"--config FILE takes those of another host:\n  {home}/.cursor/mcp.json (Cursor)\n" in done.err
+    assert f"--config FILE uses those of another host:\n  {home}/.cursor/mcp.json (Cursor)\n" in done.err
