@@ -240,7 +240,7 @@ CODE_LINES = {
     "client": 3703,
     "core": 2390,
     "flows": 1619,
-    "host": 3312,
+    "host": 3288,
     "linkspan": 317,
     "revisions": 1091,
     "runtime": 1531,

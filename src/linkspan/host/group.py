@@ -42,6 +42,7 @@ class _Group(Generic[FaceT]):
         self._tools = Names()
         self._prompts = Names()
         self._owner_of: dict[str, str] = {}
+        self._naming = ForkedLock()
 
     def _open(self, target: ServerTarget, **options: Any) -> FaceT:
         """Return a client of the group's kind."""
@@ -99,11 +100,12 @@ class _Group(Generic[FaceT]):
         return found
 
     def _named(self, names: Names, found: Mapping[str, Sequence[ItemT]]) -> list[Entry[ItemT]]:
-        names.assign({server: [each.name for each in items] for server, items in found.items()})
         entries: dict[tuple[str, str], Entry[ItemT]] = {}
-        for server, items in found.items():
-            for each in items:  # of two with one name, the first is called
-                entries.setdefault((server, each.name), Entry(names.name(server, each.name), server, each))
+        with self._naming:
+            names.assign({server: [each.name for each in items] for server, items in found.items()})
+            for server, items in found.items():
+                for each in items:  # of two with one name, the first is called
+                    entries.setdefault((server, each.name), Entry(names.name(server, each.name), server, each))
         return list(entries.values())
 
     def _located(self, found: Mapping[str, Sequence[Resource]]) -> list[Entry[Resource]]:
@@ -234,11 +236,6 @@ class SyncClientGroup(_Group["SyncClient"]):
 
         return SyncClient(target, **options)
 
-    def __init__(self, servers: Mapping[str, ServerTarget | SyncClient], **options: Any) -> None:
-        """Name the servers; each is anything that a client takes, or a client. `options` are for all clients made here."""
-        super().__init__(servers, **options)
-        self._naming = ForkedLock()
-
     def connect(self) -> Self:
         """Start all servers at once. A server that fails raises nothing: see `status()`."""
         self._ask_all(lambda client: client.connect())
@@ -258,9 +255,7 @@ class SyncClientGroup(_Group["SyncClient"]):
 
     def list_tools(self, *, only: Collection[str] | None = None) -> list[Entry[Tool]]:
         """Return the tools of all servers that can be reached, or `only` of some, by their names in the group."""
-        found = self._ask_all(lambda client: client.list_tools(), only)
-        with self._naming:
-            return self._named(self._tools, found)
+        return self._named(self._tools, self._ask_all(lambda client: client.list_tools(), only))
 
     def call_tool(
         self, name: str, arguments: Mapping[str, Any] | None = None, **options: Unpack[CallKeywords]
@@ -271,9 +266,7 @@ class SyncClientGroup(_Group["SyncClient"]):
 
     def list_prompts(self) -> list[Entry[Prompt]]:
         """Return the prompts of all servers that can be reached, by their names in the group."""
-        found = self._ask_all(lambda client: client.list_prompts())
-        with self._naming:
-            return self._named(self._prompts, found)
+        return self._named(self._prompts, self._ask_all(lambda client: client.list_prompts()))
 
     def get_prompt(
         self, name: str, arguments: Mapping[str, str] | None = None, **options: Unpack[CallKeywords]

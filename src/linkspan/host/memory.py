@@ -197,7 +197,7 @@ class Definition(msgspec.Struct, frozen=True):
 
 
 class Pins:
-    """The definitions that a person has used, by the keys of tools: see `linkspan.host.identity`."""
+    """The definitions that a person has used, by the keys of tools: see `tool_key`."""
 
     def __init__(self, memory: Memory) -> None:
         """Keep them in `memory`."""

@@ -1,7 +1,7 @@
 """One connection on two descriptors, served by the thread that calls: the chapter without asyncio.
 
 The thread polls the input and runs the machine; plain functions run in worker threads, which write their answers
-themselves. It stops when all is over, or when there is an async call: then `stream_loop` goes on with the same server.
+themselves. It stops when all is over, or when there is an async call: then `event_loop` goes on with the same server.
 Law: the serving thread never blocks but in its poll, and never holds the lock while an author's function runs.
 """
 

@@ -15,8 +15,8 @@ from linkspan.host.dialects.shared import (
     Names,
     Reason,
     alternating,
-    converted,
     count,
+    encoded_tools,
     interleaved,
     items,
     member,
@@ -87,13 +87,7 @@ class AnthropicDialect:
 
     def encode_tools(self, tools: Sequence[ToolSpec]) -> tuple[list[JSONObject], list[str]]:
         """Return tools as the provider wants them, and in words what their schemas lost."""
-        taken, losses = converted(tools, "anthropic")
-        names = Names(tools)
-        encoded = [
-            {"name": names.to_wire(tool.name), "description": tool.description, "input_schema": schema}
-            for tool, schema in taken
-        ]
-        return encoded, losses
+        return encoded_tools(tools, "anthropic", _tool)
 
     def encode_answer(self, answer: ToolAnswer) -> JSONObject:
         """Return a block for the user's next message; all blocks of one turn go into one message."""
@@ -239,6 +233,10 @@ class AnthropicDecoder:
         message.input_tokens = self._uncached + self._written + message.cached_tokens
         if isinstance(stop_reason, str):
             message.reason = _REASONS.get(stop_reason, "end")
+
+
+def _tool(name: str, description: str, schema: JSONObject) -> JSONObject:
+    return {"name": name, "description": description, "input_schema": schema}
 
 
 def _gone(messages: Sequence[Message]) -> Sequence[ToolSpec]:

@@ -17,8 +17,8 @@ from linkspan.host.dialects.shared import (
     Names,
     Reason,
     alternating,
-    converted,
     count,
+    encoded_tools,
     interleaved,
     is_made_up,
     items,
@@ -90,15 +90,7 @@ class GeminiDialect:
 
     def encode_tools(self, tools: Sequence[ToolSpec]) -> tuple[list[JSONObject], list[str]]:
         """Return function declarations, and in words what their schemas lost."""
-        taken, losses = converted(tools, "gemini")
-        names = Names(tools)
-        encoded: list[JSONObject] = []
-        for tool, schema in taken:
-            declaration: JSONObject = {"name": names.to_wire(tool.name), "description": tool.description}
-            if schema.get("properties"):  # an object without properties is refused
-                declaration["parameters"] = schema
-            encoded.append(declaration)
-        return encoded, losses
+        return encoded_tools(tools, "gemini", _declaration)
 
     def encode_answer(self, answer: ToolAnswer) -> JSONObject:
         """Return a part for the user's next content; pictures are parts of their own after it."""
@@ -205,6 +197,11 @@ class GeminiDecoder:
         message.input_tokens = read or message.input_tokens
         message.output_tokens = written or message.output_tokens
         message.cached_tokens = count(member(usage, "cachedContentTokenCount")) or message.cached_tokens
+
+
+def _declaration(name: str, description: str, schema: JSONObject) -> JSONObject:
+    parameters = {"parameters": schema} if schema.get("properties") else {}  # an object without properties is refused
+    return {"name": name, "description": description} | parameters
 
 
 def _signature(part: object) -> JSONObject | None:

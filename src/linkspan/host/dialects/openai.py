@@ -16,8 +16,8 @@ from linkspan.host.dialects.shared import (
     Call,
     Names,
     Reason,
-    converted,
     count,
+    encoded_tools,
     interleaved,
     items,
     member,
@@ -92,20 +92,7 @@ class OpenAIDialect(msgspec.Struct, frozen=True):
 
     def encode_tools(self, tools: Sequence[ToolSpec]) -> tuple[list[JSONObject], list[str]]:
         """Return tools as the provider wants them, and in words what their schemas lost."""
-        taken, losses = converted(tools, "openai")
-        names = Names(tools)
-        encoded = [
-            {
-                "type": "function",
-                "function": {
-                    "name": names.to_wire(tool.name),
-                    "description": tool.description,
-                    "parameters": schema,
-                },
-            }
-            for tool, schema in taken
-        ]
-        return encoded, losses
+        return encoded_tools(tools, "openai", _tool)
 
     def encode_answer(self, answer: ToolAnswer) -> JSONObject:
         """Return a message of its own; it holds text only, and pictures need a message of the user's after it."""
@@ -252,6 +239,10 @@ class OpenAIDecoder:
         details = member(usage, "prompt_tokens_details")
         cached = count(member(details, "cached_tokens")) or count(member(usage, "prompt_cache_hit_tokens"))
         message.cached_tokens = cached or message.cached_tokens
+
+
+def _tool(name: str, description: str, schema: JSONObject) -> JSONObject:
+    return {"type": "function", "function": {"name": name, "description": description, "parameters": schema}}
 
 
 def _is_another(call: Call, use_id: str, name: str) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import re
 import zlib
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, Final, Literal, TypeAlias, cast
 
 import msgspec
@@ -39,8 +39,8 @@ __all__ = [
     "Names",
     "Reason",
     "alternating",
-    "converted",
     "count",
+    "encoded_tools",
     "interleaved",
     "is_made_up",
     "items",
@@ -369,18 +369,22 @@ def alternating(turns: Iterable[tuple[str, list[JSONObject]]]) -> list[tuple[str
     return merged
 
 
-def converted(tools: Sequence[ToolSpec], provider: Provider) -> tuple[list[tuple[ToolSpec, JSONObject]], list[str]]:
-    """Return tools with their schemas as a provider accepts them, and in words what they lost, tool by tool.
+def encoded_tools(
+    tools: Sequence[ToolSpec], provider: Provider, encode: Callable[[str, str, JSONObject], JSONObject]
+) -> tuple[list[JSONObject], list[str]]:
+    """Return tools as a provider wants them, and in words what their schemas lost, tool by tool.
 
+    `encode` returns one from its name, its description and its schema, as the provider accepts them.
     A tool that the provider would refuse is left out: with it, the whole request would be refused.
     """
-    taken: list[tuple[ToolSpec, JSONObject]] = []
+    names = Names(tools)
+    taken: list[JSONObject] = []
     losses: list[str] = []
     for tool in tools:
         schema, lost = convert(tool.schema, provider)
         if refused := refused_names(schema, provider):
             losses.append(f"{tool.name}: left out, for its required {', '.join(refused)} has a name that is refused")
             continue
-        taken.append((tool, schema))
+        taken.append(encode(names.to_wire(tool.name), tool.description, schema))
         losses.extend(f"{tool.name}: {each}" for each in lost)
     return taken, losses
