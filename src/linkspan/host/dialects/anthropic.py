@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from linkspan.host.dialects.shared import (
-    Assembly,
     Call,
+    MessageDecoder,
     Names,
     Reason,
     alternating,
@@ -87,7 +87,11 @@ class AnthropicDialect:
 
     def encode_tools(self, tools: Sequence[ToolSpec]) -> tuple[list[JSONObject], list[str]]:
         """Return tools as the provider wants them, and in words what their schemas lost."""
-        return encoded_tools(tools, "anthropic", _tool)
+        return encoded_tools(
+            tools,
+            "anthropic",
+            lambda name, description, schema: {"name": name, "description": description, "input_schema": schema},
+        )
 
     def encode_answer(self, answer: ToolAnswer) -> JSONObject:
         """Return a block for the user's next message; all blocks of one turn go into one message."""
@@ -128,13 +132,12 @@ class AnthropicDialect:
                 yield {"type": "text", "text": part}
 
 
-class AnthropicDecoder:
+class AnthropicDecoder(MessageDecoder):
     """Reads one message as it comes."""
 
     def __init__(self, request: ModelRequest, provider: str) -> None:
         """Begin."""
-        self.complete = False
-        self._message = Assembly(request, provider)
+        super().__init__(request, provider)
         self._block: JSONObject = {}
         self._pieces: list[str] = []
         self._uncached = self._written = 0
@@ -166,7 +169,7 @@ class AnthropicDecoder:
     def end(self, *, done: bool = False) -> list[ModelEvent]:
         """Return the last events. Raises: ModelError if the message was cut off."""
         self._close()
-        return self._message.end(done=done or self.complete)
+        return super().end(done=done)
 
     def _whole(self, message: object) -> list[ModelEvent]:
         events: list[ModelEvent] = []
@@ -181,29 +184,29 @@ class AnthropicDecoder:
         self._close()
         kind = member(block, "type")
         if kind == "text":
-            return self._message.say(text_of(member(block, "text")))
+            return self.say(text_of(member(block, "text")))
         if kind == "tool_use":
             given = member(block, "input") or None  # begins as {}, and comes in pieces
             call = Call(text_of(member(block, "id")), text_of(member(block, "name")), given=given)
-            self._message.begin(index if isinstance(index, int) else None, call)
+            self.begin(index if isinstance(index, int) else None, call)
             return []
         if is_object(block) and isinstance(kind, str):
             self._block = dict(block)
-        return self._message.think(text_of(self._block.get("thinking")))
+        return self.think(text_of(self._block.get("thinking")))
 
     def _extend(self, index: object, delta: object) -> list[ModelEvent]:
         match member(delta, "type"):
             case "text_delta":
-                return self._message.say(text_of(member(delta, "text")))
+                return self.say(text_of(member(delta, "text")))
             case "thinking_delta":
                 thought = text_of(member(delta, "thinking"))
                 self._block["thinking"] = text_of(self._block.get("thinking")) + thought
-                return self._message.think(thought)
+                return self.think(thought)
             case "signature_delta":
                 self._block["signature"] = text_of(member(delta, "signature"))
             case "input_json_delta":
                 piece = text_of(member(delta, "partial_json"))
-                call = self._message.call(index if isinstance(index, int) else None)
+                call = self.call(index if isinstance(index, int) else None)
                 if call is None:
                     self._pieces.append(piece)
                 elif piece:
@@ -221,22 +224,17 @@ class AnthropicDecoder:
             return
         if pieces:
             block["input"] = read_arguments("".join(pieces))[0]
-        self._message.keep(block)
+        self.keep(block)
 
     def _note(self, usage: object, stop_reason: object) -> None:
         """Take the counts, which are cumulative, and count what was in the cache, or went into it, as input too."""
-        message = self._message
         self._uncached = count(member(usage, "input_tokens")) or self._uncached
         self._written = count(member(usage, "cache_creation_input_tokens")) or self._written
-        message.cached_tokens = count(member(usage, "cache_read_input_tokens")) or message.cached_tokens
-        message.output_tokens = count(member(usage, "output_tokens")) or message.output_tokens
-        message.input_tokens = self._uncached + self._written + message.cached_tokens
+        self.cached_tokens = count(member(usage, "cache_read_input_tokens")) or self.cached_tokens
+        self.output_tokens = count(member(usage, "output_tokens")) or self.output_tokens
+        self.input_tokens = self._uncached + self._written + self.cached_tokens
         if isinstance(stop_reason, str):
-            message.reason = _REASONS.get(stop_reason, "end")
-
-
-def _tool(name: str, description: str, schema: JSONObject) -> JSONObject:
-    return {"name": name, "description": description, "input_schema": schema}
+            self.reason = _REASONS.get(stop_reason, "end")
 
 
 def _gone(messages: Sequence[Message]) -> Sequence[ToolSpec]:

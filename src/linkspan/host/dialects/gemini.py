@@ -12,8 +12,8 @@ from typing import Final
 from urllib.parse import quote
 
 from linkspan.host.dialects.shared import (
-    Assembly,
     Call,
+    MessageDecoder,
     Names,
     Reason,
     alternating,
@@ -138,14 +138,8 @@ class GeminiDialect:
         }
 
 
-class GeminiDecoder:
+class GeminiDecoder(MessageDecoder):
     """Reads one message as it comes. The stream says nothing at its end."""
-
-    complete = False
-
-    def __init__(self, request: ModelRequest, provider: str) -> None:
-        """Begin."""
-        self._message = Assembly(request, provider)
 
     def feed(self, event: JSON) -> list[ModelEvent]:
         """Take one event, or a whole answer, which may be a list of them. Raises: ModelError."""
@@ -155,7 +149,7 @@ class GeminiDecoder:
             raise stream_error(event)
         self._count(member(event, "usageMetadata", "usage_metadata"))
         if member(member(event, "promptFeedback", "prompt_feedback"), "blockReason", "block_reason") is not None:
-            self._message.reason = "refused"
+            self.reason = "refused"
         events: list[ModelEvent] = []
         for candidate in items(member(event, "candidates"))[:1]:
             for part in items(member(member(candidate, "content"), "parts")):
@@ -163,40 +157,35 @@ class GeminiDecoder:
             self._finish(member(candidate, "finishReason", "finish_reason"), member(candidate, "finishMessage"))
         return events
 
-    def end(self, *, done: bool = False) -> list[ModelEvent]:
-        """Return the last events. Raises: ModelError if the message was cut off."""
-        return self._message.end(done=done)
-
     def _take(self, part: object) -> list[ModelEvent]:
         text, call = text_of(member(part, "text")), member(part, "functionCall", "function_call")
         if member(part, "thought") is True and call is None:
-            return self._message.think(text)
+            return self.think(text)
         if call is not None:
             begun = Call(text_of(member(call, "id")), text_of(member(call, "name")), extra=_signature(part))
             begun.given = member(call, "args")
-            self._message.begin(len(self._message.calls), begun)
+            self.begin(len(self.calls), begun)
             return []
-        events = self._message.say(text)
+        events = self.say(text)
         if (signed := _signature(part)) is not None:
-            self._message.keep({"text": text, **signed}, said=len(text))
+            self.keep({"text": text, **signed}, said=len(text))
         return events
 
     def _finish(self, reason: object, message: object) -> None:
-        if reason is None or self._message.reason == "refused":
+        if reason is None or self.reason == "refused":
             return
         word = text_of(getattr(reason, "value", reason))
-        if word in _NO_CALL and not self._message.calls:
+        if word in _NO_CALL and not self.calls:
             shown = provider_said(message) or word
             raise ModelError(f"the model produced a malformed function call ({shown}): ask again, or in other words")
-        self._message.reason = "end" if word in _NO_CALL else _REASONS.get(word, "refused")
+        self.reason = "end" if word in _NO_CALL else _REASONS.get(word, "refused")
 
     def _count(self, usage: object) -> None:
-        message = self._message
         read = count(member(usage, "promptTokenCount")) + count(member(usage, "toolUsePromptTokenCount"))
         written = count(member(usage, "candidatesTokenCount")) + count(member(usage, "thoughtsTokenCount"))
-        message.input_tokens = read or message.input_tokens
-        message.output_tokens = written or message.output_tokens
-        message.cached_tokens = count(member(usage, "cachedContentTokenCount")) or message.cached_tokens
+        self.input_tokens = read or self.input_tokens
+        self.output_tokens = written or self.output_tokens
+        self.cached_tokens = count(member(usage, "cachedContentTokenCount")) or self.cached_tokens
 
 
 def _declaration(name: str, description: str, schema: JSONObject) -> JSONObject:

@@ -12,8 +12,8 @@ from typing import Final
 import msgspec
 
 from linkspan.host.dialects.shared import (
-    Assembly,
     Call,
+    MessageDecoder,
     Names,
     Reason,
     count,
@@ -92,7 +92,14 @@ class OpenAIDialect(msgspec.Struct, frozen=True):
 
     def encode_tools(self, tools: Sequence[ToolSpec]) -> tuple[list[JSONObject], list[str]]:
         """Return tools as the provider wants them, and in words what their schemas lost."""
-        return encoded_tools(tools, "openai", _tool)
+        return encoded_tools(
+            tools,
+            "openai",
+            lambda name, description, schema: {
+                "type": "function",
+                "function": {"name": name, "description": description, "parameters": schema},
+            },
+        )
 
     def encode_answer(self, answer: ToolAnswer) -> JSONObject:
         """Return a message of its own; it holds text only, and pictures need a message of the user's after it."""
@@ -145,13 +152,12 @@ class OpenAIDialect(msgspec.Struct, frozen=True):
         return {"id": self._id(use.id), "type": "function", "function": function, **extra}
 
 
-class OpenAIDecoder:
+class OpenAIDecoder(MessageDecoder):
     """Reads one message as it comes."""
 
     def __init__(self, request: ModelRequest, provider: str) -> None:
         """Begin."""
-        self.complete = False
-        self._message = Assembly(request, provider)
+        super().__init__(request, provider)
         self._reasoning: JSONObject = {}
         self._last: Call | None = None
 
@@ -170,20 +176,20 @@ class OpenAIDecoder:
 
     def end(self, *, done: bool = False) -> list[ModelEvent]:
         """Return the last events. Raises: ModelError if the message was cut off."""
-        if self._reasoning and self._message.calls:
-            self._message.keep(self._reasoning)
-        return self._message.end(done=done or self.complete)
+        if self._reasoning and self.calls:
+            self.keep(self._reasoning)
+        return super().end(done=done)
 
     def _take(self, delta: object) -> list[ModelEvent]:
-        events = self._message.think(self._thought(delta))
+        events = self.think(self._thought(delta))
         content = member(delta, "content")
         if isinstance(content, str):
-            events += self._message.say(content)
+            events += self.say(content)
         for part in items(content):
             events += self._part(part)
         if refusal := text_of(member(delta, "refusal")):
-            events += self._message.say(refusal)
-            self._message.reason = "refused"
+            events += self.say(refusal)
+            self.reason = "refused"
         for call in items(member(delta, "tool_calls")):
             self._call(call)
         return events
@@ -201,18 +207,18 @@ class OpenAIDecoder:
         """Take a part of a content that is a list, as Mistral's is when it thinks."""
         thinking = member(part, "thinking")
         if thinking is None:
-            return self._message.say(text_of(member(part, "text")))
+            return self.say(text_of(member(part, "text")))
         thought = text_of(thinking) or "".join(text_of(member(each, "text")) for each in items(thinking))
-        return self._message.think(thought)
+        return self.think(thought)
 
     def _call(self, piece: object) -> None:
         function = member(piece, "function")
         use_id, name = text_of(member(piece, "id")), text_of(member(function, "name"))
         arguments = member(function, "arguments")
         index = found if isinstance(found := member(piece, "index"), int | str) else None
-        call = self._message.call(index) if index is not None else self._by_id(use_id)
+        call = self.call(index) if index is not None else self._by_id(use_id)
         if call is None or _is_another(call, use_id, name):
-            call = self._message.begin(index if index is not None else object(), Call(use_id, name))
+            call = self.begin(index if index is not None else object(), Call(use_id, name))
         self._last = call
         call.id, call.name = call.id or use_id, call.name or name
         call.extra = _extra(piece) or call.extra
@@ -223,26 +229,21 @@ class OpenAIDecoder:
 
     def _by_id(self, use_id: str) -> Call | None:
         """Return the call that a piece without an index belongs to: that of its id, or the last one."""
-        known = next((call for call in self._message.calls if use_id and call.id == use_id), None)
+        known = next((call for call in self.calls if use_id and call.id == use_id), None)
         return known or (self._last if not use_id else None)
 
     def _finish(self, reason: object) -> None:
         if reason == "error":
             raise stream_error({"error": "it stopped with an error"})
-        if isinstance(reason, str) and self._message.reason != "refused":
-            self._message.reason = _REASONS.get(reason, "end")
+        if isinstance(reason, str) and self.reason != "refused":
+            self.reason = _REASONS.get(reason, "end")
 
     def _count(self, usage: object) -> None:
-        message = self._message
-        message.input_tokens = count(member(usage, "prompt_tokens")) or message.input_tokens
-        message.output_tokens = count(member(usage, "completion_tokens")) or message.output_tokens
+        self.input_tokens = count(member(usage, "prompt_tokens")) or self.input_tokens
+        self.output_tokens = count(member(usage, "completion_tokens")) or self.output_tokens
         details = member(usage, "prompt_tokens_details")
         cached = count(member(details, "cached_tokens")) or count(member(usage, "prompt_cache_hit_tokens"))
-        message.cached_tokens = cached or message.cached_tokens
-
-
-def _tool(name: str, description: str, schema: JSONObject) -> JSONObject:
-    return {"type": "function", "function": {"name": name, "description": description, "parameters": schema}}
+        self.cached_tokens = cached or self.cached_tokens
 
 
 def _is_another(call: Call, use_id: str, name: str) -> bool:

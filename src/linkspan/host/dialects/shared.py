@@ -33,9 +33,9 @@ from linkspan.types.base import JSON, JSONObject, is_array, is_object, json_type
 from linkspan.wire.redaction import one_line, redact
 
 __all__ = [
-    "Assembly",
     "Call",
     "Ids",
+    "MessageDecoder",
     "Names",
     "Reason",
     "alternating",
@@ -271,11 +271,12 @@ class Call(msgspec.Struct, eq=False):
         return arguments != "" and not read_arguments(arguments)[1]
 
 
-class Assembly:
-    """What a message has so far."""
+class MessageDecoder:
+    """Reads one message as it comes. The wire formats add how to `feed` it; this is what the message has so far."""
 
     def __init__(self, request: ModelRequest, provider: str) -> None:
         """Begin; ids and names are those of `request`."""
+        self.complete = False
         self.reason: Reason | None = None
         self.input_tokens = 0
         self.output_tokens = 0
@@ -315,9 +316,9 @@ class Assembly:
         """Keep something that goes back as it came; the last `said` characters of the words are part of it."""
         self._parts.append(Opaque(self._provider, {"part": part, "from": self._said - said, "to": self._said}))
 
-    def end(self, *, done: bool) -> list[ModelEvent]:
+    def end(self, *, done: bool = False) -> list[ModelEvent]:
         """Return the last events. Raises: ModelError if the message was cut off."""
-        if self.reason is None and not done:
+        if self.reason is None and not (done or self.complete):
             raise ModelError("the provider's answer broke off in the middle: ask again")
         calls = [part for part in self._parts if isinstance(part, Call)]
         reason = self.reason or "end"
