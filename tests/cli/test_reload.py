@@ -7,12 +7,14 @@ import queue
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from pipes import HELLO, Piped
 from typing import Any
 
 import pytest
+import watchfiles
 
 from linkspan import Change, ServerError, SyncClient
 from linkspan.cli.reload import Watch
@@ -232,3 +234,51 @@ def test_a_watch_follows_imports_into_a_project_but_not_into_what_is_installed(
     assert watch.changed() is None
     (project / "mine" / "deep" / "part.py").write_text("x = 22\n")
     assert watch.changed() == str(project / "mine" / "deep" / "part.py")
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_a_watch_waits_for_a_change_with_watchfiles_and_without(
+    installed: bool, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched: list[tuple[set[Path], bool]] = []
+    real = watchfiles.watch
+
+    def watch_folders(*folders: Path, recursive: bool, **options: Any) -> Any:
+        watched.append(({*folders}, recursive))
+        return real(*folders, recursive=recursive, **options)
+
+    monkeypatch.setattr(watchfiles, "watch", watch_folders)
+    if not installed:
+        monkeypatch.setitem(sys.modules, "watchfiles", None)
+    (file.parent / "parts").mkdir()
+    (file.parent / "parts" / "inner.py").write_text("NAME = 1\n")
+    file.write_text("import parts.inner\n")
+    watch, stop = Watch(str(file)), threading.Event()
+    for path in (file, file.parent / "parts" / "inner.py"):
+        writer = threading.Timer(0.2, path.write_text, ["import parts.inner  # again\n"])
+        writer.start()
+        while (changed := watch.changed()) is None:
+            watch.wait(stop)
+        assert changed == os.fspath(path.relative_to(file.parent))
+        writer.join()
+    used = [(folders & {file.parent, file.parent / "parts"}, recursive) for folders, recursive in watched]
+    assert used == ([({file.parent, file.parent / "parts"}, False)] if installed else [])
+    stop.set()
+    watch.wait(stop)
+
+
+def test_a_watch_goes_on_when_a_folder_is_removed(file: Path) -> None:
+    (file.parent / "parts").mkdir()
+    (file.parent / "parts" / "inner.py").write_text("NAME = 1\n")
+    file.write_text("import parts.inner\n")
+    watch, stop = Watch(str(file)), threading.Event()
+    watch.wait(stop)
+    (file.parent / "parts" / "inner.py").unlink()
+    (file.parent / "parts").rmdir()
+    while (changed := watch.changed()) is None:
+        watch.wait(stop)
+    assert changed == os.path.join("parts", "inner.py")
+    file.write_text("import parts.inner  # again\n")
+    while (changed := watch.changed()) is None:
+        watch.wait(stop)
+    assert changed == "server.py"

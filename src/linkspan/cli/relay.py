@@ -63,7 +63,7 @@ _SIGNALS: Final = [
     getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGBREAK") if hasattr(signal, name)
 ]
 
-Note: TypeAlias = tuple[Literal["hung up", "exited", "signal"], int]
+Note: TypeAlias = tuple[Literal["hung up", "exited", "signal", "changed"], int]
 """What a relaying thread tells the main one."""
 
 

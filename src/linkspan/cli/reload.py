@@ -3,7 +3,7 @@
 Over stdio this process stands between the client and the server, and repeats what they agreed on. Over HTTP it holds the socket,
 which it never closes, so that connections made during a restart wait for the next server.
 `Watch` finds the source: the file, the Python files beside it, and what these import. Imports are read, not executed, so that a
-file with a syntax error is watched as well. Installed packages are left out.
+file with a syntax error is watched as well. Installed packages are left out. Decision 0011 says how it waits.
 Law: one lock around the handover; no read, write or wait happens while it is held.
 """
 
@@ -23,7 +23,6 @@ from contextlib import suppress
 from functools import lru_cache, partial
 from importlib.util import cache_from_source
 from pathlib import Path
-from types import FrameType
 from typing import Any, Final, TypeAlias
 
 import linkspan
@@ -40,7 +39,11 @@ _STDIN: Final = 0
 _STDOUT: Final = 1
 _STDERR: Final = 2
 _MORE_THAN_DRAIN: Final = 3.0
+_WAKE: Final = 0.5
+"""Seconds between two returns to Python, where Windows delivers signals."""
 _OURS: Final = ("--reload", "--host", "--port", "--fd")
+_NOTICE_TIMEOUT: Final = 1000
+"""Milliseconds after which files are looked at, notified or not."""
 _SETTLED: Final = 0.05
 _AT_MOST: Final = 2000
 
@@ -50,9 +53,75 @@ Stamp: TypeAlias = tuple[int, int]
 
 def serve_reloading(target: str, file: str) -> int:
     """Serve `target`, whose source is `file`, until the client has left; return the exit status of the server."""
-    notes: queue.SimpleQueue[Note] = queue.SimpleQueue()
-    with Signals(notes):
-        return _StdioReload(target, file, notes).serve()
+    return _StdioReload(target, file).serve()
+
+
+class _Reload:
+    """Runs one server process after the other: a change to the source replaces it."""
+
+    def __init__(self, file: str) -> None:
+        self._notes: queue.SimpleQueue[Note] = queue.SimpleQueue()
+        self._started = 0
+        self._watch = Watch(file)
+        self._changed = ""
+        self._ending = threading.Event()
+
+    def serve(self) -> int:
+        """Serve until the client has left or a signal asks this process to stop; return the exit status."""
+        with Signals(self._notes):
+            self._start()
+            self._begin_input()
+            watching = _run(self._note_changes)
+            try:
+                return self._follow()
+            finally:
+                self._ending.set()
+                watching.join(_LAST_WORDS)
+
+    def _follow(self) -> int:
+        while True:
+            match self._next(_WAKE):
+                case ("changed", _):
+                    self._stop(f"{self._changed} changed: starting again")
+                    self._start()
+                case ("exited", number) if number == self._started:
+                    self._give_up()
+                case ("hung up" | "signal", _) as note:
+                    self._ending.set()
+                    return self._end(note)
+                case _:
+                    pass
+
+    def _note_changes(self) -> None:
+        while not self._ending.is_set():
+            self._watch.wait(self._ending)
+            if (changed := self._watch.changed()) is not None:
+                self._changed = changed
+                self._notes.put(("changed", 0))
+
+    def _next(self, timeout: float | None) -> Note | None:
+        with suppress(queue.Empty):
+            return self._notes.get(timeout=timeout)
+        return None
+
+    def _begin_input(self) -> None:
+        """Begin to read what clients send, where this process does that."""
+
+    def _start(self) -> None:
+        """Start a server, and note its exit with the number of servers started so far."""
+        raise NotImplementedError
+
+    def _stop(self, why: str) -> None:
+        """Stop the server, if one runs; report `why` once requests wait for the next one."""
+        raise NotImplementedError
+
+    def _give_up(self) -> None:
+        """The server exited by itself: wait for a change to its source."""
+        raise NotImplementedError
+
+    def _end(self, note: Note) -> int:
+        """Let the server finish, within reason; return the exit status."""
+        raise NotImplementedError
 
 
 class _Running:
@@ -82,37 +151,14 @@ class _Running:
             self.child.close_pipes()
 
 
-class _StdioReload:
-    def __init__(self, target: str, file: str, notes: queue.SimpleQueue[Note]) -> None:
+class _StdioReload(_Reload):
+    def __init__(self, target: str, file: str) -> None:
+        super().__init__(file)
         self._command = [sys.executable, "-m", "linkspan", "run", target]
-        self._notes = notes
-        self._watch = Watch(file)
         self._lock = threading.Lock()
         self._handover = Handover()
-        self._started = 0
         self._server: _Running | None = None
-        self._to_client = Outbox(_STDOUT, on_broken=lambda: notes.put(("hung up", 0)))
-
-    def serve(self) -> int:
-        """Serve until the client has left or a signal asks this process to stop."""
-        self._start()
-        _run(self._read_client)
-        while True:
-            match self._next(_POLL):
-                case None if (changed := self._watch.changed()) is not None:
-                    self._stop(f"{changed} changed: starting again")
-                    self._start()
-                case ("exited", number) if self._server is not None and number == self._server.number:
-                    self._give_up(self._server)
-                case ("hung up" | "signal", _) as note:
-                    return self._end(note)
-                case _:
-                    pass
-
-    def _next(self, timeout: float | None) -> Note | None:
-        with suppress(queue.Empty):
-            return self._notes.get(timeout=timeout)
-        return None
+        self._to_client = Outbox(_STDOUT, on_broken=lambda: self._notes.put(("hung up", 0)))
 
     # Servers come and go.
 
@@ -135,8 +181,10 @@ class _StdioReload:
             server.child.stop(0)
             server.release()
 
-    def _give_up(self, server: _Running) -> None:
-        """The server exited by itself: wait for a change to its source."""
+    def _give_up(self) -> None:
+        server = self._server
+        if server is None:
+            return
         server.join_readers()
         status = exit_status(server.child.exit_code())
         problem = (
@@ -150,7 +198,6 @@ class _StdioReload:
         server.release()
 
     def _end(self, note: Note) -> int:
-        """Let the server finish, within reason, and follow it."""
         server = self._server
         status = 128 + signal.SIGINT if note == ("signal", signal.SIGINT) else 0
         if server is not None:
@@ -169,6 +216,9 @@ class _StdioReload:
         return status
 
     # Bytes from both sides.
+
+    def _begin_input(self) -> None:
+        _run(self._read_client)
 
     def _read_client(self) -> None:
         _carry(_STDIN, self._receive_from_client)
@@ -245,54 +295,33 @@ def serve_reloading_http(
         print(f"linkspan run: {problem}", file=sys.stderr)
         return 2
     command = [sys.executable, "-m", "linkspan", "run", *_without(arguments), f"--fd={listener.fileno()}"]
+    patience = (DRAIN if drain is None else drain) + _MORE_THAN_DRAIN
     with listener:
-        return _HttpReload(
-            command, listener.fileno(), Watch(file), (DRAIN if drain is None else drain) + _MORE_THAN_DRAIN
-        ).serve()
+        return _HttpReload(command, listener.fileno(), file, patience).serve()
 
 
-class _Stop(Exception):
-    """A signal asks this process to stop; the argument is its number."""
-
-
-class _HttpReload:
-    def __init__(self, command: Sequence[str], fd: int, watch: Watch, patience: float) -> None:
+class _HttpReload(_Reload):
+    def __init__(self, command: Sequence[str], fd: int, file: str, patience: float) -> None:
+        super().__init__(file)
         self._command = command
         self._fd = fd
-        self._watch = watch
         self._patience = patience
         self._child: subprocess.Popen[bytes] | None = None
 
-    def serve(self) -> int:
-        before = {number: signal.signal(number, _raise_stop) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            self._start()
-            while True:
-                time.sleep(_POLL)
-                self._look()
-        except _Stop as stop:
-            return 130 if stop.args == (signal.SIGINT,) else 0
-        finally:
-            for number in before:
-                signal.signal(number, signal.SIG_IGN)  # the second Ctrl-C is for the server
-            self._end()
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-    def _look(self) -> None:
-        changed = self._watch.changed()
-        if changed is not None:
-            _say(f"{changed} changed: starting again")
-            self._end()
-            self._start()
-        elif self._child is not None and (status := self._child.poll()) is not None:
-            self._child = None
-            _say(f"the server ended with exit status {status}; a change to its source starts it again")
-
     def _start(self) -> None:
+        self._started += 1
         self._child = subprocess.Popen(self._command, pass_fds=[self._fd], stdin=subprocess.DEVNULL)
+        _run(self._note_exit, self._child, self._started)
 
-    def _end(self) -> None:
+    def _note_exit(self, child: subprocess.Popen[bytes], number: int) -> None:
+        child.wait()
+        self._notes.put(("exited", number))
+
+    def _stop(self, why: str) -> None:
+        _say(why)
+        self._terminate()
+
+    def _terminate(self) -> None:
         child, self._child = self._child, None
         if child is None:
             return
@@ -303,9 +332,14 @@ class _HttpReload:
             child.kill()
             child.wait()
 
+    def _give_up(self) -> None:
+        child, self._child = self._child, None
+        if child is not None:
+            _say(f"the server ended with exit status {child.returncode}; a change to its source starts it again")
 
-def _raise_stop(number: int, _frame: FrameType | None) -> None:
-    raise _Stop(number)
+    def _end(self, note: Note) -> int:
+        self._terminate()
+        return 130 if note == ("signal", signal.SIGINT) else 0
 
 
 def _without(arguments: Sequence[str]) -> list[str]:
@@ -326,7 +360,7 @@ def _without(arguments: Sequence[str]) -> list[str]:
 
 
 class Watch:
-    """The files of one server. Poll `changed`; there is nothing to install and nothing to close."""
+    """The files of one server. `wait`, then ask for what has `changed`, in one thread."""
 
     def __init__(self, file: str) -> None:
         """Begin with what is there now."""
@@ -334,7 +368,36 @@ class Watch:
         self._roots = [self._file.parent, *_own_roots()]
         self._imported: set[Path] = set()
         self._seen: dict[Path, Stamp | None] = {}
+        self._folders: set[Path] = set()
+        self._notices: Iterator[object] = iter(())
         self._begin()
+
+    def wait(self, stop: threading.Event) -> None:
+        """Wait until a file may have changed, or `stop` is set: notified by watchfiles where it is installed, else for a moment.
+
+        Returns every second at the latest, since some file systems notify of nothing.
+        """
+        try:
+            import watchfiles
+        except ImportError:
+            stop.wait(_POLL)
+            return
+        folders = {path.parent for path in self._seen if path.parent.is_dir()}
+        if folders != self._folders:
+            self._folders = folders
+            self._notices = watchfiles.watch(
+                *folders,
+                watch_filter=None,
+                stop_event=stop,
+                rust_timeout=_NOTICE_TIMEOUT,
+                yield_on_timeout=True,
+                recursive=False,
+            )
+        try:
+            next(self._notices, None)
+        except OSError:  # a folder was removed, or the system watches no more of them
+            self._folders = set()
+            stop.wait(_POLL)
 
     def changed(self) -> str | None:
         """Return the path of a file that has changed, once those who write are done; None if none has."""
