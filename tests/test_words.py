@@ -58,9 +58,9 @@ ALLOWED: frozenset[str] = frozenset()
 """Exact words of a text in which a form is right English."""
 
 BOUNDS: dict[str, int] = {
-    "cli": 17,
+    "cli": 16,
     "client": 78,
-    "core": 34,
+    "core": 26,
     "docs": 0,
     "flows": 40,
     "host": 0,
@@ -68,7 +68,7 @@ BOUNDS: dict[str, int] = {
     "revisions": 0,
     "runtime": 41,
     "schema": 0,
-    "serve": 26,
+    "serve": 12,
     "server": 0,
     "testing": 4,
     "types": 0,

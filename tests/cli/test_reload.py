@@ -61,7 +61,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def ended(status: int) -> str:
-    return f"the server ended with exit status {status}; its stderr says why. A change to its source starts it again"
+    return f"the server ended with exit status {status}; see its stderr. A change to its source starts it again"
 
 
 def listen(client: Piped) -> None:
@@ -131,7 +131,7 @@ def test_our_client_keeps_its_connection_and_its_listeners(file: Path, era: Any)
     command = [sys.executable, "-m", "linkspan", "run", "--reload", file]
     with SyncClient(command, era=era, on_change=heard.put) as client, client.listen(tools=True) as changes:
         assert [tool.name for tool in client.list_tools()] == ["which", "wait", "die"]
-        with pytest.raises(ServerError, match=r"exit status 5; its stderr says why") as caught:
+        with pytest.raises(ServerError, match=r"exit status 5; see its stderr") as caught:
             client.call_tool("die")
         assert caught.value.delivery == "answered"
         save(file, source("'two'", "").replace("def die", "def perish"))

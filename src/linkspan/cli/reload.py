@@ -3,7 +3,7 @@
 Over stdio this process stands between the client and the server, and repeats what they agreed on. Over HTTP it holds the socket,
 which it never closes, so that connections made during a restart wait for the next server.
 `Watch` finds the source: the file, the Python files beside it, and what these import. Imports are read, not executed, so that a
-file with a syntax error is watched as well. Installed packages are left out. Decision 0011 says how it waits.
+file with a syntax error is watched as well. Installed packages are left out. How it waits: docs/decisions/0011.
 Law: one lock around the handover; no read, write or wait happens while it is held.
 """
 
@@ -70,7 +70,6 @@ class _Reload:
         """Serve until the client has left or a signal asks this process to stop; return the exit status."""
         with Signals(self._notes):
             self._start()
-            self._begin_input()
             watching = _run(self._note_changes)
             try:
                 return self._follow()
@@ -85,10 +84,10 @@ class _Reload:
                     self._stop(f"{self._changed} changed: starting again")
                     self._start()
                 case ("exited", number) if number == self._started:
-                    self._give_up()
+                    self.give_up()
                 case ("hung up" | "signal", _) as note:
                     self._ending.set()
-                    return self._end(note)
+                    return self.end(note)
                 case _:
                     pass
 
@@ -104,9 +103,6 @@ class _Reload:
             return self._notes.get(timeout=timeout)
         return None
 
-    def _begin_input(self) -> None:
-        """Begin to read what clients send, where this process does that."""
-
     def _start(self) -> None:
         """Start a server, and note its exit with the number of servers started so far."""
         raise NotImplementedError
@@ -115,11 +111,11 @@ class _Reload:
         """Stop the server, if one runs; report `why` once requests wait for the next one."""
         raise NotImplementedError
 
-    def _give_up(self) -> None:
+    def give_up(self) -> None:
         """The server exited by itself: wait for a change to its source."""
         raise NotImplementedError
 
-    def _end(self, note: Note) -> int:
+    def end(self, note: Note) -> int:
         """Let the server finish, within reason; return the exit status."""
         raise NotImplementedError
 
@@ -170,6 +166,8 @@ class _StdioReload(_Reload):
             self._handover.begin()
             self._flush()
         _run(note_exit, child, self._notes, self._started)
+        if self._started == 1:
+            _run(self._read_client)
 
     def _stop(self, why: str) -> None:
         with self._lock:
@@ -181,15 +179,13 @@ class _StdioReload(_Reload):
             server.child.stop(0)
             server.release()
 
-    def _give_up(self) -> None:
+    def give_up(self) -> None:
         server = self._server
         if server is None:
             return
         server.join_readers()
         status = exit_status(server.child.exit_code())
-        problem = (
-            f"the server ended with exit status {status}; its stderr says why. A change to its source starts it again"
-        )
+        problem = f"the server ended with exit status {status}; see its stderr. A change to its source starts it again"
         _say(problem)
         with self._lock:
             self._server = None
@@ -197,7 +193,7 @@ class _StdioReload(_Reload):
             self._flush()
         server.release()
 
-    def _end(self, note: Note) -> int:
+    def end(self, note: Note) -> int:
         server = self._server
         status = 128 + signal.SIGINT if note == ("signal", signal.SIGINT) else 0
         if server is not None:
@@ -216,9 +212,6 @@ class _StdioReload(_Reload):
         return status
 
     # Bytes from both sides.
-
-    def _begin_input(self) -> None:
-        _run(self._read_client)
 
     def _read_client(self) -> None:
         _carry(_STDIN, self._receive_from_client)
@@ -332,12 +325,12 @@ class _HttpReload(_Reload):
             child.kill()
             child.wait()
 
-    def _give_up(self) -> None:
+    def give_up(self) -> None:
         child, self._child = self._child, None
         if child is not None:
             _say(f"the server ended with exit status {child.returncode}; a change to its source starts it again")
 
-    def _end(self, note: Note) -> int:
+    def end(self, note: Note) -> int:
         self._terminate()
         return 130 if note == ("signal", signal.SIGINT) else 0
 
@@ -404,30 +397,27 @@ class Watch:
         now = self._look()
         if now == self._seen:
             return None
-        while (then := self._settle()) != now:
-            now = then
+        before = self._seen
+        while now != before:
+            time.sleep(_SETTLED)
+            before, now = now, self._look()
         changed = sorted(path for path in now.keys() | self._seen.keys() if now.get(path) != self._seen.get(path))
         for path in changed:
             with suppress(OSError, NotImplementedError):  # Python takes a cache of the same second and size for fresh
                 os.unlink(cache_from_source(os.fspath(path)))
         self._begin()
-        return self._name(changed[0]) if changed else None
+        if not changed:
+            return None
+        first, folder = changed[0], self._file.parent
+        return os.fspath(first.relative_to(folder) if first.is_relative_to(folder) else first)
 
     def _begin(self) -> None:
         """Take what is there now for what the server will run."""
         self._imported |= _imports([self._file, *self._beside()], self._roots)
         self._seen = self._look()
 
-    def _settle(self) -> dict[Path, Stamp | None]:
-        time.sleep(_SETTLED)
-        return self._look()
-
     def _look(self) -> dict[Path, Stamp | None]:
         return {path: _stamp(path) for path in {self._file, *self._beside(), *self._imported}}
-
-    def _name(self, path: Path) -> str:
-        folder = self._file.parent
-        return os.fspath(path.relative_to(folder) if path.is_relative_to(folder) else path)
 
     def _beside(self) -> list[Path]:
         return [path for path in self._file.parent.glob("*.py") if not path.name.startswith((".", "#"))]

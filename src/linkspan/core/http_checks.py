@@ -25,7 +25,6 @@ from linkspan.revisions.neutral import Peer
 from linkspan.types.base import ABSENT, JSON, is_object
 from linkspan.types.messages import CallToolParams, GetPromptParams, ReadResourceParams
 from linkspan.wire.headers import (
-    Authority,
     BadEncoding,
     Origin,
     accepts,
@@ -176,8 +175,8 @@ class Gate:
         return self.refuse(400, "The body is shorter than Content-Length", headers, _CLOSE)
 
     def unidentified(self, headers: Mapping[str, str]) -> ServerExchange:
-        """Refuse a request whose sender cannot be told apart from others."""
-        problem = "Internal error: who sent this request is not known; the log of the server says why"
+        """Refuse a request whose sender cannot be distinguished from others."""
+        problem = "Internal error: the sender of this request is unknown; see the log of the server"
         return self.refuse(500, problem, headers, code=INTERNAL_ERROR)
 
     def too_many_bodies(self, headers: Mapping[str, str], bound: str) -> ServerExchange:
@@ -223,7 +222,9 @@ class Gate:
             # Without a check of the host, any site can take its name (DNS rebinding): where allowed_origins is set, a page
             # is not our own by the name alone.
             trusted = local or self._hosts is not None or not self._lists_origins
-            if trusted and _same_server(found, named):
+            port = named.port if named.port is not None else found.default_port
+            # Schemes are not compared: TLS may end in front of us.
+            if trusted and found.name == named.name and found.port == port:
                 return None
         problem = (
             f"Origin {origin[:100]!r} is not allowed: add it to allowed_origins (or cors, if its pages read answers)"
@@ -289,12 +290,6 @@ def _wrong_media(kind: str | None, accept: str | None) -> _Refused | None:
     if not (accepts(accept, "application/json") or accepts(accept, "text/event-stream")):
         return _Refused(406, "Not acceptable: accept application/json and text/event-stream")
     return None
-
-
-def _same_server(origin: Origin, host: Authority) -> bool:
-    """Return whether a page came from this very server. Schemes are not compared: TLS may end in front of us."""
-    port = host.port if host.port is not None else origin.default_port
-    return origin.name == host.name and origin.port == port
 
 
 def _named_host(text: str) -> tuple[str, int | None]:
@@ -480,7 +475,7 @@ class HttpPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Of these, for one client: a principal, or without one an address. Given-up calls are counted. None: three quarters."""
 
     silence: float = 15.0
-    """Seconds without a message after which a stream gets a comment, so that nobody between us hangs up."""
+    """Seconds without a message after which a stream gets a comment, so that no proxy between us closes it."""
 
     retry: int = 1000
     """Milliseconds after which a handshake client whose stream ended should come back."""

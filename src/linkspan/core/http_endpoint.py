@@ -112,7 +112,7 @@ class Opened(msgspec.Struct, frozen=True):
 
 
 class Endpoint:
-    """The machine behind ASGI and WSGI. Not thread-safe except where a connection's lock says so."""
+    """The machine behind ASGI and WSGI. Thread-safe only where a connection's lock is held."""
 
     def __init__(
         self,
@@ -299,7 +299,8 @@ class Endpoint:
         if SESSION_HEADER not in request.headers:
             if self._is_pair(request.url) and "text/html" not in wanted:
                 return self._open_pair(request)
-            if self._page is not None and _is_browser(wanted):
+            # A browser names HTML outright; a client names the stream that it wants.
+            if self._page is not None and names(wanted, "text/html") and not names(wanted, _EVENTS):
                 return Opened(request.respond().page(self._page(request.url, request.facts)))
         session = self._session_of(request)
         if isinstance(session, Opened):
@@ -456,11 +457,6 @@ def _send(exchange: ServerExchange, delivery: Delivery) -> None:
     error = delivery.error
     status = 200 if error is None else status_of(error, dispatched=delivery.dispatched)
     exchange.message(delivery.data, final=delivery.final, status=status)
-
-
-def _is_browser(accept: str) -> bool:
-    """Return whether a GET is of a browser, which names HTML outright, and not of a client, which names the stream it wants."""
-    return names(accept, "text/html") and not names(accept, _EVENTS)
 
 
 def _error(message: str) -> bytes:

@@ -62,7 +62,7 @@ class HttpEnd(msgspec.Struct, frozen=True):
 
 
 class Page(msgspec.Struct, frozen=True):
-    """Something for people who came with a browser; its headers say what it is, and what it may do there."""
+    """Something for people who came with a browser; its headers give its type, and what it may do there."""
 
     body: bytes
     headers: Sequence[Header]
@@ -175,7 +175,7 @@ class ServerExchange:
             return events
 
     def keep_alive(self, now: float, *, silence: float) -> None:
-        """After `silence` seconds without a message begin a stream, or send a comment, so that nobody hangs up."""
+        """After `silence` seconds without a message begin a stream, or send a comment, so that no proxy closes it."""
         if now - self._quiet_since < silence or self.ended or not self.takes_events:
             return
         with self._lock:

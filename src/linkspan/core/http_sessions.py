@@ -132,7 +132,7 @@ class HttpSession:
         self._stored: deque[_Stored] = deque()
         self._stored_bytes = 0
         self._missed: dict[bytes, None] = {}
-        """The lists that have changed while nobody had a GET stream, as notifications."""
+        """The lists that have changed while the client had no GET stream, as notifications."""
         self._general = self._new_stream()
 
     @property
@@ -266,7 +266,7 @@ class HttpSession:
         message, about, final = delivery.data, delivery.about, delivery.final
         stream = self._of_request.get(about) if about is not None else None
         if stream is None and final:
-            stream = self._receiving  # an answer to something that was no request, or to all of a batch
+            stream = self._receiving  # an answer to an invalid request, or to all of a batch
         if stream is None:
             if message is not None and about is None:
                 self._announce(message)
@@ -340,7 +340,8 @@ class Sessions:
 
     def _evict(self, among: list[HttpSession], bound: str) -> HttpSession:
         """Forget the session that matters least: a client that listens may still get a message."""
-        found = min((each for each in among if not each.working), key=_importance, default=None)
+        free = (each for each in among if not each.working)
+        found = min(free, key=lambda each: (each.listening, each.used), default=None)
         if found is None:
             raise OverflowError(bound)
         self.remove(found)
@@ -368,10 +369,6 @@ class Sessions:
         for session in late:
             self.remove(session)
         return late
-
-
-def _importance(session: HttpSession) -> tuple[bool, float]:
-    return session.listening, session.used
 
 
 class Pair(OwnConnection, frozen=True, eq=False):

@@ -113,7 +113,7 @@ def serve_http(
 ) -> int:
     """Serve over HTTP until the process is asked to stop; return the exit code: 0, or 130 after Ctrl-C.
 
-    - `port`: 0 takes any that is free; the first line on stderr says which.
+    - `port`: 0 takes any that is free; the first line on stderr has it.
     - `path`: where the endpoint is; `health` answers 200 as long as the process can answer.
     - `workers`: processes that share the port. They share one key for `requestState`, so a newer client may reach another
       one with each request. Handshake clients are served without sessions then: the next request may reach another process.
@@ -137,23 +137,22 @@ def serve_http(
     host, port = (host if fd is None else listener.getsockname()[0]), listener.getsockname()[1]
     policy = _adapted(policy, host, workers)
     scheme = "https" if "ssl_certfile" in options else "http"
-    first_line = f"Serving MCP at {scheme}://{_address(host, port)}{path}{_more(host, workers)}\n"
+    shown = _EVERY_HOST.get(host, host)
+    first_line = f"Serving MCP at {scheme}://{f'[{shown}]' if ':' in shown else shown}:{port}{path}"
+    if host in _EVERY_HOST:
+        first_line += ", and on every other address of this machine"
+    first_line += f", with {workers} workers\n" if workers > 1 else "\n"
 
     def serve(ready: Callable[[], object]) -> int:
         app = AsgiApp(make_endpoint(server, policy), path=path, health=health)
         return serve_with_uvicorn(app, listener, drain=drain, head_timeout=head_timeout, options=options, ready=ready)
 
     if workers == 1:
-        return serve(partial(_write_line, first_line))
+        return serve(partial(sys.stderr.write, first_line))
     from linkspan.serve.http_workers import serve_in_workers
 
     server.share_request_state_key()
     return serve_in_workers(workers, serve, patience=drain + 3.0, first_line=first_line)
-
-
-def _write_line(line: str) -> None:
-    sys.stderr.write(line)
-    sys.stderr.flush()
 
 
 def _split_keywords(policy: HttpPolicy, more: dict[str, Any], settings: Set[str]) -> tuple[HttpPolicy, dict[str, Any]]:
@@ -190,13 +189,3 @@ def listen(host: str, port: int) -> socket.socket:
         raise LinkspanError(
             f"cannot serve HTTP on {host}:{port}: {reason.lower()}; choose another port, or port 0 for any that is free"
         ) from None
-
-
-def _address(host: str, port: int) -> str:
-    shown = _EVERY_HOST.get(host, host)
-    return f"[{shown}]:{port}" if ":" in shown else f"{shown}:{port}"
-
-
-def _more(host: str, workers: int) -> str:
-    also = ", and on every other address of this machine" if host in _EVERY_HOST else ""
-    return also + (f", with {workers} workers" if workers > 1 else "")

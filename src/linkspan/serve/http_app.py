@@ -16,10 +16,10 @@ from linkspan.runtime.http_calls import HttpCalls
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["TICK", "Complaints", "HttpApp", "is_stopping"]
+__all__ = ["TICK", "HttpApp", "RefusalLog", "is_stopping"]
 
 TICK: Final = 1.0
-"""Seconds between two looks at what time brings."""
+"""Seconds between two runs of due timers."""
 
 
 class HttpApp:
@@ -30,7 +30,7 @@ class HttpApp:
         self.endpoint = endpoint
         self._path = path.rstrip("/") if path is not None else None
         self.calls = HttpCalls(loop, endpoint.policy)
-        self._complaints = Complaints()
+        self._refusals = RefusalLog()
 
     def _is_elsewhere(self, path: str) -> bool:
         """Return whether a path, without the prefix of the mount and a last slash, is not ours."""
@@ -47,12 +47,12 @@ class HttpApp:
         refusal = self.endpoint.admit(method, headers, arrival)
         if refusal is not None:
             if refusal.complaint is not None:
-                self._complaints.tell(refusal.complaint)
+                self._refusals.add(refusal.complaint)
             return refusal
         try:
             principal = principal_of(user, where) if user is not None else None
         except UnknownIdentity as problem:
-            self._complaints.tell(str(problem))
+            self._refusals.add(str(problem))
             return self.endpoint.gate.unidentified(headers)
         return TransportInfo(headers, principal, arrival.peer or None)
 
@@ -88,7 +88,7 @@ class HttpApp:
 def is_stopping() -> bool:
     """Return whether a server that handles SIGTERM was asked to stop; False where nothing shows that. Any thread.
 
-    No protocol says so in time: uvicorn sends its lifespan event, and gunicorn ends its threads, only after all connections
+    No protocol signals it in time: uvicorn sends its lifespan event, and gunicorn ends its threads, only after all connections
     have ended, and a stream that is open for our messages never ends by itself. Both note the signal in the object whose method
     handles it, so that is where to look.
     """
@@ -104,21 +104,21 @@ def is_stopping() -> bool:
 
 
 _MOST: Final = 100
-"""Different reasons that are told: strangers choose the names in them, and must not fill a disk."""
+"""Different reasons that are logged: untrusted peers choose the names in them, and must not fill a disk."""
 
 
-class Complaints:
-    """What one endpoint has complained of already."""
+class RefusalLog:
+    """The refusals that one endpoint has logged."""
 
     def __init__(self) -> None:
-        """Begin with nothing to complain of."""
-        self._told: set[str] = set()
+        """Begin with an empty log."""
+        self._logged: set[str] = set()
 
-    def tell(self, problem: str) -> None:
-        """Log a problem, unless it was told before."""
-        if problem in self._told or len(self._told) >= _MOST:
+    def add(self, problem: str) -> None:
+        """Log a problem, unless it was logged before."""
+        if problem in self._logged or len(self._logged) >= _MOST:
             return
         from logging import getLogger
 
-        self._told.add(problem)
+        self._logged.add(problem)
         getLogger("linkspan.http").warning("a request was refused: %s", problem)

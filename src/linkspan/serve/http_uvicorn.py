@@ -1,4 +1,4 @@
-"""Serve an endpoint with uvicorn, so that it stops in good order, and nobody holds a connection for nothing.
+"""Serve an endpoint with uvicorn: stop in good order, and close connections that are held without being used.
 
 What uvicorn does by itself: it waits for streams that would never end, leaves the process by the signal that ended it, and
 lets a client take as long as it likes to send its first line.
@@ -51,7 +51,7 @@ def serve_with_uvicorn(
 
 
 class QuietUvicorn(uvicorn.Server):
-    """uvicorn, with an end to streams, a quiet way out, and bounds on heads that do not come and answers nobody reads."""
+    """uvicorn that ends streams and returns when it is asked to stop, and closes idle or unread connections."""
 
     def __init__(
         self, config: uvicorn.Config, app: AsgiApp, *, head_timeout: float, ready: Callable[[], object] = int
@@ -66,12 +66,12 @@ class QuietUvicorn(uvicorn.Server):
         self._unread: Mapping[Any, tuple[int, float]] = {}
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Say where we are, as soon as signals have their handlers and clients an answer."""
+        """Call `ready` once signals have their handlers and clients can connect."""
         await super().startup(sockets)
         self._ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Let those go who only listen; what was called has its time to end."""
+        """Close listening streams; running calls may finish within the drain."""
         self._app.drain()
         await super().shutdown(sockets)
 
@@ -93,13 +93,13 @@ class QuietUvicorn(uvicorn.Server):
         self.handle_exit(number, frame)
 
     async def on_tick(self, counter: int) -> bool:
-        """Look for connections that hold something for nothing, once a second."""
+        """Look for connections without a request head or a reader, once a second."""
         if counter % _TICKS_PER_SECOND == 0:
             self.look_after(time.monotonic())
         return await super().on_tick(counter)
 
     def look_after(self, now: float) -> None:
-        """Drop those that owe us a head, and those that do not take what was sent."""
+        """Close the connections whose request head is late, and abort those whose response is not read."""
         self._drop_silent(now)
         self._drop_unread(now)
 
@@ -131,7 +131,7 @@ def _unsent(connection: Any) -> int:
 
 
 def _is_silent(connection: Any) -> bool:
-    """Tell whether a connection owes us the head of a request; between two requests uvicorn has its own bound."""
+    """Return whether the head of a request is still to arrive; between two requests uvicorn has its own bound."""
     if not hasattr(connection, "cycle"):
         return False  # a WebSocket, which is being refused
     cycle = connection.cycle

@@ -48,13 +48,13 @@ class _Workers:
         self._serve = serve
         self._patience = patience
         self._alive: dict[int, int] = {}
-        """Each worker, and where it says that it serves."""
+        """The pid of each worker, and the descriptor on which it reports that it serves."""
         self._early_deaths = 0
         self._lifeline = os.pipe()
 
     def run(self, count: int, first_line: str) -> int:
         signal.pthread_sigmask(signal.SIG_BLOCK, _WAITED_FOR)
-        signal.signal(signal.SIGCHLD, _ignore)  # a signal that nobody handles may get lost while it waits
+        signal.signal(signal.SIGCHLD, _ignore)  # without a handler, a pending signal may get lost
         for _ in range(count):
             self._start()
         sys.stderr.write(first_line)
