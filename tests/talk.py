@@ -9,7 +9,7 @@ from typing import Any
 from linkspan import Server
 from linkspan.core.call import Call
 from linkspan.core.connection import ServerConnection
-from linkspan.events import CallReady, Event
+from linkspan.events import CallReady, Event, HookReady
 from linkspan.revisions import LATEST_LEGACY
 from test_transcripts import feed
 
@@ -56,5 +56,7 @@ def say(
 def run(connection: ServerConnection, events: Iterable[Event[Call]]) -> None:
     """Run the calls that a connection hands out, hooks too."""
     for event in events:
-        if isinstance(event, CallReady):
+        if isinstance(event, HookReady):
+            run(connection, connection.run_hook(event.hook))
+        elif isinstance(event, CallReady):
             run(connection, connection.finish(event.call, event.call.run()))

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from linkspan.core.connection import ServerConnection
-from linkspan.events import CallReady
+from linkspan.events import CallReady, HookReady
 from linkspan.revisions import MODERN
 from linkspan.serve.memory import MemoryTransport
 from servers import SERVERS
@@ -35,7 +35,9 @@ def feed(connection: ServerConnection, data: bytes, size: int | None) -> None:
         events = list(connection.receive_data(chunk))
         while events:
             event = events.pop(0)
-            if isinstance(event, CallReady) and not event.call.cancelled:
+            if isinstance(event, HookReady):
+                events += connection.run_hook(event.hook)
+            elif isinstance(event, CallReady) and not event.call.cancelled:
                 try:
                     value = event.call.run()
                     if hasattr(value, "send"):

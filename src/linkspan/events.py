@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Generic, TypeAlias, TypeVar
 
 import msgspec
 
-__all__ = ["CallCancelled", "CallReady", "Event"]
+__all__ = ["CallCancelled", "CallReady", "Event", "HookReady"]
 
 CallT = TypeVar("CallT")
 
@@ -23,4 +24,10 @@ class CallCancelled(msgspec.Struct, Generic[CallT], frozen=True):
     call: CallT
 
 
-Event: TypeAlias = CallReady[CallT] | CallCancelled[CallT]
+class HookReady(msgspec.Struct, frozen=True, eq=False):
+    """Hand this hook of the author's to `run_hook`, off the event loop. No client waits for it."""
+
+    hook: Callable[[], object]
+
+
+Event: TypeAlias = CallReady[CallT] | CallCancelled[CallT] | HookReady

@@ -159,6 +159,8 @@ def tables(connection: ServerConnection) -> dict[str, Any]:
     owners: dict[str, object] = {"connection": connection, "subscriptions": connection._subscriptions}
     if connection._batches is not None:
         owners["batches"] = connection._batches
+    if connection._held is not None:
+        owners["held"] = connection._held
     if connection._legacy is not None:
         owners["session"] = connection._legacy
     found = {}

@@ -72,18 +72,17 @@ class Connection:
     def send(self, message):
         self.out.append(json.dumps(message).encode() + b"\n")
 
-    def settle(self, call, conclusion):
-        text, failed = conclusion
+    def finish(self, call, value):
+        return self.end(call, str(value), failed=False)
+
+    def fail(self, call, error):
+        return self.end(call, type(error).__name__, failed=True)
+
+    def end(self, call, text, *, failed):
         if self.calls.pop(call.id, None) is not None:
             result = {"content": [{"type": "text", "text": text}], "isError": failed}
             self.send({"jsonrpc": "2.0", "id": call.id, "result": result})
         return []
-
-    def conclude(self, call, value):
-        return str(value), False
-
-    def conclude_failure(self, call, error):
-        return type(error).__name__, True
 
     def data_to_send(self):
         data, self.out = b"".join(self.out), []

@@ -1,4 +1,4 @@
-"""One running call, the ports of its connection, and the batches that responses may wait for (MSG-32)."""
+"""A call, the ports of its connection, and the refusals of requests that never become one."""
 
 from __future__ import annotations
 
@@ -7,26 +7,39 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Final, Protocol, TypeAlias
 
 import msgspec
-from msgspec import Raw
 
 from linkspan.core.params import HasMeta
-from linkspan.errors import INTERNAL_ERROR, LocalProtocolError, RemoteProtocolError
-from linkspan.revisions.neutral import InputRequired, Outcome, Peer, Request, ServerFacts
+from linkspan.errors import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    LocalProtocolError,
+    RemoteProtocolError,
+    clipped,
+)
+from linkspan.revisions import supported_versions
+from linkspan.revisions.neutral import Outcome, Peer, Request, ServerFacts
 from linkspan.types.messages import DiscoverResult
-from linkspan.wire.jsonrpc import RequestId, RpcRequest, encode_batch
+from linkspan.wire.jsonrpc import RequestId, RpcRequest, encode_error
 
 __all__ = [
+    "BUSY",
+    "CANCELLED",
+    "NOTHING_TO_LISTEN_ON",
+    "NOT_ASKABLE",
     "NO_PORTS",
-    "Batches",
     "Call",
     "Check",
-    "Conclusion",
     "ConnectionServer",
     "Delivery",
     "Failure",
     "HeaderPlan",
-    "Hook",
     "Ports",
+    "encode_refusal",
+    "method_not_found",
+    "not_in_a_batch",
+    "not_initialized",
 ]
 
 HeaderPlan: TypeAlias = Callable[[str], Mapping[tuple[str, ...], str]]
@@ -57,10 +70,6 @@ class Delivery(msgspec.Struct, frozen=True):
     """The request got as far as the server behind the connection."""
 
 
-Conclusion: TypeAlias = Delivery | InputRequired
-"""What comes of a call: the response, encoded, or questions to a handshake client."""
-
-
 def _ignore() -> None:
     """Stand in for a driver that sends only after it has called the connection."""
 
@@ -69,7 +78,7 @@ class Ports(msgspec.Struct, frozen=True):
     """What a connection is connected to. It gets them when it is made, and they never change."""
 
     lock: AbstractContextManager[object] = nullcontext()
-    """Guards the connection: the driver holds it around each method but `conclude` and `conclude_failure`."""
+    """Guards the connection: the driver holds it around each method but `finish`, `fail` and `run_hook`."""
     on_output: Callable[[], object] = _ignore
     """Called without the lock, from any thread, after something was sent outside the driver's calls."""
     congested: Callable[[], bool] = bool
@@ -122,23 +131,6 @@ class Call(msgspec.Struct, eq=False):
         self.ended = True
 
 
-_NO_OUTCOME: Final = Raw(b"{}")
-
-
-class Hook(Call):
-    """A hook of the author's, for which no client waits. It sees to its own exceptions."""
-
-    def finish(self, value: object) -> Outcome:
-        """Conclude nothing."""
-        self.end()
-        return _NO_OUTCOME
-
-    def fail(self, error: BaseException) -> Outcome:
-        """Conclude nothing."""
-        self.end()
-        return _NO_OUTCOME
-
-
 class ConnectionServer(ServerFacts, Protocol):
     """The server as its connections see it."""
 
@@ -173,74 +165,61 @@ class Failure(Call, kw_only=True):
     server: ConnectionServer
 
     def finish(self, value: object) -> Outcome:
-        """There is no value."""
+        """Report the exception, which is the value."""
         self.end()
-        return RemoteProtocolError(INTERNAL_ERROR, "Internal error")
+        return self.server.unsendable(self.request, value if isinstance(value, Exception) else Exception(value))
 
     def fail(self, error: BaseException) -> Outcome:
         """Report the exception."""
-        self.end()
-        return self.server.unsendable(self.request, error if isinstance(error, Exception) else Exception(error))
+        return self.finish(error)
 
 
-class _Batch(msgspec.Struct, eq=False):
-    waiting: set[RequestId] = msgspec.field(default_factory=set[RequestId])
-    responses: list[bytes] = msgspec.field(default_factory=list[bytes])
-    error: int | None = None
-    dispatched: bool = False
+# What a connection answers to a request that it does not serve.
 
-    def add(self, response: Delivery) -> None:
-        """Collect a response. What concerns the whole batch: its last error, and whether any request was dispatched."""
-        if response.data is not None:
-            self.responses.append(response.data)
-            self.error = response.error or self.error
-            self.dispatched = self.dispatched or response.dispatched
+CANCELLED: Final = RemoteProtocolError(INTERNAL_ERROR, "cancelled")
+"""What an observer gets; a request that was cancelled has no response."""
 
-    def whole(self, about: RequestId | None) -> Delivery:
-        """Return all responses, if none is waited for."""
-        data = encode_batch(self.responses) if self.responses and not self.waiting else None
-        return Delivery(data, about, True, self.error, self.dispatched)
+BUSY: Final = RemoteProtocolError(
+    INTERNAL_ERROR,
+    "Too many requests run on this connection (max_running) or wait (max_held_bytes); try again when one has ended",
+)
+
+NOT_ASKABLE: Final = RemoteProtocolError(INTERNAL_ERROR, "The client cannot be asked here: there is no way back to it")
+
+NOTHING_TO_LISTEN_ON: Final = RemoteProtocolError(
+    INVALID_REQUEST,
+    "Invalid Request: subscriptions/listen needs a connection that stays open; here one message gets one answer",
+)
 
 
-class Batches:
-    """The batches of one connection that are being received, or wait for responses."""
+def method_not_found(method: str) -> RemoteProtocolError:
+    """Name the method that neither the revision nor the author has."""
+    shown = clipped(method)
+    return RemoteProtocolError(METHOD_NOT_FOUND, f"Method not found: {shown}", shown)
 
-    def __init__(self) -> None:
-        """Begin without any."""
-        self._of: dict[RequestId, _Batch] = {}
-        self._open: _Batch | None = None
 
-    @property
-    def receiving(self) -> bool:
-        """Whether the message at hand is part of a batch."""
-        return self._open is not None
+def not_in_a_batch(peer: Peer) -> RemoteProtocolError:
+    """Refuse a modern request in a batch, which an older revision may have allowed (MSG-33, MSG-34)."""
+    return RemoteProtocolError(
+        INVALID_REQUEST,
+        f"Invalid Request: revision {peer.revision.date} has no batches; send this request by itself",
+    )
 
-    def begin(self) -> None:
-        """Take what is received and answered from now on as one batch."""
-        self._open = _Batch()
 
-    def end(self) -> Delivery:
-        """Note that all of the batch has been received; return its responses if they are complete."""
-        batch, self._open = self._open or _Batch(), None
-        return batch.whole(None)
+def not_initialized() -> RemoteProtocolError:
+    """Name both ways to begin: the handshake and the envelope."""
+    return RemoteProtocolError(
+        INVALID_PARAMS,
+        "Invalid params: send initialize first, or _meta io.modelcontextprotocol/protocolVersion and "
+        "io.modelcontextprotocol/clientCapabilities with the request",
+        {"supported": supported_versions()},
+    )
 
-    def expect(self, request_id: RequestId) -> None:
-        """Let the batch that is being received, if any, wait for the response to this request."""
-        if self._open is not None:
-            self._of[request_id] = self._open
-            self._open.waiting.add(request_id)
 
-    def collect(self, response: Delivery) -> Delivery:
-        """Take a response, or the end without one; return what can be sent now: itself if it is not part of a batch."""
-        about = response.about
-        if about is None:  # an error about something that was no request
-            if self._open is None:
-                return response
-            self._open.add(response)
-            return Delivery(None, final=True)
-        batch = self._of.pop(about, None)
-        if batch is None:
-            return response
-        batch.waiting.discard(about)
-        batch.add(response)
-        return Delivery(None, about, True) if batch is self._open else batch.whole(about)
+def encode_refusal(request_id: RequestId, error: RemoteProtocolError, *, dispatched: bool) -> Delivery:
+    """Encode an error response; without the error's `data` and text if the author put something into it that is not JSON."""
+    try:
+        data = encode_error(request_id, error.code, error.message, error.data)
+    except Exception:  # the error itself must not be lost with its data
+        data = encode_error(request_id, INTERNAL_ERROR, "Internal error")
+    return Delivery(data, request_id, True, error.code, dispatched)

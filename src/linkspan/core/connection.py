@@ -1,33 +1,41 @@
 """The server's end of one duplex byte stream: bytes in, calls out; values in, bytes out. No I/O, no clock of its own.
 
 Both eras share the stream: an envelope in a request's `_meta` means modern, none means the handshake session. Every request
-is answered exactly once or cancelled. Not thread-safe: the driver holds the lock of the ports around each call but `conclude`
-and `conclude_failure`, and so do handlers that emit. Code of the author runs in none of the others: it is handed out as a call.
+is answered exactly once or cancelled. Not thread-safe: the driver holds the lock of the ports around each method but `finish`,
+`fail` and `run_hook`, which take it themselves once the author's code in them has run; no other method runs any of that.
 Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/transports.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
+from operator import attrgetter
 from typing import Final
 
 from msgspec import structs
 
-from linkspan.core.call import NO_PORTS, Batches, Call, Conclusion, ConnectionServer, Delivery, Failure, Hook, Ports
-from linkspan.core.params import AnyParams, HasMeta, read_meta, read_params
-from linkspan.core.subscriptions import Subscriptions
-from linkspan.errors import (
-    INTERNAL_ERROR,
-    INVALID_PARAMS,
-    INVALID_REQUEST,
-    METHOD_NOT_FOUND,
-    LocalProtocolError,
-    RemoteProtocolError,
-    clipped,
+from linkspan.core.call import (
+    BUSY,
+    CANCELLED,
+    NO_PORTS,
+    NOT_ASKABLE,
+    NOTHING_TO_LISTEN_ON,
+    Call,
+    ConnectionServer,
+    Delivery,
+    Failure,
+    Ports,
+    encode_refusal,
+    method_not_found,
+    not_in_a_batch,
+    not_initialized,
 )
-from linkspan.events import CallCancelled, CallReady, Event
-from linkspan.revisions import DEFAULT_NEGOTIATED, supported_versions
+from linkspan.core.params import AnyParams, HasMeta, read_meta, read_params
+from linkspan.core.waiting import Batches, HeldRequests, Subscriptions
+from linkspan.errors import INVALID_REQUEST, LocalProtocolError, RemoteProtocolError
+from linkspan.events import CallCancelled, CallReady, Event, HookReady
 from linkspan.revisions.legacy import OWN_METHODS, LegacySession, encode_params
 from linkspan.revisions.modern import Envelope, encode_outcome, read_envelope
 from linkspan.revisions.neutral import (
@@ -62,14 +70,8 @@ from linkspan.wire.values import Limits
 __all__ = ["ServerConnection"]
 
 _CLOSING = "the server is closing"
-_HELD_OVERHEAD = 1024
-"""Bytes that a held request counts besides its line, which it keeps alive."""
-
-_HOOK_ID = "hook"
-_HOOK_PEER = Peer(DEFAULT_NEGOTIATED)
-_CANCELLED = RemoteProtocolError(INTERNAL_ERROR, "cancelled")
 _NO_INPUT: Final = InputParams()
-_NOTHING_TO_SEND: Final = Delivery(None)
+_data_of: Final[Callable[[Delivery], bytes | None]] = attrgetter("data")
 
 
 class ServerConnection:
@@ -103,13 +105,14 @@ class ServerConnection:
         self._in_flight: dict[RequestId, Request] = {}
         self._calls: dict[RequestId, Call] = {}
         self._unanswered: set[Call] = set()
+        self._hooks = 0
         self._streams = False
         self._modern = False
-        self._held: dict[Request, int] = {}
-        self._held_bytes = 0
+        self._held: HeldRequests | None = None
         self._line_bytes = 0
         self._batches: Batches | None = None
-        self._out: list[bytes] = []
+        self._out: list[Delivery] = []
+        self._deliver: Callable[[Delivery], object] = ports.send or self._out.append
         self._facts = NO_FACTS
         self._ports = ports
         self.lock = ports.lock
@@ -119,17 +122,11 @@ class ServerConnection:
     def receive_data(self, data: bytes) -> list[Event[Call]]:
         """Take bytes from the stream, in any chunks. Answers that need no author's code are in `data_to_send` afterwards."""
         self._streams = True
-        events: list[Event[Call]] = []
-        for line in self._reader.receive_data(data):
-            self._receive_line(line, events)
-        return events
+        return self._receive_lines(self._reader.receive_data(data))
 
     def receive_eof(self) -> list[Event[Call]]:
         """Receive the end of the input."""
-        events: list[Event[Call]] = []
-        for line in self._reader.receive_eof():
-            self._receive_line(line, events)
-        return events
+        return self._receive_lines(self._reader.receive_eof())
 
     def receive(self, message: Message | Batch, facts: TransportInfo = NO_FACTS) -> list[Event[Call]]:
         """Take a message that is decoded already, and what the transport knows of it."""
@@ -140,9 +137,7 @@ class ServerConnection:
 
     def receive_message(self, data: bytes) -> list[Event[Call]]:
         """Take one whole message or batch that some other framing delivered."""
-        events: list[Event[Call]] = []
-        self._receive_line(data if len(data) <= self._limits.max_line_bytes else TooLong.of(data), events)
-        return events
+        return self._receive_lines([data if len(data) <= self._limits.max_line_bytes else TooLong.of(data)])
 
     def cancel(self, request_id: RequestId, reason: str) -> list[Event[Call]]:
         """End a request without a response."""
@@ -151,59 +146,61 @@ class ServerConnection:
         return events
 
     def finish(self, call: Call, value: object) -> list[Event[Call]]:
-        """Take the value of a call's function. Raises: LocalProtocolError if the call has ended already."""
-        return self.settle(call, self.conclude(call, value))
-
-    def fail(self, call: Call, error: BaseException) -> list[Event[Call]]:
-        """Take the exception of a call's function. Raises: LocalProtocolError if the call has ended already."""
-        return self.settle(call, self.conclude_failure(call, error))
-
-    def conclude(self, call: Call, value: object) -> Conclusion:
-        """Do the first half of `finish`: run the author's hooks and encode the result, without the lock.
+        """Take the value of a call's function: encode the result without the lock, and send it under the lock.
 
         Raises: LocalProtocolError if the call has ended already.
         """
-        request, outcome = call.request, call.finish(value)
-        if type(outcome) is InputRequired and not request.peer.revision.asks_in_results:
-            return outcome
-        if request.is_notification or request.cancelled:
-            return _NOTHING_TO_SEND
-        return self._respond(request, outcome)
+        return self._settle(call, call.finish(value))
 
-    def conclude_failure(self, call: Call, error: BaseException) -> Conclusion:
-        """Do the first half of `fail`, like `conclude`."""
-        return self._conclude(call.request, call.fail(error))
+    def fail(self, call: Call, error: BaseException) -> list[Event[Call]]:
+        """Take the exception of a call's function, as `finish` takes a value."""
+        return self._settle(call, call.fail(error))
 
-    def settle(self, call: Call, conclusion: Conclusion) -> list[Event[Call]]:
-        """Do the second half of `finish` and `fail`: send what was concluded, or ask the client."""
+    def _settle(self, call: Call, outcome: Outcome) -> list[Event[Call]]:
         request = call.request
+        asks = type(outcome) is InputRequired and not request.peer.revision.asks_in_results
+        response = None if asks or request.is_notification or request.cancelled else self._respond(request, outcome)
         events: list[Event[Call]] = []
-        if request.is_notification or request.cancelled:
-            self._unanswered.discard(call)
-            self._end_observation(request, _CANCELLED, events)
-        elif self._calls.get(request.id) is not call:
-            raise LocalProtocolError(f"the call for request {request.id!r} has ended already")
-        else:
-            del self._calls[request.id]
-            if isinstance(conclusion, Delivery):
-                self._end(conclusion)
+        with self.lock:
+            if request.is_notification or request.cancelled:
+                self._unanswered.discard(call)
+                self._end_observation(request, CANCELLED, events)
+            elif self._calls.get(request.id) is not call:
+                raise LocalProtocolError(f"the call for request {request.id!r} has ended already")
             else:
-                self._ask(request, conclusion, events)
-        if self._held:
-            self._release(events)
+                del self._calls[request.id]
+                if response is not None:
+                    self._end(response)
+                else:
+                    assert type(outcome) is InputRequired
+                    self._ask(request, outcome, events)
+            if self._held is not None:
+                self._release(self._held, events)
+        return events
+
+    def run_hook(self, hook: Callable[[], object]) -> list[Event[Call]]:
+        """Run a hook that was handed out, without the lock; under the lock, let what waits have its room."""
+        with suppress(Exception):  # it logs its own failures
+            hook()
+        events: list[Event[Call]] = []
+        with self.lock:
+            self._hooks -= 1
+            if self._held is not None:
+                self._release(self._held, events)
         return events
 
     def data_to_send(self) -> bytes:
         """Return what must go to the client now, and forget it."""
-        messages = self._out
+        messages = list(filter(None, map(_data_of, self._out)))
         if not messages:
             return b""
-        self._out = []
+        self._out.clear()
         return messages[0] + b"\n" if len(messages) == 1 else b"\n".join([*messages, b""])
 
     def messages_to_send(self) -> list[bytes]:
         """Return the same as `data_to_send`, message by message, for other framings."""
-        messages, self._out = self._out, []
+        messages = list(filter(None, map(_data_of, self._out)))
+        self._out.clear()
         return messages
 
     def next_timeout(self) -> float | None:
@@ -214,8 +211,7 @@ class ServerConnection:
         """End what has waited too long for the client."""
         events: list[Event[Call]] = []
         for request, outcome, messages in self.session.expire(now):
-            self._send_all(messages, request.id)
-            self._reply(request, outcome, events)
+            self._end_refused(request, outcome, messages, events)
         return events
 
     @property
@@ -241,8 +237,8 @@ class ServerConnection:
 
     @property
     def running(self) -> int:
-        """Calls that were handed out and have not ended."""
-        return len(self._calls) + len(self._unanswered)
+        """Calls and hooks that were handed out and have not ended."""
+        return len(self._calls) + len(self._unanswered) + self._hooks
 
     def is_running(self, request_id: RequestId) -> bool:
         """Whether a request waits for its answer."""
@@ -262,25 +258,24 @@ class ServerConnection:
     @property
     def accepting(self) -> bool:
         """Whether the driver should read on; not while the author's hooks lag so far behind that they pile up."""
-        return len(self._unanswered) < 2 * self._limits.max_running
+        return len(self._unanswered) + self._hooks < 2 * self._limits.max_running
 
     def close(self) -> list[Event[Call]]:
         """Say goodbye: end the subscriptions, withdraw questions, cancel what still runs."""
         events: list[Event[Call]] = []
-        for request in list(self._held):  # first, or they would begin as others end
-            if request.is_notification:
-                self._held_bytes -= self._held.pop(request)
-            else:
+        held, self._held = self._held, None  # first, or they would begin as others end
+        while held is not None and (request := held.take()) is not None:
+            if not request.is_notification:
                 self._cancel(request.id, _CLOSING, events)
         for request in list(self._subscriptions.requests()):
             self._subscriptions.remove(request.id)
             self._reply(request, self._subscriptions.goodbye(request), events)
         for request_id in list(self._in_flight):
             self._cancel(request_id, _CLOSING, events)
-        for call in [each for each in self._unanswered if each.request.id != _HOOK_ID]:
+        for call in self._unanswered:
             call.request.cancel(_CLOSING)
             events.append(CallCancelled(call))
-            self._unanswered.discard(call)
+        self._unanswered.clear()
         return events
 
     # What the server behind it calls.
@@ -298,26 +293,25 @@ class ServerConnection:
             found = self._subscriptions.tagged(method, kind, uri)
             if self._legacy is not None and self._legacy.hears_of(kind, uri):
                 found.insert(0, Delivery(self._subscriptions.untagged(method, uri)))
-            send = self._ports.send
             for each in found:
-                if send is not None:
-                    send(each)
-                elif each.data is not None:
-                    self._out.append(each.data)
+                self._deliver(each)
         if found:
             self._ports.on_output()
         return bool(found)
 
     # One message.
 
-    def _receive_line(self, line: bytes | TooLong, events: list[Event[Call]]) -> None:
-        message = decode(line, self._limits)
-        if type(line) is bytes:
-            self._line_bytes = len(line)
-        if type(message) is RpcRequest:
-            self._receive_request(message, events)
-        else:
-            self._receive(message, events)
+    def _receive_lines(self, lines: Iterable[bytes | TooLong]) -> list[Event[Call]]:
+        events: list[Event[Call]] = []
+        for line in lines:
+            message = decode(line, self._limits)
+            if type(line) is bytes:
+                self._line_bytes = len(line)
+            if type(message) is RpcRequest:
+                self._receive_request(message, events)
+            else:
+                self._receive(message, events)
+        return events
 
     def _receive(self, message: Message | Batch, events: list[Event[Call]]) -> None:
         match message:
@@ -362,7 +356,7 @@ class ServerConnection:
                 self._reject(message.id, INVALID_REQUEST, "Invalid Request: initialize must not be part of a batch")
             else:
                 self._receive(message, events)
-        self._send(self._batches.end())
+        self._deliver(self._batches.end())
 
     def _receive_request(self, rpc: RpcRequest, events: list[Event[Call]]) -> None:
         if rpc.id in self._in_flight:
@@ -381,7 +375,7 @@ class ServerConnection:
             if check is not None and (wrong := check(rpc, params, peer, None, self._server.header_plan)) is not None:
                 self._refuse(rpc, wrong, events)
             elif peer is not None and self._batches is not None and self._batches.receiving:
-                self._refuse_unread(rpc, _not_in_a_batch(peer), events)
+                self._refuse_unread(rpc, not_in_a_batch(peer), events)
             else:
                 self._begin_request(rpc, params, envelope, events)
         except Exception as error:  # a mistake of ours or the author's must not end the connection
@@ -398,15 +392,15 @@ class ServerConnection:
         if peer is not None:
             self._modern = self._streams
             if rpc.method not in peer.revision.requests and rpc.method not in self._server.custom_methods():
-                error = _method_not_found(rpc.method)
+                error = method_not_found(rpc.method)
         check = self._ports.check
         if check is not None:
             error = check(rpc, None, peer, error, self._server.header_plan) or error
         self._refuse(rpc, error, events)
 
     def _refuse(self, rpc: RpcRequest, error: RemoteProtocolError, events: list[Event[Call]]) -> None:
-        self._push(_error_response(rpc.id, error, dispatched=False))
-        self._hand_out(self._server.observe(rpc.method, error, 0.0), rpc.method, events)
+        self._push(encode_refusal(rpc.id, error, dispatched=False))
+        self._hand_out(self._server.observe(rpc.method, error, 0.0), events)
 
     def _begin_request(self, rpc: RpcRequest, params: HasMeta, envelope: Envelope, events: list[Event[Call]]) -> None:
         method, peer, log_level = rpc.method, envelope.peer, envelope.log_level
@@ -432,16 +426,16 @@ class ServerConnection:
             close_stream=stay if close_stream is None else partial(close_stream, rpc.id),
         )
         if not is_modern and self._before_handshake and method not in ("initialize", "ping"):
-            self._answer(request, _not_initialized, events)
+            self._answer(request, not_initialized, events)
         elif method not in peer.revision.requests and method not in self._server.custom_methods():
-            self._answer(request, lambda: _method_not_found(method), events)
+            self._answer(request, lambda: method_not_found(method), events)
         elif method in OWN_METHODS and not is_modern:
             self._answer(request, lambda: self.session.answer(method, params), events)
         elif method == "server/discover":
             self._answer(request, self._server.discover, events)
         elif method == "subscriptions/listen":
             self._answer(request, lambda: self._listen(request, params), events)
-        elif self._streams and len(self._calls) + len(self._unanswered) >= self._limits.max_running:
+        elif self._streams and len(self._calls) + len(self._unanswered) + self._hooks >= self._limits.max_running:
             self._hold(request, events)
         else:
             self._begin(request, events)
@@ -461,18 +455,17 @@ class ServerConnection:
             if request.method == "initialize" and error is None:  # answered in the revision that was just agreed on
                 request = structs.replace(request, peer=self.session.peer)
             self._end(self._respond(request, outcome, dispatched=False))
-        self._hand_out(self._server.observe(request.method, error, self._clock() - started), request.method, events)
+        self._hand_out(self._server.observe(request.method, error, self._clock() - started), events)
 
-    def _hand_out(self, hook: Callable[[], object] | None, method: str, events: list[Event[Call]]) -> None:
+    def _hand_out(self, hook: Callable[[], object] | None, events: list[Event[Call]]) -> None:
         """Have the driver run a hook of the author's, which must not run under the lock. It counts as a call."""
         if hook is not None:
-            call = Hook(Request(_HOOK_ID, method, None, _HOOK_PEER, is_notification=True), hook)
-            self._unanswered.add(call)
-            events.append(CallReady(call))
+            self._hooks += 1
+            events.append(HookReady(hook))
 
     def _fail_later(self, request: Request, error: Exception, events: list[Event[Call]]) -> None:
         """Have the driver report an exception, and answer with what the client is told."""
-        call = Failure(request, partial(_raise, error), server=self._server)
+        call = Failure(request, lambda: error, server=self._server)
         self._in_flight[request.id], self._calls[request.id] = request, call
         events.append(CallReady(call))
 
@@ -483,41 +476,41 @@ class ServerConnection:
             self._calls[request.id] = step
             events.append(CallReady(step))
             return
-        conclusion = self._conclude(request, step)
-        if isinstance(conclusion, Delivery):
-            self._end(conclusion)
+        if type(step) is InputRequired and not request.peer.revision.asks_in_results:
+            self._ask(request, step, events)
         else:
-            self._ask(request, conclusion, events)
+            self._end(self._respond(request, step))
 
     def _listen(self, request: Request, params: HasMeta) -> Outcome | None:
         assert isinstance(params, ListenParams)
         if self._one_shot:
-            return _nothing_to_listen_on()
+            return NOTHING_TO_LISTEN_ON
         refusal, acknowledgement = self._subscriptions.add(request, params, self._server)
         if refusal is not None:
             return refusal
         self._in_flight[request.id] = request
-        self._send(Delivery(acknowledgement, request.id))
+        self._deliver(Delivery(acknowledgement, request.id))
         return None
-
-    # Requests on a byte stream beyond `max_running` wait here; everything else goes on being served.
 
     def _hold(self, request: Request, events: list[Event[Call]]) -> None:
         """Keep a request until there is room. Where too much is kept already it is refused, and a notification dropped."""
-        if self._held_bytes < self._limits.max_held_bytes:
-            size = self._line_bytes + _HELD_OVERHEAD
-            self._held[request] = size
-            self._held_bytes += size
-            if not request.is_notification:
-                self._in_flight[request.id] = request
-        elif not request.is_notification:
-            self._answer(request, _busy, events)
+        if self._held is None:
+            self._held = HeldRequests(self._limits.max_held_bytes)
+        held = self._held.add(request, self._line_bytes)
+        if request.is_notification:
+            return
+        if held:
+            self._in_flight[request.id] = request
+        else:
+            self._answer(request, lambda: BUSY, events)
 
-    def _release(self, events: list[Event[Call]]) -> None:
+    def _release(self, held: HeldRequests, events: list[Event[Call]]) -> None:
         """Begin what is held, the oldest first, as far as there is room."""
-        while self._held and self.has_room:
-            request = next(iter(self._held))
-            self._held_bytes -= self._held.pop(request)
+        while self.has_room:
+            request = held.take()
+            if request is None:
+                self._held = None
+                return
             if request.is_notification:
                 self._begin_unanswered(request, events)
             else:
@@ -566,7 +559,7 @@ class ServerConnection:
         if request is None:
             return
         request.cancel(reason)
-        self._end_observation(request, _CANCELLED, events)
+        self._end_observation(request, CANCELLED, events)
         self._subscriptions.remove(request_id)
         if self._legacy is not None:
             self._send_all(self._legacy.forget(request_id, reason or "cancelled"), request_id)
@@ -574,9 +567,9 @@ class ServerConnection:
         call = self._calls.pop(request_id, None)
         if call is not None:
             events.append(CallCancelled(call))
-        if self._held:
-            self._held_bytes -= self._held.pop(request, 0)
-            self._release(events)
+        if self._held is not None:
+            self._held.discard(request)
+            self._release(self._held, events)
 
     def _end_refused(
         self, request: Request, outcome: Outcome, withdrawals: list[bytes], events: list[Event[Call]]
@@ -593,17 +586,9 @@ class ServerConnection:
 
     # What comes of a request.
 
-    def _conclude(self, request: Request, outcome: Outcome) -> Conclusion:
-        if type(outcome) is InputRequired and not request.peer.revision.asks_in_results:
-            return outcome
-        if request.is_notification or request.cancelled:
-            return _NOTHING_TO_SEND
-        return self._respond(request, outcome)
-
     def _ask(self, request: Request, outcome: InputRequired, events: list[Event[Call]]) -> None:
         if not self._back_channel:
-            problem = RemoteProtocolError(INTERNAL_ERROR, "The client cannot be asked here: there is no way back to it")
-            self._reply(request, problem, events)
+            self._reply(request, NOT_ASKABLE, events)
             return
         try:
             messages = self.session.ask(request, outcome, self._clock())
@@ -626,7 +611,7 @@ class ServerConnection:
         """Report the end of a request to its observer, if it may have ended while it waited for the client."""
         observer = request.take_observer()
         if observer is not None:
-            self._hand_out(partial(observer.end, request, outcome), request.method, events)
+            self._hand_out(partial(observer.end, request, outcome), events)
 
     def _respond(self, request: Request, outcome: Outcome, *, dispatched: bool = True) -> Delivery:
         """Encode the response to a request."""
@@ -641,7 +626,7 @@ class ServerConnection:
         if problem is not None:
             outcome = self._server.unsendable(request, problem)
         assert isinstance(outcome, RemoteProtocolError)
-        return _error_response(request.id, outcome, dispatched=dispatched)
+        return encode_refusal(request.id, outcome, dispatched=dispatched)
 
     # What goes out.
 
@@ -654,10 +639,7 @@ class ServerConnection:
             self._send_all(self._legacy.forget(request_id, "ended"), request_id)
         if self._batches is not None:
             response = self._batches.collect(response)
-        if self._ports.send is not None:
-            self._ports.send(response)
-        elif response.data is not None:
-            self._out.append(response.data)
+        self._deliver(response)
 
     def _reject(self, request_id: RequestId | None, code: int, message: str) -> None:
         """Answer what is no message. It has no place in a table, so it can disturb nothing, nor the request whose id it has."""
@@ -667,17 +649,11 @@ class ServerConnection:
         self._push(Delivery(data, final=True, error=code, dispatched=False))
 
     def _push(self, response: Delivery) -> None:
-        self._send(response if self._batches is None else self._batches.collect(response))
-
-    def _send(self, delivery: Delivery) -> None:
-        if self._ports.send is not None:
-            self._ports.send(delivery)
-        elif delivery.data is not None:
-            self._out.append(delivery.data)
+        self._deliver(response if self._batches is None else self._batches.collect(response))
 
     def _send_all(self, messages: list[bytes], about: RequestId) -> None:
         for message in messages:
-            self._send(Delivery(message, about))
+            self._deliver(Delivery(message, about))
 
     def _emit(self, request: Request, method: str, params: Wire) -> None:
         """Send a notification of a running request, from whatever thread it runs in."""
@@ -690,56 +666,5 @@ class ServerConnection:
             revision = request.peer.revision
             if method in revision.server_notifications:
                 message = encode_notification(method, encode_params(revision, params))
-                if ports.send is not None:
-                    ports.send(Delivery(message, request.id))
-                else:
-                    self._out.append(message)
+                self._deliver(Delivery(message, request.id))
         ports.on_output()
-
-
-def _error_response(request_id: RequestId, error: RemoteProtocolError, *, dispatched: bool) -> Delivery:
-    try:
-        data = encode_error(request_id, error.code, error.message, error.data)
-    except Exception:  # what the author put into `data` is no JSON; the error itself must not be lost with it
-        data = encode_error(request_id, INTERNAL_ERROR, "Internal error")
-    return Delivery(data, request_id, True, error.code, dispatched)
-
-
-def _raise(error: Exception) -> None:
-    raise error
-
-
-def _method_not_found(method: str) -> RemoteProtocolError:
-    shown = clipped(method)
-    return RemoteProtocolError(METHOD_NOT_FOUND, f"Method not found: {shown}", shown)
-
-
-def _not_in_a_batch(peer: Peer) -> RemoteProtocolError:
-    """Say what to do with a modern request in a batch, which an older revision may have allowed (MSG-33, MSG-34)."""
-    return RemoteProtocolError(
-        INVALID_REQUEST,
-        f"Invalid Request: revision {peer.revision.date} has no batches; send this request by itself",
-    )
-
-
-def _busy() -> RemoteProtocolError:
-    return RemoteProtocolError(
-        INTERNAL_ERROR,
-        "Too many requests run on this connection (max_running) or wait (max_held_bytes); try again when one has ended",
-    )
-
-
-def _nothing_to_listen_on() -> RemoteProtocolError:
-    return RemoteProtocolError(
-        INVALID_REQUEST,
-        "Invalid Request: subscriptions/listen needs a connection that stays open; here one message gets one answer",
-    )
-
-
-def _not_initialized() -> RemoteProtocolError:
-    return RemoteProtocolError(
-        INVALID_PARAMS,
-        "Invalid params: send initialize first, or _meta io.modelcontextprotocol/protocolVersion and "
-        "io.modelcontextprotocol/clientCapabilities with the request",
-        {"supported": supported_versions()},
-    )

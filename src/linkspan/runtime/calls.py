@@ -1,29 +1,41 @@
-"""Runs the calls that a connection hands out. What differs between the transports comes in through a `TransportPort`.
+"""Runs the calls that connections hand out: where they are, in worker threads, or as tasks of an event loop.
 
 Law: one lock per connection, held around each of its methods and never while code of the author runs: functions, validators,
-the server context, hooks. All of it runs as a call does, or ends one.
+the server context, hooks. All of it runs as a call does, ends one, or is a hook.
 """
 
 from __future__ import annotations
 
 import contextvars
+import operator
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Hashable, Iterable
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Protocol, cast
 
-from linkspan.core.call import Ports
-from linkspan.events import CallCancelled, Event
+from linkspan.core.call import Call, Ports
+from linkspan.events import CallCancelled, CallReady, Event, HookReady
+from linkspan.runtime.forks import renew
+from linkspan.runtime.run_call import LATER, RunsCalls, run_call
+from linkspan.runtime.shares import Shares
 from linkspan.runtime.workers import MAX_WORKERS, Workers
 
 if TYPE_CHECKING:
-    from linkspan.core.call import Call, Conclusion
+    from asyncio import AbstractEventLoop, Task
 
-__all__ = ["Connect", "Connectable", "Connection", "Driver", "TransportPort"]
+__all__ = [
+    "CallRunner",
+    "Connect",
+    "Connectable",
+    "Connection",
+    "Driver",
+]
 
 
-class Connection(Protocol):
-    """The server's end of a byte stream, as a driver sees it: `ServerConnection` says what each method means."""
+class Connection(RunsCalls, Protocol):
+    """The server's end of a byte stream, as a driver sees it."""
 
     @property
     def running(self) -> int: ...
@@ -31,9 +43,6 @@ class Connection(Protocol):
     def accepting(self) -> bool: ...
     def receive_data(self, data: bytes) -> list[Event[Call]]: ...
     def receive_eof(self) -> list[Event[Call]]: ...
-    def conclude(self, call: Call, value: object) -> Conclusion: ...
-    def conclude_failure(self, call: Call, error: BaseException) -> Conclusion: ...
-    def settle(self, call: Call, conclusion: Conclusion) -> list[Event[Call]]: ...
     def data_to_send(self) -> bytes: ...
     def next_timeout(self) -> float | None: ...
     def handle_timeout(self, now: float) -> list[Event[Call]]: ...
@@ -54,54 +63,251 @@ class Connect(Protocol):
     def __call__(self, *, ports: Ports) -> Connection: ...
 
 
-class TransportPort(Protocol):
-    """What a transport does for its driver. Each method may be called from any thread, without the lock."""
-
-    def flush(self) -> None:
-        """Send what the connection has to send, now or very soon."""
-        ...
-
-    def start(self, call: Call, awaitable: Awaitable[object] | None) -> None:
-        """Run an async call on an event loop, or only wait for the `awaitable` that its function has returned."""
-        ...
-
-    def cancel(self, call: Call) -> None:
-        """Stop a call that was started, if it still runs."""
-        ...
+def _ignore() -> None:
+    """Stand in for a transport that needs no signal."""
 
 
-class Driver:
-    """Feeds one connection and runs its calls: inline, in a worker thread, or through the face on an event loop."""
+class CallRunner:
+    """Runs calls, each of some connection: inline, in a worker thread, or on the event loop that there is at the time."""
+
+    def __init__(
+        self,
+        loop: Callable[[], AbstractEventLoop | None],
+        *,
+        max_workers: int = MAX_WORKERS,
+        share: int | None = None,
+        context: contextvars.Context | None = None,
+        flush: Callable[[], object] = _ignore,
+        on_task_end: Callable[[], object] = _ignore,
+    ) -> None:
+        """Run async functions on `loop()`, and plain ones in `max_workers` threads; with 0 threads, where they are.
+
+        `share` bounds the threads of one client. Threads run functions in `context`, or in that of `perform`. `flush` sends
+        what a thread has brought, `on_task_end` what a task has brought, on its loop.
+        """
+        self._loop = loop
+        self._threadless = max_workers < 1
+        self._workers: Workers[Callable[[], object]] = Workers(operator.call, max_workers)
+        self._endings: Workers[Callable[[], object]] = Workers(operator.call, max(1, max_workers))
+        self._shares = None if share is None else Shares(self._workers.submit, share)
+        self._context = context
+        self._flush = flush
+        self._on_task_end = on_task_end
+        self.start_afresh()
+        renew(self)
+
+    def start_afresh(self) -> None:
+        """Begin without calls."""
+        self._jobs: dict[Call, tuple[Callable[[], object], Hashable]] = {}
+        self._tasks: dict[Call, Task[None]] = {}
+        self._loops: dict[Call, AbstractEventLoop] = {}
+        self.waiting: deque[tuple[RunsCalls, Call, Awaitable[object] | None]] = deque()
+        """Async calls that came before there was a loop: `start_waiting` starts them."""
+
+    @property
+    def in_threads(self) -> int:
+        """Plain calls that wait for a thread or have one."""
+        return len(self._jobs)
+
+    @property
+    def in_tasks(self) -> int:
+        """Async calls that have a loop and have not ended."""
+        return len(self._loops)
+
+    def perform(self, connection: RunsCalls, events: Iterable[Event[Call]]) -> None:
+        """Do what a connection asks for. Any thread, without the lock."""
+        todo = list(events)
+        for event in todo:  # it grows meanwhile: calls that end make room for others
+            if type(event) is CallReady:
+                call: Call = event.call
+                if call.is_async:
+                    self._start(connection, call, None)
+                elif call.inline or self._threadless:
+                    todo += run_call(connection, call, self._start)
+                else:
+                    self._submit(connection, call, partial(run_call, connection, call, self._start))
+            elif type(event) is HookReady:
+                if self._threadless:
+                    todo += connection.run_hook(event.hook)
+                else:
+                    self._submit(connection, None, partial(connection.run_hook, event.hook))
+            else:
+                assert type(event) is CallCancelled
+                self._cancel(event.call)
+
+    def _cancel(self, call: Call) -> None:
+        """Stop a call that has not begun, or its task; a thread that runs it cannot be stopped, and another takes its place."""
+        job, client = self._jobs.get(call, (None, None))
+        if job is not None:
+            if self._shares is not None and self._shares.withdraw(job, client):
+                del self._jobs[call]
+            else:
+                self._workers.abandon(job)
+        loop = self._loops.get(call)
+        if loop is not None:
+            with suppress(RuntimeError):  # it is closed
+                _call_on(loop, self._cancel_task, call)
+
+    # In threads.
+
+    def _submit(self, connection: RunsCalls, call: Call | None, step: Callable[[], list[Event[Call]]]) -> None:
+        context = self._context or contextvars.copy_context()
+        client = None if self._shares is None else _client_of(connection, call)
+        job = partial(self._work, connection, call, step, context, client)
+        if call is not None:
+            self._jobs[call] = job, client
+        if self._shares is None:
+            self._workers.submit(job)
+        else:
+            self._shares.submit(job, client)
+
+    def _work(
+        self,
+        connection: RunsCalls,
+        call: Call | None,
+        step: Callable[[], list[Event[Call]]],
+        context: contextvars.Context,
+        client: Hashable,
+    ) -> None:
+        """Take a step in a copy of its context: what its end brings does not see what it has set there."""
+        try:
+            events = [] if call is not None and call.cancelled else context.copy().run(step)
+        finally:
+            if call is not None:
+                del self._jobs[call]
+            if self._shares is not None:
+                self._shares.done(client)
+        if events:
+            context.copy().run(self.perform, connection, events)
+        self._flush()
+
+    # On a loop. Each call is a task of its own, so that whatever the author does with the current task is right; nothing that it
+    # raises reaches the loop.
+
+    def start_waiting(self) -> None:
+        """Start the calls that came before there was a loop."""
+        while self.waiting:
+            self._start(*self.waiting.popleft())
+
+    def _start(self, connection: RunsCalls, call: Call, awaitable: Awaitable[object] | None) -> object:
+        """Run an async call, or only await what its function has returned. Any thread."""
+        loop = self._loop()
+        if loop is None:
+            self.waiting.append((connection, call, awaitable))
+            return LATER
+        self._loops[call] = loop
+        try:
+            _call_on(loop, self._start_task, loop, connection, call, awaitable)
+        except RuntimeError as closed:  # the loop ended while a thread was at work: the call must end, too
+            del self._loops[call]
+            getattr(awaitable, "close", bool)()  # a coroutine
+            self.perform(connection, connection.fail(call, closed))
+        return LATER
+
+    def _start_task(
+        self, loop: AbstractEventLoop, connection: RunsCalls, call: Call, awaitable: Awaitable[object] | None
+    ) -> None:
+        if call.cancelled:
+            del self._loops[call]
+        elif not (task := loop.create_task(self._await(connection, call, awaitable))).done():
+            self._tasks[call] = task  # an eager one may have ended already
+
+    def _cancel_task(self, call: Call) -> None:
+        task = self._tasks.get(call)
+        if task is not None:
+            task.cancel()
+
+    async def _await(self, connection: RunsCalls, call: Call, awaitable: Awaitable[object] | None) -> None:
+        try:
+            value = await (cast("Awaitable[object]", call.run()) if awaitable is None else awaitable)
+        except BaseException as error:
+            if isinstance(error, GeneratorExit) and not _is_current(self._tasks.get(call)):
+                raise  # it closes this coroutine, whose loop is over; the function did not raise it
+            end = partial(connection.fail, call, error)
+        else:
+            end = partial(connection.finish, call, value)
+        finally:
+            self._tasks.pop(call, None)
+            del self._loops[call]
+        if call.hooked:
+            self._endings.submit(partial(self._end, connection, end))
+        else:
+            self.perform(connection, end())
+            self._on_task_end()
+
+    def _end(self, connection: RunsCalls, end: Callable[[], list[Event[Call]]]) -> None:
+        """End a call whose end runs hooks of the author's, which an event loop must not wait for."""
+        self.perform(connection, end())
+        self._flush()
+
+
+def _is_current(task: Task[None] | None) -> bool:
+    from asyncio import current_task
+
+    if task is None:  # an eager one, before its first wait
+        return True
+    try:
+        return current_task() is task
+    except RuntimeError:
+        return False
+
+
+def _call_on(loop: AbstractEventLoop, step: Callable[..., object], *arguments: object) -> None:
+    """Take a step on a loop: now, where it runs in this thread. Raises: RuntimeError if it is closed."""
+    from asyncio import _get_running_loop  # pyright: ignore[reportPrivateUsage]
+
+    if _get_running_loop() is loop:
+        step(*arguments)
+    else:
+        loop.call_soon_threadsafe(step, *arguments)
+
+
+def _client_of(connection: RunsCalls, call: Call | None) -> Hashable:
+    """Return whose share of the threads a job uses: a principal's, an address's, or at least a session's."""
+    if call is None or (call.request.facts.principal is None and call.request.facts.address is None):
+        return connection
+    return call.request.facts.principal or (call.request.facts.address,)
+
+
+class Driver(CallRunner):
+    """Feeds one connection and runs its calls."""
 
     def __init__(
         self,
         connect: Connect,
-        face: TransportPort,
+        loop: Callable[[], AbstractEventLoop | None],
+        flush: Callable[[], object],
         *,
         max_workers: int = MAX_WORKERS,
         congested: Callable[[], bool] = bool,
+        on_task_end: Callable[[], object] | None = None,
     ) -> None:
-        """Open a connection, and drive it. `congested` returns whether progress and logs are dropped."""
+        """Open a connection, and drive it.
+
+        `flush` sends what the connection has to send, now or very soon; it may be called from any thread, without the lock.
+        `congested` returns whether progress and logs are dropped.
+        """
+        super().__init__(
+            loop,
+            max_workers=max_workers,
+            context=contextvars.copy_context(),
+            flush=flush,
+            on_task_end=on_task_end or flush,
+        )
         self.lock = threading.RLock()
-        self.connection = connect(ports=Ports(self.lock, face.flush, congested))
-        self._face = face
-        self._context = contextvars.copy_context()
-        self._workers: Workers[Call] = Workers(self._work, max_workers)
-        self._endings: Workers[Callable[[], object]] = Workers(self._end, max(1, max_workers))
-        self._nested: dict[int, deque[Event[Call]]] = {}
-        self._threadless = max_workers < 1
+        self.connection = connect(ports=Ports(self.lock, flush, congested))
 
     def receive_data(self, data: bytes) -> None:
         """Feed bytes and start what they ask for."""
         with self.lock:
             events = self.connection.receive_data(data)
-        self.perform(events)
+        self.perform(self.connection, events)
 
     def receive_eof(self) -> None:
         """Feed the end of the stream."""
         with self.lock:
             events = self.connection.receive_eof()
-        self.perform(events)
+        self.perform(self.connection, events)
 
     def next_timeout(self) -> float | None:
         """Return when `handle_timeout` is due, by the connection's clock."""
@@ -113,81 +319,10 @@ class Driver:
         with self.lock:
             deadline = self.connection.next_timeout()
             events = self.connection.handle_timeout(now) if deadline is not None and deadline <= now else []
-        self.perform(events)
+        self.perform(self.connection, events)
 
     def close(self) -> None:
         """Say goodbye and cancel what runs."""
         with self.lock:
             events = self.connection.close()
-        self.perform(events)
-
-    def perform(self, events: Iterable[Event[Call]]) -> None:
-        """Do what the connection asks for."""
-        for event in events:
-            call = event.call
-            if type(event) is CallCancelled:
-                self._face.cancel(call)
-                self._workers.abandon(call)
-            elif call.is_async:
-                self._face.start(call, None)
-            elif call.inline or self._threadless:
-                self._run(call, None)
-            else:
-                self._workers.submit(call)
-
-    def _run(self, call: Call, context: contextvars.Context | None) -> None:
-        """Run a plain call here and now, and hand in what came of it; what its end brings does not see its context."""
-        try:
-            value = call.run() if context is None else context.run(call.run)
-        except BaseException as error:
-            conclusion = self.connection.conclude_failure(call, error)
-        else:
-            if hasattr(type(value), "__await__"):
-                self._face.start(call, cast("Awaitable[object]", value))
-                return
-            conclusion = self.connection.conclude(call, value)
-        with self.lock:
-            events = self.connection.settle(call, conclusion)
-        if events:
-            self._perform_next(events)
-
-    def finish(self, call: Call, value: object) -> None:
-        """Hand in the value of a call."""
-        self._settle(call, self.connection.conclude(call, value))
-
-    def fail(self, call: Call, error: BaseException) -> None:
-        """Hand in the exception of a call."""
-        self._settle(call, self.connection.conclude_failure(call, error))
-
-    def end_in_thread(self, end: Callable[[], object]) -> None:
-        """Run `finish` or `fail` of a call whose end runs hooks of the author's, which an event loop must not wait for."""
-        self._endings.submit(end)
-
-    def _end(self, end: Callable[[], object]) -> None:
-        end()
-        self._face.flush()
-
-    def _settle(self, call: Call, conclusion: Conclusion) -> None:
-        with self.lock:
-            events = self.connection.settle(call, conclusion)
-        if events:
-            self._perform_next(events)
-
-    def _perform_next(self, events: list[Event[Call]]) -> None:
-        """Do what came of a call that has ended: a chain of calls, each of which makes room for the next, must not nest."""
-        thread = threading.get_ident()
-        queue = self._nested.get(thread)
-        if queue is not None:
-            queue += events
-            return
-        queue = self._nested[thread] = deque(events)
-        try:
-            while queue:
-                self.perform((queue.popleft(),))
-        finally:
-            del self._nested[thread]
-
-    def _work(self, call: Call) -> None:
-        if not call.cancelled:
-            self._run(call, self._context.copy())
-            self._face.flush()
+        self.perform(self.connection, events)

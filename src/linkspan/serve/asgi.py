@@ -18,6 +18,7 @@ import msgspec
 from linkspan.core.http_checks import Arrival
 from linkspan.core.http_endpoint import Endpoint, Opened
 from linkspan.core.http_exchange import HttpData, HttpEnd, HttpEvent, HttpStart, ServerExchange
+from linkspan.events import CallReady
 from linkspan.revisions.neutral import TransportInfo
 from linkspan.serve.http_app import TICK, HttpApp
 
@@ -105,7 +106,7 @@ class AsgiApp(HttpApp):
         query: bytes = scope.get("query_string", b"")
         opened = self.endpoint.open(method, url, headers, body, facts, query=query.decode("latin-1") if query else "")
         events = opened.events
-        performed = not events or (len(events) == 1 and events[0].call.inline)
+        performed = not events or (len(events) == 1 and type(events[0]) is CallReady and events[0].call.inline)
         if performed:  # an inline function runs right here, on the loop, so nothing could be sent meanwhile
             self.perform(opened)
         if not (performed and opened.exchange.ended):

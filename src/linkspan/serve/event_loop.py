@@ -10,17 +10,13 @@ import selectors
 import stat
 import sys
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Coroutine
+from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING
 
 from linkspan.runtime.calls import Connectable, Driver
-from linkspan.runtime.tasks import Tasks
 from linkspan.runtime.workers import MAX_WORKERS
 from linkspan.serve.stream import StreamServer
-
-if TYPE_CHECKING:
-    from linkspan.core.call import Call
 
 __all__ = ["AsyncMemoryTransport", "serve_on_loop"]
 
@@ -71,10 +67,7 @@ class _LoopFace:
         self._flushing = False
         self._over = False
         self._timer: asyncio.TimerHandle | None = None
-        self._tasks = Tasks(server.driver, loop, self._done)
-        server.tasks_running = self._tasks.__bool__
-        server.start_here = self._tasks.start
-        server.cancel_here = self._tasks.cancel
+        server.attach(loop, self._task_ended)
 
     def run(self) -> None:
         """Serve to the end."""
@@ -94,7 +87,7 @@ class _LoopFace:
         """Send what there is, and look further only if there is reason to."""
         self._flushing = False
         server = self._server
-        if self._reading and self._timer is None and server.calm() and not server.started:
+        if self._reading and self._timer is None and server.calm() and not server.driver.waiting:
             server.writer.flush_now()
         else:
             self._turn()
@@ -106,8 +99,7 @@ class _LoopFace:
         server = self._server
         server.writer.flush_now()
         self._over = server.tick()
-        while server.started:
-            self._tasks.start(*server.started.popleft())
+        server.driver.start_waiting()
         if self._over:
             self._loop.stop()
             return
@@ -131,17 +123,13 @@ class _LoopFace:
     # Answers of one turn of the loop go out together. Notifications went at once: clients take those for lost that come with
     # an answer in one piece.
 
-    def _flush_soon(self) -> None:
-        if not self._flushing:
+    def _task_ended(self) -> None:
+        """Send now what the last call at work has brought, later what others may add to."""
+        if not self._server.driver.in_tasks:
+            self._send()
+        elif not self._flushing:
             self._flushing = True
             self._loop.call_soon(self._send)
-
-    def _done(self) -> None:
-        """Send now what the last call at work has brought, later what others may add to."""
-        if self._tasks:
-            self._flush_soon()
-        else:
-            self._send()
 
 
 class AsyncMemoryTransport:
@@ -150,9 +138,9 @@ class AsyncMemoryTransport:
     def __init__(self, server: Connectable, *, max_workers: int = MAX_WORKERS) -> None:
         """Connect to `server`; async functions will run as tasks of the running loop."""
         self._loop = asyncio.get_running_loop()
-        self._driver = Driver(server.connect, self, max_workers=max_workers)
-        self._connection = self._driver.connection
-        self._tasks = Tasks(self._driver, self._loop, self._take)
+        self._driver = Driver(
+            server.connect, lambda: self._loop, self._take_soon, max_workers=max_workers, on_task_end=self._take
+        )
         self._arrived = asyncio.Event()
         self._output: list[bytes] = []
         self._closed = False
@@ -198,27 +186,12 @@ class AsyncMemoryTransport:
 
     def _take(self) -> None:
         with self._driver.lock:
-            data = self._connection.data_to_send()
+            data = self._driver.connection.data_to_send()
         if data:
             self._output.append(data)
         self._arrived.set()
 
-    # The driver's face.
-
-    def flush(self) -> None:
-        """Take what the connection has to send, on the loop."""
-        self._on_loop(self._take)
-
-    def start(self, call: Call, awaitable: Awaitable[object] | None) -> None:
-        """Run an async call as a task."""
-        self._on_loop(lambda: self._tasks.start(call, awaitable))
-
-    def cancel(self, call: Call) -> None:
-        """Cancel an async call; a plain function can only be told."""
-        self._on_loop(lambda: self._tasks.cancel(call))
-
-    def _on_loop(self, step: Callable[[], object]) -> None:
-        try:
-            self._loop.call_soon_threadsafe(step)
-        except RuntimeError:
-            return  # the loop is closed: nobody waits for this any more
+    def _take_soon(self) -> None:
+        """Take what the connection has to send, on the loop. Any thread."""
+        with suppress(RuntimeError):  # the loop is closed: nothing waits for this any more
+            self._loop.call_soon_threadsafe(self._take)

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from linkspan.core.http_checks import Arrival
-from linkspan.core.http_endpoint import Endpoint, Opened
+from linkspan.core.http_endpoint import Endpoint, Opened, Todo
 from linkspan.core.http_exchange import ServerExchange
 from linkspan.core.params import UnknownIdentity, principal_of
 from linkspan.revisions.neutral import TransportInfo
-from linkspan.runtime.http_calls import HttpCalls
+from linkspan.runtime.calls import CallRunner
 
 if TYPE_CHECKING:
     import asyncio
@@ -29,7 +29,8 @@ class HttpApp:
         """Serve `endpoint` at every path, or at `path` only; `loop` returns the event loop for async functions."""
         self.endpoint = endpoint
         self._path = path.rstrip("/") if path is not None else None
-        self.calls = HttpCalls(loop, endpoint.policy)
+        policy = endpoint.policy
+        self.calls = CallRunner(loop, max_workers=policy.max_workers, share=policy.share)
         self._refusals = RefusalLog()
 
     def _is_elsewhere(self, path: str) -> bool:
@@ -61,7 +62,7 @@ class HttpApp:
         if opened.events and opened.owner is not None:
             self.calls.perform(opened.owner.connection, opened.events)
         if opened.also:
-            self.calls.perform_all(opened.also)
+            self._perform_all(opened.also)
 
     def disconnect(self, opened: Opened) -> None:
         """Cancel what only the client of this request waits for: it has gone."""
@@ -71,18 +72,22 @@ class HttpApp:
 
     def drain(self) -> None:
         """End the streams of clients that only listen; calls go on. Call it when no more requests are taken."""
-        self.calls.perform_all(self.endpoint.drain())
+        self._perform_all(self.endpoint.drain())
 
     def close(self) -> None:
         """End all streams and sessions in good order. Call it before the process ends."""
-        self.calls.perform_all(self.endpoint.close())
+        self._perform_all(self.endpoint.close())
 
     def tick(self, now: float) -> bool:
         """Run due timers; return whether anything is left that waits for time to pass."""
         if self.endpoint.streams and is_stopping():
             self.drain()
-        self.calls.perform_all(self.endpoint.tick(now))
+        self._perform_all(self.endpoint.tick(now))
         return bool(self.endpoint.streams or len(self.endpoint.sessions))
+
+    def _perform_all(self, todo: Todo) -> None:
+        for connection, events in todo:
+            self.calls.perform(connection, events)
 
 
 def is_stopping() -> bool:

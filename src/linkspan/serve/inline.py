@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
 from linkspan.core.call import Call
 from linkspan.core.connection import ServerConnection
 from linkspan.errors import INVALID_REQUEST
-from linkspan.events import CallReady, Event
+from linkspan.events import CallReady, HookReady
+from linkspan.runtime.run_call import run_call
 from linkspan.wire.jsonrpc import NOTIFICATION, encode, encode_error
 from linkspan.wire.values import to_builtins
 
@@ -26,7 +27,13 @@ def answer(connection: ServerConnection, data: object, *, raise_exceptions: bool
     events = connection.receive_message(data if type(data) is bytes else _as_bytes(data))
     for event in events:  # it grows meanwhile
         if type(event) is CallReady:
-            events += _run(connection, event.call, raise_exceptions)
+            call: Call = event.call
+            events += run_call(connection, call, _wait, _FOR_THE_CALLER)
+            failure = call.request.failure
+            if isinstance(failure, _FOR_THE_CALLER) or (raise_exceptions and isinstance(failure, Exception)):
+                raise failure
+        elif type(event) is HookReady:
+            events += connection.run_hook(event.hook)
     for message in connection.messages_to_send():
         if not message.startswith(NOTIFICATION):  # progress and logs have nowhere to go
             return message
@@ -43,24 +50,10 @@ def _as_bytes(data: object) -> bytes:
     raise TypeError(f"a JSON-RPC message is a str, bytes, bytearray or memoryview, not {type(data).__name__}")
 
 
-def _run(connection: ServerConnection, call: Call, raise_exceptions: bool) -> list[Event[Call]]:
-    try:
-        value = call.run()
-        if hasattr(type(value), "__await__"):
-            from linkspan.runtime.background import run_awaitable
+def _wait(_: object, __: object, awaitable: Awaitable[object]) -> object:
+    from linkspan.runtime.background import run_awaitable
 
-            value = run_awaitable(cast("Awaitable[object]", value))
-    except _FOR_THE_CALLER:
-        raise
-    except BaseException as error:
-        conclusion = connection.conclude_failure(call, error)
-    else:
-        conclusion = connection.conclude(call, value)
-    events = connection.settle(call, conclusion)
-    failure = call.request.failure
-    if isinstance(failure, _FOR_THE_CALLER) or (raise_exceptions and isinstance(failure, Exception)):
-        raise failure
-    return events
+    return run_awaitable(awaitable)
 
 
 _FOR_THE_CALLER = (KeyboardInterrupt, SystemExit)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Awaitable
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -16,8 +15,7 @@ from linkspan.runtime.forks import renew
 from linkspan.runtime.workers import MAX_WORKERS
 
 if TYPE_CHECKING:
-    from linkspan.core.call import Call
-    from linkspan.runtime.tasks import Tasks
+    from asyncio import AbstractEventLoop
 
 __all__ = ["MemoryTransport"]
 
@@ -42,11 +40,10 @@ class MemoryTransport:
 
     def start_afresh(self) -> None:
         """Connect; in a forked child, anew."""
-        self._driver = Driver(self._server.connect, self, max_workers=self._max_workers)
+        self._driver = Driver(self._server.connect, _loop, self.flush, max_workers=self._max_workers)
         self._connection = self._driver.connection
         self._arrived = threading.Condition(self._driver.lock)
         self._output: list[bytes] = []
-        self._tasks: Tasks | None = None
 
     def send(self, data: bytes) -> None:
         """Let the server receive bytes: lines, in any chunks. Raises: ValueError after `close`."""
@@ -94,30 +91,16 @@ class MemoryTransport:
         """Hang up."""
         self.close()
 
-    # The driver's face.
-
     def flush(self) -> None:
-        """Take what the connection has to send."""
+        """Take what the connection has to send. Any thread."""
         with self._arrived:
             data = self._connection.data_to_send()
             if data:
                 self._output.append(data)
             self._arrived.notify_all()
 
-    def start(self, call: Call, awaitable: Awaitable[object] | None) -> None:
-        """Run an async call on the background loop."""
-        from linkspan.runtime.background import background_loop
-        from linkspan.runtime.tasks import Tasks
 
-        loop = background_loop().loop
-        with self._driver.lock:
-            if self._tasks is None:
-                self._tasks = Tasks(self._driver, loop, self.flush)
-        loop.call_soon_threadsafe(self._tasks.start, call, awaitable)
+def _loop() -> AbstractEventLoop:
+    from linkspan.runtime.background import background_loop
 
-    def cancel(self, call: Call) -> None:
-        """Cancel an async call; a plain function can only be told."""
-        if self._tasks is not None:
-            from linkspan.runtime.background import background_loop
-
-            background_loop().loop.call_soon_threadsafe(self._tasks.cancel, call)
+    return background_loop().loop

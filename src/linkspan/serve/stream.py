@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from threading import get_ident
 from types import TracebackType
@@ -21,7 +20,7 @@ from linkspan.runtime.descriptors import CHUNK, DescriptorWaiter, WakePipe, Writ
 from linkspan.runtime.shutdown_watchdog import INTERRUPTED, Lifeline
 
 if TYPE_CHECKING:
-    from linkspan.core.call import Call
+    from asyncio import AbstractEventLoop
 
 __all__ = ["StreamServer"]
 
@@ -49,7 +48,16 @@ class StreamServer:
         """Open a connection and take it into service; `input_fd` can be waited for."""
         self.input_fd = input_fd
         self.wakes = WakePipe()
-        self.driver = Driver(connect, self, max_workers=max_workers, congested=self._is_congested)
+        self._loop: AbstractEventLoop | None = None
+        self._task_ended: Callable[[], object] = self.flush
+        self.driver = Driver(
+            connect,
+            lambda: self._loop,
+            self.flush,
+            max_workers=max_workers,
+            congested=lambda: self.writer.unsent > self.writer.bound,
+            on_task_end=lambda: self._task_ended(),
+        )
         self.connection = self.driver.connection
         self.writer = Writer(self.connection, self.driver.lock, output_fd, bound=max_unsent, on_change=self.wakes.wake)
         self.lifeline = Lifeline(
@@ -60,13 +68,6 @@ class StreamServer:
             patience=grace + _CLEANUP + _SLACK,
             hurry=grace / 2 + _CLEANUP + _SLACK,
         )
-        self.started: deque[tuple[Call, Awaitable[object] | None]] = deque()
-        """Async calls that wait for an event loop."""
-        self.tasks_running: Callable[[], bool] = bool
-        """Whether async calls are at work."""
-        self.flush_here: Callable[[], object] = self.writer.flush_now
-        self.start_here: Callable[[Call, Awaitable[object] | None], object] = self._start_later
-        self.cancel_here: Callable[[Call], object] = self._drop_started
         self._grace = grace
         self._reads = 0
         self._eof = False
@@ -90,7 +91,7 @@ class StreamServer:
         self.wakes.close()
 
     def serve_plainly(self) -> bool:
-        """Serve, and tell whether all is over; if not, there is an async call in `started`."""
+        """Serve, and return whether all is over; if not, an async call needs a loop: see `attach`."""
         everything = DescriptorWaiter(self.input_fd, self.wakes.reader)
         wakes_only = DescriptorWaiter(self.wakes.reader)
         while True:
@@ -99,7 +100,7 @@ class StreamServer:
                 if self.tick():
                     return True
                 waiter, timeout = everything if self.wants_input else wakes_only, self.sleep()
-            if self.started:
+            if self.driver.waiting:
                 return False
             ready = waiter.wait(timeout)
             if self.wakes.reader in ready:
@@ -123,6 +124,11 @@ class StreamServer:
             and self.writer.unsent <= self.writer.bound
             and self.connection.accepting
         )
+
+    def attach(self, loop: AbstractEventLoop, on_task_end: Callable[[], object]) -> None:
+        """Run async calls on `loop` from now on; `on_task_end` sends what they bring."""
+        self._loop = loop
+        self._task_ended = on_task_end
 
     # Reading.
 
@@ -166,7 +172,7 @@ class StreamServer:
         if self._deadline is None and (self._eof or self.lifeline.stopped or self.writer.broken):
             self._begin_to_end(now)
         if self._deadline is not None and not self._closed:
-            idle = not self.connection.running and not self.started and not self.writer.unsent
+            idle = not self.connection.running and not self.driver.waiting and not self.writer.unsent
             if idle or self.writer.broken or now >= self._deadline:
                 self._close(now)
         return self._ended()
@@ -177,7 +183,7 @@ class StreamServer:
             return False
         if time.monotonic() >= self._deadline:
             return True
-        return not self.tasks_running() and not self.writer.unsent
+        return not self.driver.in_tasks and not self.writer.unsent
 
     def _begin_to_end(self, now: float) -> None:
         self.lifeline.arm()
@@ -194,39 +200,15 @@ class StreamServer:
         self.driver.close()
         self.writer.flush_now()
 
-    # The driver's face.
-
     def flush(self) -> None:
-        """Send what the connection has to send."""
+        """Send what the connection has to send. Any thread."""
         if get_ident() == self._thread:
-            self.flush_here()
+            self.writer.flush_now()
             return
         self.writer.flush()
-        if self._paused or self._deadline is not None:
+        if self._paused or self._deadline is not None or self.driver.waiting:
             self.wakes.wake()
         else:
             due = self.driver.next_timeout()
             if due is not None and (self._sleeps_until is None or due < self._sleeps_until):
                 self.wakes.wake()
-
-    def _is_congested(self) -> bool:
-        return self.writer.unsent > self.writer.bound
-
-    def start(self, call: Call, awaitable: Awaitable[object] | None) -> None:
-        """Leave an async call to the event loop."""
-        if get_ident() == self._thread:
-            self.start_here(call, awaitable)
-        else:
-            self.started.append((call, awaitable))
-            self.wakes.wake()
-
-    def cancel(self, call: Call) -> None:
-        """Cancel an async call; a plain function can only be told."""
-        if get_ident() == self._thread:
-            self.cancel_here(call)
-
-    def _start_later(self, call: Call, awaitable: Awaitable[object] | None) -> None:
-        self.started.append((call, awaitable))
-
-    def _drop_started(self, call: Call) -> None:
-        self.started = deque(entry for entry in self.started if entry[0] is not call)

@@ -45,7 +45,9 @@ from linkspan.wire.redaction import REDACTED
 from linkspan.wire.values import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
-    from linkspan.core.call import Call, Conclusion
+    from collections.abc import Callable
+
+    from linkspan.core.call import Call
     from linkspan.events import Event
 
 __all__ = ["Playback", "Player"]
@@ -353,15 +355,15 @@ class Playback:
                 self._advance(run, closing=True)
         return []
 
-    def conclude(self, call: Call, value: object) -> Conclusion:
+    def finish(self, call: Call, value: object) -> list[Event[Call]]:
         """Never happens: a recording has no calls."""
         _no_calls()
 
-    def conclude_failure(self, call: Call, error: BaseException) -> Conclusion:
+    def fail(self, call: Call, error: BaseException) -> list[Event[Call]]:
         """Never happens."""
         _no_calls()
 
-    def settle(self, call: Call, conclusion: Conclusion) -> list[Event[Call]]:
+    def run_hook(self, hook: Callable[[], object]) -> list[Event[Call]]:
         """Never happens."""
         _no_calls()
 

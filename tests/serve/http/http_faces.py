@@ -16,7 +16,7 @@ from linkspan import Server
 from linkspan.core.http_checks import Arrival, HttpPolicy
 from linkspan.core.http_endpoint import Endpoint, Opened
 from linkspan.core.http_exchange import HttpData, HttpEnd, HttpStart
-from linkspan.events import CallReady
+from linkspan.events import CallReady, HookReady
 from linkspan.revisions.neutral import TransportInfo
 from linkspan.runtime.background import BackgroundLoop
 from linkspan.runtime.system import SYSTEM
@@ -231,7 +231,9 @@ async def _awaited(value: Any) -> Any:
 def run(connection: Any, events: Any) -> None:
     """Run calls where they are."""
     for event in events:
-        if isinstance(event, CallReady):
+        if isinstance(event, HookReady):
+            run(connection, connection.run_hook(event.hook))
+        elif isinstance(event, CallReady):
             try:
                 value = event.call.run()
                 if hasattr(type(value), "__await__"):

@@ -17,7 +17,7 @@ from http_talk import body, mirror
 from linkspan import Server
 from linkspan.core.call import Delivery, Ports
 from linkspan.core.http_checks import HttpPolicy
-from linkspan.runtime.http_calls import HttpCalls
+from linkspan.runtime.calls import CallRunner
 from linkspan.serve.asgi import AsgiApp
 from linkspan.wire.jsonrpc import RpcRequest, decode
 
@@ -171,7 +171,7 @@ def test_a_call_whose_loop_was_closed_ends() -> None:
 
     sent: list[Delivery] = []
     connection = server.connect(ports=Ports(threading.RLock(), send=sent.append))
-    calls = HttpCalls(lambda: loop, HttpPolicy())
+    calls = CallRunner(lambda: loop, share=HttpPolicy().share)
     request = decode(json.dumps(body("tools/call", {"name": "later", "arguments": {}})).encode(), connection.limits)
     assert isinstance(request, RpcRequest)
     calls.perform(connection, connection.receive(request))

@@ -76,9 +76,9 @@ def test_calls_that_were_given_up_leave_the_threads_to_others(asgi: Callable[...
     for each in calls:
         each.close()
     assert answered(of(face, "modest", "quick"))
-    face.until(lambda: face.app.calls.waiting == 2)  # they cannot be stopped; those that had not begun are forgotten
+    face.until(lambda: face.app.calls.in_threads == 2)  # they cannot be stopped; those that had not begun are forgotten
     slow.gate.set()
-    face.until(lambda: face.app.calls.waiting == 0)
+    face.until(lambda: face.app.calls.in_threads == 0)
     slow.started(0)
 
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from linkspan.client.transports.base import ClientTransport, TransportOwner
@@ -19,8 +18,6 @@ from linkspan.runtime.calls import Connectable, Driver
 if TYPE_CHECKING:
     import asyncio
 
-    from linkspan.core.call import Call
-    from linkspan.runtime.tasks import Tasks
 
 __all__ = ["MemoryClientTransport"]
 
@@ -65,13 +62,12 @@ class MemoryClientTransport(ClientTransport):
         """Connect to `server`. Its async functions run on the loop that `home` names at that time, else in the background."""
         super().__init__(owner, state)
         self._home = home
-        self._driver = Driver(server.connect, self)
-        self._tasks: dict[asyncio.AbstractEventLoop, Tasks] = {}
+        self._driver = Driver(server.connect, self._loop, self.flush)
         self._to_server = _Wire(self.lock, self.data_to_send, self._driver.receive_data)
         self._to_client = _Wire(self._driver.lock, self._driver.connection.data_to_send, self.receive_data)
         self.watch()
 
-    # Callers. `flush` is also the face of the server's driver: either side may have something to send.
+    # Callers, and the server's driver, which calls `flush` too: either side may have something to send.
 
     def flush(self) -> None:
         """Let each side receive what the other has sent."""
@@ -98,26 +94,6 @@ class MemoryClientTransport(ClientTransport):
         self.expire(now)
         self._driver.handle_timeout(now)
         self.flush()
-
-    # The driver's face.
-
-    def start(self, call: Call, awaitable: Awaitable[object] | None) -> None:
-        """Run an async call on the loop."""
-        from linkspan.runtime.tasks import Tasks
-
-        loop = self._loop()
-        with self._driver.lock:
-            tasks = self._tasks.get(loop)
-            if tasks is None:
-                self._tasks = {each: own for each, own in self._tasks.items() if not each.is_closed()}
-                tasks = self._tasks[loop] = Tasks(self._driver, loop, self.flush)
-        loop.call_soon_threadsafe(tasks.start, call, awaitable)
-
-    def cancel(self, call: Call) -> None:
-        """Cancel an async call; a plain function can only be told."""
-        for loop, tasks in list(self._tasks.items()):
-            with suppress(RuntimeError):  # closed, and its tasks with it
-                loop.call_soon_threadsafe(tasks.cancel, call)
 
     def _loop(self) -> asyncio.AbstractEventLoop:
         home = self._home()

@@ -1,6 +1,6 @@
-"""The open `subscriptions/listen` requests of one connection: who wants to hear what.
+"""What waits in a connection: requests for room, responses for the rest of their batch, listen requests for changes.
 
-Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/utilities/subscriptions.
+Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/utilities/subscriptions, and MSG-32 for batches.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from linkspan.revisions.modern import SUBSCRIPTION_ID
 from linkspan.revisions.neutral import Outcome, Request, ServerFacts
 from linkspan.types.base import JSON, JSONObject
 from linkspan.types.messages import ListenParams
-from linkspan.wire.jsonrpc import RequestId, encode, encode_notification
+from linkspan.wire.jsonrpc import RequestId, encode, encode_batch, encode_notification
 
-__all__ = ["Subscriptions"]
+__all__ = ["Batches", "HeldRequests", "Subscriptions"]
 
 _ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 
@@ -102,3 +102,99 @@ def _offered(server: ServerFacts) -> set[str]:
     if capabilities.resources is not None and capabilities.resources.subscribe:
         offered.add("uris")
     return offered
+
+
+_HELD_OVERHEAD = 1024
+"""Bytes that a held request counts besides its line, which it keeps alive."""
+
+
+class HeldRequests:
+    """A queue of requests and notifications that is bounded in bytes."""
+
+    def __init__(self, max_bytes: int) -> None:
+        """Hold nothing. The bound may be passed by the last request that is held."""
+        self._max_bytes = max_bytes
+        self._bytes = 0
+        self._sizes: dict[Request, int] = {}
+
+    def add(self, request: Request, line_bytes: int) -> bool:
+        """Hold a request whose line has this size; False if too much is held already."""
+        if self._bytes >= self._max_bytes:
+            return False
+        size = self._sizes[request] = line_bytes + _HELD_OVERHEAD
+        self._bytes += size
+        return True
+
+    def take(self) -> Request | None:
+        """Return the oldest request and hold it no longer; None if there is none."""
+        request = next(iter(self._sizes), None)
+        if request is not None:
+            self.discard(request)
+        return request
+
+    def discard(self, request: Request) -> None:
+        """Forget a request, if it is held."""
+        self._bytes -= self._sizes.pop(request, 0)
+
+
+class _Batch(msgspec.Struct, eq=False):
+    waiting: set[RequestId] = msgspec.field(default_factory=set[RequestId])
+    responses: list[bytes] = msgspec.field(default_factory=list[bytes])
+    error: int | None = None
+    dispatched: bool = False
+
+    def add(self, response: Delivery) -> None:
+        """Collect a response. What concerns the whole batch: its last error, and whether any request was dispatched."""
+        if response.data is not None:
+            self.responses.append(response.data)
+            self.error = response.error or self.error
+            self.dispatched = self.dispatched or response.dispatched
+
+    def whole(self, about: RequestId | None) -> Delivery:
+        """Return all responses, if none is waited for."""
+        data = encode_batch(self.responses) if self.responses and not self.waiting else None
+        return Delivery(data, about, True, self.error, self.dispatched)
+
+
+class Batches:
+    """The batches of one connection that are being received, or wait for responses."""
+
+    def __init__(self) -> None:
+        """Begin without any."""
+        self._of: dict[RequestId, _Batch] = {}
+        self._open: _Batch | None = None
+
+    @property
+    def receiving(self) -> bool:
+        """Whether the message at hand is part of a batch."""
+        return self._open is not None
+
+    def begin(self) -> None:
+        """Take what is received and answered from now on as one batch."""
+        self._open = _Batch()
+
+    def end(self) -> Delivery:
+        """Note that all of the batch has been received; return its responses if they are complete."""
+        batch, self._open = self._open or _Batch(), None
+        return batch.whole(None)
+
+    def expect(self, request_id: RequestId) -> None:
+        """Let the batch that is being received, if any, wait for the response to this request."""
+        if self._open is not None:
+            self._of[request_id] = self._open
+            self._open.waiting.add(request_id)
+
+    def collect(self, response: Delivery) -> Delivery:
+        """Take a response, or the end without one; return what can be sent now: itself if it is not part of a batch."""
+        about = response.about
+        if about is None:  # an error about something that was no request
+            if self._open is None:
+                return response
+            self._open.add(response)
+            return Delivery(None, final=True)
+        batch = self._of.pop(about, None)
+        if batch is None:
+            return response
+        batch.waiting.discard(about)
+        batch.add(response)
+        return Delivery(None, about, True) if batch is self._open else batch.whole(about)
