@@ -245,7 +245,7 @@ CODE_LINES = {
     "revisions": 1091,
     "runtime": 1502,
     "schema": 3374,
-    "serve": 1340,
+    "serve": 1341,
     "server": 3349,
     "testing": 469,
     "types": 423,

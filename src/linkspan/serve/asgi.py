@@ -11,6 +11,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
+from math import inf
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -146,12 +147,14 @@ class _Timers:
         self._app = app
         self._loop = loop
         self._timer: asyncio.TimerHandle | None = None
+        self._next = inf
+        """When the timer fires: the handle of another kind of event loop may not know."""
         self._kept = 0
 
     def after(self, seconds: float, act: Callable[[], object]) -> None:
         """Call `act` in so many seconds, or a little later."""
         when = self.due[act] = self._loop.time() + seconds
-        if self._timer is None or when + _WATCH_AFTER < self._timer.when():
+        if when + _WATCH_AFTER < self._next:
             self._arm(when)
 
     def tick_soon(self) -> None:
@@ -179,10 +182,10 @@ class _Timers:
     def _arm(self, when: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_at(when, self._fire)
+        self._timer, self._next = self._loop.call_at(when, self._fire), when
 
     def _fire(self) -> None:
-        self._timer = None
+        self._timer, self._next = None, inf
         now = self._loop.time()
         for act in [act for act, when in self.due.items() if when <= now]:
             del self.due[act]

@@ -180,3 +180,39 @@ def test_a_call_whose_loop_was_closed_ends() -> None:
         time.sleep(0.01)
     assert connection.running == 0
     assert [each.final for each in sent] == [True]
+
+
+class Bare:
+    """The handle of a timer that tells nothing, as uvloop's for a time that has come."""
+
+    def __init__(self, handle: asyncio.TimerHandle) -> None:
+        self.cancel = handle.cancel
+
+
+def test_a_loop_whose_timers_do_not_know_their_time_serves() -> None:
+    app = Server("loops").asgi(body_timeout=5.0)
+    sent: list[list[Message]] = [[], []]
+    request = json.dumps(body("tools/list", {})).encode()
+
+    async def run() -> None:
+        loop: Any = asyncio.get_running_loop()
+        really = loop.call_at
+        loop.call_at = lambda when, act, *arguments: Bare(really(when, act, *arguments))
+        arrived = asyncio.Event()
+
+        async def late() -> Message:
+            await arrived.wait()
+            return {"type": "http.request", "body": request}
+
+        async def at_once() -> Message:
+            await asyncio.sleep(0)
+            return {"type": "http.request", "body": request}
+
+        first = asyncio.ensure_future(ask(app, "quick", late, sent[0]))
+        await asyncio.sleep(0)
+        await ask(app, "quick", at_once, sent[1])
+        arrived.set()
+        await first
+
+    asyncio.run(run())
+    assert [messages[0]["type"] for messages in sent] == ["http.response.start"] * 2
