@@ -81,14 +81,15 @@ def test_list_shows_the_kinds_that_were_asked_for(linkspan: Shell, era: str) -> 
     wrong = linkspan("list", DICE, "tool")
     assert (wrong.status, wrong.err) == (
         2,
-        "linkspan list: there is no list of 'tool': choose from tools, resources, templates, prompts\n",
+        "linkspan list: unknown kind 'tool': choose from tools, resources, templates, prompts\n",
     )
 
 
 def test_list_long_shows_schemas(linkspan: Shell) -> None:
     done = linkspan("list", DICE, "tools", "--long")
+    assert '    input:\n      {\n        "type": "object",\n        "properties": {\n' in done.out
     assert '"maximum": 1000000' in done.out
-    assert "  output:\n" in done.out
+    assert "\n      }\n    output:\n      {\n" in done.out
 
 
 @every_era

@@ -127,7 +127,7 @@ def test_a_server_that_closes_its_input_but_lives_is_replaced() -> None:
     with SyncClient(wild(plan), on_stderr=lambda text: deaf.set(), timeouts=Timeouts(close=0.2)) as client:
         assert client.call_tool("hi").text == "hi"
         assert deaf.wait(30)
-        with pytest.raises(ConnectionLost, match="the server hung up"):
+        with pytest.raises(ConnectionLost, match="the server closed the connection"):
             client.call_tool("hi")
         assert client.call_tool("again").text == "hi"
 

@@ -77,7 +77,7 @@ def test_a_python_file_that_is_not_there_is_no_target() -> None:
 
 def test_a_path_that_is_wrong_for_the_interpreter(tmp_path: Path) -> None:
     error = failure("sync", [sys.executable, "nowhere.py"], cwd=tmp_path)
-    assert error.problem == "the server ended with exit status 2 before it said anything"
+    assert error.problem == "the server ended with exit status 2 before it sent a message"
     assert error.exit_code == 2
     assert "there is no file `" in (error.hint or "")
     assert "nowhere.py`: the path is taken from the directory the server starts in" in (error.hint or "")
@@ -98,7 +98,7 @@ def test_a_file_that_crashes_at_its_start(name: str, ours: bool, face: str, tmp_
     file = tmp_path / "server.py"
     file.write_text(code + ("from linkspan import Server\n" if ours else ""))
     error = failure(face, file)
-    assert error.problem == "the server ended with exit status 1 before it said anything"
+    assert error.problem == "the server ended with exit status 1 before it sent a message"
     assert (error.phase, error.exit_code, error.signal) == ("negotiate", 1, None)
     assert error.stderr.rstrip().splitlines()[-1].startswith(last_line)
     assert hint in (error.hint or "")

@@ -49,7 +49,7 @@ def main(arguments: Sequence[str]) -> int:
     options = line.parse()
     session = Session(options)
     if unknown := [each for each in options.own.kinds if each not in _ASK]:
-        return session.wrong(f"there is no list of {unknown[0]!r}: choose from {', '.join(_ASK)}")
+        return session.wrong(f"unknown kind {unknown[0]!r}: choose from {', '.join(_ASK)}")
     return session.run(_list)
 
 
@@ -173,4 +173,4 @@ def _aligned(rows: Sequence[tuple[str, str, str]], style: Style) -> Iterator[str
 def _json(label: str, schema: JSON, style: Style) -> Iterator[str]:
     if schema is not None:
         yield f"  {style.dim(f'{label}:')}"
-        yield textwrap.indent(json.dumps(schema, indent=2, ensure_ascii=False), "    ").replace("\n", "\n  ")
+        yield textwrap.indent(json.dumps(schema, indent=2, ensure_ascii=False), "    ")

@@ -217,7 +217,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--hide", metavar="METHOD", action="append", default=[], help="do not show these methods")
     parser.add_argument("--json", action="store_true", help="write one JSON object per message")
     parser.add_argument("--no-redact", action="store_true", help="show and record secrets too")
-    parser.add_argument("--grace", type=float, default=GRACE, help="seconds for the server to end (%(default)s)")
+    parser.add_argument("--grace", type=float, default=GRACE, metavar="SECONDS", help=f"wait before SIGTERM ({GRACE})")
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND ...", help="the server")
     options = parser.parse_args(list(arguments))
     command: list[str] = options.command[1:] if options.command[:1] == ["--"] else options.command

@@ -340,7 +340,7 @@ _INSTALLERS: Final = {
 def hint_for_missing_command(command: str, find: Callable[[str], str | None]) -> str:
     """Say what to do about a command that is not there; `find` looks a name up on the path."""
     if "/" in command or "\\" in command:
-        return f"there is no file {command!r}: is the path right, seen from the directory the server starts in?"
+        return f"there is no file {command!r}: give the full path, or one from the directory in which the server starts"
     if " " in command:
         return 'a command with arguments is a list, as in ["python", "server.py"], or one text for the whole line'
     if installer := _INSTALLERS.get(command):
@@ -348,7 +348,7 @@ def hint_for_missing_command(command: str, find: Callable[[str], str | None]) ->
     others = {"python": "python3", "python3": "python", "pip": "pip3"}
     if (other := others.get(command)) and find(other):
         return f"{command!r} is not on the PATH, but {other!r} is"
-    return f"{command!r} is not on the PATH that the server gets: install it, or give its whole path"
+    return f"{command!r} is not on the PATH that the server gets: install it, or give its full path"
 
 
 class Change(msgspec.Struct, frozen=True):

@@ -228,8 +228,8 @@ def _ollama_url(host: str) -> str:
 def _without_provider(name: str) -> str:
     family = next((provider for prefix, provider in _FAMILIES.items() if name.lower().startswith(prefix)), None)
     if family is not None:
-        return f"{name!r} does not say whose model it is: do you mean {family}:{name}?"
-    return f"{name!r} does not say whose model it is: write {_SPELLINGS}"
+        return f"{name!r} does not name a provider: do you mean {family}:{name}?"
+    return f"{name!r} does not name a provider: write {_SPELLINGS}"
 
 
 _BYTES: Final = {"data", "thoughtSignature"}

@@ -522,10 +522,10 @@ class ClientTransport:
 
 
 def how_it_ended(ending: Ending, *, started: bool) -> str:
-    """Say in one sentence how a server process ended."""
-    when = "" if started else " before it said anything"
+    """Return one sentence about how a server process ended."""
+    when = "" if started else " before it sent a message"
     if ending.signal is not None:
         return f"the server was ended by {ending.signal}{when}"
     if ending.exit_code is not None:
         return f"the server ended with exit status {ending.exit_code}{when}"
-    return f"the server hung up{when}"
+    return f"the server closed the connection{when}"
