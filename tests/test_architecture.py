@@ -237,9 +237,9 @@ FILES = {
 }
 CODE_LINES = {
     "cli": 3476,
-    "client": 3690,
+    "client": 3704,
     "core": 2371,
-    "flows": 1619,
+    "flows": 1617,
     "host": 3288,
     "linkspan": 319,
     "revisions": 1091,

@@ -49,7 +49,7 @@ FAILURES = [
     # It was there.
     (4, ["call", "die", "--", *ODD], "stderr: my disk is full"),
     (4, ["call", "garble", "--", *ODD], "invalid response to tools/call"),
-    (4, ["call", "stick", "--timeout", "0.4", "--", *ODD], "no answer to tools/call of 'stick' within 0.4 seconds"),
+    (4, ["call", "stick", "--timeout", "0.4", "--", *ODD], "tools/call of 'stick' timed out: no response or progress for 0.4 s"),
     # It needs somebody.
     (5, ["call", TRAVEL, "check_in", "train=1"], "hint: run this in a terminal to be asked, or answer with --answer FIELD=VALUE"),
     (5, ["call", TRAVEL, "praise", "city=Rome"], "hint: use a host: this command has no model to answer with"),

@@ -134,7 +134,7 @@ def test_close_is_idempotent_before_and_after_connecting(face: str) -> None:
 @pytest.mark.parametrize("ended", ["closed", "died"])
 def test_closing_again_does_not_touch_descriptors_that_others_have_by_now(ended: str) -> None:
     client = SyncClient(wild({"tools/call die": [{"exit": 1}]}), retry="never").connect()
-    link: Any = client._engine._link
+    link: Any = client._supervisor._transport
     if ended == "died":
         with pytest.raises(ClientError):
             client.call_tool("die")

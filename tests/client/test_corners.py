@@ -80,7 +80,7 @@ def test_a_subscription_that_is_never_confirmed_is_given_up(face: str, era: Any)
         begin_to_listen(face, client)
     error = caught.value
     assert (error.phase, error.delivery, error.seconds) == ("list", "maybe_sent", 0.2)
-    assert not client._engine.listeners  # nobody listens any more, so no server is kept for that
+    assert not client._supervisor.listeners  # nobody listens any more, so no server is kept for that
     client.close_now()
 
 
@@ -90,7 +90,7 @@ def test_giving_up_while_the_subscription_is_confirmed_ends_it() -> None:
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.1), client.listen(tools=True):
                     pass
-            assert not client._engine.listeners
+            assert not client._supervisor.listeners
 
     asyncio.run(run())
 

@@ -55,7 +55,7 @@ class Simulated:
             while True:
                 given: Any = None
                 if isinstance(effect, Send):
-                    self.sent.append(effect.outgoing)
+                    self.sent.append(effect.spec)
                     self.now += network
                     given = Response(1, msgspec.Raw(encode(interim)))
                 elif isinstance(effect, Ask):
@@ -132,7 +132,7 @@ def test_the_last_round_times_out_with_the_time_of_the_whole_call(face: str) -> 
     """The second round is never answered; its deadline is what is left, the error names the whole."""
     asked = raw(id="$ID", result=COME_AGAIN)
     plan = {"tools/call hi": [{"once": asked}]}
-    with pytest.raises(CallTimeout, match=r"no answer to tools/call of 'hi' within 0.8 seconds in all") as caught:
+    with pytest.raises(CallTimeout, match=r"tools/call of 'hi' timed out: no response for 0.8 s in all") as caught:
         outcome(face, wild(plan), lambda client: client.call_tool("hi", total=0.8), timeouts=Timeouts(close=0.3))
     assert caught.value.seconds == 0.8
 

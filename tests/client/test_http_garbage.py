@@ -366,7 +366,7 @@ def test_a_connection_that_is_cut_is_lost_for_this_call_only(steps: Any, problem
 def test_what_is_no_http_is_said_to_be_none(steps: Any) -> None:
     error = failure("sync", {"tools/call hi": steps})
     assert isinstance(error, InvalidResponse)
-    assert error.problem.startswith(NOT_ONE + "it is no HTTP that can be read: ")
+    assert error.problem.startswith(NOT_ONE + "the response is not valid HTTP: ")
     assert error.hint == "does something else serve that port, or does it want https?"
     assert error.delivery == "maybe_sent"
     assert len(error.problem) < 200
@@ -486,7 +486,7 @@ def test_pages_without_end_come_to_an_end() -> None:
             "initialize was answered with status 404: Not Found",
         ),
         ([http(405)], HttpError, "initialize was answered with status 405"),
-        ([b"SSH-2.0-OpenSSH_9.6\r\n", CUT], ConnectError, "it is no HTTP that can be read"),
+        ([b"SSH-2.0-OpenSSH_9.6\r\n", CUT], ConnectError, "the response is not valid HTTP"),
         ([CUT], ConnectError, "the server closed the connection before it answered"),
         ([http(308, b"", None, ["Location: https://example.com/"])], HttpError, "was answered with status 308"),
     ],

@@ -291,7 +291,7 @@ def test_a_connection_that_has_ended_gives_back_what_it_held() -> None:
     with RawServer(plan, era="legacy", session="s1") as server, SyncClient(server.url, timeouts=BRIEF) as client:
         for _ in range(5):
             assert client.call_tool("hi").text == "hi"
-            link = client._engine._link
+            link = client._supervisor._transport
             assert isinstance(link, HttpClientTransport)
             links.add(link)
         del link

@@ -69,7 +69,7 @@ def drive(flow: Any, answers: Sequence[Any]) -> tuple[list[str], str]:
         while True:
             match effect:
                 case Send():
-                    outgoing = effect.outgoing
+                    outgoing = effect.spec
                     version = json.loads(outgoing.params).get("protocolVersion") or outgoing.agreement.revision.date
                     done.append(f"{outgoing.method} {version}")
                     answer = next(left)
@@ -210,7 +210,7 @@ def test_what_is_known_or_pinned_changes_it(options: dict[str, Any], answers: li
 def test_only_a_server_that_may_be_legacy_is_probed_in_haste(options: Any, seconds: float) -> None:
     effect = next(negotiate(state(**options)))
     assert isinstance(effect, Send)
-    assert effect.outgoing.timeout == seconds
+    assert effect.spec.timeout == seconds
     assert effect.beside is None
 
 
@@ -221,7 +221,7 @@ def test_a_url_that_may_be_slow_is_greeted_beside_the_probe(options: Any, beside
     """ERA-7: what was modern, or must be, gets no handshake beside it."""
     effect = next(negotiate(state(origin=WEB, **options)))
     assert isinstance(effect, Send)
-    assert effect.outgoing.timeout == 30.0
+    assert effect.spec.timeout == 30.0
     assert (effect.beside.method if effect.beside else None) == beside
     assert beside is None or effect.after == 5.0
 
@@ -230,7 +230,7 @@ def test_the_handshake_is_never_cancelled_and_carries_nothing_modern() -> None:
     """CAN-2, INI-4; no envelope may leak into `initialize`."""
     effect = next(negotiate(state(era="legacy")))
     assert isinstance(effect, Send)
-    assert not effect.outgoing.cancellable
-    assert effect.outgoing.agreement is not None
-    assert effect.outgoing.agreement.envelope == b""
-    assert set(json.loads(effect.outgoing.params)) == {"protocolVersion", "capabilities", "clientInfo"}  # INI-2
+    assert not effect.spec.cancellable
+    assert effect.spec.agreement is not None
+    assert effect.spec.agreement.envelope == b""
+    assert set(json.loads(effect.spec.params)) == {"protocolVersion", "capabilities", "clientInfo"}  # INI-2

@@ -49,7 +49,7 @@ def drive(flow: Any, outcomes: list[Any]) -> tuple[list[str], list[float], Any]:
                 effect = flow.send(None)
                 continue
             assert isinstance(effect, Send)
-            sent.append(effect.outgoing.method)
+            sent.append(effect.spec.method)
             outcome = next(left)
             effect = flow.throw(outcome) if isinstance(outcome, ClientError) else flow.send(outcome)
     except StopIteration as stop:

@@ -328,7 +328,7 @@ class Handover:
         self._abandon(_RESTARTED)
 
     def give_up(self, problem: str) -> None:
-        """Take note that the server is no more, and none will come for now: requests are answered with `problem`."""
+        """Record that the server exited and is not restarted yet: requests are answered with `problem`."""
         self._state, self._problem = "broken", problem
         self._abandon(problem)
         self._release()

@@ -132,17 +132,17 @@ class BaseClient:
         may_change = callable(auth) and not any(name.lower() == "authorization" for name in headers or ())
         who_asks = partial(bearer, auth) if auth is not None and may_change else None
         self._state = ClientState(self._target.origin, options, random.random, cache, time.monotonic, who_asks)
-        self._engine = Supervisor(
+        self._supervisor = Supervisor(
             self._state,
             _opener(self._target, ssl, auth),
             handlers,
             Callbacks(on_log, on_change, on_event, on_notification, on_stderr, recorder),
         )
-        weakref.finalize(self, _close_soon, self._engine).atexit = False
+        weakref.finalize(self, _close_soon, self._supervisor).atexit = False
 
     def __repr__(self) -> str:
         """Name the server, and tell whether there is a connection."""
-        state = "closed" if self._engine.closed else "connected" if self._engine.connected else "not connected"
+        state = "closed" if self._supervisor.closed else "connected" if self._supervisor.connected else "not connected"
         return f"<{type(self).__name__} of {self.name}: {state}>"
 
     @property
@@ -169,7 +169,7 @@ class BaseClient:
     @property
     def connected(self) -> bool:
         """Whether there is a connection now. Not having one is no problem: the next call makes one."""
-        return self._engine.connected
+        return self._supervisor.connected
 
     @property
     def protocol_version(self) -> str | None:
@@ -194,7 +194,7 @@ class BaseClient:
 
     def close_now(self) -> None:
         """Close without an event loop: in a plain function, a signal handler, at exit. Blocks until the server is gone."""
-        self._engine.close()
+        self._supervisor.close()
 
     def _encoded(self, request: InputRequest, value: object) -> bytes:
         """Return a handler's value as the answer that the server gets. Raises: InputUnavailable."""
@@ -205,18 +205,18 @@ class BaseClient:
         except Exception as error:  # there is no end to what a handler may return
             raise failed(request.method, self.origin, error) from error
 
-    def _attach(self, stopper: Stopper, slot: Waiter) -> Callable[[], None]:
+    def _attach(self, stopper: Stopper, waiter: Waiter) -> Callable[[], None]:
         """Let the stopper of a call end its wait; return what detaches it."""
 
         def stop() -> None:
-            self._engine.withdraw(slot, stopper.reason, tell=True)
+            self._supervisor.withdraw(waiter, stopper.reason, tell=True)
 
         stopper.attach(stop)
         return partial(stopper.detach, stop)
 
     def notify_roots_changed(self) -> None:
         """Tell the server that the roots are others now, where its revision wants to know."""
-        self._engine.roots_changed()
+        self._supervisor.roots_changed()
 
 
 class ListKeywords(TypedDict, total=False):
@@ -272,22 +272,22 @@ def filter_of(*, tools: bool, prompts: bool, resources: bool, uris: tuple[str, .
 
 
 def _opener(target: Target, ssl: SSLContext | None, auth: Auth | None) -> Callable[[Supervisor], ClientTransport]:
-    def open_link(engine: Supervisor) -> ClientTransport:
+    def open_transport(supervisor: Supervisor) -> ClientTransport:
         if target.command is not None:
             from linkspan.client.transports.stdio import StdioClientTransport
 
-            return StdioClientTransport(engine, engine.state, target.command)
+            return StdioClientTransport(supervisor, supervisor.state, target.command)
         if target.server is not None:
             from linkspan.client.transports.memory import MemoryClientTransport
 
-            return MemoryClientTransport(engine, engine.state, target.server, lambda: engine.home)
+            return MemoryClientTransport(supervisor, supervisor.state, target.server, lambda: supervisor.home)
         from linkspan.client.transports.http import HttpClientTransport
 
         assert target.url is not None
-        headers = {name.lower(): value for name, value in target.headers.items()} | dict(engine.state.principal)
-        return HttpClientTransport(engine, engine.state, target.url, headers, ssl, auth, target.secrets)
+        headers = {name.lower(): value for name, value in target.headers.items()} | dict(supervisor.state.principal)
+        return HttpClientTransport(supervisor, supervisor.state, target.url, headers, ssl, auth, target.secrets)
 
-    return open_link
+    return open_transport
 
 
 def _deadlines(timeouts: Timeouts, target: Target) -> Timeouts:
@@ -300,10 +300,10 @@ def _deadlines(timeouts: Timeouts, target: Target) -> Timeouts:
     return msgspec.structs.replace(found, total=max(found.total, found.call))
 
 
-def _close_soon(engine: Supervisor) -> None:
+def _close_soon(supervisor: Supervisor) -> None:
     """A client that nobody holds any more leaves no server behind."""
-    if not engine.closed:
-        threading.Thread(target=engine.close, name="linkspan-close", daemon=True).start()
+    if not supervisor.closed:
+        threading.Thread(target=supervisor.close, name="linkspan-close", daemon=True).start()
 
 
 def _revision(version: str | None) -> Revision | None:

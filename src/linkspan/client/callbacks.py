@@ -51,7 +51,7 @@ class Callbacks(msgspec.Struct, frozen=True):
 class Question(msgspec.Struct, frozen=True):
     """A request of a handshake server that waits for one of our handlers."""
 
-    link: ClientTransport
+    transport: ClientTransport
     request_id: RequestId
     method: str
     params: Wire | None
@@ -60,23 +60,23 @@ class Question(msgspec.Struct, frozen=True):
     def answer(self, value: object) -> None:
         """Send what the handler returned."""
         try:
-            result = encode_answer(self.link.machine.agreement.revision, self.method, self.params, value)
+            result = encode_answer(self.transport.machine.agreement.revision, self.method, self.params, value)
         except Exception as error:  # there is no end to what a handler may return
             self.fail(error)
         else:
-            self.link.answer(self.request_id, result)
+            self.transport.answer(self.request_id, result)
 
     def fail(self, error: BaseException) -> None:
         """End the call that the server asks for with what went wrong, and refuse the question without details."""
         if isinstance(error, Refused):
-            self.link.refuse(self.request_id, _REFUSED, str(error))
+            self.transport.refuse(self.request_id, _REFUSED, str(error))
             return
         trace = None if isinstance(error, InvalidAnswer) else error
         logging.getLogger("linkspan").error("the handler for %s failed: %s", self.method, error, exc_info=trace)
-        raised = failed(self.method, self.link.state.origin, error)
+        raised = failed(self.method, self.transport.state.origin, error)
         raised.__cause__ = error
-        self.link.fail_call(self.request_id, raised)
-        self.link.refuse(self.request_id, INTERNAL_ERROR, "The client's handler failed")
+        self.transport.fail_call(self.request_id, raised)
+        self.transport.refuse(self.request_id, INTERNAL_ERROR, "The client's handler failed")
 
 
 def answer_in_thread(question: Question) -> None:

@@ -57,23 +57,23 @@ class Client(BaseClient):
 
     async def connect(self) -> Self:
         """Start the server and agree with it. Calls do that by themselves; this says earlier if it cannot be done."""
-        self._engine.reopen()
+        self._supervisor.reopen()
         await self._exchange(None)
         return self
 
     async def close(self) -> None:
         """End the server, and every call. Any task, any number of times; afterwards calls raise `ClientClosed`."""
-        slot = LoopWaiter(asyncio.get_running_loop())
+        waiter = LoopWaiter(asyncio.get_running_loop())
 
         def close() -> None:
-            self._engine.close()
-            deliver([(slot, None)])
+            self._supervisor.close()
+            deliver([(waiter, None)])
 
         # In our context, which tells whether a callback is closing its own client.
         threading.Thread(
             target=contextvars.copy_context().run, args=(close,), name="linkspan-close", daemon=True
         ).start()
-        await slot.get()
+        await waiter.get()
 
     def __enter__(self) -> Never:
         """Raise TypeError: this client needs an event loop."""
@@ -206,7 +206,7 @@ class Client(BaseClient):
     async def set_logging_level(self, level: LoggingLevel) -> None:
         """Choose the least level of log messages to get, for this connection and the ones that may follow."""
         await self._exchange(None)
-        self._engine.set_level(level)
+        self._supervisor.set_level(level)
         await self._run(operations.set_level(self._state, level))
 
     async def request(
@@ -218,12 +218,12 @@ class Client(BaseClient):
     async def subscribe(self, uri: str) -> None:
         """Have `on_change` told when a resource changes. Raises: ValueError without an `on_change`."""
         await self._exchange(None)
-        self._engine.watch(uri, on=True)
+        self._supervisor.watch(uri, on=True)
 
     async def unsubscribe(self, uri: str) -> None:
         """Take a `subscribe` back."""
         await self._exchange(None)
-        self._engine.watch(uri, on=False)
+        self._supervisor.watch(uri, on=False)
 
     def listen(self, *uris: str, tools: bool = False, prompts: bool = False, resources: bool = False) -> Changes:
         """Hear of changes: of the lists named, and of the resources `uris`.
@@ -243,7 +243,7 @@ class Client(BaseClient):
             effect = next(flow)
             while True:
                 try:
-                    outcome = await (self._exchange(effect.outgoing) if type(effect) is Send else self._perform(effect))
+                    outcome = await (self._exchange(effect.spec) if type(effect) is Send else self._perform(effect))
                 except BaseException as error:
                     effect = flow.throw(error)
                 else:
@@ -258,27 +258,27 @@ class Client(BaseClient):
         await asyncio.sleep(effect.seconds)
         return None
 
-    async def _exchange(self, outgoing: RequestSpec | None) -> Response | ErrorResponse | ClientTransport:
+    async def _exchange(self, spec: RequestSpec | None) -> Response | ErrorResponse | ClientTransport:
         """Send a request and wait for what comes of it; without one, wait for a connection."""
         loop = asyncio.get_running_loop()
-        if loop is not self._engine.home:
+        if loop is not self._supervisor.home:
             self._settle_on(loop)
-        slot = LoopWaiter(loop)
-        link = self._engine.submit(outgoing, slot)
-        if link is not None and self._flushing != (link, loop):
+        waiter = LoopWaiter(loop)
+        transport = self._supervisor.submit(spec, waiter)
+        if transport is not None and self._flushing != (transport, loop):
             # Send at the end of this turn of the loop, together with what other tasks ask in it.
-            self._flushing = (link, loop)
-            loop.call_soon(self._flush, link)
-        detach = None if outgoing is None or outgoing.stopper is None else self._attach(outgoing.stopper, slot)
+            self._flushing = (transport, loop)
+            loop.call_soon(self._flush, transport)
+        detach = None if spec is None or spec.stopper is None else self._attach(spec.stopper, waiter)
         try:
             while True:
-                while not slot.items:
-                    await slot.arrival()
-                item = slot.items.popleft()
+                while not waiter.items:
+                    await waiter.arrival()
+                item = waiter.items.popleft()
                 if isinstance(item, ProgressParams):
-                    assert outgoing is not None
-                    assert outgoing.on_progress is not None
-                    if is_awaitable(heard := outgoing.on_progress(item)):
+                    assert spec is not None
+                    assert spec.on_progress is not None
+                    if is_awaitable(heard := spec.on_progress(item)):
                         await heard
                 elif isinstance(item, ClientError):
                     raise item
@@ -286,23 +286,23 @@ class Client(BaseClient):
                     return cast("Response | ErrorResponse | ClientTransport", item)
         except BaseException as error:
             if not isinstance(error, ClientError):  # the caller was cancelled, or its callback raised
-                self._engine.withdraw(slot, "the caller gave up")
+                self._supervisor.withdraw(waiter, "the caller gave up")
             raise
         finally:
             if detach is not None:
                 detach()
 
-    def _flush(self, link: ClientTransport) -> None:
+    def _flush(self, transport: ClientTransport) -> None:
         self._flushing = None
-        link.flush()
+        transport.flush()
 
     _flushing: tuple[ClientTransport, asyncio.AbstractEventLoop] | None = None
 
     def _settle_on(self, loop: asyncio.AbstractEventLoop) -> None:
         """Callbacks and handlers run on the loop that used this client last."""
-        self._engine.home = loop
-        self._engine.courier.loop = loop
-        self._engine.answer_question = partial(_answer_on, loop, self._answering)
+        self._supervisor.home = loop
+        self._supervisor.callback_queue.loop = loop
+        self._supervisor.answer_question = partial(_answer_on, loop, self._answering)
 
     # Answers to the server.
 
@@ -315,7 +315,7 @@ class Client(BaseClient):
                 task.cancel()
 
     async def _answer(self, request: Any, seconds: float) -> bytes:
-        handler = self._engine.handlers.handler(request.method, request.params)
+        handler = self._supervisor.handlers.handler(request.method, request.params)
         if handler is None:
             raise unanswerable(request.method, self._state.origin)
         patience = asyncio.timeout(seconds)
@@ -345,16 +345,16 @@ class Changes:
         self._wanted = wanted
         self._listener: Any = None
         self._forks = depth()
-        self._slot: LoopWaiter | None = None
+        self._waiter: LoopWaiter | None = None
 
     async def __aenter__(self) -> Self:
         """Begin to listen; returns when the server has confirmed. Raises: ClientError."""
         await self._client._exchange(None)  # pyright: ignore[reportPrivateUsage]
         self._forks = depth()
-        slot = self._slot = LoopWaiter(asyncio.get_running_loop())
-        self._listener = self._client._engine.listen(self._wanted, lambda item: deliver([(slot, item)]))  # pyright: ignore[reportPrivateUsage]
+        waiter = self._waiter = LoopWaiter(asyncio.get_running_loop())
+        self._listener = self._client._supervisor.listen(self._wanted, lambda item: deliver([(waiter, item)]))  # pyright: ignore[reportPrivateUsage]
         try:
-            item = await self._confirmation(slot)
+            item = await self._confirmation(waiter)
             if isinstance(item, ClientError):
                 raise item
         except BaseException:
@@ -362,11 +362,11 @@ class Changes:
             raise
         return self
 
-    async def _confirmation(self, slot: LoopWaiter) -> object:
+    async def _confirmation(self, waiter: LoopWaiter) -> object:
         seconds = self._client._state.options.timeouts.list  # pyright: ignore[reportPrivateUsage]
         try:
             async with asyncio.timeout(seconds):
-                return await slot.get()
+                return await waiter.get()
         except TimeoutError:
             return unconfirmed(self._client.origin, seconds)
 
@@ -374,7 +374,7 @@ class Changes:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Stop listening."""
-        self._client._engine.listeners.remove(self._listener)  # pyright: ignore[reportPrivateUsage]
+        self._client._supervisor.listeners.remove(self._listener)  # pyright: ignore[reportPrivateUsage]
 
     def __aiter__(self) -> Self:
         """Return itself."""
@@ -382,11 +382,11 @@ class Changes:
 
     async def __anext__(self) -> Change:
         """Wait for the next change. Raises: ClientError when there will be no more."""
-        assert self._slot is not None
+        assert self._waiter is not None
         if self._forks != depth():
             raise left_behind(self._client.origin)
         while True:
-            item = await self._slot.get()
+            item = await self._waiter.get()
             if isinstance(item, ClientError):
                 raise item
             if item is not READY:
@@ -395,17 +395,17 @@ class Changes:
 
 async def _called(handler: Callable[[], Any]) -> Any:
     """Call a handler in a thread, since it may wait for a person; what a coroutine function returns is awaited here."""
-    slot = LoopWaiter(asyncio.get_running_loop())
+    waiter = LoopWaiter(asyncio.get_running_loop())
 
     def call() -> None:
         try:
             outcome: tuple[Any, BaseException | None] = handler(), None
         except BaseException as error:
             outcome = None, error
-        deliver([(slot, outcome)])
+        deliver([(waiter, outcome)])
 
     threading.Thread(target=contextvars.copy_context().run, args=(call,), name="linkspan-answer", daemon=True).start()
-    value, error = await slot.get()
+    value, error = await waiter.get()
     if error is not None:
         raise error
     return await value if is_awaitable(value) else value

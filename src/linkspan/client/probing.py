@@ -36,38 +36,38 @@ class Asking:
         """Seconds that are left; never none at all."""
         return max(_LEAST, self._give_up - time.monotonic())
 
-    def ask(self, link: ClientTransport, send: Send) -> Response | ErrorResponse | None:
+    def ask(self, transport: ClientTransport, send: Send) -> Response | ErrorResponse | None:
         """Return the answer to a request; None if the one beside it got its result first. Raises: ClientError.
 
         What was sent beside another is not sent again: its answer is the one that is under way.
         """
-        if self._beside is not None and self._beside[0] == send.outgoing:
+        if self._beside is not None and self._beside[0] == send.spec:
             (_, place), self._beside = self._beside, None
             return self._answer_to(place)
-        place = self._submit(link, send.outgoing)
+        place = self._submit(transport, send.spec)
         if send.beside is None or self._comes_within(place, min(send.after, self.left)):
             return self._answer_to(place)
-        rival = self._submit(link, send.beside)
+        rival = self._submit(transport, send.beside)
         self._beside = send.beside, rival
         while place not in self._answers and not isinstance(self._answers.get(rival), Response):
             self._receive()
         if place in self._answers:
             return self._answer_to(place)
-        ticket: PendingRequest = place.ticket
-        link.give_up(ticket.request_id, None)
+        pending_request: PendingRequest = place.pending_request
+        transport.give_up(pending_request.request_id, None)
         return None
 
-    def end(self, link: ClientTransport) -> None:
+    def end(self, transport: ClientTransport) -> None:
         """Let go of a request that was sent beside another and is not needed after all."""
         if self._beside is not None:
-            ticket: PendingRequest = self._beside[1].ticket
-            link.discard(ticket.request_id)
+            pending_request: PendingRequest = self._beside[1].pending_request
+            transport.discard(pending_request.request_id)
 
-    def _submit(self, link: ClientTransport, outgoing: RequestSpec) -> Waiter:
+    def _submit(self, transport: ClientTransport, spec: RequestSpec) -> Waiter:
         place: Waiter = CallbackWaiter(lambda item: self._inbox.put((place, item)))
         left = self.left
-        link.submit(msgspec.structs.replace(outgoing, timeout=min(outgoing.timeout or left, left)), place)
-        link.flush()
+        transport.submit(msgspec.structs.replace(spec, timeout=min(spec.timeout or left, left)), place)
+        transport.flush()
         return place
 
     def _comes_within(self, place: Waiter, seconds: float) -> bool:

@@ -85,7 +85,7 @@ class Subscription:
     def __init__(self, wanted: Filter, hear: Callable[[object], object]) -> None:
         self.wanted = wanted
         self.hear = hear
-        self.link: ClientTransport | None = None
+        self.transport: ClientTransport | None = None
         self.request_id: object = None
         self.established = False
         self.attempt: object = None
@@ -113,12 +113,12 @@ class SubscriptionSet:
     def __contains__(self, listener: Subscription) -> bool:
         return listener in self._all
 
-    def add(self, listener: Subscription, link: ClientTransport | None) -> None:
-        """Begin to listen; without a link as soon as there is one."""
+    def add(self, listener: Subscription, transport: ClientTransport | None) -> None:
+        """Begin to listen; without a transport as soon as there is one."""
         with self._lock:
             self._all.append(listener)
-        if link is not None:
-            self.establish(listener, link)
+        if transport is not None:
+            self.establish(listener, transport)
 
     def remove(self, listener: Subscription) -> None:
         """Listen no more, and tell the server."""
@@ -130,18 +130,18 @@ class SubscriptionSet:
 
     def change(self, listener: Subscription, wanted: Filter) -> None:
         """Listen for something else from now on."""
-        link, old = listener.link, (listener.link, listener.request_id, listener.wanted)
+        transport, old = listener.transport, (listener.transport, listener.request_id, listener.wanted)
         listener.wanted = wanted
-        if link is not None and link.alive:
+        if transport is not None and transport.alive:
             listener.established = False
-            self.establish(listener, link)
+            self.establish(listener, transport)
             self._withdraw(*old, keep=wanted.uris)
 
-    def reopen(self, link: ClientTransport) -> None:
+    def reopen(self, transport: ClientTransport) -> None:
         """Ask a new connection for what everybody wants."""
         for listener in list(self._all):
-            if listener.link is not link:
-                self.establish(listener, link)
+            if listener.transport is not transport:
+                self.establish(listener, transport)
 
     def end(self, error: ClientError) -> None:
         """There will be no connection any more."""
@@ -150,47 +150,47 @@ class SubscriptionSet:
         for listener in listeners:
             listener.hear(error.again())
 
-    def establish(self, listener: Subscription, link: ClientTransport) -> None:
+    def establish(self, listener: Subscription, transport: ClientTransport) -> None:
         """Make the server tell `listener` what it wants to hear."""
         listener.behind = listener.established
-        listener.link = link
+        listener.transport = transport
         listener.attempt = attempt = object()
         try:
-            if link.machine.agreement.revision.listens_by_request:
-                self._listen(listener, link, attempt)
+            if transport.machine.agreement.revision.listens_by_request:
+                self._listen(listener, transport, attempt)
             else:
-                self._subscribe(listener, link, attempt)
+                self._subscribe(listener, transport, attempt)
         except ClientError:
             return  # lost again already; the next connection will be asked
-        link.flush()
+        transport.flush()
 
-    def missed(self, link: ClientTransport) -> None:
+    def missed(self, transport: ClientTransport) -> None:
         """Take note that a handshake server may have said something that nobody heard. Modern ones have a stream for each."""
-        if link.machine.agreement.revision.listens_by_request:
+        if transport.machine.agreement.revision.listens_by_request:
             return
         for listener in list(self._all):
-            if listener.link is link and listener.established:
+            if listener.transport is transport and listener.established:
                 self._catch_up(listener)
 
-    def _listen(self, listener: Subscription, link: ClientTransport, attempt: object) -> None:
+    def _listen(self, listener: Subscription, transport: ClientTransport, attempt: object) -> None:
         def hear(item: object) -> None:
             if listener.attempt is not attempt:
                 return
             if isinstance(item, ErrorResponse):
-                self._fail(listener, _refused(link, item))
+                self._fail(listener, _refused(transport, item))
             elif isinstance(item, Response | ClientError):
                 if time.monotonic() - began >= _SOON:
                     listener.failures = 0
-                self._lose(listener, link, item if isinstance(item, ClientError) else _ended(link))
+                self._lose(listener, transport, item if isinstance(item, ClientError) else _ended(transport))
 
         began = time.monotonic()
-        slot = CallbackWaiter(hear)
-        outgoing = RequestSpec("subscriptions/listen", listener.wanted.encode(), timeout=math.inf, total=math.inf)
-        with link.lock:  # so that no notification is looked at before the id is known
-            link.submit(outgoing, slot)
-            listener.request_id = slot.ticket.request_id
+        waiter = CallbackWaiter(hear)
+        spec = RequestSpec("subscriptions/listen", listener.wanted.encode(), timeout=math.inf, total=math.inf)
+        with transport.lock:  # so that no notification is looked at before the id is known
+            transport.submit(spec, waiter)
+            listener.request_id = waiter.pending_request.request_id
 
-    def _subscribe(self, listener: Subscription, link: ClientTransport, attempt: object) -> None:
+    def _subscribe(self, listener: Subscription, transport: ClientTransport, attempt: object) -> None:
         waiting = set(listener.wanted.uris)
         if not waiting:
             self._ready(listener)
@@ -201,33 +201,37 @@ class SubscriptionSet:
                     return
                 waiting.discard(uri)
                 if isinstance(item, ErrorResponse):
-                    self._fail(listener, _refused(link, item))
+                    self._fail(listener, _refused(transport, item))
                 elif isinstance(item, CallTimeout):
                     self._fail(listener, item)
                 elif isinstance(item, ClientError):
-                    self._lose(listener, link, item)
+                    self._lose(listener, transport, item)
                 elif isinstance(item, Response) and not waiting:
                     self._ready(listener)
 
-            link.submit(RequestSpec("resources/subscribe", encode({"uri": uri}), phase="list"), CallbackWaiter(hear))
+            transport.submit(
+                RequestSpec("resources/subscribe", encode({"uri": uri}), phase="list"), CallbackWaiter(hear)
+            )
 
-    def _lose(self, listener: Subscription, link: ClientTransport, error: ClientError) -> None:
+    def _lose(self, listener: Subscription, transport: ClientTransport, error: ClientError) -> None:
         """Ask again after a pause, as long as that makes sense. If the connection is gone, the next one will be asked."""
         listener.attempt = attempt = object()
-        if not link.alive:
+        if not transport.alive:
             return
         listener.failures += 1
         listener.lost = listener.lost or error
-        if not _is_worth_another(listener, link, error):
+        if not _is_worth_another(listener, transport, error):
             self._fail(listener, error)
             return
 
         def again() -> None:
-            if listener.attempt is attempt and link.alive and listener in self._all:
-                self.establish(listener, link)
+            if listener.attempt is attempt and transport.alive and listener in self._all:
+                self.establish(listener, transport)
 
         asked = getattr(error, "retry_after", None) or 0.0
-        reactor().call_later(min(max(asked, backoff(listener.failures, link.state.random())), _LONGEST_PAUSE), again)
+        reactor().call_later(
+            min(max(asked, backoff(listener.failures, transport.state.random())), _LONGEST_PAUSE), again
+        )
 
     def _ready(self, listener: Subscription) -> None:
         lost, listener.lost = listener.lost, None
@@ -235,8 +239,8 @@ class SubscriptionSet:
             listener.established = True
             listener.hear(READY)
         elif listener.behind:
-            if lost is not None and listener.link is not None:
-                listener.link.restored(lost)
+            if lost is not None and listener.transport is not None:
+                listener.transport.restored(lost)
             self._catch_up(listener)
 
     def _catch_up(self, listener: Subscription) -> None:
@@ -251,33 +255,37 @@ class SubscriptionSet:
         listener.hear(error)
 
     def _release(self, listener: Subscription) -> None:
-        self._withdraw(listener.link, listener.request_id, listener.wanted, keep=frozenset())
+        self._withdraw(listener.transport, listener.request_id, listener.wanted, keep=frozenset())
 
-    def _withdraw(self, link: ClientTransport | None, request_id: Any, wanted: Filter, *, keep: frozenset[str]) -> None:
-        if link is None or not link.alive:
+    def _withdraw(
+        self, transport: ClientTransport | None, request_id: Any, wanted: Filter, *, keep: frozenset[str]
+    ) -> None:
+        if transport is None or not transport.alive:
             return
-        if link.machine.agreement.revision.listens_by_request:
-            link.give_up(request_id, "no longer listening")
+        if transport.machine.agreement.revision.listens_by_request:
+            transport.give_up(request_id, "no longer listening")
             return
         others = {uri for each in self._all for uri in each.wanted.uris} | keep
         for uri in wanted.uris - others:
             try:
-                link.submit(RequestSpec("resources/unsubscribe", encode({"uri": uri}), phase="list"), ThreadWaiter())
+                transport.submit(
+                    RequestSpec("resources/unsubscribe", encode({"uri": uri}), phase="list"), ThreadWaiter()
+                )
             except ClientError:
                 return
-        link.flush()
+        transport.flush()
 
     # What the server says.
 
-    def notified(self, link: ClientTransport, message: Notification) -> bool:
+    def notified(self, transport: ClientTransport, message: Notification) -> bool:
         """Hand a notification to those who wait for it; tell whether it was one about changes."""
         kind = _KINDS.get(message.method)
         acknowledged = message.method == "notifications/subscriptions/acknowledged"
         if kind is None and message.method != _UPDATED and not acknowledged:
             return False
         params = _params(message)
-        if link.machine.agreement.revision.listens_by_request:
-            self._notified_tagged(link, params, kind, acknowledged=acknowledged)
+        if transport.machine.agreement.revision.listens_by_request:
+            self._notified_tagged(transport, params, kind, acknowledged=acknowledged)
             return True
         change = _change(kind, params)
         for listener in list(self._all):
@@ -286,12 +294,14 @@ class SubscriptionSet:
         return True
 
     def _notified_tagged(
-        self, link: ClientTransport, params: dict[str, JSON], kind: Kind | None, *, acknowledged: bool
+        self, transport: ClientTransport, params: dict[str, JSON], kind: Kind | None, *, acknowledged: bool
     ) -> None:
         meta = params.get("_meta")
         tag = meta.get(SUBSCRIPTION_ID) if is_object(meta) else None
-        with link.lock:
-            listener = next((each for each in self._all if each.link is link and each.request_id == tag), None)
+        with transport.lock:
+            listener = next(
+                (each for each in self._all if each.transport is transport and each.request_id == tag), None
+            )
         if listener is None:
             return
         if acknowledged:
@@ -321,14 +331,14 @@ def left_behind(origin: Origin) -> ConnectionLost:
     )
 
 
-def _is_worth_another(listener: Subscription, link: ClientTransport, error: ClientError) -> bool:
+def _is_worth_another(listener: Subscription, transport: ClientTransport, error: ClientError) -> bool:
     """Tell whether to ask again. Who was heard of once is not given up because the server, or the way there, is down."""
     if isinstance(error, HttpError):
         wrong = error.status < 500 and error.status not in _NOT_NOW
-        return not wrong and (listener.established or listener.failures < link.state.options.attempts)
+        return not wrong and (listener.established or listener.failures < transport.state.options.attempts)
     if isinstance(error, InvalidResponse):
         return listener.established and listener.failures < _PATIENCE
-    return listener.established or listener.failures < link.state.options.attempts
+    return listener.established or listener.failures < transport.state.options.attempts
 
 
 def _params(message: Notification) -> dict[str, JSON]:
@@ -346,10 +356,10 @@ def _change(kind: Kind | None, params: dict[str, JSON]) -> Change | None:
     return Change("resource", uri) if isinstance(uri, str) else None
 
 
-def _refused(link: ClientTransport, error: ErrorResponse) -> ServerError:
+def _refused(transport: ClientTransport, error: ErrorResponse) -> ServerError:
     return ServerError(
         f"the subscription was refused: {error.message} ({error.code})",
-        link.state.origin,
+        transport.state.origin,
         delivery="answered",
         code=error.code,
         message=error.message,
@@ -357,5 +367,5 @@ def _refused(link: ClientTransport, error: ErrorResponse) -> ServerError:
     )
 
 
-def _ended(link: ClientTransport) -> InvalidResponse:
-    return InvalidResponse("the server ended the subscription at once", link.state.origin, delivery="answered")
+def _ended(transport: ClientTransport) -> InvalidResponse:
+    return InvalidResponse("the server ended the subscription at once", transport.state.origin, delivery="answered")

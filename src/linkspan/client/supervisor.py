@@ -1,6 +1,6 @@
 """What keeps a client alive: one connection at a time, opened when it is needed, replaced when it is lost.
 
-Both faces stand on it; it knows neither coroutines nor callers, only slots. Connecting happens in a thread of its own, so no
+Both faces stand on it; it knows neither coroutines nor callers, only waiters. Connecting happens in a thread of its own, so no
 caller's cancellation can disturb it, and all who wait get the same outcome.
 """
 
@@ -71,26 +71,26 @@ class Supervisor:
         self.state = state
         self.handlers = handlers
         self.callbacks = callbacks
-        self.courier = CallbackQueue()
+        self.callback_queue = CallbackQueue()
         self.listeners = SubscriptionSet()
         self.opener = opener
-        self._link: ClientTransport | None = None
+        self._transport: ClientTransport | None = None
         self._opening: ClientTransport | None = None
         self._closed = False
         self._log_level: LoggingLevel | None = None
         self._standing: Subscription | None = None
         self.start_afresh()
         renew(self)
-        _engines.add(self)
+        _supervisors.add(self)
 
     def start_afresh(self) -> None:
         """Begin without a connection, and without what was heard on one; in a forked child those are the parent's."""
-        keep(*(each for each in (self._link, self._opening) if each is not None))
+        keep(*(each for each in (self._transport, self._opening) if each is not None))
         self.answer_question: Callable[[Question], object] = answer_in_thread
         # The loop of the application, where callbacks and in-memory servers run; None for threads.
         self.home: asyncio.AbstractEventLoop | None = None
         self._lock = threading.RLock()
-        self._link = self._opening = None
+        self._transport = self._opening = None
         self._waiting: dict[Waiter, RequestSpec | None] = {}
         self._sessions: Sessions | None = None
         self._connecting = False
@@ -115,46 +115,46 @@ class Supervisor:
     @property
     def connected(self) -> bool:
         """Whether there is a connection now."""
-        link = self._link
-        return link is not None and link.alive
+        transport = self._transport
+        return transport is not None and transport.alive
 
     @property
     def closed(self) -> bool:
         """Whether the client was closed."""
         return self._closed
 
-    def submit(self, outgoing: RequestSpec | None, slot: Waiter) -> ClientTransport | None:
-        """Send a request, as soon as there is a connection; what comes of it goes to `slot`. None only wants a connection.
+    def submit(self, spec: RequestSpec | None, waiter: Waiter) -> ClientTransport | None:
+        """Send a request, as soon as there is a connection; what comes of it goes to `waiter`. None only wants a connection.
 
-        Returns the link that must be flushed, or None. Raises: ClientError.
+        Returns the transport that must be flushed, or None. Raises: ClientError.
         """
-        if outgoing is not None and outgoing.stopper is not None and outgoing.stopper.stopped:
-            raise self._stopped_error(outgoing.stopper.reason)
-        link = self._link
-        if link is None or not link.alive:
+        if spec is not None and spec.stopper is not None and spec.stopper.stopped:
+            raise self._stopped_error(spec.stopper.reason)
+        transport = self._transport
+        if transport is None or not transport.alive:
             with self._lock:
-                link = self._link
+                transport = self._transport
                 if self.closed:
                     raise self._closed_error("not_sent")
-                if link is None or not link.alive:
-                    self._waiting[slot] = outgoing
+                if transport is None or not transport.alive:
+                    self._waiting[waiter] = spec
                     self._connect_soon()
                     return None
-        if outgoing is None:
-            slot.put(link)
+        if spec is None:
+            waiter.put(transport)
             return None
-        if outgoing.principal and (sessions := self._sessions_for(outgoing, link)) is not None:
-            return sessions.submit(outgoing, slot)
-        link.submit(outgoing, slot)
-        return link
+        if spec.principal and (sessions := self._sessions_for(spec, transport)) is not None:
+            return sessions.submit(spec, waiter)
+        transport.submit(spec, waiter)
+        return transport
 
-    def _sessions_for(self, outgoing: RequestSpec, link: ClientTransport) -> Sessions | None:
+    def _sessions_for(self, spec: RequestSpec, transport: ClientTransport) -> Sessions | None:
         """Return who sends a request in its principal's session; None if this connection is for all, or for that one."""
         mine = self.state.principal
         if (
             self.state.origin.url is None
-            or outgoing.principal == mine
-            or not link.machine.agreement.revision.keeps_sessions
+            or spec.principal == mine
+            or not transport.machine.agreement.revision.keeps_sessions
         ):
             return None
         with self._lock:
@@ -162,38 +162,38 @@ class Supervisor:
                 self._sessions = Sessions(self)
         return self._sessions
 
-    def withdraw(self, slot: Waiter, reason: str | None = None, *, tell: bool = False) -> None:
-        """Give up whatever `slot` waits for; with `tell` it gets a `CallStopped`."""
+    def withdraw(self, waiter: Waiter, reason: str | None = None, *, tell: bool = False) -> None:
+        """Give up whatever `waiter` waits for; with `tell` it gets a `CallStopped`."""
         with self._lock:
-            waited = slot in self._waiting
-            self._waiting.pop(slot, None)
-        ticket: PendingRequest | None = slot.ticket
+            waited = waiter in self._waiting
+            self._waiting.pop(waiter, None)
+        pending_request: PendingRequest | None = waiter.pending_request
         if waited and tell:
-            deliver([(slot, self._stopped_error(reason))])
-        elif ticket is not None:
-            ticket.link.give_up(ticket.request_id, reason, tell=tell)
+            deliver([(waiter, self._stopped_error(reason))])
+        elif pending_request is not None:
+            pending_request.transport.give_up(pending_request.request_id, reason, tell=tell)
         elif self._sessions is not None:
             for each in self._sessions.all():
-                each.withdraw(slot, reason, tell=tell)
+                each.withdraw(waiter, reason, tell=tell)
 
     def set_level(self, level: LoggingLevel) -> None:
         """Remember which log messages are wanted, for this connection and the ones to come."""
         self._log_level = level
-        link = self._link
-        if link is not None:
-            link.agree(link.machine.agreement.at_level(level, self.state.options.profile))
+        transport = self._transport
+        if transport is not None:
+            transport.agree(transport.machine.agreement.at_level(level, self.state.options.profile))
         if self._sessions is not None:
             self._sessions.set_level(level)
 
     def roots_changed(self) -> None:
         """Tell a handshake server that the folders are others now; modern ones ask when they want to know (ROOT-2)."""
-        link = self._link
+        transport = self._transport
         if (
-            link is not None
-            and link.alive
-            and "notifications/roots/list_changed" in (link.machine.agreement.revision.client_notifications)
+            transport is not None
+            and transport.alive
+            and "notifications/roots/list_changed" in (transport.machine.agreement.revision.client_notifications)
         ):
-            link.notify("notifications/roots/list_changed")
+            transport.notify("notifications/roots/list_changed")
         if self._sessions is not None:
             for each in self._sessions.all():
                 each.roots_changed()
@@ -201,14 +201,14 @@ class Supervisor:
     @property
     def idle(self) -> bool:
         """Whether nobody waits for anything."""
-        link = self._link
-        return not self._waiting and not self._connecting and (link is None or link.machine.pending == 0)
+        transport = self._transport
+        return not self._waiting and not self._connecting and (transport is None or transport.machine.pending == 0)
 
     def listen(self, wanted: Filter, hear: Callable[[object], object]) -> Subscription:
         """Hear of changes from now on."""
         listener = Subscription(wanted, hear)
-        link = self._link
-        self.listeners.add(listener, link if link is not None and link.alive else None)
+        transport = self._transport
+        self.listeners.add(listener, transport if transport is not None and transport.alive else None)
         if not self.connected:
             with self._lock:
                 self._connect_soon()
@@ -230,23 +230,23 @@ class Supervisor:
         with self._lock:
             self._closed = True
             self._stop.set()
-            links = [each for each in (self._link, self._opening) if each is not None]
+            transports = [each for each in (self._transport, self._opening) if each is not None]
             waiting, self._waiting = self._waiting, {}
-        deliver([(slot, self._closed_error("not_sent")) for slot in waiting])
+        deliver([(waiter, self._closed_error("not_sent")) for waiter in waiting])
         self.listeners.end(self._closed_error("answered"))
         if self._sessions is not None:
             self._sessions.close()
-        for link in links:
-            link.close()
+        for transport in transports:
+            transport.close()
         if self._closing is not None:
             self._closing.join()
-        self.courier.settle(1.0)
+        self.callback_queue.settle(1.0)
 
     def reopen(self) -> None:
         """Take back a `close`."""
         with self._lock:
             if self.closed:
-                self._link = self._opening = self._sessions = None
+                self._transport = self._opening = self._sessions = None
                 self._lost = None
                 self._closed = False
                 self._stop = threading.Event()
@@ -267,8 +267,8 @@ class Supervisor:
 
     def _connect(self) -> None:
         try:
-            link = self._opened()
-            agreement = self._agree(link)
+            transport = self._opened()
+            agreement = self._agree(transport)
         except ClientError as error:
             self._connect_failed(error)
         except Exception as error:
@@ -282,7 +282,7 @@ class Supervisor:
 
     def _opened(self) -> ClientTransport:
         """Open the transport, after a pause if that has failed just now, and not while the last server is dying."""
-        dying = self._link
+        dying = self._transport
         if dying is not None:
             dying.ended.wait(_DYING)
         if self._closing is not None:
@@ -292,17 +292,17 @@ class Supervisor:
             self._stop.wait(max(0.0, pause))
         if self.closed:
             raise self._closed_error("not_sent")
-        link = self.opener(self)
+        transport = self.opener(self)
         _close_first_at_exit()
         with self._lock:
-            self._opening = link
+            self._opening = transport
             closed = self.closed
         if closed:
-            link.close()
+            transport.close()
             raise self._closed_error("not_sent")
-        return link
+        return transport
 
-    def _agree(self, link: ClientTransport) -> Agreement:
+    def _agree(self, transport: ClientTransport) -> Agreement:
         """Run the negotiation, whose effects need no caller."""
         asking = Asking(time.monotonic() + self.state.options.timeouts.connect)
         flow = negotiate(self.state)
@@ -324,27 +324,27 @@ class Supervisor:
             self._close_soon(self._opening)
             raise
 
-    def _close_soon(self, link: ClientTransport | None) -> None:
-        """Close a link while those who wait get their error: a server that is silent has taken enough of their time."""
-        if link is not None:
-            closing = threading.Thread(target=link.close, name="linkspan-close", daemon=True)
+    def _close_soon(self, transport: ClientTransport | None) -> None:
+        """Close a transport while those who wait get their error: a server that is silent has taken enough of their time."""
+        if transport is not None:
+            closing = threading.Thread(target=transport.close, name="linkspan-close", daemon=True)
             closing.start()
             self._closing = closing
 
     def _perform(self, effect: Effect, asking: Asking) -> Response | ErrorResponse | None:
-        link = self._opening
-        assert link is not None
+        transport = self._opening
+        assert transport is not None
         match effect:
             case Send():
-                return asking.ask(link, effect)
+                return asking.ask(transport, effect)
             case Tell():
-                link.machine.agreement = effect.agreement or link.machine.agreement
-                link.notify(effect.method, effect.params)
+                transport.machine.agreement = effect.agreement or transport.machine.agreement
+                transport.notify(effect.method, effect.params)
             case Reopen():
-                link.close()
+                transport.close()
                 self._opened()
             case FallBack():
-                link.fall_back(effect.reason, asking.left)
+                transport.fall_back(effect.reason, asking.left)
             case Sleep():
                 self._stop.wait(effect.seconds)
             case _:
@@ -363,61 +363,61 @@ class Supervisor:
                     self._connect_soon()
                 else:
                     self.listeners.end(error)
-        deliver([(slot, error.again()) for slot in waiting])
+        deliver([(waiter, error.again()) for waiter in waiting])
 
     def _connect_succeeded(self, agreement: Agreement) -> None:
         state = self.state
         if self._log_level is not None:
             agreement = agreement.at_level(self._log_level, state.options.profile)
-        link = self._opening
-        assert link is not None
-        link.agree(agreement)
-        link.settle()
+        transport = self._opening
+        assert transport is not None
+        transport.agree(agreement)
+        transport.settle()
         with self._lock:
             self._opening = None
             state.agreement = agreement
             state.era = agreement.revision.era
             state.forget_tools()
             state.cache.clear()
-            self._link = link
+            self._transport = transport
             self._connecting = False
             self._failures = 0
             lost, self._lost = self._lost, None
         self._tell(Connected(state.origin.server, agreement.revision.date))
         if lost is not None:
             self._tell(StateLost(state.origin.server, lost))
-        self._restore(link, agreement)
-        self._submit_waiting(link)
-        link.flush()
+        self._restore(transport, agreement)
+        self._submit_waiting(transport)
+        transport.flush()
         if self.closed:
-            link.close()
+            transport.close()
 
-    def _submit_waiting(self, link: ClientTransport) -> None:
+    def _submit_waiting(self, transport: ClientTransport) -> None:
         """Send what waits for a connection, with the lock, so that at any time it can be withdrawn here or there."""
         with self._lock:
             waiting, self._waiting = self._waiting, {}
-            for slot, outgoing in waiting.items():
+            for waiter, spec in waiting.items():
                 try:
-                    if outgoing is None:
-                        deliver([(slot, link)])
-                    elif outgoing.principal and (sessions := self._sessions_for(outgoing, link)) is not None:
-                        if (theirs := sessions.submit(outgoing, slot)) is not None:
+                    if spec is None:
+                        deliver([(waiter, transport)])
+                    elif spec.principal and (sessions := self._sessions_for(spec, transport)) is not None:
+                        if (theirs := sessions.submit(spec, waiter)) is not None:
                             theirs.flush()
                     else:
-                        link.submit(outgoing, slot)
+                        transport.submit(spec, waiter)
                 except ClientError as error:
-                    deliver([(slot, error)])
+                    deliver([(waiter, error)])
 
-    def _restore(self, link: ClientTransport, agreement: Agreement) -> None:
+    def _restore(self, transport: ClientTransport, agreement: Agreement) -> None:
         """Ask a new connection for what the last one was asked for."""
         if self._log_level is not None and not agreement.revision.log_level_in_envelope:
             level = RequestSpec("logging/setLevel", encode({"level": self._log_level}), phase="list")
-            link.submit(level, ThreadWaiter())
+            transport.submit(level, ThreadWaiter())
         if self._standing is not None and self._standing not in self.listeners:
             self.listeners.add(self._standing, None)  # the client was closed, or had given up
         elif self._standing is None and self.callbacks.on_change is not None:
             self._stand(self.callbacks.on_change, agreement)
-        self.listeners.reopen(link)
+        self.listeners.reopen(transport)
 
     def _stand(self, on_change: Callable[[Change], Any], agreement: Agreement) -> None:
         """Listen, for `on_change`, to every list that the server says it announces."""
@@ -427,35 +427,35 @@ class Supervisor:
 
         def hear(item: object) -> None:
             if isinstance(item, Change):
-                self.courier.post(on_change, item)
+                self.callback_queue.post(on_change, item)
 
         if kinds or (offers.resources is not None and offers.resources.subscribe):
             self._standing = Subscription(Filter(kinds), hear)
             self.listeners.add(self._standing, None)
 
-    # What links say.
+    # What transports say.
 
-    def link_asked(self, link: ClientTransport, request: RpcRequest) -> None:
+    def request_received(self, transport: ClientTransport, request: RpcRequest) -> None:
         """Find the handler for a question of the server."""
         try:
             params = read_question(request.method, request.params)
         except (msgspec.DecodeError, RecursionError):
-            link.refuse(request.id, INVALID_PARAMS, f"Invalid params for {request.method}")
+            transport.refuse(request.id, INVALID_PARAMS, f"Invalid params for {request.method}")
             return
         handler = self.handlers.handler(request.method, params)
         if handler is None:
             known = request.method in self.handlers.answerable()
             code = INVALID_PARAMS if known else METHOD_NOT_FOUND
-            link.refuse(request.id, code, f"This client was not told to answer {request.method[:80]} of this kind")
+            transport.refuse(request.id, code, f"This client does not support {request.method[:80]} of this kind")
             return
-        self.answer_question(Question(link, request.id, request.method, params, handler))
+        self.answer_question(Question(transport, request.id, request.method, params, handler))
 
-    def link_notified(self, link: ClientTransport, message: Notification) -> None:
+    def notification_received(self, transport: ClientTransport, message: Notification) -> None:
         """Tell whoever wants to know."""
         if message.method == "notifications/tools/list_changed":
             self.state.forget_tools()
         self.state.cache.hear(message.method, message.params)
-        if self.listeners.notified(link, message):
+        if self.listeners.notified(transport, message):
             return
         if message.method == "notifications/message":
             self._log(message)
@@ -465,7 +465,7 @@ class Supervisor:
                 params: JSON = msgspec.json.decode(message.params or b"null")
             except (msgspec.DecodeError, RecursionError):
                 return
-            self.courier.post(partial(on_notification, method), params)
+            self.callback_queue.post(partial(on_notification, method), params)
 
     def _log(self, message: Notification) -> None:
         if self.callbacks.on_log is None:
@@ -474,28 +474,28 @@ class Supervisor:
             params = _log_message.decode(message.params or b"{}")
         except msgspec.DecodeError:
             return
-        self.courier.post(self.callbacks.on_log, params)
+        self.callback_queue.post(self.callbacks.on_log, params)
 
-    def link_printed(self, link: ClientTransport, text: str) -> None:
+    def stderr_received(self, transport: ClientTransport, text: str) -> None:
         """Pass on what the server wrote to stderr."""
         if self.callbacks.on_stderr is not None:
-            self.courier.post(self.callbacks.on_stderr, text)
+            self.callback_queue.post(self.callbacks.on_stderr, text)
 
-    def link_restored(self, link: ClientTransport, error: ClientError) -> None:
+    def stream_restored(self, transport: ClientTransport, error: ClientError) -> None:
         """Tell the application, and those who listen that they may have missed something: what was kept may be old."""
         self.state.cache.clear()
         self.state.forget_tools()
         self._tell(StreamRestored(self.state.origin.server, error))
-        self.listeners.missed(link)
+        self.listeners.missed(transport)
 
-    def link_lost(self, link: ClientTransport, error: ClientError) -> None:
+    def connection_lost(self, transport: ClientTransport, error: ClientError) -> None:
         """Remember it; the next caller opens a new connection, or a listener does."""
         with self._lock:
-            if self._link is not link:
+            if self._transport is not transport:
                 return
-            self._link = None
+            self._transport = None
             self._lost = error
-            if time.monotonic() - link.opened_at < _STABLE:
+            if time.monotonic() - transport.opened_at < _STABLE:
                 self._failures += 1
                 self._failed_at = time.monotonic()
             if self.listeners and not self.closed:
@@ -504,7 +504,7 @@ class Supervisor:
 
     def _tell(self, event: ClientEvent) -> None:
         if self.callbacks.on_event is not None:
-            self.courier.post(self.callbacks.on_event, event)
+            self.callback_queue.post(self.callbacks.on_event, event)
 
 
 _log_message = msgspec.json.Decoder(LoggingMessageParams)
@@ -536,7 +536,7 @@ class _Session(Supervisor):
                 recorder=client.callbacks.recorder,
             ),
         )
-        self.courier = client.courier
+        self.callback_queue = client.callback_queue
         self.answer_question = lambda question: client.answer_question(question)
         self._client = client
 
@@ -557,20 +557,20 @@ class Sessions:
         self._level: LoggingLevel | None = None
         self._closed = False
 
-    def submit(self, outgoing: RequestSpec, slot: Waiter) -> ClientTransport | None:
+    def submit(self, spec: RequestSpec, waiter: Waiter) -> ClientTransport | None:
         """Send a request in its principal's session, as `Supervisor.submit` does. Raises: ClientError."""
         with self._lock:  # until it is sent, or the session would be idle, and might be ended for another's sake
             if self._closed:
                 raise ClientClosed("the client was closed", self._client.state.origin, delivery="not_sent")
-            found = self._by_principal.pop(outgoing.principal, None)
+            found = self._by_principal.pop(spec.principal, None)
             if found is None:
-                found = _Session(self._client, outgoing.principal)
+                found = _Session(self._client, spec.principal)
                 if self._level is not None:
                     found.set_level(self._level)
             for each in self._overdue():
                 threading.Thread(target=each.close, name="linkspan-close", daemon=True).start()
-            self._by_principal[outgoing.principal] = found
-            return found.submit(outgoing, slot)
+            self._by_principal[spec.principal] = found
+            return found.submit(spec, waiter)
 
     def all(self) -> list[Supervisor]:
         """Return all that there are."""
@@ -586,11 +586,11 @@ class Sessions:
                 "logging/setLevel", encode({"level": level}), phase="list", principal=each.state.principal
             )
             try:
-                link = each.submit(wanted, ThreadWaiter())
+                transport = each.submit(wanted, ThreadWaiter())
             except ClientError:
                 continue
-            if link is not None:
-                link.flush()
+            if transport is not None:
+                transport.flush()
 
     def close(self) -> None:
         """End all sessions; there will be no more."""
@@ -609,13 +609,13 @@ class Sessions:
         return [self._by_principal.pop(each) for each in idle[:too_many]]
 
 
-_engines: weakref.WeakSet[Supervisor] = weakref.WeakSet()
+_supervisors: weakref.WeakSet[Supervisor] = weakref.WeakSet()
 
 
 def _close_all() -> None:
     """Let no server outlive the interpreter."""
-    for engine in list(_engines):
-        engine.close()
+    for supervisor in list(_supervisors):
+        supervisor.close()
 
 
 def _close_first_at_exit() -> None:

@@ -55,13 +55,13 @@ class SyncClient(BaseClient):
 
     def connect(self) -> Self:
         """Start the server and agree with it. Calls do that by themselves; this says earlier if it cannot be done."""
-        self._engine.reopen()
+        self._supervisor.reopen()
         self._exchange(None)
         return self
 
     def close(self) -> None:
         """End the server, and every call. Any thread, any number of times; afterwards calls raise `ClientClosed`."""
-        self._engine.close()
+        self._supervisor.close()
 
     def __aenter__(self) -> Never:
         """Raise TypeError: this client blocks, which an event loop must not."""
@@ -186,7 +186,7 @@ class SyncClient(BaseClient):
     def set_logging_level(self, level: LoggingLevel) -> None:
         """Choose the least level of log messages to get, for this connection and the ones that may follow."""
         self._exchange(None)
-        self._engine.set_level(level)
+        self._supervisor.set_level(level)
         self._run(operations.set_level(self._state, level))
 
     def request(self, method: str, params: Mapping[str, Any] | None = None, **options: Unpack[RequestKeywords]) -> JSON:
@@ -196,12 +196,12 @@ class SyncClient(BaseClient):
     def subscribe(self, uri: str) -> None:
         """Have `on_change` told when a resource changes. Raises: ValueError without an `on_change`."""
         self._exchange(None)
-        self._engine.watch(uri, on=True)
+        self._supervisor.watch(uri, on=True)
 
     def unsubscribe(self, uri: str) -> None:
         """Take a `subscribe` back."""
         self._exchange(None)
-        self._engine.watch(uri, on=False)
+        self._supervisor.watch(uri, on=False)
 
     def listen(self, *uris: str, tools: bool = False, prompts: bool = False, resources: bool = False) -> SyncChanges:
         """Hear of changes: of the lists named, and of the resources `uris`.
@@ -221,7 +221,7 @@ class SyncClient(BaseClient):
             effect = next(flow)
             while True:
                 try:
-                    outcome = self._exchange(effect.outgoing) if type(effect) is Send else self._perform(effect)
+                    outcome = self._exchange(effect.spec) if type(effect) is Send else self._perform(effect)
                 except BaseException as error:
                     effect = flow.throw(error)
                 else:
@@ -236,27 +236,27 @@ class SyncClient(BaseClient):
         time.sleep(effect.seconds)
         return None
 
-    def _exchange(self, outgoing: RequestSpec | None) -> Response | ErrorResponse | ClientTransport:
+    def _exchange(self, spec: RequestSpec | None) -> Response | ErrorResponse | ClientTransport:
         """Send a request and wait for what comes of it; without one, wait for a connection."""
-        slot = ThreadWaiter()
-        link = self._engine.submit(outgoing, slot)
-        if link is not None:
-            link.flush()
-        detach = None if outgoing is None or outgoing.stopper is None else self._attach(outgoing.stopper, slot)
+        waiter = ThreadWaiter()
+        transport = self._supervisor.submit(spec, waiter)
+        if transport is not None:
+            transport.flush()
+        detach = None if spec is None or spec.stopper is None else self._attach(spec.stopper, waiter)
         try:
             while True:
-                item = slot.get()
+                item = waiter.get()
                 if isinstance(item, ProgressParams):
-                    assert outgoing is not None
-                    assert outgoing.on_progress is not None
-                    _finished(outgoing.on_progress(item))
+                    assert spec is not None
+                    assert spec.on_progress is not None
+                    _finished(spec.on_progress(item))
                 elif isinstance(item, ClientError):
                     raise item
                 else:
                     return cast("Response | ErrorResponse | ClientTransport", item)
         except BaseException as error:
             if not isinstance(error, ClientError):  # the caller was interrupted, or its callback raised
-                self._engine.withdraw(slot, "the caller gave up")
+                self._supervisor.withdraw(waiter, "the caller gave up")
             raise
         finally:
             if detach is not None:
@@ -274,7 +274,7 @@ class SyncClient(BaseClient):
 
     def _answer(self, request: Any) -> bytes:
         """Call the handler for a question, here in the caller's thread."""
-        handler = self._engine.handlers.handler(request.method, request.params)
+        handler = self._supervisor.handlers.handler(request.method, request.params)
         if handler is None:
             raise unanswerable(request.method, self._state.origin)
         try:
@@ -299,13 +299,13 @@ class SyncChanges:
         self._wanted = wanted
         self._listener: Any = None
         self._forks = depth()
-        self._slot = ThreadWaiter()
+        self._waiter = ThreadWaiter()
 
     def __enter__(self) -> Self:
         """Begin to listen; returns when the server has confirmed. Raises: ClientError."""
         self._client._exchange(None)  # pyright: ignore[reportPrivateUsage]
         self._forks = depth()
-        self._listener = self._client._engine.listen(self._wanted, self._slot.put)  # pyright: ignore[reportPrivateUsage]
+        self._listener = self._client._supervisor.listen(self._wanted, self._waiter.put)  # pyright: ignore[reportPrivateUsage]
         try:
             item = self._confirmation()
             if isinstance(item, ClientError):
@@ -318,7 +318,7 @@ class SyncChanges:
     def _confirmation(self) -> object:
         seconds = self._client._state.options.timeouts.list  # pyright: ignore[reportPrivateUsage]
         try:
-            return self._slot.get(timeout=seconds)
+            return self._waiter.get(timeout=seconds)
         except Empty:
             return unconfirmed(self._client.origin, seconds)
 
@@ -326,7 +326,7 @@ class SyncChanges:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Stop listening."""
-        self._client._engine.listeners.remove(self._listener)  # pyright: ignore[reportPrivateUsage]
+        self._client._supervisor.listeners.remove(self._listener)  # pyright: ignore[reportPrivateUsage]
 
     def __iter__(self) -> Self:
         """Return itself."""
@@ -337,7 +337,7 @@ class SyncChanges:
         if self._forks != depth():
             raise left_behind(self._client.origin)
         while True:
-            item = self._slot.get()
+            item = self._waiter.get()
             if isinstance(item, ClientError):
                 raise item
             if item is not READY:

@@ -262,7 +262,7 @@ _LAUNCHERS: Final[dict[str, _Kind]] = {
         "package",
     ),
     **dict.fromkeys(
-        (f"{engine} {how}" for engine in ("docker", "podman", "nerdctl")
+        (f"{supervisor} {how}" for supervisor in ("docker", "podman", "nerdctl")
          for how in ("run", "container run", "exec", "container exec", "compose run", "compose exec")),
         "image",
     ),
@@ -279,8 +279,8 @@ _LAUNCHERS: Final[dict[str, _Kind]] = {
 _WITH_VALUE: Final = {
     "python": "-W -X",
     "uv": "-p --python -w --with --with-editable --with-requirements --directory --project --env-file --from --index "
-    "--default-index --index-url -i --extra-index-url -f --find-links --extra --group --only-group --no-extra "
-    "--refresh-package --cache-dir --config-file -c --constraints --package --link-mode --resolution --exclude-newer",
+    "--default-index --index-url -i --extra-index-url -f --find-transports --extra --group --only-group --no-extra "
+    "--refresh-package --cache-dir --config-file -c --constraints --package --transport-mode --resolution --exclude-newer",
     "pipx": "--python --spec --index-url --pip-args",
     "npm": "-p --package --registry --call --cache --userconfig --prefix -w --workspace -C --dir --cwd --filter -F",
     "node": "-r --require --import --loader --experimental-loader --env-file -C --conditions",

@@ -346,7 +346,7 @@ class ClientConnection(Generic[OwnerT]):
     def receive_eof(self) -> list[ClientStreamEvent[OwnerT]]:
         """Take note that the server will send no more. What is pending stays so until `abandon`.
 
-        An answer that stops in the middle is none.
+        A response truncated by the end of the input is discarded.
         """
         events: list[ClientStreamEvent[OwnerT]] = []
         for line in self._reader.receive_eof():
@@ -476,7 +476,7 @@ class ClientConnection(Generic[OwnerT]):
             self._out.append(encode_error(message.id, INVALID_REQUEST, problem))
         elif (echoed := self._pending.get(message.id)) is not None and echoed.method == message.method:
             del self._pending[message.id]
-            events.append(InvalidMessage(echoed.owner, "it sends back what it is sent; is it a server at all?"))
+            events.append(InvalidMessage(echoed.owner, "the command echoes its input; is it an MCP server?"))
         elif self._forbids(message.method):
             events.append(Forbidden(message.method))
         elif message.method == "ping":

@@ -103,7 +103,7 @@ class Send(msgspec.Struct, frozen=True):
     None; sending `beside` again then returns that response instead of asking twice.
     """
 
-    outgoing: RequestSpec
+    spec: RequestSpec
     beside: RequestSpec | None = None
     after: float = 0.0
 

@@ -142,7 +142,7 @@ def shown_url(url: str) -> str:
         host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname or ""
         port = f":{parts.port}" if parts.port else ""
     except ValueError:
-        return "a URL that is none"
+        return "<invalid URL>"
     return f"{parts.scheme}://{host}{port}{parts.path}"[:200]
 
 

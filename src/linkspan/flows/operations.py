@@ -65,7 +65,7 @@ class CallOptions(msgspec.Struct, frozen=True):
 DEFAULT_CALL = CallOptions()
 
 
-def _outgoing(
+def _request_spec(
     state: ClientState, method: str, params: bytes, options: CallOptions, *, timeout: float, phase: Phase = "call"
 ) -> RequestSpec:
     trace = state.options.trace_context
@@ -86,18 +86,18 @@ def _outgoing(
     )
 
 
-def _asked_by_one(state: ClientState, outgoing: RequestSpec) -> tuple[RequestSpec, bool]:
+def _asked_by_one(state: ClientState, spec: RequestSpec) -> tuple[RequestSpec, bool]:
     """Settle now who asks, so that what is kept is of the principal that it was sent for (CACHE-C2).
 
     Return False where that cannot be said; the request will find out why.
     """
-    if state.who_asks is None or any(name.lower() == "authorization" for name in outgoing.headers or ()):
-        return outgoing, True
+    if state.who_asks is None or any(name.lower() == "authorization" for name in spec.headers or ()):
+        return spec, True
     try:
         who = state.who_asks()
     except Exception:
-        return outgoing, False
-    return msgspec.structs.replace(outgoing, headers={**(outgoing.headers or {}), **who}), True
+        return spec, False
+    return msgspec.structs.replace(spec, headers={**(spec.headers or {}), **who}), True
 
 
 def _catalogue(state: ClientState, options: CallOptions) -> Catalogue:
@@ -141,7 +141,7 @@ def call_tool(
 ) -> Flow[ToolResult]:
     """Call a tool. Raises: ClientError; a tool's own failure is a result with `is_error`."""
     params = encode({"name": name, "arguments": dict(arguments or {})})
-    outgoing = _outgoing(state, "tools/call", params, options, timeout=state.options.timeouts.call)
+    spec = _request_spec(state, "tools/call", params, options, timeout=state.options.timeouts.call)
     who = DEFAULT_CALL if options.headers is None else CallOptions(headers=options.headers)
     mine = state.own if who is DEFAULT_CALL and state.who_asks is None else _catalogue(state, who)
     if state.options.check_output == "strict" and name not in mine.tools and not mine.tools_are_complete:
@@ -150,7 +150,7 @@ def call_tool(
     known = mine.tools.get(name)
     safe = _MarkedSafe(name, who)
     began = state.clock()
-    planned = _planned(outgoing, mine, name) if mine.header_plans else outgoing
+    planned = _planned(spec, mine, name) if mine.header_plans else spec
     try:
         response = yield from request(state, planned, safe)
         raw = response.result
@@ -161,23 +161,23 @@ def call_tool(
             raise
         yield from list_all(state, TOOLS, who)  # its schema says which headers it wants (HDR-6)
         mine = _catalogue(state, who)
-        again = msgspec.structs.replace(outgoing, left=total_of(state, outgoing) - (state.clock() - began))
+        again = msgspec.structs.replace(spec, left=total_of(state, spec) - (state.clock() - began))
         raw = yield from request_with_rounds(state, _planned(again, mine, name), safe, began=began)
     try:
         head = read_head(raw)
     except (msgspec.DecodeError, RecursionError) as problem:
-        raise _not_a_result(state, outgoing, problem) from None
+        raise _not_a_result(state, spec, problem) from None
     if head.result_type != "complete":
-        raise _unknown_type(state, outgoing, head.result_type)
+        raise _unknown_type(state, spec, head.result_type)
     tool = mine.tools.get(name, known)  # the list may have been forgotten meanwhile
     if tool is None or tool.output_schema is None:
         return ToolResult(head, raw, state.origin, name)
     return ToolResult(head, raw, state.origin, name, check_output(state, mine, tool, head))
 
 
-def _planned(outgoing: RequestSpec, catalogue: Catalogue, name: str) -> RequestSpec:
+def _planned(spec: RequestSpec, catalogue: Catalogue, name: str) -> RequestSpec:
     plan = catalogue.header_plans.get(name)
-    return msgspec.structs.replace(outgoing, header_plan=plan) if plan else outgoing
+    return msgspec.structs.replace(spec, header_plan=plan) if plan else spec
 
 
 # Lists.
@@ -212,22 +212,22 @@ def _page(
 ) -> Flow[tuple[PageT, Catalogue]]:
     """Return one page, and what its principal was shown; `anew` forgets what that was before."""
     params = encode({"cursor": cursor}) if cursor is not None else b"{}"
-    outgoing = _outgoing(state, kind.method, params, options, timeout=state.options.timeouts.list, phase="list")
-    outgoing, known = _asked_by_one(state, outgoing)
-    mine = state.catalogue(principal_of(outgoing.headers))
+    spec = _request_spec(state, kind.method, params, options, timeout=state.options.timeouts.list, phase="list")
+    spec, known = _asked_by_one(state, spec)
+    mine = state.catalogue(principal_of(spec.headers))
     if anew:
         mine.forget()
-    raw = state.cache.find(outgoing) if known else None
+    raw = state.cache.find(spec) if known else None
     if raw is None:
-        mark = state.cache.mark(outgoing)
+        mark = state.cache.mark(spec)
         try:
-            raw = (yield from request(state, outgoing)).result
+            raw = (yield from request(state, spec)).result
         except ServerError as error:
             if error.code == METHOD_NOT_FOUND and cursor is None:
                 return kind.shape([]), mine
             raise
-        _keep(state, outgoing, raw, mark)
-    page = _read(state, outgoing, raw, kind.shape)
+        _keep(state, spec, raw, mark)
+    page = _read(state, spec, raw, kind.shape)
     if isinstance(page, ListToolsResult):
         if state.origin.url is not None:
             _plan_headers(state, mine, page)
@@ -306,13 +306,13 @@ def list_all(state: ClientState, kind: ListKind[Any], options: CallOptions = DEF
 def read_resource(state: ClientState, uri: str, options: CallOptions = DEFAULT_CALL) -> Flow[ReadResourceResult]:
     """Read a resource. Raises: ClientError."""
     params = b'{"uri":%b}' % encode(uri)
-    outgoing = _outgoing(state, "resources/read", params, options, timeout=state.options.timeouts.call)
-    outgoing, known = _asked_by_one(state, outgoing)
-    raw = state.cache.find(outgoing) if known else None
+    spec = _request_spec(state, "resources/read", params, options, timeout=state.options.timeouts.call)
+    spec, known = _asked_by_one(state, spec)
+    raw = state.cache.find(spec) if known else None
     if raw is None:
-        mark = state.cache.mark(outgoing)
-        raw = yield from request_with_rounds(state, outgoing, at_once=partial(_keep, state, outgoing, mark=mark))
-    return _read(state, outgoing, raw, ReadResourceResult)
+        mark = state.cache.mark(spec)
+        raw = yield from request_with_rounds(state, spec, at_once=partial(_keep, state, spec, mark=mark))
+    return _read(state, spec, raw, ReadResourceResult)
 
 
 def get_prompt(
@@ -320,9 +320,9 @@ def get_prompt(
 ) -> Flow[GetPromptResult]:
     """Get a prompt's messages. Raises: ClientError."""
     params = b'{"name":%b' % encode(name) + (member(b"arguments", dict(arguments)) if arguments else b"") + b"}"
-    outgoing = _outgoing(state, "prompts/get", params, options, timeout=state.options.timeouts.call)
-    raw = yield from request_with_rounds(state, outgoing)
-    return _read(state, outgoing, raw, GetPromptResult)
+    spec = _request_spec(state, "prompts/get", params, options, timeout=state.options.timeouts.call)
+    raw = yield from request_with_rounds(state, spec)
+    return _read(state, spec, raw, GetPromptResult)
 
 
 def complete(
@@ -337,9 +337,9 @@ def complete(
     params: dict[str, Any] = {"ref": to_builtins(ref), "argument": to_builtins(CompletionArgument(argument, value))}
     if given:
         params["context"] = to_builtins(CompletionContext(dict(given)))
-    outgoing = _outgoing(state, "completion/complete", encode(params), options, timeout=state.options.timeouts.list)
-    response = yield from request(state, outgoing)
-    return _read(state, outgoing, response.result, CompleteResult).completion
+    spec = _request_spec(state, "completion/complete", encode(params), options, timeout=state.options.timeouts.list)
+    response = yield from request(state, spec)
+    return _read(state, spec, response.result, CompleteResult).completion
 
 
 def ping(state: ClientState, options: CallOptions = DEFAULT_CALL) -> Flow[None]:
@@ -350,7 +350,7 @@ def ping(state: ClientState, options: CallOptions = DEFAULT_CALL) -> Flow[None]:
     pings = state.agreement is None or "ping" in state.agreement.revision.requests
     method = "ping" if pings else "server/discover"
     yield from request(
-        state, _outgoing(state, method, b"{}", options, timeout=state.options.timeouts.list, phase="list")
+        state, _request_spec(state, method, b"{}", options, timeout=state.options.timeouts.list, phase="list")
     )
 
 
@@ -360,7 +360,7 @@ def set_level(state: ClientState, level: LoggingLevel, options: CallOptions = DE
     if agreement is not None and not agreement.revision.log_level_in_envelope:
         params = encode({"level": level})
         yield from request(
-            state, _outgoing(state, "logging/setLevel", params, options, timeout=state.options.timeouts.list)
+            state, _request_spec(state, "logging/setLevel", params, options, timeout=state.options.timeouts.list)
         )
 
 
@@ -372,17 +372,17 @@ def call_method(
 ) -> Flow[JSON]:
     """Call a method by its name, for what has no method here; return the result as it came. Raises: ClientError."""
     body = encode(dict(params)) if params else b"{}"
-    outgoing = _outgoing(state, method, body, options, timeout=state.options.timeouts.call)
+    spec = _request_spec(state, method, body, options, timeout=state.options.timeouts.call)
     if method == "tools/call":
-        outgoing = _planned(outgoing, _catalogue(state, options), str((params or {}).get("name", "")))
-    response = yield from request(state, outgoing, _NEVER)
+        spec = _planned(spec, _catalogue(state, options), str((params or {}).get("name", "")))
+    response = yield from request(state, spec, _NEVER)
     return msgspec.json.decode(response.result)
 
 
-def _keep(state: ClientState, outgoing: RequestSpec, raw: Raw, mark: int) -> None:
+def _keep(state: ClientState, spec: RequestSpec, raw: Raw, mark: int) -> None:
     """Keep an answer for a while, where the era has rules for that."""
     if state.agreement is not None and state.agreement.revision.caches_results:
-        state.cache.keep(outgoing, raw, mark)
+        state.cache.keep(spec, raw, mark)
 
 
 class _Never(Repeatable, frozen=True):
@@ -396,32 +396,32 @@ class _Never(Repeatable, frozen=True):
 _NEVER = _Never()
 
 
-def _read(state: ClientState, outgoing: RequestSpec, raw: Raw, shape: type[ResultT]) -> ResultT:
+def _read(state: ClientState, spec: RequestSpec, raw: Raw, shape: type[ResultT]) -> ResultT:
     try:
         found = decode_open(raw, shape)
     except (msgspec.DecodeError, RecursionError) as problem:
-        raise _not_a_result(state, outgoing, problem) from None
+        raise _not_a_result(state, spec, problem) from None
     unknown: Mapping[str, JSON] = vars(found).get("unknown", {})
     kind = unknown.get("resultType", "complete")
     if kind != "complete":
-        raise _unknown_type(state, outgoing, kind)
+        raise _unknown_type(state, spec, kind)
     return found
 
 
-def _not_a_result(state: ClientState, outgoing: RequestSpec, problem: Exception) -> InvalidResponse:
+def _not_a_result(state: ClientState, spec: RequestSpec, problem: Exception) -> InvalidResponse:
     return InvalidResponse(
-        f"invalid response to {outgoing.method}: {problem}",
+        f"invalid response to {spec.method}: {problem}",
         state.origin,
-        phase=outgoing.phase,
+        phase=spec.phase,
         delivery="answered",
     )
 
 
-def _unknown_type(state: ClientState, outgoing: RequestSpec, kind: JSON) -> InvalidResponse:
+def _unknown_type(state: ClientState, spec: RequestSpec, kind: JSON) -> InvalidResponse:
     """A result of a type that nobody asked for must not pass for a success (MSG-21)."""
     return InvalidResponse(
-        f"the answer to {outgoing.method} is of the type {str(kind)[:40]!r}, which this client does not know",
+        f"the answer to {spec.method} is of the type {str(kind)[:40]!r}, which this client does not know",
         state.origin,
-        phase=outgoing.phase,
+        phase=spec.phase,
         delivery="answered",
     )

@@ -53,12 +53,12 @@ def backoff(failures: int, chance: float) -> float:
     return pause * (0.5 + chance / 2)
 
 
-def total_of(state: ClientState, outgoing: RequestSpec) -> float:
+def total_of(state: ClientState, spec: RequestSpec) -> float:
     """Return how many seconds a request has in all: for every attempt and every round together."""
-    if outgoing.total is not None:
-        return outgoing.total
+    if spec.total is not None:
+        return spec.total
     timeouts = state.options.timeouts
-    return max(timeouts.list if outgoing.timeout is None else outgoing.timeout, timeouts.total)
+    return max(timeouts.list if spec.timeout is None else spec.timeout, timeouts.total)
 
 
 class _Named(msgspec.Struct):
@@ -69,14 +69,14 @@ class _Named(msgspec.Struct):
 _named = msgspec.json.Decoder(_Named)
 
 
-def shown(outgoing: RequestSpec) -> str:
+def shown(spec: RequestSpec) -> str:
     """Return what to call a request in an error: its method, and which tool, prompt or resource it is about."""
     try:
-        about = _named.decode(outgoing.params)
+        about = _named.decode(spec.params)
     except (msgspec.DecodeError, RecursionError):
-        return outgoing.method
+        return spec.method
     named = about.name or about.uri
-    return f"{outgoing.method} of {named[:80]!r}" if named else outgoing.method
+    return f"{spec.method} of {named[:80]!r}" if named else spec.method
 
 
 def member(name: bytes, value: object) -> bytes:
@@ -84,14 +84,14 @@ def member(name: bytes, value: object) -> bytes:
     return b',"%b":%b' % (name, encode(value))
 
 
-def request(state: ClientState, outgoing: RequestSpec, repeatable: Repeatable = READS) -> Flow[Response]:
+def request(state: ClientState, spec: RequestSpec, repeatable: Repeatable = READS) -> Flow[Response]:
     """Send a request, again where that is allowed and its server was lost. Raises: ClientError.
 
     What is raised tells of all attempts: once one of them may have been sent, `delivery` is never `not_sent`.
     """
     began = state.clock()
     attempt = 1
-    current: RequestSpec | None = outgoing
+    current: RequestSpec | None = spec
     unsent = True
     while True:
         assert current is not None
@@ -101,7 +101,7 @@ def request(state: ClientState, outgoing: RequestSpec, repeatable: Repeatable = 
             pause = yield from _pause_before_next(state, error, repeatable, attempt)
             unsent = unsent and error.delivery == "not_sent"
             if pause is not None:
-                current = _in_the_time_left(state, outgoing, state.clock() - began, pause)
+                current = _in_the_time_left(state, spec, state.clock() - began, pause)
             if pause is None or current is None:
                 error.delivery = error.delivery if unsent or error.delivery == "answered" else "maybe_sent"
                 raise
@@ -109,7 +109,7 @@ def request(state: ClientState, outgoing: RequestSpec, repeatable: Repeatable = 
             if type(answer) is Response:
                 return answer
             assert isinstance(answer, ErrorResponse)
-            raise _server_error(state, outgoing, answer)
+            raise _server_error(state, spec, answer)
         yield Sleep(pause)
         attempt += 1
 
@@ -127,18 +127,18 @@ def _pause_before_next(
     return None if asked > _LONGEST_WAIT else max(asked, backoff(attempt, state.random()))
 
 
-def _in_the_time_left(state: ClientState, outgoing: RequestSpec, gone: float, pause: float) -> RequestSpec | None:
+def _in_the_time_left(state: ClientState, spec: RequestSpec, gone: float, pause: float) -> RequestSpec | None:
     """Return the same request with the time that is left for it `gone` seconds after it was sent first; None if none is.
 
     A server that was there for longer than the bound on silence has shown progress, and gets that bound anew.
     """
-    timeout = state.options.timeouts.list if outgoing.timeout is None else outgoing.timeout
-    total = total_of(state, outgoing) if outgoing.left is None else outgoing.left
+    timeout = state.options.timeouts.list if spec.timeout is None else spec.timeout
+    total = total_of(state, spec) if spec.left is None else spec.left
     left = (timeout - gone if gone < timeout else timeout) - pause
     total_left = total - gone - pause
     if min(left, total_left) < _SHORTEST:
         return None
-    return msgspec.structs.replace(outgoing, timeout=left, left=total_left)
+    return msgspec.structs.replace(spec, timeout=left, left=total_left)
 
 
 def _may_repeat(state: ClientState, error: ClientError, repeatable: Repeatable) -> Flow[bool]:
@@ -155,11 +155,11 @@ def _may_repeat(state: ClientState, error: ClientError, repeatable: Repeatable) 
     return (yield from repeatable.decide(state))
 
 
-def _server_error(state: ClientState, outgoing: RequestSpec, answer: ErrorResponse) -> ServerError:
+def _server_error(state: ClientState, spec: RequestSpec, answer: ErrorResponse) -> ServerError:
     return ServerError(
-        f"{outgoing.method} was refused: {answer.message} ({answer.code})",
+        f"{spec.method} was refused: {answer.message} ({answer.code})",
         state.origin,
-        phase=outgoing.phase,
+        phase=spec.phase,
         delivery="answered",
         code=answer.code,
         message=answer.message,
@@ -187,7 +187,7 @@ _ASKABLE = (ELICIT, SAMPLE, LIST_ROOTS)
 
 def request_with_rounds(
     state: ClientState,
-    outgoing: RequestSpec,
+    spec: RequestSpec,
     repeatable: Repeatable = READS,
     at_once: Callable[[Raw], object] | None = None,
     began: float | None = None,
@@ -200,36 +200,36 @@ def request_with_rounds(
     """
     began = state.clock() if began is None else began
     time_left: _TimeLeft | None = None
-    current = outgoing
+    current = spec
     for number in range(1, state.options.limits.max_rounds + 1):
         response = first or (yield from request(state, current, repeatable))
         first, result = None, response.result
-        interim = _read_interim(state, outgoing, result) if b'"input_required"' in bytes(result) else None
+        interim = _read_interim(state, spec, result) if b'"input_required"' in bytes(result) else None
         if interim is None:
             if number == 1 and at_once is not None:
                 at_once(result)
             return result
         if time_left is None:
-            time_left = _TimeLeft(state, outgoing, began)
+            time_left = _TimeLeft(state, spec, began)
         answers: Mapping[str, bytes] = {}
         if interim.input_requests:
             asked = state.clock()
-            answers = yield Ask(_questions(state, outgoing, interim.input_requests), time_left.for_answers)
+            answers = yield Ask(_questions(state, spec, interim.input_requests), time_left.for_answers)
             time_left.answers_took(state.clock() - asked)
         else:  # the server asks for nothing but to come again
             yield Sleep(min(backoff(number, state.random()), max(0.0, time_left())))
         if (left := time_left()) < _SHORTEST:
-            seconds = total_of(state, outgoing)
+            seconds = total_of(state, spec)
             raise CallTimeout(
-                f"{shown(outgoing)} timed out: no result within {seconds:g} s, the server asked for another round each time",
+                f"{shown(spec)} timed out: no result within {seconds:g} s, the server asked for another round each time",
                 state.origin,
-                phase=outgoing.phase,
+                phase=spec.phase,
                 delivery="maybe_sent",
                 seconds=seconds,
             )
-        current = msgspec.structs.replace(_again(outgoing, answers, interim.request_state), left=left)
+        current = msgspec.structs.replace(_again(spec, answers, interim.request_state), left=left)
     raise InvalidResponse(
-        f"{outgoing.method} asked for input {state.options.limits.max_rounds} times (limits.max_rounds)",
+        f"{spec.method} asked for input {state.options.limits.max_rounds} times (limits.max_rounds)",
         state.origin,
         delivery="answered",
     )
@@ -240,9 +240,9 @@ class _TimeLeft:
 
     __slots__ = ("_answers", "_clock", "_end", "_for_answers")
 
-    def __init__(self, state: ClientState, outgoing: RequestSpec, began: float) -> None:
+    def __init__(self, state: ClientState, spec: RequestSpec, began: float) -> None:
         self._clock = state.clock
-        self._end = began + total_of(state, outgoing)
+        self._end = began + total_of(state, spec)
         self._for_answers = state.options.timeouts.input
         self._answers = 0.0
 
@@ -260,7 +260,7 @@ class _TimeLeft:
         self._answers += seconds
 
 
-def _read_interim(state: ClientState, outgoing: RequestSpec, result: Raw) -> _Interim | None:
+def _read_interim(state: ClientState, spec: RequestSpec, result: Raw) -> _Interim | None:
     """Return the request for input in a result that mentions one, or None."""
     if state.agreement is None or not state.agreement.revision.asks_in_results:
         return None
@@ -268,26 +268,24 @@ def _read_interim(state: ClientState, outgoing: RequestSpec, result: Raw) -> _In
         found = _interim.decode(result)
     except (msgspec.DecodeError, RecursionError) as problem:
         raise InvalidResponse(
-            f"invalid input requests in the result of {outgoing.method}: {problem}", state.origin, delivery="answered"
+            f"invalid input requests in the result of {spec.method}: {problem}", state.origin, delivery="answered"
         ) from None
     if found.result_type != "input_required":
         return None
     if not found.input_requests and found.request_state is None:
         raise InvalidResponse(
-            f"invalid response to {outgoing.method}: input_required with neither inputRequests nor requestState",
+            f"invalid response to {spec.method}: input_required with neither inputRequests nor requestState",
             state.origin,
             delivery="answered",
         )
     return found
 
 
-def _questions(
-    state: ClientState, outgoing: RequestSpec, requests: Mapping[str, _Question]
-) -> Mapping[str, InputRequest]:
+def _questions(state: ClientState, spec: RequestSpec, requests: Mapping[str, _Question]) -> Mapping[str, InputRequest]:
     for question in requests.values():
         if question.method not in _ASKABLE:
             raise InvalidResponse(
-                f"{outgoing.method} wants an answer to {question.method[:80]!r}, which servers may not ask",
+                f"invalid response to {spec.method}: the protocol has no input request {question.method[:80]!r}",
                 state.origin,
                 delivery="answered",
             )
@@ -297,11 +295,11 @@ def _questions(
         }
     except (msgspec.DecodeError, RecursionError) as problem:
         raise InvalidResponse(
-            f"invalid input request in the result of {outgoing.method}: {problem}", state.origin, delivery="answered"
+            f"invalid input request in the result of {spec.method}: {problem}", state.origin, delivery="answered"
         ) from None
 
 
-def _again(outgoing: RequestSpec, answers: Mapping[str, bytes], request_state: str | None) -> RequestSpec:
+def _again(spec: RequestSpec, answers: Mapping[str, bytes], request_state: str | None) -> RequestSpec:
     """Return the same request with this round's answers, and the state to the byte as it came (MRTR-C1)."""
     members = b""
     if answers:
@@ -310,4 +308,4 @@ def _again(outgoing: RequestSpec, answers: Mapping[str, bytes], request_state: s
         )
     if request_state is not None:
         members += member(b"requestState", request_state)
-    return msgspec.structs.replace(outgoing, params=outgoing.params[:-1] + members + b"}")
+    return msgspec.structs.replace(spec, params=spec.params[:-1] + members + b"}")

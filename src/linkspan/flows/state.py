@@ -156,24 +156,24 @@ class ResponseCache:
         self._bytes = 0
         self._changes: Counter[str] = Counter()
 
-    def find(self, outgoing: RequestSpec) -> Raw | None:
+    def find(self, spec: RequestSpec) -> Raw | None:
         """Return the answer to a request, if it is here and fresh."""
         if not self._kept:
             return None
-        for whose in (None, principal_of(outgoing.headers)):
-            kept = self._kept.get((outgoing.method, outgoing.params, whose))
+        for whose in (None, principal_of(spec.headers)):
+            kept = self._kept.get((spec.method, spec.params, whose))
             if kept is not None and self._clock() < kept.until:
                 return kept.raw
         return None
 
-    def mark(self, outgoing: RequestSpec) -> int:
+    def mark(self, spec: RequestSpec) -> int:
         """Return where we are before a request goes out, for `keep`."""
-        return self._changes[_LISTED_BY[outgoing.method]]
+        return self._changes[_LISTED_BY[spec.method]]
 
-    def keep(self, outgoing: RequestSpec, raw: Raw, mark: int) -> None:
+    def keep(self, spec: RequestSpec, raw: Raw, mark: int) -> None:
         """Keep an answer as its server allows, unless what it tells of has changed since it was asked for."""
         data = bytes(raw)
-        if _MARKER not in data or mark != self.mark(outgoing):
+        if _MARKER not in data or mark != self.mark(spec):
             return
         try:
             hints = _read_hints(raw)
@@ -184,8 +184,8 @@ class ResponseCache:
             return
         if self._bytes + size > self._max_bytes:  # a full cache begins anew
             self.clear()
-        whose = None if hints.cache_scope == "public" else principal_of(outgoing.headers)
-        key = (outgoing.method, outgoing.params, whose)
+        whose = None if hints.cache_scope == "public" else principal_of(spec.headers)
+        key = (spec.method, spec.params, whose)
         self._drop(key)
         self._kept[key] = _Kept(raw, self._clock() + hints.ttl_ms / 1000)
         self._bytes += size

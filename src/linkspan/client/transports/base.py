@@ -1,14 +1,14 @@
 """One connection of a client to a server, used by any number of threads and loops at once.
 
-    client (waits at a slot)            engine (one connection at a time)
-        |  submit(request, slot)            ^  link_asked, link_notified, link_lost ...
+    client (waits at a waiter)            supervisor (one connection at a time)
+        |  submit(request, waiter)            ^  request_received, notification_received, connection_lost ...
         v                                   |
-    ClientTransport: submit -> machine -> flush    receive_data -> machine -> deliver to slots
+    ClientTransport: submit -> machine -> flush    receive_data -> machine -> deliver to waiters
         |  bytes                            ^  bytes
         v                                   |
     transport: pipe, HTTP requests, memory
 
-Law: every request that was submitted ends exactly once: its slot gets a response, an error response or a `ClientError`.
+Law: every request that was submitted ends exactly once: its waiter gets a response, an error response or a `ClientError`.
 `lock` guards the machine. It is held while the machine is called and never while anything is delivered or written.
 """
 
@@ -77,9 +77,12 @@ _STRAY_KEPT = 5
 
 
 class Waiter(Protocol):
-    """One caller's place: a thread at a queue, a task at its event loop, or a function. `ticket` is for the link."""
+    """One caller's place: a thread at a queue, a task at its event loop, or a function.
 
-    ticket: Any
+    `pending_request` is for the transport.
+    """
+
+    pending_request: Any
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None:
@@ -95,13 +98,13 @@ class Waiter(Protocol):
 class ThreadWaiter:
     """For a thread."""
 
-    __slots__ = ("get", "put", "ticket")
+    __slots__ = ("get", "pending_request", "put")
 
     loop = None
 
     def __init__(self) -> None:
         queue: SimpleQueue[Any] = SimpleQueue()
-        self.ticket: Any = None
+        self.pending_request: Any = None
         self.put = queue.put
         self.get = queue.get
 
@@ -112,7 +115,7 @@ class CallbackWaiter:
     loop = None
 
     def __init__(self, function: Callable[[object], object]) -> None:
-        self.ticket: Any = None
+        self.pending_request: Any = None
         self.put: Callable[[object], object] = function
 
 
@@ -120,21 +123,21 @@ class LoopWaiter(msgspec.Struct, eq=False):
     """For a task of `loop`."""
 
     loop: asyncio.AbstractEventLoop
-    ticket: Any = None
+    pending_request: Any = None
     items: deque[Any] = msgspec.field(default_factory=deque[Any])
-    _waiter: asyncio.Future[None] | None = None
+    _future: asyncio.Future[None] | None = None
 
     def put(self, item: object) -> None:
         """Deliver an item; on the loop only."""
         self.items.append(item)
-        waiter = self._waiter
-        if waiter is not None and not waiter.done():
-            waiter.set_result(None)
+        future = self._future
+        if future is not None and not future.done():
+            future.set_result(None)
 
     def arrival(self) -> asyncio.Future[None]:
         """Return a future that is done with the next `put`, while `items` is empty. For one task at a time."""
-        waiter = self._waiter = self.loop.create_future()
-        return waiter
+        future = self._future = self.loop.create_future()
+        return future
 
     async def get(self) -> Any:
         """Wait for the next item."""
@@ -147,14 +150,14 @@ _Deliveries: TypeAlias = list[tuple[Waiter, object]]
 
 
 def deliver(deliveries: Iterable[tuple[Waiter, object]]) -> None:
-    """Put items into slots, from any thread, with one wake-up for each loop. Slots of a closed loop get nothing."""
+    """Put items into waiters, from any thread, with one wake-up for each loop. Slots of a closed loop get nothing."""
     by_loop: dict[asyncio.AbstractEventLoop, _Deliveries] = {}
-    for slot, item in deliveries:
-        loop = slot.loop
+    for waiter, item in deliveries:
+        loop = waiter.loop
         if loop is None:
-            slot.put(item)
+            waiter.put(item)
         else:
-            by_loop.setdefault(loop, []).append((slot, item))
+            by_loop.setdefault(loop, []).append((waiter, item))
     for loop, mine in by_loop.items():
         try:
             if len(mine) == 1:
@@ -166,8 +169,8 @@ def deliver(deliveries: Iterable[tuple[Waiter, object]]) -> None:
 
 
 def _put_all(deliveries: _Deliveries) -> None:
-    for slot, item in deliveries:
-        slot.put(item)
+    for waiter, item in deliveries:
+        waiter.put(item)
 
 
 class Recorder(Protocol):
@@ -183,39 +186,39 @@ class Recorder(Protocol):
 
 
 class TransportOwner(Protocol):
-    """Who opened a link. Called in whatever thread brings the news; must not block."""
+    """Who opened a transport. Called in whatever thread brings the news; must not block."""
 
     @property
     def recorder(self) -> Recorder | None:
         """Who takes down what is said."""
         ...
 
-    def link_asked(self, link: ClientTransport, request: RpcRequest) -> None:
+    def request_received(self, transport: ClientTransport, request: RpcRequest) -> None:
         """The server asks something."""
         ...
 
-    def link_notified(self, link: ClientTransport, message: Notification) -> None:
+    def notification_received(self, transport: ClientTransport, message: Notification) -> None:
         """The server says something."""
         ...
 
-    def link_printed(self, link: ClientTransport, text: str) -> None:
+    def stderr_received(self, transport: ClientTransport, text: str) -> None:
         """The server process wrote to stderr."""
         ...
 
-    def link_restored(self, link: ClientTransport, error: ClientError) -> None:
+    def stream_restored(self, transport: ClientTransport, error: ClientError) -> None:
         """A stream on which the server speaks by itself was lost, as `error` says, and is open again."""
         ...
 
-    def link_lost(self, link: ClientTransport, error: ClientError) -> None:
+    def connection_lost(self, transport: ClientTransport, error: ClientError) -> None:
         """The connection has ended, and not because it was closed."""
         ...
 
 
 class PendingRequest(msgspec.Struct, frozen=True, eq=False):
-    """A request under way: what a slot's caller needs to give it up."""
+    """A request under way: what a waiter's caller needs to give it up."""
 
-    link: ClientTransport
-    outgoing: RequestSpec
+    transport: ClientTransport
+    spec: RequestSpec
     request_id: RequestId
 
 
@@ -258,40 +261,40 @@ class ClientTransport:
 
     # What callers use.
 
-    def submit(self, outgoing: RequestSpec, slot: Waiter) -> None:
-        """Send a request; everything that comes of it goes to `slot`. `flush` must follow. Raises: ConnectionLost."""
+    def submit(self, spec: RequestSpec, waiter: Waiter) -> None:
+        """Send a request; everything that comes of it goes to `waiter`. `flush` must follow. Raises: ConnectionLost."""
         timeouts = self.state.options.timeouts
-        timeout = timeouts.list if outgoing.timeout is None else outgoing.timeout
-        total = outgoing.left
+        timeout = timeouts.list if spec.timeout is None else spec.timeout
+        total = spec.left
         if total is None:
-            total = max(timeout, timeouts.total) if outgoing.total is None else outgoing.total
+            total = max(timeout, timeouts.total) if spec.total is None else spec.total
         with self.lock:
             if not self.alive:
-                raise self._gone("not_sent", outgoing.phase)
+                raise self._gone("not_sent", spec.phase)
             request_id = self.machine.send_request(
-                outgoing.method,
-                outgoing.params,
-                slot,
+                spec.method,
+                spec.params,
+                waiter,
                 timeout=timeout,
                 total=total,
-                meta=outgoing.meta,
-                agreement=outgoing.agreement,
-                watches=outgoing.on_progress is not None,
-                cancellable=outgoing.cancellable,
+                meta=spec.meta,
+                agreement=spec.agreement,
+                watches=spec.on_progress is not None,
+                cancellable=spec.cancellable,
             )
-            slot.ticket = PendingRequest(self, outgoing, request_id)
+            waiter.pending_request = PendingRequest(self, spec, request_id)
         self._reactor.expect(time.monotonic() + min(timeout, total))
 
     def give_up(self, request_id: RequestId, reason: str | None, *, tell: bool = False) -> None:
-        """Cancel a request and tell the server; with `tell` its slot gets a `CallStopped`."""
+        """Cancel a request and tell the server; with `tell` its waiter gets a `CallStopped`."""
         with self.lock:
-            slot = self.machine.cancel(request_id, reason)
+            waiter = self.machine.cancel(request_id, reason)
         self.flush()
-        if tell and slot is not None:
+        if tell and waiter is not None:
             error = CallStopped(
                 f"the call was stopped{f': {reason}' if reason else ''}", self.state.origin, delivery="maybe_sent"
             )
-            deliver([(slot, error)])
+            deliver([(waiter, error)])
 
     def discard(self, request_id: RequestId) -> None:
         """Let go of a request of which nothing is wanted any more, whatever it may begin at the server."""
@@ -322,9 +325,9 @@ class ClientTransport:
         with self.lock:
             found = self.machine.asked_for(question)
         if found is not None:
-            request_id, slot = found
+            request_id, waiter = found
             self.give_up(request_id, "the client's handler failed")
-            deliver([(slot, error)])
+            deliver([(waiter, error)])
 
     def _clock_goes_on(self) -> None:
         """Make sure that the deadlines of calls are kept, which a question of the server had put off."""
@@ -343,7 +346,7 @@ class ClientTransport:
 
     def restored(self, error: ClientError) -> None:
         """Take note that a stream on which the server speaks by itself was lost, and is open again."""
-        self._owner.link_restored(self, error)
+        self._owner.stream_restored(self, error)
 
     def fall_back(self, reason: Exception, timeout: float) -> None:
         """Use an older transport from now on; most have none. Raises: `reason`."""
@@ -376,11 +379,11 @@ class ClientTransport:
     # What transports use.
 
     def watch(self, *fds: int) -> None:
-        """Let the reactor watch this link, and its descriptors, from now on."""
+        """Let the reactor watch this transport, and its descriptors, from now on."""
         self._reactor.call(lambda: self._reactor.watch(self, fds))
 
     def unwatch(self) -> None:
-        """Let the reactor forget this link."""
+        """Let the reactor forget this transport."""
         self._reactor.call(lambda: self._reactor.forget(self))
 
     def _recorded_data_to_send(self) -> bytes:
@@ -413,13 +416,13 @@ class ClientTransport:
                 case UnexpectedOutput():
                     self._remember_stray(event)
                 case ServerRequest():
-                    self._owner.link_asked(self, event.request)
+                    self._owner.request_received(self, event.request)
                 case Forbidden():
                     self._complain_of(event)
                 case CancellationReceived():
                     self._clock_goes_on()  # the handler may go on; its answer will be dropped
                 case NotificationReceived():
-                    self._owner.link_notified(self, event.message)
+                    self._owner.notification_received(self, event.message)
         if deliveries:
             deliver(deliveries)
 
@@ -431,7 +434,7 @@ class ClientTransport:
         if events:
             self.receive(events)
             self.flush()
-        return [each.owner.ticket.request_id for each in events if isinstance(each, Expired)]
+        return [each.owner.pending_request.request_id for each in events if isinstance(each, Expired)]
 
     def end(self, *, by_us: bool = False, error: ClientError | None = None) -> None:
         """Take note that the connection is gone, for the reason that `error` has: whatever still waits hears of it."""
@@ -440,14 +443,14 @@ class ClientTransport:
                 return
             self._ended = True
             self.alive = False
-            slots = self.machine.abandon()
+            waiters = self.machine.abandon()
         if by_us or self._closed:
             error = ClientClosed("the client was closed", self.state.origin, delivery="maybe_sent")
         elif error is None:
             error = self._gone("maybe_sent", "call")
-        deliver([(slot, self._for_phase(error, slot)) for slot in slots])
+        deliver([(waiter, self._for_phase(error, waiter)) for waiter in waiters])
         if not by_us and not self._closed:
-            self._owner.link_lost(self, error)
+            self._owner.connection_lost(self, error)
         self.ended.set()
 
     def ending(self) -> Ending:
@@ -465,27 +468,31 @@ class ClientTransport:
             hint=hint_for_ending(ending),
         )
 
-    def _for_phase(self, error: ClientError, slot: Waiter) -> ClientError:
+    def _for_phase(self, error: ClientError, waiter: Waiter) -> ClientError:
         copy = error.again()
-        ticket: PendingRequest | None = slot.ticket
-        if ticket is not None:
-            copy.phase = ticket.outgoing.phase
+        pending_request: PendingRequest | None = waiter.pending_request
+        if pending_request is not None:
+            copy.phase = pending_request.spec.phase
         return copy
 
     def _timeout(self, event: Expired[Any]) -> CallTimeout:
-        ticket: PendingRequest = event.owner.ticket
+        pending_request: PendingRequest = event.owner.pending_request
         ending = self.ending()
-        outgoing = ticket.outgoing
+        spec = pending_request.spec
         seconds = event.seconds
-        seen = "in all, though it showed progress" if event.with_progress else "and showed no progress"
-        if not outgoing.cancellable or outgoing.phase != "call":
-            seen = ""
-        if outgoing.left == seconds:  # the end of a time that began with an earlier attempt or round
-            seconds, seen = total_of(self.state, outgoing), "in all"
+        total = spec.left == seconds  # the end of a time that began with an earlier attempt or round
+        if total:
+            seconds = total_of(self.state, spec)
+        if event.with_progress and not total:
+            missing = f"no response for {seconds:g} s in all, though it showed progress"
+        elif total or not spec.cancellable or spec.phase != "call":
+            missing = f"no response for {seconds:g} s" + " in all" * total
+        else:
+            missing = f"no response or progress for {seconds:g} s"
         return CallTimeout(
-            f"no answer to {shown(outgoing)} within {seconds:g} seconds {seen}".rstrip(),
+            f"{shown(spec)} timed out: {missing}",
             self.state.origin,
-            phase=ticket.outgoing.phase,
+            phase=pending_request.spec.phase,
             delivery="maybe_sent",
             ending=ending,
             seconds=seconds,
@@ -493,11 +500,11 @@ class ClientTransport:
         )
 
     def _garbled(self, event: InvalidMessage[Any]) -> InvalidResponse:
-        ticket: PendingRequest = event.owner.ticket
+        pending_request: PendingRequest = event.owner.pending_request
         return InvalidResponse(
-            f"invalid response to {ticket.outgoing.method}: {event.problem}",
+            f"invalid response to {pending_request.spec.method}: {event.problem}",
             self.state.origin,
-            phase=ticket.outgoing.phase,
+            phase=pending_request.spec.phase,
             delivery="answered",
         )
 
@@ -516,7 +523,7 @@ class ClientTransport:
         )
 
     def _remember_stray(self, event: UnexpectedOutput) -> None:
-        self._owner.link_printed(self, f"(stdout) {event.text}\n")
+        self._owner.stderr_received(self, f"(stdout) {event.text}\n")
         if len(self._stray) < _STRAY_KEPT:
             self._stray.append(event.text)
 

@@ -133,25 +133,25 @@ class HttpClientTransport(ClientTransport):
 
     # Callers.
 
-    def submit(self, outgoing: RequestSpec, slot: Waiter) -> None:
+    def submit(self, spec: RequestSpec, waiter: Waiter) -> None:
         """Send a request. Raises: ConnectionLost."""
         with self.lock:
-            super().submit(outgoing, slot)
+            super().submit(spec, waiter)
             *others, message = self._messages()
             self._queue.extend(_Sent(each, self._session.headers()) for each in others)
-            ticket: PendingRequest = slot.ticket
-            headers = self._request_headers(outgoing)
-            self._queue.append(_Sent(message, headers, ticket.request_id, outgoing.method, outgoing.headers))
+            pending_request: PendingRequest = waiter.pending_request
+            headers = self._request_headers(spec)
+            self._queue.append(_Sent(message, headers, pending_request.request_id, spec.method, spec.headers))
 
-    def _request_headers(self, outgoing: RequestSpec) -> dict[str, str]:
-        agreement = outgoing.agreement or self.machine.agreement
+    def _request_headers(self, spec: RequestSpec) -> dict[str, str]:
+        agreement = spec.agreement or self.machine.agreement
         if agreement.revision.repeats_in_headers:
-            headers = mirrored(agreement, outgoing.method, outgoing.params, outgoing.header_plan)
-        elif outgoing.method == "initialize":
+            headers = mirrored(agreement, spec.method, spec.params, spec.header_plan)
+        elif spec.method == "initialize":
             headers = {}  # nothing modern may leak into a handshake, and there is no session yet
         else:
             headers = self._session.headers()
-        return headers | {name.lower(): value for name, value in (outgoing.headers or {}).items()}
+        return headers | {name.lower(): value for name, value in (spec.headers or {}).items()}
 
     def agree(self, agreement: Agreement) -> None:
         """From now on speak by `agreement`; a handshake server may have something to say on a stream of its own."""
@@ -434,9 +434,9 @@ class HttpClientTransport(ClientTransport):
         if sent.request_id is None:
             return
         with self.lock:
-            slot = self.machine.forget(sent.request_id)
-        if slot is not None:
-            deliver([(slot, message)])
+            waiter = self.machine.forget(sent.request_id)
+        if waiter is not None:
+            deliver([(waiter, message)])
 
     def _doubt(self, sent: _Sent, reply: HttpReply, message: Message | Batch | None, data: bytes) -> None:
         """End the connection if the server has forgotten it. Nothing was done then, and all must begin anew (HL-7)."""
@@ -502,9 +502,9 @@ class HttpClientTransport(ClientTransport):
         if sent.request_id is None:
             return
         with self.lock:
-            slot = self.machine.forget(sent.request_id)
-        if slot is not None:
-            deliver([(slot, self._for_phase(error, slot))])
+            waiter = self.machine.forget(sent.request_id)
+        if waiter is not None:
+            deliver([(waiter, self._for_phase(error, waiter))])
 
 
 _WRONG_KIND: Final = "is that the URL of an MCP server? Its path often ends with /mcp"

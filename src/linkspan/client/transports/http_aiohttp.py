@@ -139,7 +139,7 @@ def _failure(error: Exception) -> HttpFailure:
     """Say what kept a request from being answered, and whether it may have gone out."""
     match error:
         case aiohttp.InvalidURL():
-            return HttpFailure("the URL is none", sent=False, ours=True, hint="a URL is like https://example.com/mcp")
+            return HttpFailure("invalid URL", sent=False, ours=True, hint="a URL is like https://example.com/mcp")
         case aiohttp.ClientSSLError():
             return HttpFailure(f"no secure connection was possible: {_plain(error)}", sent=False, hint=_TLS)
         case aiohttp.ClientConnectorDNSError():
@@ -154,7 +154,7 @@ def _failure(error: Exception) -> HttpFailure:
             return HttpFailure(reason, sent=False, hint="see HTTP_PROXY, HTTPS_PROXY and NO_PROXY")
         case aiohttp.ClientResponseError():
             said = " ".join(error.message.split(":")[0].split())[:80]
-            return HttpFailure(f"it is no HTTP that can be read: {said}", sent=True, garbled=True, hint=_TLS_PORT)
+            return HttpFailure(f"the response is not valid HTTP: {said}", sent=True, garbled=True, hint=_TLS_PORT)
         case aiohttp.ServerDisconnectedError():
             return HttpFailure("the server closed the connection before it answered", sent=True)
         case ValueError() | TypeError():

@@ -97,12 +97,12 @@ class StdioClientTransport(ClientTransport):
         """Send what goes out without blocking; the rest follows when the server reads."""
         self._writer.flush_now()
 
-    def submit(self, outgoing: RequestSpec, slot: Waiter) -> None:
+    def submit(self, spec: RequestSpec, waiter: Waiter) -> None:
         """Send a request. Raises: ConnectionLost, also if the server has stopped reading."""
         if self.alive and self._writer.full:
             problem = "the server does not read its input, and too much is waiting for it"
-            raise ConnectionLost(problem, self.state.origin, phase=outgoing.phase)
-        super().submit(outgoing, slot)
+            raise ConnectionLost(problem, self.state.origin, phase=spec.phase)
+        super().submit(spec, waiter)
 
     def close(self) -> None:
         """Hang up, wait for the process to end, and end it if it does not. Blocks."""
@@ -195,7 +195,7 @@ class StdioClientTransport(ClientTransport):
         if len(self._stderr) > 2 * _STDERR_KEPT:
             del self._stderr[:-_STDERR_KEPT]
         if text := self._decode_stderr(data, not data):
-            self._owner.link_printed(self, text)
+            self._owner.stderr_received(self, text)
 
     def _close_fd(self, fd: int) -> None:
         """Watch a descriptor no more. Pipes are closed at the very end, by the child; others are ours."""
