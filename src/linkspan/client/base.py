@@ -291,9 +291,9 @@ def _opener(target: Target, ssl: SSLContext | None, auth: Auth | None) -> Callab
 
 
 def _deadlines(timeouts: Timeouts, target: Target) -> Timeouts:
+    """Return the deadlines that the caller chose; where none were chosen, those of the server's configuration."""
     if not isinstance(timeouts, Timeouts):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ValueError(f"timeouts must be Timeouts, such as Timeouts(call=5.0), got {timeouts!r}")
-    """Return the deadlines that the caller chose; where none were chosen, those of the server's configuration."""
     if timeouts is not DEFAULT_TIMEOUTS or not target.timeouts:
         return timeouts
     found = msgspec.structs.replace(timeouts, **target.timeouts)
