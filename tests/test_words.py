@@ -59,7 +59,7 @@ ALLOWED: frozenset[str] = frozenset()
 
 BOUNDS: dict[str, int] = {
     "cli": 14,
-    "client": 75,
+    "client": 2,
     "core": 22,
     "docs": 0,
     "flows": 39,

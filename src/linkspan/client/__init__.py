@@ -1,4 +1,4 @@
-"""Clients: `Client` for asyncio, `SyncClient` for everybody else, with the same methods.
+"""Clients: `Client` for asyncio, `SyncClient` for code without an event loop, with the same methods.
 
     from linkspan.client import SyncClient
 

@@ -92,18 +92,19 @@ class BaseClient:
 
         `name` is what errors call the server. A process gets a small environment and `env`, or all of ours with
         `inherit_env`, and starts in `cwd`. A URL gets `headers` with every request, `auth` (a bearer token, or a
-        function that returns one) says who asks, and `ssl` is for its certificates. `era` and
-        `protocol_version` pin what is otherwise found out.
-        `retry` says when a call whose server was lost is repeated by itself: "never", "safe" (it was not sent, it only reads,
-        or its tool is marked read-only or idempotent), "always". `check_output` says what happens to structured output that
-        does not fit its schema: "strict" raises, "lenient" lists it in `result.problems`, "off" does not look.
+        function that returns one) identifies the caller, and `ssl` is for its certificates. `era` and
+        `protocol_version` pin what is otherwise negotiated.
+        `retry` selects when a call whose server was lost is repeated automatically: "never", "safe" (it was not sent, it
+        only reads, or its tool is marked read-only or idempotent), "always". `check_output` selects what happens to
+        structured output that does not match its schema: "strict" raises, "lenient" lists it in `result.problems`, "off"
+        does not check.
         `max_cached_bytes` bounds the answers that are kept because their server allows it (`ttlMs`); 0 keeps none.
         `max_pages` bounds the pages of one list: a list with more raises InvalidResponse.
         `trace_context` returns `traceparent` (and `tracestate`, `baggage`) for each request's `_meta`.
         `elicitation`, `sampling` and `roots` answer the server; what is not given is not declared. `on_log`, `on_change`,
-        `on_event`, `on_notification` (method, params) and `on_stderr` (what a process prints, also by mistake on stdout) hear of
-        things. All of these may be coroutine functions.
-        `recorder` takes down all that is said, as `linkspan.testing.TranscriptWriter` does.
+        `on_event`, `on_notification` (method, params) and `on_stderr` (what a process prints, also by mistake on stdout)
+        are called for what the server sends and for events of the connection. All of these may be coroutine functions.
+        `recorder` records all messages, as `linkspan.testing.TranscriptWriter` does.
         Raises: ValueError for an invalid target or option, TypeError for a keyword that does not exist.
         """
         self._target = resolve(target, name=name, env=env, cwd=cwd, inherit_env=inherit_env)
@@ -141,7 +142,7 @@ class BaseClient:
         weakref.finalize(self, _close_soon, self._supervisor).atexit = False
 
     def __repr__(self) -> str:
-        """Name the server, and tell whether there is a connection."""
+        """Return the name of the server and the state of the connection."""
         state = "closed" if self._supervisor.closed else "connected" if self._supervisor.connected else "not connected"
         return f"<{type(self).__name__} of {self.name}: {state}>"
 
@@ -301,7 +302,7 @@ def _deadlines(timeouts: Timeouts, target: Target) -> Timeouts:
 
 
 def _close_soon(supervisor: Supervisor) -> None:
-    """A client that nobody holds any more leaves no server behind."""
+    """Close in another thread: a client that is no longer referenced leaves no server behind."""
     if not supervisor.closed:
         threading.Thread(target=supervisor.close, name="linkspan-close", daemon=True).start()
 

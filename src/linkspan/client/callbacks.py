@@ -33,7 +33,7 @@ _REFUSED: Final = -1
 
 
 def is_awaitable(value: object) -> bool:
-    """Tell whether a value must be awaited."""
+    """Return whether a value must be awaited."""
     return hasattr(type(value), "__await__")
 
 
@@ -218,7 +218,7 @@ _delivering: contextvars.ContextVar[CallbackQueue | None] = contextvars.ContextV
 
 
 def _runs_elsewhere(loop: asyncio.AbstractEventLoop) -> bool:
-    """Tell whether somebody else runs that loop now."""
+    """Return whether another thread is running that loop now."""
     import asyncio
 
     try:

@@ -69,7 +69,7 @@ class Client(BaseClient):
             self._supervisor.close()
             deliver([(waiter, None)])
 
-        # In our context, which tells whether a callback is closing its own client.
+        # In our context, which identifies a callback that closes its own client.
         threading.Thread(
             target=contextvars.copy_context().run, args=(close,), name="linkspan-close", daemon=True
         ).start()
@@ -100,9 +100,9 @@ class Client(BaseClient):
     ) -> ToolResult:
         """Call a tool; its own failure is a result with `is_error`, not an exception.
 
-        `timeout` is for silence: progress extends it, up to `total`. `on_progress` hears of progress, `stopper` ends the call
-        from elsewhere, `meta` goes into the request's `_meta`, `headers` into this request only, and `auth` (a bearer token, or a
-        function that returns one) says who asks (over HTTP).
+        `timeout` is for silence: progress extends it, up to `total`. `on_progress` receives the progress, `stopper` ends the
+        call from elsewhere, `meta` goes into the request's `_meta`, `headers` into this request only, and `auth` (a bearer
+        token, or a function that returns one) identifies the caller (over HTTP).
         Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/tools.
         """
         return await self._run(operations.call_tool(self._state, name, arguments, call_options("call_tool", options)))
@@ -216,7 +216,7 @@ class Client(BaseClient):
         return await self._run(operations.call_method(self._state, method, params, call_options("request", options)))
 
     async def subscribe(self, uri: str) -> None:
-        """Have `on_change` told when a resource changes. Raises: ValueError without an `on_change`."""
+        """Subscribe to a resource: `on_change` is called when it changes. Raises: ValueError without an `on_change`."""
         await self._exchange(None)
         self._supervisor.watch(uri, on=True)
 
@@ -226,12 +226,12 @@ class Client(BaseClient):
         self._supervisor.watch(uri, on=False)
 
     def listen(self, *uris: str, tools: bool = False, prompts: bool = False, resources: bool = False) -> Changes:
-        """Hear of changes: of the lists named, and of the resources `uris`.
+        """Listen for changes to the selected lists and to the resources `uris`.
 
             async with client.listen("note://today", tools=True) as changes:
                 async for change in changes: ...
 
-        Outlives the connection: after a new one was made, each thing listened to is said once with `missed=True`.
+        Outlives the connection: after a reconnect, each selected list and resource is reported once with `missed=True`.
         Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/subscriptions.
         """
         return Changes(self, filter_of(tools=tools, prompts=prompts, resources=resources, uris=uris))
@@ -259,7 +259,7 @@ class Client(BaseClient):
         return None
 
     async def _exchange(self, spec: RequestSpec | None) -> Response | ErrorResponse | ClientTransport:
-        """Send a request and wait for what comes of it; without one, wait for a connection."""
+        """Send a request and wait for its response; without a request, wait for a connection."""
         loop = asyncio.get_running_loop()
         if loop is not self._supervisor.home:
             self._settle_on(loop)
@@ -311,7 +311,7 @@ class Client(BaseClient):
         try:
             return dict(zip(ask.requests, await asyncio.gather(*answering), strict=True))
         finally:
-            for task in answering:  # one that failed ends the call: nobody wants the others any more
+            for task in answering:  # one that failed ends the call: the others are no longer needed
                 task.cancel()
 
     async def _answer(self, request: Any, seconds: float) -> bytes:

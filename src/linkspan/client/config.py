@@ -57,8 +57,8 @@ class KnownConfig(msgspec.Struct, frozen=True):
 def read_config(path: str | Path, *, inputs: AskInput | None = None) -> Configuration:
     """Return the servers of a host's configuration by name: JSON, with comments or without, or Codex's TOML.
 
-    `inputs` is asked for each `${input:ID}` once, when a server is opened that wants it. What is wrong with one entry is
-    told when that server is opened. Raises: UnusableTarget for a file that cannot be read or names no servers.
+    `inputs` is asked for each `${input:ID}` once, when a server that needs it is opened. An invalid entry is reported
+    when that server is opened. Raises: UnusableTarget for a file that cannot be read or names no servers.
     """
     file = Path(path)
     return _read(file, _toml(file) if file.suffix == ".toml" else _json(file), inputs)
@@ -253,7 +253,7 @@ _TIMEOUTS: Final = {
 
 
 class UnusableTarget(ClientError, ValueError):
-    """That is nothing to connect to; the message says what is."""
+    """The target is not something to connect to; the message explains what is."""
 
     def __init__(self, problem: str, origin: Origin = NOWHERE, **more: Any) -> None:
         more.setdefault("phase", "connect")
@@ -288,14 +288,14 @@ class Context:
         self._answers: dict[str, str] = {}
 
     def answer(self, name: str) -> str | None:
-        """Return what the person gives for an input, asked once; its default, or None, if nobody can be asked."""
+        """Return the user's value for an input, asked for once; its default, or None, if there is no way to ask."""
         wanted = self._inputs.get(name, InputWanted(name))
         if name not in self._answers and self._ask is not None:
             self._answers[name] = self._ask(wanted)
         return self._answers.get(name, os.environ.get(variable_of(name), wanted.default))
 
     def is_secret(self, name: str) -> bool:
-        """Tell whether an input is marked as a password, or called like one."""
+        """Return whether an input is marked as a password, or named like one."""
         wanted = self._inputs.get(name)
         return is_secret_name(name) or (wanted is not None and wanted.secret)
 

@@ -107,7 +107,7 @@ def remember_legacy(endpoint: str) -> None:
 
 
 def is_legacy(endpoint: str) -> bool:
-    """Tell whether a server is known to want a handshake."""
+    """Return whether a server is known to require a handshake."""
     with _lock:
         until = _known.get(endpoint)
         if until is not None and until < time.monotonic():

@@ -1,7 +1,7 @@
-"""Who wants to hear of changes, and how the server is made to tell: a listen request, or subscriptions of the handshake era.
+"""The listeners for changes, and how they ask the server: a listen request, or subscriptions of the handshake era.
 
-A listener outlives the connections, and over HTTP its stream: each new one is asked for again, and then "you may have missed
-something" is said (CLI-10).
+A listener outlives the connections, and over HTTP its stream: each new one is asked again, and the listener is then
+notified that it may have missed changes (CLI-10).
 Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/subscriptions (checklist 3.9).
 """
 
@@ -55,13 +55,13 @@ _LONGEST_PAUSE = 300.0
 
 
 class Filter(msgspec.Struct, frozen=True):
-    """What a listener wants to hear of."""
+    """The changes that a listener wants to receive."""
 
     kinds: frozenset[Kind] = frozenset()
     uris: frozenset[str] = frozenset()
 
     def wants(self, change: Change) -> bool:
-        """Tell whether a change is of interest."""
+        """Return whether a change is of interest."""
         return change.uri in self.uris if change.kind == "resource" else change.kind in self.kinds
 
     def encode(self) -> bytes:
@@ -72,7 +72,7 @@ class Filter(msgspec.Struct, frozen=True):
         return encode({"notifications": wanted})
 
     def missed(self) -> Iterable[Change]:
-        """Return what may have happened while nobody listened."""
+        """Return the changes that may have happened while the client was not listening."""
         for kind in sorted(self.kinds):
             yield Change(kind, missed=True)
         for uri in sorted(self.uris):
@@ -89,7 +89,7 @@ class Subscription:
         self.request_id: object = None
         self.established = False
         self.attempt: object = None
-        """Which attempt to be heard of by the server is the present one; what comes of others does not count."""
+        """The current attempt to subscribe at the server; the outcome of earlier attempts is ignored."""
         self.failures = 0
         self.lost: ClientError | None = None
         self.behind = False
@@ -103,7 +103,7 @@ class SubscriptionSet:
         renew(self)
 
     def start_afresh(self) -> None:
-        """Begin without anybody who listens; in a forked child they are the parent's."""
+        """Begin without listeners; in a forked child the existing ones belong to the parent."""
         self._lock = threading.Lock()
         self._all: list[Subscription] = []
 
@@ -138,7 +138,7 @@ class SubscriptionSet:
             self._withdraw(*old, keep=wanted.uris)
 
     def reopen(self, transport: ClientTransport) -> None:
-        """Ask a new connection for what everybody wants."""
+        """Ask a new connection for the changes that each listener wants."""
         for listener in list(self._all):
             if listener.transport is not transport:
                 self.establish(listener, transport)
@@ -151,7 +151,7 @@ class SubscriptionSet:
             listener.hear(error.again())
 
     def establish(self, listener: Subscription, transport: ClientTransport) -> None:
-        """Make the server tell `listener` what it wants to hear."""
+        """Ask the server for the changes that `listener` wants."""
         listener.behind = listener.established
         listener.transport = transport
         listener.attempt = attempt = object()
@@ -165,7 +165,7 @@ class SubscriptionSet:
         transport.flush()
 
     def missed(self, transport: ClientTransport) -> None:
-        """Take note that a handshake server may have said something that nobody heard. Modern ones have a stream for each."""
+        """Signal that notifications of a legacy server may have been lost. Modern ones have a stream for each listener."""
         if transport.machine.agreement.revision.listens_by_request:
             return
         for listener in list(self._all):
@@ -278,7 +278,7 @@ class SubscriptionSet:
     # What the server says.
 
     def notified(self, transport: ClientTransport, message: Notification) -> bool:
-        """Hand a notification to those who wait for it; tell whether it was one about changes."""
+        """Pass a notification to the listeners that want it; return whether it was about changes."""
         kind = _KINDS.get(message.method)
         acknowledged = message.method == "notifications/subscriptions/acknowledged"
         if kind is None and message.method != _UPDATED and not acknowledged:
@@ -332,7 +332,7 @@ def left_behind(origin: Origin) -> ConnectionLost:
 
 
 def _is_worth_another(listener: Subscription, transport: ClientTransport, error: ClientError) -> bool:
-    """Tell whether to ask again. Who was heard of once is not given up because the server, or the way there, is down."""
+    """Return whether to ask again. A listener established once is kept while the server or the network is down."""
     if isinstance(error, HttpError):
         wrong = error.status < 500 and error.status not in _NOT_NOW
         return not wrong and (listener.established or listener.failures < transport.state.options.attempts)

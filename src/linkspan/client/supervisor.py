@@ -54,7 +54,7 @@ _STABLE: Final = 2.0
 _DYING: Final = 3.0
 """Seconds to wait for the end of a server that is about to end, so that two of a kind do not get into each other's way."""
 _GIVE_UP: Final = 8
-"""Failures in a row after which listeners are told that there will be no connection."""
+"""Failures in a row after which listeners are notified that there will be no connection."""
 
 
 class Supervisor:
@@ -84,7 +84,7 @@ class Supervisor:
         _supervisors.add(self)
 
     def start_afresh(self) -> None:
-        """Begin without a connection, and without what was heard on one; in a forked child those are the parent's."""
+        """Begin without a connection, and without what was received on one; in a forked child those are the parent's."""
         keep(*(each for each in (self._transport, self._opening) if each is not None))
         self.answer_question: Callable[[Question], object] = answer_in_thread
         # The loop of the application, where callbacks and in-memory servers run; None for threads.
@@ -124,7 +124,7 @@ class Supervisor:
         return self._closed
 
     def submit(self, spec: RequestSpec | None, waiter: Waiter) -> ClientTransport | None:
-        """Send a request, as soon as there is a connection; what comes of it goes to `waiter`. None only wants a connection.
+        """Send a request, as soon as there is a connection; its outcome goes to `waiter`. None only asks for a connection.
 
         Returns the transport that must be flushed, or None. Raises: ClientError.
         """
@@ -200,12 +200,12 @@ class Supervisor:
 
     @property
     def idle(self) -> bool:
-        """Whether nobody waits for anything."""
+        """Whether no call is waiting for a connection or a response."""
         transport = self._transport
         return not self._waiting and not self._connecting and (transport is None or transport.machine.pending == 0)
 
     def listen(self, wanted: Filter, hear: Callable[[object], object]) -> Subscription:
-        """Hear of changes from now on."""
+        """Listen for changes from now on."""
         listener = Subscription(wanted, hear)
         transport = self._transport
         self.listeners.add(listener, transport if transport is not None and transport.alive else None)
@@ -215,7 +215,7 @@ class Supervisor:
         return listener
 
     def watch(self, uri: str, *, on: bool) -> None:
-        """Add a resource to what `on_change` hears of, or take it away."""
+        """Add a resource to those whose changes `on_change` receives, or remove it."""
         if self._standing is None:
             if self.callbacks.on_change is None:
                 raise ValueError("pass on_change=... to the client: it is called when a subscribed resource changes")
@@ -260,7 +260,7 @@ class Supervisor:
     # Connecting.
 
     def _connect_soon(self) -> None:
-        """With the lock: make sure that somebody is opening a connection."""
+        """With the lock: make sure that a thread is opening a connection."""
         if not self._connecting:
             self._connecting = True
             threading.Thread(target=self._connect, name="linkspan-connect", daemon=True).start()
@@ -451,7 +451,7 @@ class Supervisor:
         self.answer_question(Question(transport, request.id, request.method, params, handler))
 
     def notification_received(self, transport: ClientTransport, message: Notification) -> None:
-        """Tell whoever wants to know."""
+        """Pass a notification to the cache, the listeners and the callbacks that want it."""
         if message.method == "notifications/tools/list_changed":
             self.state.forget_tools()
         self.state.cache.hear(message.method, message.params)
@@ -511,7 +511,7 @@ _log_message = msgspec.json.Decoder(LoggingMessageParams)
 
 
 class _Session(Supervisor):
-    """One principal's connection. What the application is told and asked goes the ways of its client."""
+    """One principal's connection. Its events, notifications and questions reach the application through its client."""
 
     def __init__(self, client: Supervisor, principal: Principal) -> None:
         state = client.state
@@ -541,7 +541,7 @@ class _Session(Supervisor):
         self._client = client
 
     def _pass_on(self, event: ClientEvent) -> object:
-        """Tell the application what it can act on: connecting and losing are the client's own."""
+        """Pass the application the events that it can act on: connecting and losing are the client's own."""
         on_event = self._client.callbacks.on_event
         return on_event(event) if on_event is not None and isinstance(event, StateLost) else None
 
@@ -550,7 +550,7 @@ class Sessions:
     """The sessions of one client, by principal; `limits.max_principals` of them, those used least recently end first."""
 
     def __init__(self, client: Supervisor) -> None:
-        """Prepare; the first call in somebody's name opens a session."""
+        """Prepare; the first call on behalf of a principal opens its session."""
         self._client = client
         self._lock = threading.Lock()
         self._by_principal: dict[Principal, Supervisor] = {}

@@ -88,9 +88,9 @@ class SyncClient(BaseClient):
     ) -> ToolResult:
         """Call a tool; its own failure is a result with `is_error`, not an exception.
 
-        `timeout` is for silence: progress extends it, up to `total`. `on_progress` hears of progress, `stopper` ends the call
-        from elsewhere, `meta` goes into the request's `_meta`, `headers` into this request only, and `auth` (a bearer token, or a
-        function that returns one) says who asks (over HTTP).
+        `timeout` is for silence: progress extends it, up to `total`. `on_progress` receives the progress, `stopper` ends the
+        call from elsewhere, `meta` goes into the request's `_meta`, `headers` into this request only, and `auth` (a bearer
+        token, or a function that returns one) identifies the caller (over HTTP).
         Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/tools.
         """
         return self._run(operations.call_tool(self._state, name, arguments, call_options("call_tool", options)))
@@ -194,7 +194,7 @@ class SyncClient(BaseClient):
         return self._run(operations.call_method(self._state, method, params, call_options("request", options)))
 
     def subscribe(self, uri: str) -> None:
-        """Have `on_change` told when a resource changes. Raises: ValueError without an `on_change`."""
+        """Subscribe to a resource: `on_change` is called when it changes. Raises: ValueError without an `on_change`."""
         self._exchange(None)
         self._supervisor.watch(uri, on=True)
 
@@ -204,12 +204,12 @@ class SyncClient(BaseClient):
         self._supervisor.watch(uri, on=False)
 
     def listen(self, *uris: str, tools: bool = False, prompts: bool = False, resources: bool = False) -> SyncChanges:
-        """Hear of changes: of the lists named, and of the resources `uris`.
+        """Listen for changes to the selected lists and to the resources `uris`.
 
             with client.listen("note://today", tools=True) as changes:
                 for change in changes: ...
 
-        Outlives the connection: after a new one was made, each thing listened to is said once with `missed=True`.
+        Outlives the connection: after a reconnect, each selected list and resource is reported once with `missed=True`.
         Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/subscriptions.
         """
         return SyncChanges(self, filter_of(tools=tools, prompts=prompts, resources=resources, uris=uris))
@@ -237,7 +237,7 @@ class SyncClient(BaseClient):
         return None
 
     def _exchange(self, spec: RequestSpec | None) -> Response | ErrorResponse | ClientTransport:
-        """Send a request and wait for what comes of it; without one, wait for a connection."""
+        """Send a request and wait for its response; without a request, wait for a connection."""
         waiter = ThreadWaiter()
         transport = self._supervisor.submit(spec, waiter)
         if transport is not None:

@@ -54,7 +54,7 @@ class Target(msgspec.Struct, frozen=True):
     environment: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
     """What the caller or the configuration adds to the environment of a command."""
     secrets: tuple[str, ...] = ()
-    """What the configuration fills into the URL or the headers and nobody may see."""
+    """What the configuration fills into the URL or the headers and must never be shown."""
     timeouts: Mapping[str, float] = msgspec.field(default_factory=dict[str, float])
     """Deadlines that its configuration gives, by the names of `Timeouts`."""
 
@@ -141,7 +141,7 @@ def _file(
 def _from_config(
     path: str, wanted: str | None, env: Mapping[str, str] | None, cwd: str | None, *, inherit_env: bool
 ) -> Target:
-    """One entry of an mcp.json; which one must be said if there are several."""
+    """Return one entry of an mcp.json; `wanted` is required if there are several."""
     servers = read_config(path)
     if wanted is None and len(servers) == 1:
         (wanted,) = servers

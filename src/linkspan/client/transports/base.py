@@ -255,14 +255,14 @@ class ClientTransport:
         self._stray: list[str] = []
         self._complained = False
         self.ended = threading.Event()
-        """Set when everybody has been told that the connection is gone; `alive` is false before that."""
+        """Set when the owner and all waiters were notified that the connection is gone; `alive` is false before that."""
         self._closed = False
         self._ended = False
 
     # What callers use.
 
     def submit(self, spec: RequestSpec, waiter: Waiter) -> None:
-        """Send a request; everything that comes of it goes to `waiter`. `flush` must follow. Raises: ConnectionLost."""
+        """Send a request; everything that it results in goes to `waiter`. `flush` must follow. Raises: ConnectionLost."""
         timeouts = self.state.options.timeouts
         timeout = timeouts.list if spec.timeout is None else spec.timeout
         total = spec.left
@@ -345,7 +345,7 @@ class ClientTransport:
         """Wait, briefly, until the server can say something by itself. In the thread that connects."""
 
     def restored(self, error: ClientError) -> None:
-        """Take note that a stream on which the server speaks by itself was lost, and is open again."""
+        """Signal that a stream on which the server sends messages of its own was lost, and is open again."""
         self._owner.stream_restored(self, error)
 
     def fall_back(self, reason: Exception, timeout: float) -> None:
@@ -437,7 +437,7 @@ class ClientTransport:
         return [each.owner.pending_request.request_id for each in events if isinstance(each, Expired)]
 
     def end(self, *, by_us: bool = False, error: ClientError | None = None) -> None:
-        """Take note that the connection is gone, for the reason that `error` has: whatever still waits hears of it."""
+        """Record that the connection is gone, and pass the reason, `error`, to all that still wait."""
         with self.lock:
             if self._ended:
                 return

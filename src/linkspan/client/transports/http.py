@@ -226,7 +226,7 @@ class HttpClientTransport(ClientTransport):
         return await self._first_transport.endpoint(self._url)
 
     def end(self, *, by_us: bool = False, error: ClientError | None = None) -> None:
-        """Take note that the connection is gone, and give back what it holds."""
+        """Record that the connection is gone, and release what it holds."""
         super().end(by_us=by_us, error=error)
         if not self._closed:
             self.unwatch()
@@ -345,7 +345,7 @@ class HttpClientTransport(ClientTransport):
             self._lose(sent, failed(self.state.origin, failure, sent.what))
         except ClientError as error:
             self._lose(sent, error)
-        except Exception as error:  # a mistake of ours; nobody shall wait for ever because of it
+        except Exception as error:  # a mistake of ours; no caller may wait forever because of it
             self._lose(sent, invalid(self.state.origin, sent.what, type(error).__name__, delivery="maybe_sent"))
             raise
 
@@ -390,7 +390,7 @@ class HttpClientTransport(ClientTransport):
             await self._complain(sent, reply, kind)
 
     async def _complain(self, sent: _Sent, reply: HttpReply, kind: str) -> None:
-        """Say what came where an answer should have come. Raises: InvalidResponse."""
+        """Report what came instead of a response. Raises: InvalidResponse."""
         if reply.status in (202, 204):
             raise invalid(
                 self.state.origin, sent.what, f"it came with status {reply.status}, which is for what needs no answer"

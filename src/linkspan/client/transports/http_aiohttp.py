@@ -136,7 +136,7 @@ def _proxy_of_system(url: str) -> _Proxy:
 
 
 def _failure(error: Exception) -> HttpFailure:
-    """Say what kept a request from being answered, and whether it may have gone out."""
+    """Return why a request was not answered, and whether it may have been sent."""
     match error:
         case aiohttp.InvalidURL():
             return HttpFailure("invalid URL", sent=False, ours=True, hint="a URL is like https://example.com/mcp")

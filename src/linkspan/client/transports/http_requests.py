@@ -22,9 +22,9 @@ __all__ = ["HttpFailure", "HttpPort", "HttpReply", "HttpRequests", "may_send_to"
 
 
 class HttpFailure(Exception):
-    """There is no answer. `sent` tells whether the server may have got the request; the text is for people.
+    """There is no response. `sent`: the server may have received the request. The text is for people.
 
-    `garbled`: something came, but it was no HTTP. `ours`: the request cannot be sent at all, so trying again is in vain.
+    `garbled`: what came was not valid HTTP. `ours`: the request cannot be sent at all, so a retry will not help.
     `hint` is what a person can do.
     """
 

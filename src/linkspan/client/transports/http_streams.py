@@ -66,12 +66,12 @@ class Read(msgspec.Struct, frozen=True):
 
 
 def is_event_stream(reply: HttpReply) -> bool:
-    """Tell whether events will come."""
+    """Return whether the response is a stream of events."""
     return reply.status == 200 and media_type(reply.headers.get("content-type", "")) == "text/event-stream"
 
 
 def wait_asked_for(reply: HttpReply) -> float | None:
-    """Return how many seconds to wait, if the answer says so."""
+    """Return how many seconds the response asks to wait, if it does."""
     return retry_after(reply.headers.get("retry-after", ""), time.time())
 
 
@@ -210,7 +210,7 @@ class OwnStream:
         self._lost: ClientError | None = None
 
     async def keep_open(self) -> None:
-        """Listen, until the server says that it has no such stream. Comes back when that is so."""
+        """Listen until the server reports that it has no such stream, then return."""
         read = Read()
         while True:
             pause: float | None = None

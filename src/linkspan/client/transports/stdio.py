@@ -1,7 +1,7 @@
 """A connection to a server process, over its standard input and output.
 
 Its stderr is read all the time, so that the server never blocks on it, and its end is kept for error messages. When the
-process dies its exit status is waited for, briefly, before anybody is told. Spec: checklist 5.1.
+process dies, the transport waits briefly for its exit status before it reports the loss. Spec: checklist 5.1.
 """
 
 from __future__ import annotations
