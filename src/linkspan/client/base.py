@@ -94,16 +94,16 @@ class BaseClient:
         `inherit_env`, and starts in `cwd`. A URL gets `headers` with every request, `auth` (a bearer token, or a
         function that returns one) identifies the caller, and `ssl` is for its certificates. `era` and
         `protocol_version` pin what is otherwise negotiated.
-        `retry` selects when a call whose server was lost is repeated automatically: "never", "safe" (it was not sent, it
-        only reads, or its tool is marked read-only or idempotent), "always". `check_output` selects what happens to
-        structured output that does not match its schema: "strict" raises, "lenient" lists it in `result.problems`, "off"
-        does not check.
+        `retry` selects when a call whose server was lost is repeated automatically: "never", "safe" (it was not sent,
+        it only reads, or its tool is marked read-only or idempotent), "always". `check_output` selects what happens to
+        structured output that does not match its schema: "strict" raises, "lenient" lists it in `result.problems`,
+        "off" does not check.
         `max_cached_bytes` bounds the answers that are kept because their server allows it (`ttlMs`); 0 keeps none.
         `max_pages` bounds the pages of one list: a list with more raises InvalidResponse.
         `trace_context` returns `traceparent` (and `tracestate`, `baggage`) for each request's `_meta`.
         `elicitation`, `sampling` and `roots` answer the server; what is not given is not declared. `on_log`, `on_change`,
-        `on_event`, `on_notification` (method, params) and `on_stderr` (what a process prints, also by mistake on stdout)
-        are called for what the server sends and for events of the connection. All of these may be coroutine functions.
+        `on_event`, `on_notification` (method, params) and `on_stderr` (what a process prints, also by mistake on
+        stdout) are called for what the server sends and for events of the connection. All of these may be coroutine functions.
         `recorder` records all messages, as `linkspan.testing.TranscriptWriter` does.
         Raises: ValueError for an invalid target or option, TypeError for a keyword that does not exist.
         """

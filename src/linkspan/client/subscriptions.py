@@ -165,7 +165,7 @@ class SubscriptionSet:
         transport.flush()
 
     def missed(self, transport: ClientTransport) -> None:
-        """Signal that notifications of a legacy server may have been lost. Modern ones have a stream for each listener."""
+        """Signal that notifications of a legacy server may be lost. Modern ones have a stream for each listener."""
         if transport.machine.agreement.revision.listens_by_request:
             return
         for listener in list(self._all):

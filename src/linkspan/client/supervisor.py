@@ -84,7 +84,7 @@ class Supervisor:
         _supervisors.add(self)
 
     def start_afresh(self) -> None:
-        """Begin without a connection, and without what was received on one; in a forked child those are the parent's."""
+        """Begin without a connection, and without what one received; in a forked child those are the parent's."""
         keep(*(each for each in (self._transport, self._opening) if each is not None))
         self.answer_question: Callable[[Question], object] = answer_in_thread
         # The loop of the application, where callbacks and in-memory servers run; None for threads.
@@ -124,7 +124,7 @@ class Supervisor:
         return self._closed
 
     def submit(self, spec: RequestSpec | None, waiter: Waiter) -> ClientTransport | None:
-        """Send a request, as soon as there is a connection; its outcome goes to `waiter`. None only asks for a connection.
+        """Send a request, as soon as there is a connection; its outcome goes to `waiter`. None only connects.
 
         Returns the transport that must be flushed, or None. Raises: ClientError.
         """

@@ -255,14 +255,14 @@ class ClientTransport:
         self._stray: list[str] = []
         self._complained = False
         self.ended = threading.Event()
-        """Set when the owner and all waiters were notified that the connection is gone; `alive` is false before that."""
+        """Set when the owner and the waiters know that the connection is gone; `alive` is false before that."""
         self._closed = False
         self._ended = False
 
     # What callers use.
 
     def submit(self, spec: RequestSpec, waiter: Waiter) -> None:
-        """Send a request; everything that it results in goes to `waiter`. `flush` must follow. Raises: ConnectionLost."""
+        """Send a request; all that it results in goes to `waiter`. `flush` must follow. Raises: ConnectionLost."""
         timeouts = self.state.options.timeouts
         timeout = timeouts.list if spec.timeout is None else spec.timeout
         total = spec.left
