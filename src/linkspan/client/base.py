@@ -103,7 +103,7 @@ class BaseClient:
         `trace_context` returns `traceparent` (and `tracestate`, `baggage`) for each request's `_meta`.
         `elicitation`, `sampling` and `roots` answer the server; what is not given is not declared. `on_log`, `on_change`,
         `on_event`, `on_notification` (method, params) and `on_stderr` (what a process prints, also by mistake on
-        stdout) are called for what the server sends and for events of the connection. All of these may be coroutine functions.
+        stdout) are called for what the server sends and for events of the connection. All may be coroutine functions.
         `recorder` records all messages, as `linkspan.testing.TranscriptWriter` does.
         Raises: ValueError for an invalid target or option, TypeError for a keyword that does not exist.
         """

@@ -88,7 +88,7 @@ class SyncClient(BaseClient):
     ) -> ToolResult:
         """Call a tool; its own failure is a result with `is_error`, not an exception.
 
-        `timeout` is for silence: progress extends it, up to `total`. `on_progress` receives the progress, `stopper` ends
+        `timeout` is for silence: progress extends it, up to `total`. `on_progress` receives progress, `stopper` ends
         the call from elsewhere, `meta` goes into the request's `_meta`, `headers` into this request only, and `auth` (a
         bearer token, or a function that returns one) identifies the caller (over HTTP).
         Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/tools.
