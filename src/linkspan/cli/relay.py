@@ -51,7 +51,7 @@ __all__ = [
 ]
 
 Tap: TypeAlias = Callable[[bytes], object]
-"""Hears of bytes before they go on. It must be quick: they wait for it."""
+"""Receives bytes before they are passed on. It must return quickly, since the bytes wait for it."""
 
 GRACE: Final = 2.0
 """Seconds that a server has to end after its client has hung up."""
@@ -104,7 +104,10 @@ def exit_status(code: int | None) -> int:
 
 
 def next_note(notes: queue.SimpleQueue[Note], ending: Ending) -> Note | None:
-    """Return the next note, or None when something is due. Wakes up now and then, since Windows wakes nobody for signals."""
+    """Return the next note, or None when something is due.
+
+    Wakes up now and then, since signals do not interrupt the wait on Windows.
+    """
     left = ending.left()
     with suppress(queue.Empty):
         return notes.get(timeout=0.5 if left is None else left)
@@ -125,7 +128,7 @@ class Ending:
         return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
 
     def receive(self, note: Note | None) -> None:
-        """Take note of what happened, or, with None, see what is due."""
+        """Process what happened, or, with None, do what is due."""
         match note:
             case ("hung up", _) if self._deadline is None:
                 self._child.close_stdin()
@@ -216,7 +219,7 @@ class _Threads:
                 tap(data)
                 write_all(sink, data)
             _end(sink)
-        except OSError:  # nobody reads on
+        except OSError:  # the reader is gone
             self._notes.put(("hung up", 0))
 
     def _listen(self, tap: Tap) -> None:
@@ -313,7 +316,7 @@ class Handover:
     # What happens to the servers.
 
     def begin(self) -> None:
-        """Take note that a server has been started."""
+        """Record that a server has been started."""
         self._server_reader = LineReader(_MAX_LINE)
         self._greeting = None
         if self._hello is None:
@@ -323,7 +326,7 @@ class Handover:
         self._greeting = self._send_again(self._hello)
 
     def replace(self) -> None:
-        """Take note that the server is no more and another will come; those whose requests it had are told so."""
+        """Record that the server has ended and will be replaced; the senders of its pending requests are notified."""
         self._state = "waiting"
         self._abandon(_RESTARTED)
 
@@ -405,7 +408,7 @@ class Handover:
             self.to_server.append(line)
 
     def _track(self, message: Message, line: bytes) -> bool:
-        """Remember what may have to be sent again, which no part of a batch is; tell whether the server should hear of it."""
+        """Record what may have to be sent again, except parts of batches; return whether to pass the message on."""
         match message:
             case RpcRequest():
                 if self._state == "broken":
@@ -422,7 +425,7 @@ class Handover:
                 self._listening.pop(cancelled, None)
             case Response() | ErrorResponse() if message.id is not None:
                 if message.id not in self._asked:
-                    return False  # a server asked that is no more
+                    return False  # asked by a server that has ended
                 self._asked.discard(message.id)
             case _:
                 pass
@@ -451,7 +454,7 @@ class Handover:
             self.to_client.append(line)
 
     def _passes(self, message: Message) -> bool:
-        """Tell whether the client should hear of it."""
+        """Return whether to pass the message to the client."""
         match message:
             case Response() | ErrorResponse():
                 return self._receive_answer(message)
@@ -504,7 +507,7 @@ class Handover:
                 self._kinds.add(kind)
 
     def _receive_acknowledgement(self, params: JSON) -> bool:
-        """Let the first one through. After the next ones the client hears that everything may have changed."""
+        """Let the first one through. After each later one the client is notified that everything may have changed."""
         request_id = _read_id(params.get("_meta") if is_object(params) else None, SUBSCRIPTION_ID)
         listen = self._listening.get(request_id)
         if listen is None or not is_object(params):

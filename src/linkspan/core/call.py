@@ -63,7 +63,7 @@ class Delivery(msgspec.Struct, frozen=True):
     about: RequestId | None = None
     """The request that it belongs to, if it belongs to one."""
     final: bool = False
-    """Nothing comes after it for that request; without a request, it answers what was no request."""
+    """Nothing follows it for that request; without a request, it answers a message that was not a request."""
     error: int | None = None
     """The code of an error response."""
     dispatched: bool = True
@@ -97,7 +97,7 @@ NO_PORTS: Final = Ports()
 class Call(msgspec.Struct, eq=False):
     """A function, bound to the arguments of one request: the only thing that the server core cannot run itself.
 
-    A driver runs it, and the connection gets what came of it.
+    A driver runs it, and the connection receives its outcome.
     """
 
     request: Request
@@ -151,7 +151,7 @@ class ConnectionServer(ServerFacts, Protocol):
         ...
 
     def unsendable(self, request: Request, error: Exception) -> RemoteProtocolError:
-        """Report that an outcome could not be encoded, and say what the client is told instead."""
+        """Report that an outcome could not be encoded, and return the error that the client receives instead."""
         ...
 
     def observe(self, method: str, error: RemoteProtocolError | None, duration: float) -> Callable[[], object] | None:

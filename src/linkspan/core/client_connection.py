@@ -1,7 +1,7 @@
 """The client's end of one duplex byte stream: requests in, bytes out; bytes in, answers out. No I/O, no clock of its own.
 
-Every request ends exactly once: answered, expired, cancelled or abandoned. Answers to nothing are dropped (CAN-5). Not
-thread-safe: the driver holds a lock around each call.
+Every request ends exactly once: answered, expired, cancelled or abandoned. Answers without a pending request are
+dropped (CAN-5). Not thread-safe: the driver holds a lock around each call.
 Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/transports.
 """
 
@@ -63,7 +63,7 @@ class ResponseReceived(msgspec.Struct, Generic[OwnerT], frozen=True):
 
 
 class InvalidMessage(msgspec.Struct, Generic[OwnerT], frozen=True):
-    """A request was answered with something that is no answer."""
+    """A request was answered with something that is not a valid answer."""
 
     owner: OwnerT
     problem: str
@@ -77,7 +77,7 @@ class Progressed(msgspec.Struct, Generic[OwnerT], frozen=True):
 
 
 class Expired(msgspec.Struct, Generic[OwnerT], frozen=True):
-    """A request was not answered in time; the server has been told to stop. `seconds` is the bound that was passed."""
+    """A request was not answered in time; the server has been asked to stop. `seconds` is the bound that was passed."""
 
     owner: OwnerT
     seconds: float
@@ -266,12 +266,12 @@ class ClientConnection(Generic[OwnerT]):
         return pending.owner
 
     def forget(self, request_id: RequestId) -> OwnerT | None:
-        """End a request without a word to the server; return its owner, or None if it has ended already."""
+        """End a request without notifying the server; return its owner, or None if it has ended already."""
         pending = self._pending.pop(request_id, None)
         return pending.owner if pending is not None else None
 
     def is_pending(self, request_id: RequestId) -> bool:
-        """Tell whether a request still waits for its answer."""
+        """Return whether a request still waits for its answer."""
         return request_id in self._pending
 
     def answer(self, request_id: RequestId, result: bytes) -> None:
@@ -344,7 +344,7 @@ class ClientConnection(Generic[OwnerT]):
         return events
 
     def receive_eof(self) -> list[ClientStreamEvent[OwnerT]]:
-        """Take note that the server will send no more. What is pending stays so until `abandon`.
+        """Record that the server will send no more. What is pending stays so until `abandon`.
 
         A response truncated by the end of the input is discarded.
         """
@@ -523,7 +523,7 @@ class ClientConnection(Generic[OwnerT]):
         events.append(UnexpectedOutput(text, not self._heard))
 
     def _receive_too_long(self, line: TooLong, events: list[ClientStreamEvent[OwnerT]]) -> None:
-        """Fail the request that must have been meant; with several in flight only its id tells which it was."""
+        """Fail the request that the line answers; with several in flight only the line's id identifies it."""
         bound = self._limits.max_line_bytes
         message = unreadable(line, f"the server sent a message longer than {bound} bytes (max_line_bytes)")
         if self._end_unreadable(message, message, events):

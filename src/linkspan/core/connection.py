@@ -89,7 +89,7 @@ class ServerConnection:
     ) -> None:
         """Open a connection to `server`.
 
-        `clock` gives seconds that never go back, `random(n)` gives n unguessable bytes. `back_channel` tells whether the
+        `clock` gives seconds that never go back, `random(n)` gives n unguessable bytes. With `back_channel` the
         client can be asked in the handshake era.
         `one_shot` serves single messages that come without a handshake, and batches of them (`handle_json`).
         """
@@ -464,7 +464,7 @@ class ServerConnection:
             events.append(HookReady(hook))
 
     def _fail_later(self, request: Request, error: Exception, events: list[Event[Call]]) -> None:
-        """Have the driver report an exception, and answer with what the client is told."""
+        """Have the driver report an exception, and answer with the error that the client receives."""
         call = Failure(request, lambda: error, server=self._server)
         self._in_flight[request.id], self._calls[request.id] = request, call
         events.append(CallReady(call))
@@ -584,7 +584,7 @@ class ServerConnection:
             del self._in_flight[request_id]
             self._begin(request, events)
 
-    # What comes of a request.
+    # The outcome of a request.
 
     def _ask(self, request: Request, outcome: InputRequired, events: list[Event[Call]]) -> None:
         if not self._back_channel:
@@ -592,7 +592,7 @@ class ServerConnection:
             return
         try:
             messages = self.session.ask(request, outcome, self._clock())
-        except Exception as error:  # the author asked something that is no JSON
+        except Exception as error:  # the author's question cannot be encoded as JSON
             self._send_all(self.session.forget(request.id, "not askable"), request.id)
             self._fail_later(request, error, events)
             return
@@ -619,7 +619,7 @@ class ServerConnection:
             try:
                 result = encode_outcome(request, outcome, self._server.profile.result_suffix)
                 return Delivery(encode_response(request.id, result), request.id, True, None, dispatched)
-            except Exception as error:  # the author put something into the result that is no JSON
+            except Exception as error:  # the author's result contains a value that cannot be encoded as JSON
                 problem: Exception | None = error
         else:
             problem = unsayable(request.peer.revision, outcome)

@@ -1,4 +1,4 @@
-"""Conversations with decisions, as generators: a flow yields effects, is sent what came of them, and returns a value.
+"""Conversations with decisions, as generators: a flow yields effects, is sent their outcomes, and returns a value.
 
 Law: a flow does nothing by itself. Bytes, time, people and randomness are effects or arguments, so one flow serves threads
 and event loops alike, and a test drives it with a list.
@@ -31,13 +31,13 @@ __all__ = [
 
 ResultT = TypeVar("ResultT")
 ProgressCallback: TypeAlias = Callable[[ProgressParams], Any]
-"""Hears of progress; may be a coroutine function."""
+"""Is called with each progress report; may be a coroutine function."""
 
 
 class Stopper:
     """Stops calls from elsewhere: `stopper.stop()` in any task or thread ends every call that was given it.
 
-    The server is told, and the calls raise `CallStopped`.
+    The server is notified, and the calls raise `CallStopped`.
     """
 
     __slots__ = ("_callbacks", "reason", "stopped")

@@ -121,14 +121,14 @@ _NOTHING: Final = object()
 
 
 class UnknownIdentity(TypeError):
-    """A user has a shape from which no identity can be read; as text it says what to set."""
+    """A user has a shape from which no identity can be read; its text names what to set."""
 
 
 def principal_of(user: object, where: str) -> str | None:
     """Return what identifies a user as text; None for None, an empty text, and one that is not authenticated.
 
     A user is a str, int or UUID, or an object with such an `identity` or `username`; `where` is its name in the error. Raises:
-    UnknownIdentity for anything else: taken for nobody, such users would share sessions.
+    UnknownIdentity for anything else: if treated as None, such users would share sessions.
     """
     if user is None or type(user) is str:
         return user or None

@@ -187,7 +187,7 @@ class Batches:
     def collect(self, response: Delivery) -> Delivery:
         """Take a response, or the end without one; return what can be sent now: itself if it is not part of a batch."""
         about = response.about
-        if about is None:  # an error about something that was no request
+        if about is None:  # an error about a message that was not a request
             if self._open is None:
                 return response
             self._open.add(response)

@@ -64,7 +64,7 @@ class Refused(LinkspanError):
 
 
 class InvalidAnswer(InputUnavailable, ValueError):
-    """A handler returned something that does not answer the question; the message says what is wrong."""
+    """A handler returned something that does not answer the question; the message describes the fault."""
 
     def __init__(self, problem: str, origin: Origin = NOWHERE, **more: Any) -> None:
         more.setdefault("delivery", "answered")
@@ -93,12 +93,12 @@ class Handlers(msgspec.Struct, frozen=True):
         return declared
 
     def answerable(self) -> frozenset[str]:
-        """Return the methods that somebody is registered for."""
+        """Return the methods that have a registered handler."""
         registered = {ELICIT: self.elicitation, SAMPLE: self.sampling, LIST_ROOTS: self.roots}
         return frozenset(method for method, handler in registered.items() if handler is not None)
 
     def handler(self, method: str, params: Wire | None) -> Callable[[], Any] | None:
-        """Return what to call for a question, or None if nobody was registered for it, or not for this kind."""
+        """Return what to call for a question, or None if no handler was registered for it or for this kind of it."""
         if method == ELICIT and self.elicitation is not None and isinstance(params, ElicitParams):
             elicitation, asked = self.elicitation, params
             return (lambda: elicitation(asked)) if (params.mode or "form") in self.elicitation_modes else None
@@ -113,7 +113,7 @@ class Handlers(msgspec.Struct, frozen=True):
 
 
 def unanswerable(method: str, origin: Origin) -> InputUnavailable:
-    """Return the error for a question that nobody is registered for; the server should not have asked (MRTR-C3)."""
+    """Return the error for a question without a registered handler; the server should not have asked (MRTR-C3)."""
     what = _SPOKEN.get(method, method)
     return InputUnavailable(
         f"the server wants {what}, for which this client has no handler",

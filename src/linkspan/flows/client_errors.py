@@ -197,22 +197,22 @@ class ConnectError(ClientError, ConnectionError):
 
 
 class ConnectionLost(ClientError, ConnectionError):
-    """The server went away before it answered. `delivery` tells whether it may have acted."""
+    """The server went away before it answered. `delivery` indicates whether it may have acted."""
 
 
 class CallTimeout(ClientError, TimeoutError):
-    """No answer within the bound, `seconds`. The server has been told to stop."""
+    """No answer within the bound, `seconds`. The server has been asked to stop."""
 
 
 class CallStopped(ClientError):
-    """The caller stopped the call through its `Stopper`. The server has been told."""
+    """The caller stopped the call through its `Stopper`. The server has been notified."""
 
 
 class HttpError(ClientError):
     """The server, or something in front of it, answered with an HTTP status and no message of the protocol.
 
-    Attributes: `status`, `retry_after` (seconds, if the server named some), `delivery` (`not_sent` where the status says that
-    nothing was done: 429, 503; `maybe_sent` for other 5xx).
+    Attributes: `status`, `retry_after` (seconds, if the server named some), `delivery` (`not_sent` where the status
+    means that nothing was done: 429, 503; `maybe_sent` for other 5xx).
     """
 
     status: int = 0
@@ -290,7 +290,7 @@ def _match(text: str) -> str | None:
 
 
 def hint_for_ending(ending: Ending) -> str | None:
-    """Say what may have ended a server process."""
+    """Return a hint at what may have ended a server process."""
     if found := _match(ending.stderr):
         return found
     if ending.stray:
@@ -305,7 +305,7 @@ def hint_for_ending(ending: Ending) -> str | None:
 
 
 def hint_for_silence(ending: Ending, *, starting: bool, at_url: bool = False) -> str | None:
-    """Say why a server that runs may not answer."""
+    """Return a hint at why a running server may not answer."""
     if found := _match(ending.stderr):
         return found
     if ending.stray:
@@ -338,7 +338,7 @@ _INSTALLERS: Final = {
 
 
 def hint_for_missing_command(command: str, find: Callable[[str], str | None]) -> str:
-    """Say what to do about a command that is not there; `find` looks a name up on the path."""
+    """Return a hint at what to do about a missing command; `find` looks a name up on the path."""
     if "/" in command or "\\" in command:
         return f"there is no file {command!r}: give the full path, or one from the directory in which the server starts"
     if " " in command:
@@ -352,7 +352,7 @@ def hint_for_missing_command(command: str, find: Callable[[str], str | None]) ->
 
 
 class Change(msgspec.Struct, frozen=True):
-    """A list changed, or a resource did (`kind` is then "resource", and `uri` says which).
+    """A list changed, or a resource did (`kind` is then "resource", and `uri` identifies it).
 
     `missed` means that changes may have been missed while the connection was away: look again.
     """

@@ -14,7 +14,7 @@ __all__ = ["Misfit", "decode_as"]
 
 
 class Misfit(Exception):
-    """The value is not of that type; the message says where."""
+    """The value is not of that type; the message gives the place."""
 
 
 def decode_as(kind: object, values: Iterable[JSON]) -> Any:

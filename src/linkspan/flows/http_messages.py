@@ -1,4 +1,4 @@
-"""What HTTP adds to a request and to a failed response: the headers that repeat the body, and errors that say what to change.
+"""What HTTP adds to a request and to a failed response: headers that repeat the body, and errors with advice.
 
 Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/transports (checklist 4.7).
 """
@@ -42,7 +42,7 @@ __all__ = [
 BUSY: Final = (429, 502, 503, 504)
 """Statuses that say "not now": what was asked may work in a moment."""
 SPEAKS_FOR_ITSELF: Final = frozenset({401, 403, *BUSY})
-"""Statuses that count whatever message of the protocol comes with them: whoever sent them did not look at the request."""
+"""Statuses that count whatever message of the protocol comes with them: their sender did not look at the request."""
 
 _NOTHING_DONE: Final = (429, 503)
 _SHOWN: Final = 120
@@ -66,7 +66,7 @@ _HINTS: Final = {
 }
 _WITHOUT_A_SESSION: Final = re.compile(r"\bsession|not (?:been )?initiali[sz]ed", re.IGNORECASE)
 _ABOUT_A_SESSION: Final = (None, -32600, -32000, -32001)
-"""Codes with which servers say that they know no session, or want one; None where there was no code."""
+"""Codes with which servers report an unknown or a missing session; None where there was no code."""
 
 
 def http_error(
@@ -108,7 +108,7 @@ def _delivery(status: int) -> Delivery:
 
 
 def retry_after(value: str, now: float) -> float | None:
-    """Return how many seconds a Retry-After header asks for, `now` being seconds since 1970; None for nothing sensible."""
+    """Return how many seconds a Retry-After header asks for, `now` being seconds since 1970; None if it is unusable."""
     value = value.strip()
     if value.isdigit() and value.isascii() and len(value) < 8:
         return min(float(value), _LONGEST_WAIT)
@@ -149,7 +149,10 @@ def shown_url(url: str) -> str:
 def verdict(
     status: int, message: Message | Batch | None, data: bytes, revision: Revision, *, in_session: bool
 ) -> Literal["session gone", "other era"] | None:
-    """Tell whether an answer means that what was agreed holds no more; nothing was done then, whatever was asked (HL-7)."""
+    """Return what was agreed and no longer holds, according to an answer, or None.
+
+    If it is not None, the server did nothing, whatever the request was (HL-7).
+    """
     code = message.code if isinstance(message, ErrorResponse) else None
     if code == UNSUPPORTED_PROTOCOL_VERSION:
         return "other era"
@@ -163,7 +166,7 @@ def verdict(
 
 
 def what_came(data: bytes, request_id: RequestId | None, limits: Limits, secrets: Collection[str] = ()) -> str:
-    """Say why a body does not answer a request."""
+    """Describe why a body does not answer a request."""
     if not data.strip():
         return "it is empty"
     match decode(data, limits):

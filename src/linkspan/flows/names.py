@@ -34,7 +34,7 @@ Key: TypeAlias = tuple[str, str]
 
 
 class UnknownName(KeyError):
-    """No server of the group has that; the message says what is near."""
+    """No server of the group has that; the message suggests similar names."""
 
     def __str__(self) -> str:
         return str(self.args[0])
@@ -93,7 +93,7 @@ class Names:
         return key
 
     def _free(self, name: str, key: Key) -> str:
-        """Return `name`, or one made from it if somebody has it already."""
+        """Return `name`, or one made from it if it is already taken."""
         return name if name not in self._key_of else _shortened(name, key)
 
 

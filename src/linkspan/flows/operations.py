@@ -159,7 +159,7 @@ def call_tool(
     except ServerError as error:
         if error.code != HEADER_MISMATCH or name in mine.tools:
             raise
-        yield from list_all(state, TOOLS, who)  # its schema says which headers it wants (HDR-6)
+        yield from list_all(state, TOOLS, who)  # its schema names the headers that it needs (HDR-6)
         mine = _catalogue(state, who)
         again = msgspec.structs.replace(spec, left=total_of(state, spec) - (state.clock() - began))
         raw = yield from request_with_rounds(state, _planned(again, mine, name), safe, began=began)
@@ -343,8 +343,9 @@ def complete(
 
 
 def ping(state: ClientState, options: CallOptions = DEFAULT_CALL) -> Flow[None]:
-    """Make sure that the server answers. The modern era has no ping: its question for everybody is `server/discover`.
+    """Make sure that the server answers.
 
+    The modern era has no ping: there the request that any server answers is `server/discover`.
     Raises: ClientError.
     """
     pings = state.agreement is None or "ping" in state.agreement.revision.requests
@@ -386,7 +387,7 @@ def _keep(state: ClientState, spec: RequestSpec, raw: Raw, mark: int) -> None:
 
 
 class _Never(Repeatable, frozen=True):
-    """Nobody knows what such a method does."""
+    """The effects of such a method are unknown."""
 
     def decide(self, state: ClientState) -> Flow[bool]:
         return False
@@ -418,7 +419,7 @@ def _not_a_result(state: ClientState, spec: RequestSpec, problem: Exception) -> 
 
 
 def _unknown_type(state: ClientState, spec: RequestSpec, kind: JSON) -> InvalidResponse:
-    """A result of a type that nobody asked for must not pass for a success (MSG-21)."""
+    """Return the error for a result of an unexpected type, which must not pass for a success (MSG-21)."""
     return InvalidResponse(
         f"the answer to {spec.method} is of the type {str(kind)[:40]!r}, which this client does not know",
         state.origin,

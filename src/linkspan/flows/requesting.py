@@ -195,8 +195,9 @@ def request_with_rounds(
 ) -> Flow[Raw]:
     """Send a request and answer the server's questions until it has a result; return the result. Raises: ClientError.
 
-    `at_once` is told of a result that came without any questions: only such a one may be cached (CACHE-C6). `began` is when
-    the time of the whole call began, if that is not now. `first` is the response to the first round, if there is one.
+    `at_once` receives a result that came without any questions: only such a result may be cached (CACHE-C6).
+    `began` is when the time of the whole call began, if that is not now. `first` is the response to the first round, if
+    there is one.
     """
     began = state.clock() if began is None else began
     time_left: _TimeLeft | None = None
@@ -216,7 +217,7 @@ def request_with_rounds(
             asked = state.clock()
             answers = yield Ask(_questions(state, spec, interim.input_requests), time_left.for_answers)
             time_left.answers_took(state.clock() - asked)
-        else:  # the server asks for nothing but to come again
+        else:  # the server only asks to be called again
             yield Sleep(min(backoff(number, state.random()), max(0.0, time_left())))
         if (left := time_left()) < _SHORTEST:
             seconds = total_of(state, spec)
@@ -256,7 +257,7 @@ class _TimeLeft:
         return max(0.0, self._for_answers - self._answers)
 
     def answers_took(self, seconds: float) -> None:
-        """Take note of how long the handlers took, together."""
+        """Record how long the handlers took in total."""
         self._answers += seconds
 
 

@@ -64,7 +64,7 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
     """For our handlers to answer the questions of one call, in all; those that overlap count once."""
 
     close: float = 2.0
-    """For a server process to end by itself once it was told; then it is ended."""
+    """For a server process to end by itself once it was asked to; after that it is terminated."""
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
@@ -75,7 +75,7 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
 DEFAULT_TIMEOUTS = Timeouts()
 
 CLIENT_LIMITS = Limits(max_line_bytes=64 * 1024 * 1024)
-"""A client chose its server and asked for what comes, so one message may be larger than a server takes from strangers."""
+"""The client chose its server and its requests, so a message may be larger than a server accepts from unknown peers."""
 
 
 Auth: TypeAlias = str | Callable[[], str]
@@ -91,7 +91,10 @@ _TOKEN: Final = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
 
 
 def bearer(auth: Auth) -> Mapping[str, str]:
-    """Return the header that says who asks. Raises: ValueError for what is no token, which it does not show."""
+    """Return the header that identifies the principal.
+
+    Raises: ValueError for an invalid token; the error does not show it.
+    """
     token = auth() if callable(auth) else auth
     if type(token) is not str or not _TOKEN.fullmatch(token):
         raise ValueError("auth= must be a bearer token, or a function that returns one: letters, digits and -._~+/=")
@@ -99,7 +102,10 @@ def bearer(auth: Auth) -> Mapping[str, str]:
 
 
 def principal_of(headers: Mapping[str, str] | None) -> Principal:
-    """Return who asks: all headers count but those that differ from request to request, whoever asks."""
+    """Return the principal of requests with these headers.
+
+    All headers count except those that differ between requests of the same principal.
+    """
     if not headers:
         return ()
     named = ((name.lower(), value) for name, value in headers.items())
@@ -123,7 +129,7 @@ _UPDATED: Final = "notifications/resources/updated"
 _MARKER: Final = b'"ttlMs"'
 
 Key: TypeAlias = tuple[str, bytes, Principal | None]
-"""Method, params, and whose it is; None: anybody's."""
+"""Method, params, and the principal to which the entry belongs; None: any principal."""
 
 
 class _Hints(msgspec.Struct, rename="camel"):
@@ -257,7 +263,7 @@ class Catalogue(msgspec.Struct, eq=False):
     """The tools that one principal was shown: a server may show others to the next one."""
 
     tools: dict[str, Tool] = msgspec.field(default_factory=dict[str, Tool])
-    """The tools that were listed, by name, until the server says that they changed."""
+    """The tools that were listed, by name, until the server reports that they changed."""
     tools_are_complete: bool = False
     header_plans: dict[str, Mapping[tuple[str, ...], str]] = msgspec.field(
         default_factory=dict[str, Mapping[tuple[str, ...], str]]
@@ -285,7 +291,7 @@ class ClientState(msgspec.Struct):
     clock: Callable[[], float]
     """Seconds that never go back: a request that is sent again has no more time than one that is sent once."""
     who_asks: Callable[[], Mapping[str, str]] | None = None
-    """Returns the header that says who asks, where that may be somebody else at the next request."""
+    """Returns the header that identifies the principal, where the next request may be for another principal."""
     agreement: Agreement | None = None
     """What was agreed last; it may be of a connection that is gone."""
     era: Era | None = None

@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class Head(msgspec.Struct, frozen=True, rename="camel"):
-    """A tool's result as far as every caller needs it; content blocks get their types when somebody looks at them."""
+    """A tool's result as far as every caller needs it; content blocks are converted to their types on access."""
 
     content: list[JSONObject] = msgspec.field(default_factory=list[JSONObject])
     structured_content: JSON | UnsetType = UNSET
@@ -65,7 +65,7 @@ class ToolResult:
 
     @property
     def is_error(self) -> bool:
-        """Whether the tool failed; then `text` says why, in words for the model."""
+        """Whether the tool failed; then `text` gives the reason, in words for the model."""
         return bool(self._head.is_error)
 
     @property

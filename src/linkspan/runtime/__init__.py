@@ -1,3 +1,3 @@
-"""What runs the machines: descriptors, threads, event loops, processes, clocks. It knows nothing of what is served."""
+"""What runs the machines: descriptors, threads, event loops, processes, clocks. Independent of what is served."""
 
 __all__: list[str] = []

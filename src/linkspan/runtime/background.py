@@ -29,7 +29,7 @@ class BackgroundLoop:
 
     def __init__(self) -> None:
         """Start the thread."""
-        # Our own choice of loop where there are forks: one whose descriptors can be told.
+        # Our own choice of loop where there are forks: one whose descriptors can be identified.
         self._selector = selectors.DefaultSelector() if hasattr(os, "fork") else None
         self.loop: asyncio.AbstractEventLoop = (
             asyncio.SelectorEventLoop(self._selector) if self._selector is not None else asyncio.new_event_loop()
@@ -52,7 +52,7 @@ class BackgroundLoop:
             raise
 
     def is_here(self) -> bool:
-        """Tell whether this thread is the loop's own, so that waiting for the loop would be for ever."""
+        """Return whether this thread is the loop's own, in which waiting for the loop would never end."""
         return threading.get_ident() == self._thread.ident
 
     def submit(self, start: Callable[[], Awaitable[ResultT]]) -> Future[Returned[ResultT]]:

@@ -67,7 +67,7 @@ class DescriptorWaiter:
 
 
 class WakePipe:
-    """Wakes whoever waits on it, from any thread and from a signal handler. Never blocks; wakes add up to one."""
+    """Wakes its waiting thread, from any thread and from a signal handler. Never blocks; wakes add up to one."""
 
     __slots__ = ("_socket", "reader", "writer")
 
@@ -93,7 +93,7 @@ class WakePipe:
             else:
                 self._socket[1].send(bytes((note,)))
         except OSError:
-            return  # full: a wake is under way already; closed: nobody is left to wake
+            return  # full: a wake is under way already; closed: no thread is left to wake
 
     def drain(self) -> bytes:
         """Take the notes out, so that the next wait sleeps."""
@@ -113,7 +113,7 @@ class WakePipe:
 
 
 def write_all(fd: int, data: bytes) -> None:
-    """Write all of `data`, waiting as long as it takes. Raises: OSError if there is nobody to read it."""
+    """Write all of `data`, waiting as long as it takes. Raises: OSError if the reader is gone."""
     view = memoryview(data)
     while view:
         try:
@@ -140,7 +140,7 @@ class Outlet:
             self._probe.register(fd, select.POLLOUT)
 
     def write_some(self, data: bytes) -> bytes:
-        """Write what fits and return the rest. Raises: OSError if there is nobody to read it."""
+        """Write what fits and return the rest. Raises: OSError if the reader is gone."""
         if self._nowait:
             try:
                 written = os.pwritev(self._fd, (data,), -1, _RWF_NOWAIT)
@@ -198,7 +198,7 @@ class Writer:
     def __init__(
         self, source: Source, lock: threading.RLock, fd: int, *, bound: int, on_change: Callable[[], object]
     ) -> None:
-        """`lock` guards `source`. `on_change` hears, from any thread, that there is room again or that nobody reads."""
+        """`lock` guards `source`. `on_change` is called, in any thread, when there is room again or no reader."""
         self._source = source
         self._lock = lock
         self._room = threading.Condition(lock)
@@ -257,7 +257,7 @@ class Writer:
             self._wait(lambda: not self.unsent, timeout)
 
     def leave(self, give_back: Callable[[], object]) -> None:
-        """Take on nothing more; call `give_back` as soon as nobody is writing, so that the descriptor may be closed."""
+        """Accept no more; call `give_back` as soon as no thread is writing, so that the descriptor may be closed."""
         with self._lock:
             self.broken = True
             self._pending = []
@@ -328,7 +328,7 @@ class Writer:
         self._on_change()
 
     def _part(self) -> None:
-        """Nobody writes any more: give the descriptor back if somebody waits for that."""
+        """No thread is writing any more: give the descriptor back if a caller waits for that."""
         if self._give_back is None:
             return
         with self._lock:
@@ -341,10 +341,10 @@ _ROOM: Final = 8 * 1024 * 1024
 
 
 class Outbox:
-    """Takes any amount at once; whoever produces more asks for room first."""
+    """Takes any amount at once; a producer asks for room before it produces more."""
 
     def __init__(self, fd: int, *, room: int = _ROOM, on_broken: Callable[[], object] | None = None) -> None:
-        """`on_broken` hears that nobody reads any more."""
+        """`on_broken` is called when the reader is gone."""
         self._fd = fd
         self._room = room
         self._on_broken = on_broken

@@ -4,8 +4,8 @@ A child has the thread that forked, and copies of all that the parent had: locks
 thread reads, loops that do not run, descriptors that lead to the parent's servers. Law: whatever holds one of these from one
 call to the next registers here when it is made. Its `start_afresh` runs in the child before anything else does, and makes it as
 if it had never been used: new locks, no threads, no connection. It takes no old lock, and neither waits, closes, signals nor
-sends. Our copies of the parent's descriptors lead nowhere from then on, so that a server sees the end when the parent hangs up,
-and nothing that is collected in the child can reach it.
+sends. Our copies of the parent's descriptors point to /dev/null from then on, so that a server sees the end when the
+parent hangs up, and nothing that is collected in the child can reach it.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def lead_nowhere(fds: Iterable[int]) -> None:
 
 
 class ForkedLock:
-    """A reentrant lock that nobody holds in a forked child, for what is shared by all and must not forget."""
+    """A reentrant lock that no thread holds in a forked child, for what is shared by all and must not forget."""
 
     __slots__ = ("__weakref__", "_lock")
 

@@ -60,7 +60,7 @@ class Child:
             for pipe in (process.stdin, process.stdout, process.stderr)
             if pipe is not None and not pipe.closed
         )
-        process.returncode = process.returncode or 0  # nothing to wait for, and nobody to signal
+        process.returncode = process.returncode or 0  # nothing to wait for, and no process to signal
 
     def _guard(self) -> None:
         try:
@@ -73,7 +73,7 @@ class Child:
     def exit_code(self) -> int | None:
         """Return how the process ended, negative for a signal, or None while it runs.
 
-        It is not collected yet, so that nobody else can get the number of its group before `reap`.
+        It is not collected yet, so that no other process can get the number of its group before `reap`.
         """
         if self._exit_code is None:
             self._exit_code = self._look()
@@ -84,17 +84,17 @@ class Child:
             return self._process.poll()
         try:
             found = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        except ChildProcessError:  # somebody else has collected it: a SIGCHLD handler, or SIGCHLD is ignored
+        except ChildProcessError:  # other code has collected it: a SIGCHLD handler, or SIGCHLD is ignored
             return self._process.poll() or 0
         if found is None:
             return None
         return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
 
     def close_stdin(self) -> None:
-        """End its input, which tells a good server to end.
+        """End its input, which asks a well-behaved server to end.
 
-        Our descriptor leads nowhere from now on rather than being closed, since another thread may be writing to it. Once the
-        process is collected the descriptor may belong to somebody else.
+        Our descriptor points to /dev/null from now on instead of being closed, since another thread may be writing
+        to it. Once the process is collected the descriptor may belong to other code.
         """
         if self._process.returncode is not None:
             return
@@ -129,7 +129,7 @@ class Child:
             self._exit_code = self._process.returncode if code is None else code
 
     def close_pipes(self) -> None:
-        """Give our ends back. Nobody may be reading or writing them any more."""
+        """Give our ends back. No thread may still be reading or writing them."""
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
             if pipe is not None:
                 with suppress(OSError):
@@ -145,7 +145,7 @@ class Child:
 
     def _signal(self, name: str) -> None:
         if self._process.returncode is not None:
-            return  # collected: its number may belong to somebody else by now
+            return  # collected: its number may belong to another process by now
         if _HAS_GROUPS:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, getattr(signal, name))
@@ -266,7 +266,7 @@ def _tell(line: str) -> None:
     try:
         _shell.stdin.write(line.encode())
     except OSError:
-        return  # somebody ended it; servers still end when their input does
+        return  # it was ended from outside; servers still end when their input does
 
 
 def _start_afresh() -> None:

@@ -97,7 +97,7 @@ class Reactor:
             self.drop_fd(fd)
 
     def leave_to_parent(self) -> None:
-        """In a forked child: let go of everything, without a word to anybody."""
+        """In a forked child: let go of everything, without notifying any peer."""
         wakes = self._wakes
         lead_nowhere([*self._fds, *((wakes.reader, wakes.writer) if wakes is not None else ())])
         keep(self)

@@ -12,7 +12,7 @@ __all__ = ["LATER", "RunsCalls", "run_call"]
 
 
 class RunsCalls(Protocol):
-    """What a runner does with a connection: `ServerConnection` says what each method means."""
+    """What a runner does with a connection: `ServerConnection` documents each method."""
 
     def finish(self, call: Call, value: object) -> list[Event[Call]]: ...
     def fail(self, call: Call, error: BaseException) -> list[Event[Call]]: ...

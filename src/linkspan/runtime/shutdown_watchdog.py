@@ -1,7 +1,7 @@
 """Ends the process in time: on a signal, when the parent dies, when the input has hung up, even if a function blocks.
 
 A daemon thread watches what the main thread may be too busy to see, asks it to stop, and ends the process itself when
-some time later nothing has come of that. Law: the first SIGINT or SIGTERM asks, a second SIGINT does not ask.
+that request has had no effect some time later. Law: the first SIGINT or SIGTERM asks, a second SIGINT does not ask.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Lifeline:
         _serving.remove(self)
 
     def _handle_signal(self, number: int, frame: FrameType | None) -> None:
-        """Pass the signal on if somebody (an event loop, for example) has taken the interpreter's pipe from us."""
+        """Pass the signal on if other code (an event loop, for example) has taken the interpreter's pipe from us."""
         current = signal.set_wakeup_fd(self._notes.writer, warn_on_full_buffer=False)
         if current != self._notes.writer:
             signal.set_wakeup_fd(current)
@@ -253,7 +253,7 @@ def _place(thread: int) -> str:
 
 
 def _say(text: str) -> None:
-    """Tell stderr, unless nobody reads it."""
+    """Write to stderr, unless its reader is gone."""
     with suppress(OSError):
         if not can_poll:
             return

@@ -29,7 +29,7 @@ _UNREAD: Final = 1 << 20
 """Bytes of printed text that wait for a reader of stderr."""
 
 _SKIPPED: Final = ("linkspan", "logging")
-"""Packages that write for somebody else."""
+"""Packages that write on behalf of other code."""
 
 
 class NoStandardStream(OSError):
@@ -44,7 +44,7 @@ class ProtocolStreams(msgspec.Struct, frozen=True):
 
 
 def claim_stdout() -> ProtocolStreams:
-    """Take standard input and output away from everybody else, and return where they are now.
+    """Take standard input and output away from all other code, and return where they are now.
 
     The second call returns what the first one did. Afterwards stdin is empty, and stdout is stderr: what `print` writes
     appears there as `linkspan: stdout: FILE:LINE: text`, what anything below Python writes as
@@ -60,7 +60,7 @@ def claim_stdout() -> ProtocolStreams:
 
 _claimed: ProtocolStreams | None = None
 _kept: io.TextIOWrapper | None = None
-"""Collected, it would close the buffer that somebody who wraps `sys.stdout.buffer` anew goes on using."""
+"""If collected, it would close the buffer, which code that wraps `sys.stdout.buffer` again still uses."""
 
 _claiming = threading.Lock()
 
@@ -122,7 +122,7 @@ def _replace(fd: int, by: int) -> None:
 
 
 def _disown(streams: ProtocolStreams) -> None:
-    """In a forked child: keep the numbers taken, but lead nowhere."""
+    """In a forked child: keep the numbers taken, but point them to /dev/null."""
     global _relay
     _relay = _Relay()
     with suppress(OSError):
@@ -132,7 +132,7 @@ def _disown(streams: ProtocolStreams) -> None:
         os.close(nowhere)
 
 
-# Below Python: a pipe, and a thread that says where the text comes from. (ipykernel captures C output in this way.)
+# Below Python: a pipe, and a thread that adds where the text comes from. (ipykernel captures C output in this way.)
 
 
 def _divert_stdout() -> threading.Thread:

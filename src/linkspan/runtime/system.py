@@ -39,7 +39,7 @@ class RealSystem(msgspec.Struct, frozen=True):
             _hooks().submit(run)
 
     def later(self, awaitable: Awaitable[object]) -> None:
-        """Await something on the background loop, while everybody goes on."""
+        """Await something on the background loop, without holding up the caller."""
         from linkspan.runtime.background import background_loop
 
         background_loop().submit(lambda: awaitable)
@@ -53,7 +53,7 @@ class RealSystem(msgspec.Struct, frozen=True):
         from concurrent.futures import Future
 
         outcome: Future[object] = Future()
-        outcome.set_running_or_notify_cancel()  # so that whoever waits and is cancelled cannot cancel it
+        outcome.set_running_or_notify_cancel()  # so that a waiter that is cancelled cannot cancel it
 
         async def run() -> None:
             try:

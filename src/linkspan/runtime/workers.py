@@ -1,8 +1,9 @@
 """Worker threads for plain `def` functions: a backlog, and as many daemon threads as it needs, up to a bound.
 
 Law: while items wait, some thread is on its way to them unless `limit` are at work; so a function that blocks holds up
-nobody, and a burst of quick ones wakes few threads. Each woken thread wakes the next one if there is work left. A thread whose
-item was abandoned is not counted, so another takes its place: there are at most twice as many threads as `limit`.
+no other, and a burst of quick ones wakes few threads. Each woken thread wakes the next one if there is work left. A
+thread whose item was abandoned is not counted, so another takes its place: there are at most twice as many threads as
+`limit`.
 Threads are daemons: a function that never returns cannot keep the process alive. Those with nothing to do go away.
 """
 
@@ -56,7 +57,7 @@ class Workers(Generic[ItemT]):
             wake()
 
     def abandon(self, item: ItemT) -> None:
-        """Stop counting the thread that runs `item`: nobody waits for it, and it cannot be stopped."""
+        """Stop counting the thread that runs `item`: no caller waits for it, and it cannot be stopped."""
         with self._lock:
             if item not in self._busy or len(self._abandoned) >= self._limit:
                 return

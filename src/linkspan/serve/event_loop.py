@@ -42,7 +42,7 @@ def _new_loop(input_fd: int) -> asyncio.AbstractEventLoop:
 
 
 def _needs_polling(fd: int) -> bool:
-    """Tell whether `fd` is of a kind that an epoll refuses to watch: a file, or /dev/null."""
+    """Return whether `fd` is of a kind that epoll refuses to watch: a file, or /dev/null."""
     mode = os.fstat(fd).st_mode
     return stat.S_ISREG(mode) or (stat.S_ISCHR(mode) and not os.isatty(fd))
 

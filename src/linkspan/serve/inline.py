@@ -21,7 +21,7 @@ __all__ = ["answer", "answer_value"]
 def answer(connection: ServerConnection, data: object, *, raise_exceptions: bool = False) -> bytes | None:
     """Feed one message, or one batch, to a connection made for it; return the answer, or None where none is due.
 
-    Raises: TypeError for data that is neither text nor bytes; KeyboardInterrupt and SystemExit, which are meant for the
+    Raises: TypeError for data that is neither text nor bytes; KeyboardInterrupt and SystemExit, which are left to the
     caller; whatever else a handler or its value raised, after it was reported, if `raise_exceptions` is set.
     """
     events = connection.receive_message(data if type(data) is bytes else _as_bytes(data))

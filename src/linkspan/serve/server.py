@@ -74,7 +74,7 @@ class Server(BaseServer):
     ) -> AsgiApp:
         """Return a plain ASGI callable, to be mounted at any prefix or run by any ASGI server. It needs no lifespan.
 
-        It answers at every path, or at `path` only; `health` is a path that says that all is well; `otherwise` is another
+        It answers at every path, or at `path` only; `health` is the path of a health check; `otherwise` is another
         ASGI application, which serves all other paths. `policy` are the fields of `HttpPolicy`: allowed_hosts,
         allowed_origins, cors, sessions, http_sse, page, the limits. Raises: TypeError for others.
         """

@@ -64,7 +64,7 @@ def serve_stdio(
     max_workers: int = MAX_WORKERS,
     max_unsent: int = MAX_UNSENT,
 ) -> int:
-    """Serve one client until it hangs up or the process is asked to stop; return the exit code that says which.
+    """Serve one client until it hangs up or the process is asked to stop; return the exit code for the reason.
 
     0 after end of file, SIGTERM or the parent's death; 130 after SIGINT; 1 if the output could not be written, as on a full
     disk, which a line on stderr explains. Without `input_fd` and `output_fd` standard

@@ -166,7 +166,7 @@ class StreamServer:
         return None if deadline is None else max(0.0, deadline - time.monotonic())
 
     def tick(self) -> bool:
-        """Do what is due, and tell whether all is over."""
+        """Do what is due, and return whether the stream has ended."""
         now = time.monotonic()
         self.driver.handle_timeout(now)
         if self._deadline is None and (self._eof or self.lifeline.stopped or self.writer.broken):
@@ -178,7 +178,7 @@ class StreamServer:
         return self._ended()
 
     def _ended(self) -> bool:
-        """Tell whether nothing is left to be done, or no time to do it."""
+        """Return whether nothing is left to be done, or no time to do it."""
         if not self._closed or self._deadline is None:
             return False
         if time.monotonic() >= self._deadline:
@@ -189,7 +189,7 @@ class StreamServer:
         self.lifeline.arm()
         grace = self._grace if self._eof else self._grace / 2
         if self.lifeline.exit_code == INTERRUPTED:
-            grace = self._grace / 4  # somebody waits at the keyboard
+            grace = self._grace / 4  # a user waits at the keyboard
             with suppress(OSError):
                 os.write(2, b"\nExiting...\n")
         self._deadline = now + grace

@@ -108,7 +108,7 @@ def read_id(members: JSON, name: str) -> RequestId | None:
 
 
 def read_exchanges(entries: Iterable[Entry]) -> list[Exchange]:
-    """Say which message of the server belongs to which of the client."""
+    """Match each message of the server to the message of the client to which it belongs."""
     reader = _Reader()
     for entry in entries:
         for message in entry.message if is_array(entry.message) else [entry.message]:
@@ -193,7 +193,7 @@ def _fits(recorded: JSON, given: JSON) -> bool:
 
 
 def explain_missing(exchanges: Iterable[Exchange], method: str, params: JSON) -> RemoteProtocolError:
-    """Say that a request was not recorded, which one comes nearest, and what differs."""
+    """Return an error: the request was not recorded, which recorded one is nearest, and what differs."""
     recorded = [each for each in exchanges if each.id is not None]
     same = [list(_differences(each.params, params, "")) for each in recorded if each.method == method]
     if same:
@@ -311,7 +311,7 @@ class Playback:
         return []
 
     def receive_eof(self) -> list[Event[Call]]:
-        """Take note that the client will send no more."""
+        """Record that the client will send no more."""
         for line in self._reader.receive_eof():
             self._receive_line(line)
         return []

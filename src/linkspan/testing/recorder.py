@@ -55,7 +55,7 @@ class Entry(msgspec.Struct, frozen=True):
 def format_entry(entry: Entry, secrets: Iterable[str] = (), *, redacted: bool = True) -> str:
     """Return the line of an entry, newline included, without its secrets unless `redacted` is False.
 
-    Raises: TypeError if the message is no JSON.
+    Raises: TypeError if the message cannot be encoded as JSON.
     """
     message = redact_json(entry.message, secrets) if redacted else entry.message
     return f"{_MARKS[entry.side]}: {msgspec.json.format(encode(message), indent=0).decode()}\n"
