@@ -121,6 +121,24 @@ def test_sessions_of_principals_are_bounded_and_the_idle_ones_end(bound: tuple[B
         assert len(sessions.begun) == 4
 
 
+def test_as_many_sessions_of_principals_as_allowed_stay_and_one_more_ends_the_one_used_least_recently(
+    bound: tuple[Bound, RawServer],
+) -> None:
+    sessions, server = bound
+    with SyncClient(server.url, timeouts=BRIEF, limits=Limits(max_principals=3)) as client:
+
+        def call(*names: str) -> list[str]:
+            return [client.call_tool("hi", auth=name).text for name in names]
+
+        at_the_bound = ["Bearer a in s1", "Bearer b in s2", "Bearer c in s3"]
+        assert call("a", "b", "c") == call("a", "b", "c") == at_the_bound
+        assert sessions.ended == []
+        assert call("d", "b", "c", "d") == ["Bearer d in s4", "Bearer b in s2", "Bearer c in s3", "Bearer d in s4"]
+        wait_until(lambda: sessions.ended == ["s1"])
+        assert client.call_tool("hi").text == "None in s0"  # the client's own session does not count
+        assert call("a") == ["Bearer a in s5"]
+
+
 def test_more_principals_than_sessions_lose_no_call(bound: tuple[Bound, RawServer]) -> None:
     _, server = bound
 
@@ -264,3 +282,23 @@ def test_catalogues_are_bounded() -> None:
         for number in range(10):
             client.list_tools(auth=f"t{number}")
         assert len(client._state.others) == 3
+
+
+def test_as_many_catalogues_as_allowed_stay_and_one_more_costs_the_oldest_only() -> None:
+    with (
+        RawServer({"tools/list": _lists}) as server,
+        SyncClient(server.url, limits=Limits(max_principals=2)) as client,
+    ):
+
+        def named(*names: str) -> list[list[str]]:
+            """Call the tool for each principal; return the headers that its catalogue asks for."""
+            before = len(server.requests)
+            for name in names:
+                client.call_tool("count", {"n": 1}, auth=name)
+            sent = [each for each in server.requests[before:] if each.json.get("method") == "tools/call"]
+            return [[header for header in each.headers if header.startswith("mcp-param-")] for each in sent]
+
+        for auth in ("a", "b", None):  # the client's own catalogue does not count
+            client.list_tools(auth=auth)
+        assert named("a", "b", "a") == [["mcp-param-alpha"], ["mcp-param-beta"], ["mcp-param-alpha"]]
+        assert named("c", "b", "a") == [[], ["mcp-param-beta"], []]

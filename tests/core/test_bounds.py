@@ -18,6 +18,10 @@ def asks(ctx: Context) -> str:
     return ctx.ask("q", str, "What?")
 
 
+def asks_in_turn(count: int, ctx: Context) -> str:
+    return " ".join(ctx.ask(f"q{number}", str, "What?") for number in range(count))
+
+
 ENVELOPE = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
     "io.modelcontextprotocol/clientCapabilities": {},
@@ -142,6 +146,32 @@ def test_the_last_moment_for_an_answer() -> None:
     assert said(connection) == []
     connection.handle_timeout(10.0)
     assert {each.get("id") for each in said(connection)} == {1, None}
+
+
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_the_last_round_of_questions(most: int) -> None:
+    server = Server("curious", limits=Limits(max_rounds=most))
+    server.tool(name="ask")(asks_in_turn)
+    connection = connected(server)
+
+    def call(number: int, count: int) -> tuple[int, Any]:
+        """Call the tool and answer whatever it asks; return how often it asked, and the result."""
+        (found,) = say(connection, "tools/call", number, name="ask", arguments={"count": count})
+        rounds = 0
+        while found.get("method") == "elicitation/create":
+            rounds += 1
+            accepted = {"action": "accept", "content": {"value": f"a{rounds}"}}
+            (found,) = say(connection, None, found["id"], result=accepted)
+        assert found["id"] == number
+        return rounds, found["result"]
+
+    for number in (1, 3):  # each request has as many rounds, whatever happened to the one before it
+        rounds, served = call(number, most)
+        assert (rounds, served.get("isError", False)) == (most, False)
+        assert served["content"][0]["text"] == " ".join(f"a{each}" for each in range(1, most + 1))
+        rounds, refused = call(number + 1, most + 1)
+        assert (rounds, refused["isError"]) == (most, True)
+        assert refused["content"][0]["text"] == f"Gave up after {most} rounds of questions (max_rounds)"
 
 
 @pytest.mark.parametrize("name", Limits.__struct_fields__)

@@ -259,6 +259,26 @@ def test_the_number_of_remembered_requests_is_bounded_and_the_oldest_goes(caplog
     assert charged == [1, 2, 3, 1]
 
 
+def test_as_many_requests_as_allowed_are_remembered_and_one_more_costs_the_oldest_only(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    server, charged = shop(limits=Limits(max_once=3))
+    client = Client(server)
+    states = {price: client.call("buy", {"price": price}) for price in (1, 2, 3, 4)}
+
+    def buy(*prices: int) -> list[str]:
+        return [text(client.answer(states[price], YES, "buy", {"price": price})) for price in prices]
+
+    at_the_bound = ["receipt 1", "receipt 2", "receipt 3"]
+    assert buy(1, 2, 3) == buy(1, 2, 3) == at_the_bound
+    assert charged == [1, 2, 3]
+    assert caplog.text == ""
+    assert buy(4, 2, 3, 4) == ["receipt 4", "receipt 2", "receipt 3", "receipt 4"]
+    assert charged == [1, 2, 3, 4]
+    assert caplog.text.count("more requests than max_once have used it") == 1
+    assert buy(1) == ["receipt 5"]
+
+
 def test_several_workers_are_warned_about_once(caplog: pytest.LogCaptureFixture) -> None:
     server, _ = shop()
     Client(server).call("early")

@@ -15,8 +15,10 @@ from unittest.mock import patch
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from test_asking import Client, accept, text
 
-from linkspan.errors import INVALID_PARAMS, RegistrationError, RemoteProtocolError
+from linkspan import Context, Limits, Server
+from linkspan.errors import INTERNAL_ERROR, INVALID_PARAMS, RegistrationError, RemoteProtocolError
 from linkspan.server import request_state
 from linkspan.server.request_state import (
     MAX_BYTES,
@@ -192,6 +194,47 @@ def test_a_state_that_is_too_large_is_not_made(form: str) -> None:
     assert len(token) < MAX_BYTES * 0.7
     with pytest.raises(RequestStateInvalid):
         unseal(keys, token, BINDING, now=NOW, limit=1000)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 1000])
+def test_a_state_may_be_as_large_as_the_limit_and_no_larger(form: str, size: int) -> None:
+    keys, payload = make(form), b"a" * size
+    largest = len(sealed(keys, payload))
+
+    def within(limit: int) -> str:
+        return seal(keys, BINDING, payload, now=NOW, ttl=TTL, random=counting(), limit=limit)
+
+    assert len(within(largest)) == largest
+    assert unseal(keys, within(largest), BINDING, now=NOW, limit=largest) == payload
+    with pytest.raises(RemoteProtocolError, match=f"over {largest - 1} bytes") as refused:
+        within(largest - 1)
+    assert refused.value.code == INTERNAL_ERROR
+    with pytest.raises(RequestStateInvalid) as caught:
+        unseal(keys, within(largest), BINDING, now=NOW, limit=largest - 1)
+    assert caught.value.reason == "too long, or not of this form"
+
+
+def test_a_server_makes_and_takes_states_up_to_its_limit() -> None:
+    def client(**limits: int) -> Client:
+        server = Server("curious", request_state_keys=[OLD], limits=Limits(**limits))
+
+        @server.tool
+        def ask(ctx: Context) -> str:
+            return ctx.ask("q", str, "What?")
+
+        return Client(server)
+
+    answer = {"q": accept("this")}
+    largest = len(client().call("ask")["requestState"])
+    exact, short = client(max_request_state_bytes=largest), client(max_request_state_bytes=largest - 1)
+    first = exact.call("ask")
+    assert len(first["requestState"]) == largest
+    assert text(exact.answer(first, answer, "ask")) == "this"
+    refused = short.call("ask")
+    message = f"Internal error: the state between two rounds is over {largest - 1} bytes"
+    assert (refused["code"], refused["message"]) == (INTERNAL_ERROR, message)
+    assert short.answer(first, answer, "ask")["code"] == INVALID_PARAMS
 
 
 @pytest.mark.parametrize("secrets", [(), (b"short",), (OLD, "short"), ("",)])
