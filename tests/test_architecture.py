@@ -239,7 +239,7 @@ CODE_LINES = {
     "cli": 3476,
     "client": 3704,
     "core": 2371,
-    "flows": 1617,
+    "flows": 1618,
     "host": 3288,
     "linkspan": 319,
     "revisions": 1091,

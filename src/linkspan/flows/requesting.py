@@ -202,7 +202,9 @@ def request_with_rounds(
     began = state.clock() if began is None else began
     time_left: _TimeLeft | None = None
     current = spec
-    for number in range(1, state.options.limits.max_rounds + 1):
+    number = 0
+    while True:
+        number += 1
         response = first or (yield from request(state, current, repeatable))
         first, result = None, response.result
         interim = _read_interim(state, spec, result) if b'"input_required"' in bytes(result) else None
@@ -210,6 +212,10 @@ def request_with_rounds(
             if number == 1 and at_once is not None:
                 at_once(result)
             return result
+        if number > state.options.limits.max_rounds:
+            raise InvalidResponse(
+                f"{spec.method} asked for input {number} times (limits.max_rounds)", state.origin, delivery="answered"
+            )
         if time_left is None:
             time_left = _TimeLeft(state, spec, began)
         answers: Mapping[str, bytes] = {}
@@ -229,11 +235,6 @@ def request_with_rounds(
                 seconds=seconds,
             )
         current = msgspec.structs.replace(_again(spec, answers, interim.request_state), left=left)
-    raise InvalidResponse(
-        f"{spec.method} asked for input {state.options.limits.max_rounds} times (limits.max_rounds)",
-        state.origin,
-        delivery="answered",
-    )
 
 
 class _TimeLeft:
