@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from linkspan import Server
-from linkspan.core.call import Call
+from linkspan.core.call import CallReady, Event, HookReady
 from linkspan.core.connection import ServerConnection
-from linkspan.events import CallReady, Event, HookReady
 from linkspan.revisions import LATEST_LEGACY
 from test_transcripts import feed
 
@@ -53,7 +52,7 @@ def say(
     return [json.loads(each) for each in connection.messages_to_send()]
 
 
-def run(connection: ServerConnection, events: Iterable[Event[Call]]) -> None:
+def run(connection: ServerConnection, events: Iterable[Event]) -> None:
     """Run the calls that a connection hands out, hooks too."""
     for event in events:
         if isinstance(event, HookReady):

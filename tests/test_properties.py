@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from linkspan import Context, Server
-from linkspan.events import CallCancelled, CallReady
+from linkspan.core.call import CallCancelled, CallReady
 from linkspan.wire.framing import LineReader, TooLong
 from linkspan.wire.values import Limits
 from servers import basic

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from linkspan.core.call import CallReady, HookReady
 from linkspan.core.connection import ServerConnection
-from linkspan.events import CallReady, HookReady
 from linkspan.revisions import MODERN
 from linkspan.serve.memory import MemoryTransport
 from servers import SERVERS

@@ -86,14 +86,14 @@ if TYPE_CHECKING:
     from linkspan.server.tools import Tool as Tool
     from linkspan.server.tools import ToolResponse as ToolResponse
     from linkspan.types.base import Annotations as Annotations
+    from linkspan.types.base import AudioContent as AudioContent
+    from linkspan.types.base import BlobResourceContents as BlobResourceContents
+    from linkspan.types.base import EmbeddedResource as EmbeddedResource
     from linkspan.types.base import Icon as Icon
-    from linkspan.types.content import AudioContent as AudioContent
-    from linkspan.types.content import BlobResourceContents as BlobResourceContents
-    from linkspan.types.content import EmbeddedResource as EmbeddedResource
-    from linkspan.types.content import ImageContent as ImageContent
-    from linkspan.types.content import ResourceLink as ResourceLink
-    from linkspan.types.content import TextContent as TextContent
-    from linkspan.types.content import TextResourceContents as TextResourceContents
+    from linkspan.types.base import ImageContent as ImageContent
+    from linkspan.types.base import ResourceLink as ResourceLink
+    from linkspan.types.base import TextContent as TextContent
+    from linkspan.types.base import TextResourceContents as TextResourceContents
     from linkspan.types.messages import CallToolResult as CallToolResult
     from linkspan.types.messages import PromptArgument as PromptArgument
     from linkspan.types.messages import PromptMessage as PromptMessage
@@ -156,7 +156,9 @@ _HOMES = {
     "linkspan.server.resources": ("Resource", "ResourceTemplate"),
     "linkspan.serve.server": ("Server",),
     "linkspan.server.tools": ("Tool", "ToolResponse"),
-    "linkspan.types.content": (
+    "linkspan.types.base": (
+        "Annotations",
+        "Icon",
         "AudioContent",
         "BlobResourceContents",
         "EmbeddedResource",
@@ -165,7 +167,6 @@ _HOMES = {
         "TextContent",
         "TextResourceContents",
     ),
-    "linkspan.types.base": ("Annotations", "Icon"),
     "linkspan.types.messages": ("CallToolResult", "PromptArgument", "PromptMessage", "ToolAnnotations"),
     "linkspan.wire.values": ("Limits",),
 }

@@ -1,10 +1,15 @@
-"""Short forms and near misses of the names and texts that messages repeat."""
+"""Short forms and near misses of names and texts, and errors that name the keywords a call has."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-__all__ = ["clip", "did_you_mean", "nearest"]
+if TYPE_CHECKING:
+    from inspect import Signature
+
+__all__ = ["check_keywords", "clip", "closed", "described_by", "did_you_mean", "nearest", "unknown_keyword"]
 
 _LONGEST_NAME = 128
 """No name is longer, and the search takes quadratic time."""
@@ -37,3 +42,72 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return `; did you mean 'x'?`, or nothing if no known name is near."""
     meant = nearest(name, known)
     return f"; did you mean {meant!r}?" if meant is not None else ""
+
+
+F = TypeVar("F", bound=Callable[..., object])
+
+
+def unknown_keyword(call: str, given: str, known: Collection[str]) -> TypeError:
+    """Return the error for a keyword that `call` does not have."""
+    meant = nearest(given, known)
+    guess = f", did you mean {meant!r}? It" if meant is not None else "; it"
+    return TypeError(f"{call}() has no {given!r}{guess} takes {', '.join(known)}")
+
+
+def check_keywords(call: str, given: Collection[str], known: Collection[str]) -> None:
+    """Raise TypeError, see `unknown_keyword`, for the first given keyword that is not known."""
+    for name in given:
+        if name not in known:
+            raise unknown_keyword(call, name, known)
+
+
+def closed(method: F) -> F:
+    """Decorate a method whose signature names all its keywords: others get our sentence instead of Python's."""
+    return _checked(method, _named(method))
+
+
+def described_by(keywords: type) -> Callable[[F], F]:
+    """Decorate a method `(self, ..., **described: Unpack[keywords])`: check and document the keywords of that TypedDict too."""
+    hints: dict[str, Any] = keywords.__annotations__
+
+    def decorate(method: F) -> F:
+        checked = _checked(method, (*_named(method), *hints))
+        checked.__signature__ = _shown(method, hints)  # type: ignore[attr-defined]
+        return checked
+
+    return decorate
+
+
+def _named(method: Callable[..., object]) -> tuple[str, ...]:
+    code = method.__code__
+    return code.co_varnames[max(1, code.co_posonlyargcount) : code.co_argcount + code.co_kwonlyargcount]
+
+
+def _checked(method: F, known: tuple[str, ...]) -> F:
+    accepted = frozenset(known)
+
+    @wraps(method)
+    def checked(self: object, *arguments: Any, **keywords: Any) -> object:
+        if not accepted.issuperset(keywords):
+            call = type(self).__name__ if method.__name__ == "__init__" else method.__name__
+            check_keywords(call, keywords, known)
+        return method(self, *arguments, **keywords)
+
+    return cast("F", checked)
+
+
+def _shown(method: Callable[..., object], hints: dict[str, Any]) -> Signature:
+    """Return the signature with the keywords written out; `*function` stands for one function that may be left out."""
+    from inspect import Parameter, Signature, signature
+
+    shown: list[Parameter] = []
+    for each in signature(method).parameters.values():
+        if each.kind is Parameter.VAR_POSITIONAL:
+            shown = [earlier.replace(kind=Parameter.POSITIONAL_ONLY) for earlier in shown]
+            shown.append(Parameter(each.name, Parameter.POSITIONAL_ONLY, default=None))
+        elif each.kind is not Parameter.VAR_KEYWORD:
+            shown.append(each)
+    for name, hint in hints.items():
+        annotation = getattr(hint, "__forward_arg__", hint)
+        shown.append(Parameter(name, Parameter.KEYWORD_ONLY, default=..., annotation=annotation))
+    return Signature(shown)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from linkspan import Client, ClientGroup, Server, SyncClient, SyncClientGroup
-from linkspan.flows.names import MAX_NAME, Names, UnknownName
+from linkspan.host.group import MAX_NAME, Names, UnknownName
 
 
 def library(name: str) -> Server:

@@ -16,7 +16,7 @@ from faces import ERAS, FACES, outcome
 
 from linkspan import Client, Configuration, Server, SyncClient, ToolResponse
 from linkspan.flows.client_errors import InputUnavailable, InvalidResponse, ServerError, ToolFailed
-from linkspan.types.content import ImageContent, UnknownContent
+from linkspan.types.base import ImageContent, UnknownContent
 from linkspan.types.messages import CreateMessageResult, PromptReference, ResourceTemplateReference
 from over_http import serving
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from linkspan import Limits, Server
+from linkspan.core.call import CallCancelled
 from linkspan.core.http_checks import HttpPolicy
 from linkspan.core.http_endpoint import Endpoint, Opened
 from linkspan.core.http_sessions import HttpSession
-from linkspan.events import CallCancelled
 from linkspan.revisions import LATEST_LEGACY
 from linkspan.revisions.neutral import NO_FACTS
 

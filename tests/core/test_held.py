@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from linkspan import Limits, Server
-from linkspan.core.call import Call
+from linkspan.core.call import Call, CallCancelled, CallReady
 from linkspan.core.connection import ServerConnection
-from linkspan.events import CallCancelled, CallReady
 from linkspan.serve.memory import MemoryTransport
 
 

@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 
 from linkspan import Limits, Server
-from linkspan.core.call import Call
+from linkspan.core.call import Call, CallCancelled, CallReady
 from linkspan.core.http_checks import HttpPolicy
 from linkspan.core.http_endpoint import Endpoint, Opened
 from linkspan.core.http_exchange import HttpData, HttpEnd, HttpStart, OwnConnection, Page, ServerExchange
 from linkspan.core.http_sessions import HttpSession, Pair
 from linkspan.errors import HEADER_MISMATCH, INVALID_REQUEST, PARSE_ERROR, UNSUPPORTED_PROTOCOL_VERSION
-from linkspan.events import CallCancelled, CallReady
 from linkspan.revisions import LATEST, LATEST_LEGACY, LEGACY
 from linkspan.revisions.neutral import TransportInfo
 from linkspan.wire.framing import EventReader, ServerSentEvent

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from linkspan import Server
-from linkspan.events import CallCancelled, CallReady
+from linkspan.core.call import CallCancelled, CallReady
 from linkspan.revisions import LATEST
 from talk import connected, say
 

@@ -26,7 +26,7 @@ from linkspan.host.host import Host
 from linkspan.host.memory import Memory
 from linkspan.host.messages import Image, ToolAnswer, ToolUse
 from linkspan.host.results import advice, failed, marked, unmarked
-from linkspan.types.content import ImageContent
+from linkspan.types.base import ImageContent
 from linkspan.types.messages import Tool
 
 READS = {"readOnlyHint": True}

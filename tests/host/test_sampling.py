@@ -15,7 +15,7 @@ from linkspan.host.host import Host
 from linkspan.host.messages import AssistantMessage, Finished, Image, ModelError, ModelRequest, Text, UserMessage
 from linkspan.host.results import unmarked
 from linkspan.host.sampling import sample_with, sampling_request
-from linkspan.types.content import AudioContent, ImageContent, TextContent
+from linkspan.types.base import AudioContent, ImageContent, TextContent
 from linkspan.types.messages import CreateMessageParams, CreateMessageResult, SamplingMessage
 
 ASKED = CreateMessageParams([SamplingMessage("user", TextContent("Write."))], 50)

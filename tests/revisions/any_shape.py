@@ -11,8 +11,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from hypothesis import strategies as st
 from official_schemas import DEFINITIONS
 
-from linkspan.types.base import Wire
-from linkspan.types.content import (
+from linkspan.types.base import (
     AudioContent,
     BlobResourceContents,
     EmbeddedResource,
@@ -22,6 +21,7 @@ from linkspan.types.content import (
     TextResourceContents,
     ToolResultContent,
     ToolUseContent,
+    Wire,
 )
 from linkspan.types.messages import ElicitParams
 

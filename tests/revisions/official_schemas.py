@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from linkspan.revisions import REVISIONS
-from linkspan.types import base, content, messages
+from linkspan.types import base, messages
+from linkspan.types import base as content
 
 REPOSITORY = Path(__file__).parents[2]
 FOLDER = Path(os.environ.get("LINKSPAN_SCHEMA_DIR", REPOSITORY.parent / "shared" / "schema"))

@@ -9,17 +9,20 @@ from msgspec import Raw
 
 from linkspan.revisions import LATEST, REVISIONS
 from linkspan.revisions.stepdown import plan_for, step_down
-from linkspan.types.base import Annotations, Icon, Implementation, Wire
-from linkspan.types.content import (
+from linkspan.types.base import (
+    Annotations,
     AudioContent,
     EmbeddedResource,
+    Icon,
     ImageContent,
+    Implementation,
     ResourceLink,
     TextContent,
     TextResourceContents,
     ToolResultContent,
     ToolUseContent,
     UnknownContent,
+    Wire,
 )
 from linkspan.types.messages import (
     CallToolResult,

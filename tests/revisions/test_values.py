@@ -10,8 +10,7 @@ import pytest
 from any_shape import KINDS, objects
 from hypothesis import HealthCheck, given, settings
 
-from linkspan.types.base import Wire, unknown_members
-from linkspan.types.content import ImageContent, TextContent, UnknownContent
+from linkspan.types.base import ImageContent, TextContent, UnknownContent, Wire, unknown_members
 from linkspan.types.messages import (
     CallToolResult,
     CreateMessageParams,

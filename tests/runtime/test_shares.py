@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from linkspan.runtime.shares import Shares
+from linkspan.runtime.workers import Shares
 
 
 def test_a_client_has_its_share_and_no_more():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 
-from linkspan.events import CallCancelled, CallReady
+from linkspan.core.call import CallCancelled, CallReady
 
 
 class Server:

@@ -9,7 +9,7 @@ import pytest
 
 from linkspan import Configuration, Context, Server
 from linkspan.revisions.neutral import TransportInfo
-from linkspan.server.profile import SecretHeaders, VisibleHeaders
+from linkspan.server.configuration import SecretHeaders, VisibleHeaders
 from linkspan.wire.jsonrpc import decode
 from talk import connected, run
 

@@ -10,7 +10,7 @@ import pydantic
 import pytest
 
 from linkspan import Configuration, RegistrationError, Server, SyncClient, Tool, ToolResponse
-from linkspan.types.content import TextContent, UnknownContent
+from linkspan.types.base import TextContent, UnknownContent
 from linkspan.types.messages import CallToolResult
 
 WRAPPED_TEXT = {

@@ -27,7 +27,7 @@ from linkspan import (
     SyncClient,
     SyncClientGroup,
 )
-from linkspan.events import CallReady, HookReady
+from linkspan.core.call import CallReady, HookReady
 from linkspan.host.consent import Policy
 from linkspan.host.conversation import Conversation
 from linkspan.host.dialects.anthropic import AnthropicDialect

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from linkspan.wire.framing import LineReader, TooLong
-from linkspan.wire.raw_json import identify
+from linkspan.wire.jsonrpc import identify
 
 values = st.recursive(
     st.none()

@@ -19,7 +19,6 @@ from linkspan.cli.show import event_words, milliseconds, progress_line
 from linkspan.cli.terminal import Terminal, dump
 from linkspan.client.config import InputWanted, UnusableTarget, variable_of
 from linkspan.flows.client_errors import ClientEvent, Connected, Disconnected
-from linkspan.flows.names import ServerStatus
 from linkspan.host.consent import Approval, Verdict, hints_of
 from linkspan.host.conversation import (
     CallEnded,
@@ -28,10 +27,10 @@ from linkspan.host.conversation import (
     ChatEvent,
     TurnEnded,
 )
+from linkspan.host.group import ServerStatus
 from linkspan.host.messages import TextDelta, ThoughtDelta, ToolUse
 from linkspan.host.results import unmarked
-from linkspan.types.base import is_array
-from linkspan.types.content import ImageContent, TextContent
+from linkspan.types.base import ImageContent, TextContent, is_array
 from linkspan.types.messages import CreateMessageParams
 from linkspan.wire.redaction import one_line, redact, revealed, revealed_line
 

@@ -209,7 +209,7 @@ def _print_from_user_code(error: BaseException) -> None:
         frames = frames.tb_next
     report = traceback.TracebackException(type(error), error, frames or error.__traceback__)
     raised_in = report.stack[-1].filename if report.stack else ""
-    refused = isinstance(error, LinkspanError) or raised_in == f"{ours}options.py"
+    refused = isinstance(error, LinkspanError) or raised_in == f"{ours}text.py"
     if refused and frames is not None:
         report.stack = traceback.StackSummary.from_list([each for each in report.stack if not is_ours(each.filename)])
     sys.stderr.write("".join(report.format()))

@@ -37,10 +37,10 @@ from linkspan.flows.state import (
     Timeouts,
     bearer,
 )
-from linkspan.options import check_keywords, closed
 from linkspan.revisions import REVISIONS, Revision, supported_versions
 from linkspan.revisions.agreement import ClientProfile
 from linkspan.revisions.neutral import InputRequest
+from linkspan.text import check_keywords, closed
 from linkspan.types.base import JSON, Implementation
 from linkspan.types.messages import LoggingMessageParams, ServerCapabilities
 from linkspan.wire.values import Limits

@@ -1,14 +1,15 @@
-"""A call, the ports of its connection, and the refusals of requests that never become one."""
+"""One request on its way to a handler: who sent it and with which params, what the handler may do with it, and how it is run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Final, Protocol, TypeAlias
+from functools import cache
+from typing import Any, Final, Protocol, TypeAlias, cast
 
 import msgspec
+from msgspec import Raw
 
-from linkspan.core.params import HasMeta
 from linkspan.errors import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -20,27 +21,198 @@ from linkspan.errors import (
 )
 from linkspan.revisions import supported_versions
 from linkspan.revisions.neutral import Outcome, Peer, Request, ServerFacts
+from linkspan.types import messages
+from linkspan.types.base import ABSENT
 from linkspan.types.messages import DiscoverResult
-from linkspan.wire.jsonrpc import RequestId, RpcRequest, encode_error
+from linkspan.wire.jsonrpc import RequestId, RpcRequest, encode_error, repeated
 
 __all__ = [
     "BUSY",
     "CANCELLED",
+    "LATER",
     "NOTHING_TO_LISTEN_ON",
     "NOT_ASKABLE",
     "NO_PORTS",
+    "AnyParams",
     "Call",
+    "CallCancelled",
+    "CallReady",
     "Check",
     "ConnectionServer",
     "Delivery",
+    "Event",
     "Failure",
+    "HasMeta",
     "HeaderPlan",
+    "HookReady",
     "Ports",
+    "RunsCalls",
+    "UnknownIdentity",
     "encode_refusal",
     "method_not_found",
     "not_in_a_batch",
     "not_initialized",
+    "principal_of",
+    "read_meta",
+    "read_params",
+    "run_call",
 ]
+
+
+class HasMeta(Protocol):
+    """Every params shape keeps its `_meta` raw."""
+
+    @property
+    def meta(self) -> Raw:
+        """The `_meta` member."""
+        ...
+
+
+class AnyParams(msgspec.Struct, frozen=True):
+    """Params of which only `_meta` is known."""
+
+    meta: Raw = msgspec.field(default=ABSENT, name="_meta")
+
+
+_TYPES: dict[str, type[Any]] = {
+    "initialize": messages.InitializeParams,
+    "tools/list": messages.ListParams,
+    "tools/call": messages.CallToolParams,
+    "prompts/list": messages.ListParams,
+    "prompts/get": messages.GetPromptParams,
+    "resources/list": messages.ListParams,
+    "resources/templates/list": messages.ListParams,
+    "resources/read": messages.ReadResourceParams,
+    "resources/subscribe": messages.SubscribeParams,
+    "resources/unsubscribe": messages.SubscribeParams,
+    "completion/complete": messages.CompleteParams,
+    "logging/setLevel": messages.SetLevelParams,
+    "subscriptions/listen": messages.ListenParams,
+    "notifications/cancelled": messages.CancelledParams,
+}
+
+
+@cache
+def _decoder(method: str) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(_TYPES[method])
+
+
+_BARE_CALL = len(b'{"name":""}')
+_ARGUMENTS = len(b',"arguments":')
+_META = len(b',"_meta":')
+_SECOND_NAME = len(b'"name":"",')
+_any_params = msgspec.json.Decoder(AnyParams)
+
+
+def read_params(method: str, params: Raw) -> HasMeta:
+    """Decode the params of `method`; of an unknown method only `_meta`. Absent and null params are `{}`.
+
+    Raises: RemoteProtocolError (-32602) that names the member that is wrong.
+    """
+    decoder = _decoder(method) if method in _TYPES else _any_params
+    if params is ABSENT:
+        return _decode(decoder, b"{}")
+    try:
+        decoded: HasMeta = decoder.decode(params)
+    except msgspec.ValidationError:
+        return _decode(decoder, b"{}" if bytes(params) == b"null" else params)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise RemoteProtocolError(INVALID_PARAMS, "Invalid params: not readable") from error
+    if type(decoded) is messages.CallToolParams:  # where what is called stands between long values
+        arguments, meta = len(decoded.arguments), len(decoded.meta)
+        needed = _BARE_CALL + len(decoded.name) + arguments + meta
+        needed += (_ARGUMENTS if arguments else 0) + (_META if meta else 0)
+        if len(params) - needed >= _SECOND_NAME:
+            _refuse_repeated(params, decoded.arguments)
+    elif type(decoded) is messages.GetPromptParams:
+        _refuse_repeated(params, ABSENT)
+    return decoded
+
+
+def _refuse_repeated(params: Raw, arguments: Raw) -> None:
+    name = repeated(bytes(params), arguments)
+    if name is not None:
+        problem = f"{clipped(name)!r} appears more than once" if name else "too many members"
+        raise RemoteProtocolError(INVALID_PARAMS, f"Invalid params: {problem}")
+
+
+def read_meta(params: Raw) -> Raw:
+    """Return the `_meta` of params that may be wrong otherwise."""
+    try:
+        return _any_params.decode(params).meta if params is not ABSENT else ABSENT
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ABSENT
+
+
+def _decode(decoder: msgspec.json.Decoder[Any], params: bytes | Raw) -> HasMeta:
+    try:
+        decoded: HasMeta = decoder.decode(params)
+    except msgspec.ValidationError as error:
+        raise RemoteProtocolError(INVALID_PARAMS, f"Invalid params: {_in_words(str(error))}") from None
+    return decoded
+
+
+def _in_words(complaint: str) -> str:
+    """Say `Object missing required field `name`` in the words of the wire."""
+    what, _, where = complaint.partition(" - at `$")
+    return f"{where.rstrip('`').lstrip('.')}: {what}" if where.rstrip("`") else what
+
+
+_NAMES: Final = ("identity", "username")
+"""What identifies a user, the first that says anything. A display name does not: others may have the same, or choose it."""
+_NOTHING: Final = object()
+
+
+class UnknownIdentity(TypeError):
+    """A user has a shape from which no identity can be read; its text names what to set."""
+
+
+def principal_of(user: object, where: str) -> str | None:
+    """Return what identifies a user as text; None for None, an empty text, and one that is not authenticated.
+
+    A user is a str, int or UUID, or an object with such an `identity` or `username`; `where` is its name in the error. Raises:
+    UnknownIdentity for anything else: if treated as None, such users would share sessions.
+    """
+    if user is None or type(user) is str:
+        return user or None
+    if (found := _text(user)) is not None:
+        return found or None
+    if not _attribute(user, "is_authenticated", True):
+        return None
+    present = False
+    for name in _NAMES:
+        value = _attribute(user, name, _NOTHING)
+        if value is _NOTHING:
+            continue
+        present = True
+        found = "" if value is None else _text(value)
+        if found is None:
+            raise UnknownIdentity(f"{where}.{name} is a {type(value).__name__}: set `{name}` to a str, int or UUID")
+        if found:
+            return found
+    if present:
+        return None
+    raise UnknownIdentity(
+        f"{where} is a {type(user).__name__}, which identifies no user: set it to a str, int or UUID, "
+        "or to an object whose attribute `identity` (or `username`) is one"
+    )
+
+
+def _text(value: object) -> str | None:
+    """Return an identity as text; None for a value that is not of a type that identifies."""
+    if isinstance(value, str | int):
+        return None if isinstance(value, bool) else str(value)
+    from uuid import UUID
+
+    return str(value) if isinstance(value, UUID) else None
+
+
+def _attribute(user: object, name: str, default: object) -> object:
+    try:
+        return getattr(user, name, default)
+    except NotImplementedError:  # Starlette's own users have no identity
+        return default
+
 
 HeaderPlan: TypeAlias = Callable[[str], Mapping[tuple[str, ...], str]]
 """Returns which arguments of a tool must be repeated in HTTP headers: paths, and the names of the headers."""
@@ -223,3 +395,61 @@ def encode_refusal(request_id: RequestId, error: RemoteProtocolError, *, dispatc
     except Exception:  # the error itself must not be lost with its data
         data = encode_error(request_id, INTERNAL_ERROR, "Internal error")
     return Delivery(data, request_id, True, error.code, dispatched)
+
+
+class CallReady(msgspec.Struct, frozen=True):
+    """Run this call, then hand its value to `finish` or its exception to `fail`."""
+
+    call: Call
+
+
+class CallCancelled(msgspec.Struct, frozen=True):
+    """Stop this call if it can be stopped. Its result is discarded."""
+
+    call: Call
+
+
+class HookReady(msgspec.Struct, frozen=True, eq=False):
+    """Hand this hook of the author's to `run_hook`, off the event loop. No client waits for it."""
+
+    hook: Callable[[], object]
+
+
+Event: TypeAlias = CallReady | CallCancelled | HookReady
+
+
+class RunsCalls(Protocol):
+    """What a runner does with a connection: `ServerConnection` documents each method."""
+
+    def finish(self, call: Call, value: object) -> list[Event]: ...
+    def fail(self, call: Call, error: BaseException) -> list[Event]: ...
+    def run_hook(self, hook: Callable[[], object]) -> list[Event]: ...
+    def __hash__(self) -> int: ...
+
+
+LATER: Final = object()
+"""Stands for a value that is awaited elsewhere."""
+
+
+def run_call(
+    connection: RunsCalls,
+    call: Call,
+    wait: Callable[[RunsCalls, Call, Awaitable[object]], object],
+    passing: tuple[type[BaseException], ...] = (),
+) -> list[Event]:
+    """Run a call here and now, and return what its end asks for.
+
+    `wait` gets a value that may be awaited, and returns its result, or `LATER` if it hands that in itself. Raises: the
+    exceptions of the types in `passing`, which are not the call's.
+    """
+    try:
+        value = call.run()
+        if hasattr(type(value), "__await__"):
+            value = wait(connection, call, cast("Awaitable[object]", value))
+            if value is LATER:
+                return []
+    except BaseException as error:
+        if isinstance(error, passing):
+            raise
+        return connection.fail(call, error)
+    return connection.finish(call, value)

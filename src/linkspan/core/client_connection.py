@@ -24,6 +24,7 @@ from linkspan.wire.jsonrpc import (
     Malformed,
     Message,
     Notification,
+    Remains,
     RequestId,
     Response,
     RpcRequest,
@@ -33,9 +34,9 @@ from linkspan.wire.jsonrpc import (
     encode_notification,
     encode_request,
     encode_response,
+    identify,
     unreadable,
 )
-from linkspan.wire.raw_json import Remains, identify
 from linkspan.wire.values import Limits
 
 __all__ = [

@@ -22,20 +22,26 @@ from linkspan.core.call import (
     NO_PORTS,
     NOT_ASKABLE,
     NOTHING_TO_LISTEN_ON,
+    AnyParams,
     Call,
+    CallCancelled,
+    CallReady,
     ConnectionServer,
     Delivery,
+    Event,
     Failure,
+    HasMeta,
+    HookReady,
     Ports,
     encode_refusal,
     method_not_found,
     not_in_a_batch,
     not_initialized,
+    read_meta,
+    read_params,
 )
-from linkspan.core.params import AnyParams, HasMeta, read_meta, read_params
 from linkspan.core.waiting import Batches, HeldRequests, Subscriptions
 from linkspan.errors import INVALID_REQUEST, LocalProtocolError, RemoteProtocolError
-from linkspan.events import CallCancelled, CallReady, Event, HookReady
 from linkspan.revisions.legacy import OWN_METHODS, LegacySession, encode_params
 from linkspan.revisions.modern import Envelope, encode_outcome, read_envelope
 from linkspan.revisions.neutral import (
@@ -119,48 +125,48 @@ class ServerConnection:
 
     # What the driver calls.
 
-    def receive_data(self, data: bytes) -> list[Event[Call]]:
+    def receive_data(self, data: bytes) -> list[Event]:
         """Take bytes from the stream, in any chunks. Answers that need no author's code are in `data_to_send` afterwards."""
         self._streams = True
         return self._receive_lines(self._reader.receive_data(data))
 
-    def receive_eof(self) -> list[Event[Call]]:
+    def receive_eof(self) -> list[Event]:
         """Receive the end of the input."""
         return self._receive_lines(self._reader.receive_eof())
 
-    def receive(self, message: Message | Batch, facts: TransportInfo = NO_FACTS) -> list[Event[Call]]:
+    def receive(self, message: Message | Batch, facts: TransportInfo = NO_FACTS) -> list[Event]:
         """Take a message that is decoded already, and what the transport knows of it."""
         self._facts = facts
-        events: list[Event[Call]] = []
+        events: list[Event] = []
         self._receive(message, events)
         return events
 
-    def receive_message(self, data: bytes) -> list[Event[Call]]:
+    def receive_message(self, data: bytes) -> list[Event]:
         """Take one whole message or batch that some other framing delivered."""
         return self._receive_lines([data if len(data) <= self._limits.max_line_bytes else TooLong.of(data)])
 
-    def cancel(self, request_id: RequestId, reason: str) -> list[Event[Call]]:
+    def cancel(self, request_id: RequestId, reason: str) -> list[Event]:
         """End a request without a response."""
-        events: list[Event[Call]] = []
+        events: list[Event] = []
         self._cancel(request_id, reason, events)
         return events
 
-    def finish(self, call: Call, value: object) -> list[Event[Call]]:
+    def finish(self, call: Call, value: object) -> list[Event]:
         """Take the value of a call's function: encode the result without the lock, and send it under the lock.
 
         Raises: LocalProtocolError if the call has ended already.
         """
         return self._settle(call, call.finish(value))
 
-    def fail(self, call: Call, error: BaseException) -> list[Event[Call]]:
+    def fail(self, call: Call, error: BaseException) -> list[Event]:
         """Take the exception of a call's function, as `finish` takes a value."""
         return self._settle(call, call.fail(error))
 
-    def _settle(self, call: Call, outcome: Outcome) -> list[Event[Call]]:
+    def _settle(self, call: Call, outcome: Outcome) -> list[Event]:
         request = call.request
         asks = type(outcome) is InputRequired and not request.peer.revision.asks_in_results
         response = None if asks or request.is_notification or request.cancelled else self._respond(request, outcome)
-        events: list[Event[Call]] = []
+        events: list[Event] = []
         with self.lock:
             if request.is_notification or request.cancelled:
                 self._unanswered.discard(call)
@@ -178,11 +184,11 @@ class ServerConnection:
                 self._release(self._held, events)
         return events
 
-    def run_hook(self, hook: Callable[[], object]) -> list[Event[Call]]:
+    def run_hook(self, hook: Callable[[], object]) -> list[Event]:
         """Run a hook that was handed out, without the lock; under the lock, let what waits have its room."""
         with suppress(Exception):  # it logs its own failures
             hook()
-        events: list[Event[Call]] = []
+        events: list[Event] = []
         with self.lock:
             self._hooks -= 1
             if self._held is not None:
@@ -207,9 +213,9 @@ class ServerConnection:
         """Return when `handle_timeout` wants to be called, by the constructor's clock."""
         return self._legacy.deadline() if self._legacy is not None else None
 
-    def handle_timeout(self, now: float) -> list[Event[Call]]:
+    def handle_timeout(self, now: float) -> list[Event]:
         """End what has waited too long for the client."""
-        events: list[Event[Call]] = []
+        events: list[Event] = []
         for request, outcome, messages in self.session.expire(now):
             self._end_refused(request, outcome, messages, events)
         return events
@@ -260,9 +266,9 @@ class ServerConnection:
         """Whether the driver should read on; not while the author's hooks lag so far behind that they pile up."""
         return len(self._unanswered) + self._hooks < 2 * self._limits.max_running
 
-    def close(self) -> list[Event[Call]]:
+    def close(self) -> list[Event]:
         """Say goodbye: end the subscriptions, withdraw questions, cancel what still runs."""
-        events: list[Event[Call]] = []
+        events: list[Event] = []
         held, self._held = self._held, None  # first, or they would begin as others end
         while held is not None and (request := held.take()) is not None:
             if not request.is_notification:
@@ -301,8 +307,8 @@ class ServerConnection:
 
     # One message.
 
-    def _receive_lines(self, lines: Iterable[bytes | TooLong]) -> list[Event[Call]]:
-        events: list[Event[Call]] = []
+    def _receive_lines(self, lines: Iterable[bytes | TooLong]) -> list[Event]:
+        events: list[Event] = []
         for line in lines:
             message = decode(line, self._limits)
             if type(line) is bytes:
@@ -313,7 +319,7 @@ class ServerConnection:
                 self._receive(message, events)
         return events
 
-    def _receive(self, message: Message | Batch, events: list[Event[Call]]) -> None:
+    def _receive(self, message: Message | Batch, events: list[Event]) -> None:
         match message:
             case RpcRequest():
                 self._receive_request(message, events)
@@ -333,7 +339,7 @@ class ServerConnection:
                 self._line_bytes //= len(message.messages)
                 self._receive_batch(message, events)
 
-    def _receive_malformed(self, message: Malformed, events: list[Event[Call]]) -> None:
+    def _receive_malformed(self, message: Malformed, events: list[Event]) -> None:
         """Answer what is no message, or end the request that waited for it as the answer to its question."""
         if message.kind != "request" and self._legacy is not None and message.id is not None:
             failed = self._legacy.receive_unreadable(message.id, message.message)
@@ -342,7 +348,7 @@ class ServerConnection:
                 return
         self._reject(message.reply_id, message.code, message.message)
 
-    def _receive_batch(self, batch: Batch, events: list[Event[Call]]) -> None:
+    def _receive_batch(self, batch: Batch, events: list[Event]) -> None:
         session = self.session
         allowed = session.revision.batching if session.negotiated else self._one_shot
         if not allowed:
@@ -358,7 +364,7 @@ class ServerConnection:
                 self._receive(message, events)
         self._deliver(self._batches.end())
 
-    def _receive_request(self, rpc: RpcRequest, events: list[Event[Call]]) -> None:
+    def _receive_request(self, rpc: RpcRequest, events: list[Event]) -> None:
         if rpc.id in self._in_flight:
             self._reject(rpc.id, INVALID_REQUEST, "Invalid Request: a request with this id is still running")
             return
@@ -382,7 +388,7 @@ class ServerConnection:
             lost = Request(rpc.id, rpc.method, rpc.params, self.session.peer)
             self._fail_later(lost, error, events)
 
-    def _refuse_unread(self, rpc: RpcRequest, error: RemoteProtocolError, events: list[Event[Call]]) -> None:
+    def _refuse_unread(self, rpc: RpcRequest, error: RemoteProtocolError, events: list[Event]) -> None:
         """Answer a request that is wrong; what is wrong with its envelope comes first."""
         peer: Peer | None = None
         try:
@@ -398,11 +404,11 @@ class ServerConnection:
             error = check(rpc, None, peer, error, self._server.header_plan) or error
         self._refuse(rpc, error, events)
 
-    def _refuse(self, rpc: RpcRequest, error: RemoteProtocolError, events: list[Event[Call]]) -> None:
+    def _refuse(self, rpc: RpcRequest, error: RemoteProtocolError, events: list[Event]) -> None:
         self._push(encode_refusal(rpc.id, error, dispatched=False))
         self._hand_out(self._server.observe(rpc.method, error, 0.0), events)
 
-    def _begin_request(self, rpc: RpcRequest, params: HasMeta, envelope: Envelope, events: list[Event[Call]]) -> None:
+    def _begin_request(self, rpc: RpcRequest, params: HasMeta, envelope: Envelope, events: list[Event]) -> None:
         method, peer, log_level = rpc.method, envelope.peer, envelope.log_level
         asked, is_modern, close_stream = _NO_INPUT, peer is not None, self._ports.close_stream
         if peer is None:
@@ -446,7 +452,7 @@ class ServerConnection:
         needed = self._modern or self._server.profile.require_initialized
         return needed and not (self.session.negotiated or self._one_shot)
 
-    def _answer(self, request: Request, answer: Callable[[], Outcome | None], events: list[Event[Call]]) -> None:
+    def _answer(self, request: Request, answer: Callable[[], Outcome | None], events: list[Event]) -> None:
         """Answer a request without the author's code. None means that the answer comes later."""
         started = self._clock()
         outcome = answer()
@@ -457,19 +463,19 @@ class ServerConnection:
             self._end(self._respond(request, outcome, dispatched=False))
         self._hand_out(self._server.observe(request.method, error, self._clock() - started), events)
 
-    def _hand_out(self, hook: Callable[[], object] | None, events: list[Event[Call]]) -> None:
+    def _hand_out(self, hook: Callable[[], object] | None, events: list[Event]) -> None:
         """Have the driver run a hook of the author's, which must not run under the lock. It counts as a call."""
         if hook is not None:
             self._hooks += 1
             events.append(HookReady(hook))
 
-    def _fail_later(self, request: Request, error: Exception, events: list[Event[Call]]) -> None:
+    def _fail_later(self, request: Request, error: Exception, events: list[Event]) -> None:
         """Have the driver report an exception, and answer with the error that the client receives."""
         call = Failure(request, lambda: error, server=self._server)
         self._in_flight[request.id], self._calls[request.id] = request, call
         events.append(CallReady(call))
 
-    def _begin(self, request: Request, events: list[Event[Call]]) -> None:
+    def _begin(self, request: Request, events: list[Event]) -> None:
         step = self._server.begin(request)
         if isinstance(step, Call):
             self._in_flight[request.id] = request
@@ -492,7 +498,7 @@ class ServerConnection:
         self._deliver(Delivery(acknowledgement, request.id))
         return None
 
-    def _hold(self, request: Request, events: list[Event[Call]]) -> None:
+    def _hold(self, request: Request, events: list[Event]) -> None:
         """Keep a request until there is room. Where too much is kept already it is refused, and a notification dropped."""
         if self._held is None:
             self._held = HeldRequests(self._limits.max_held_bytes)
@@ -504,7 +510,7 @@ class ServerConnection:
         else:
             self._answer(request, lambda: BUSY, events)
 
-    def _release(self, held: HeldRequests, events: list[Event[Call]]) -> None:
+    def _release(self, held: HeldRequests, events: list[Event]) -> None:
         """Begin what is held, the oldest first, as far as there is room."""
         while self.has_room:
             request = held.take()
@@ -518,7 +524,7 @@ class ServerConnection:
 
     # Notifications and answers from the client.
 
-    def _receive_notification(self, message: Notification, events: list[Event[Call]]) -> None:
+    def _receive_notification(self, message: Notification, events: list[Event]) -> None:
         if message.method == "notifications/cancelled":
             try:
                 params = read_params(message.method, message.params)
@@ -531,7 +537,7 @@ class ServerConnection:
         elif message.method in self._server.custom_methods():
             self._receive_custom(message, events)
 
-    def _receive_custom(self, message: Notification, events: list[Event[Call]]) -> None:
+    def _receive_custom(self, message: Notification, events: list[Event]) -> None:
         """Serve a custom notification; one that comes too early, or with a wrong envelope, is ignored (MSG-4)."""
         meta = read_meta(message.params)
         try:
@@ -548,13 +554,13 @@ class ServerConnection:
         else:
             self._begin_unanswered(request, events)
 
-    def _begin_unanswered(self, request: Request, events: list[Event[Call]]) -> None:
+    def _begin_unanswered(self, request: Request, events: list[Event]) -> None:
         step = self._server.begin(request)
         if isinstance(step, Call):
             self._unanswered.add(step)
             events.append(CallReady(step))
 
-    def _cancel(self, request_id: RequestId, reason: str | None, events: list[Event[Call]]) -> None:
+    def _cancel(self, request_id: RequestId, reason: str | None, events: list[Event]) -> None:
         request = self._in_flight.pop(request_id, None)
         if request is None:
             return
@@ -571,14 +577,12 @@ class ServerConnection:
             self._held.discard(request)
             self._release(self._held, events)
 
-    def _end_refused(
-        self, request: Request, outcome: Outcome, withdrawals: list[bytes], events: list[Event[Call]]
-    ) -> None:
+    def _end_refused(self, request: Request, outcome: Outcome, withdrawals: list[bytes], events: list[Event]) -> None:
         """End a request whose question the client did not answer, and withdraw the others."""
         self._send_all(withdrawals, request.id)
         self._reply(request, outcome, events)
 
-    def _reissue(self, request_id: RequestId | None, events: list[Event[Call]]) -> None:
+    def _reissue(self, request_id: RequestId | None, events: list[Event]) -> None:
         """Serve a request again once the client has answered all that it was asked."""
         if request_id is not None and (request := self.session.due(request_id)) is not None:
             del self._in_flight[request_id]
@@ -586,7 +590,7 @@ class ServerConnection:
 
     # The outcome of a request.
 
-    def _ask(self, request: Request, outcome: InputRequired, events: list[Event[Call]]) -> None:
+    def _ask(self, request: Request, outcome: InputRequired, events: list[Event]) -> None:
         if not self._back_channel:
             self._reply(request, NOT_ASKABLE, events)
             return
@@ -603,11 +607,11 @@ class ServerConnection:
         else:
             self._reply(request, messages, events)
 
-    def _reply(self, request: Request, outcome: Outcome, events: list[Event[Call]]) -> None:
+    def _reply(self, request: Request, outcome: Outcome, events: list[Event]) -> None:
         self._end_observation(request, outcome, events)
         self._end(self._respond(request, outcome))
 
-    def _end_observation(self, request: Request, outcome: Outcome, events: list[Event[Call]]) -> None:
+    def _end_observation(self, request: Request, outcome: Outcome, events: list[Event]) -> None:
         """Report the end of a request to its observer, if it may have ended while it waited for the client."""
         observer = request.take_observer()
         if observer is not None:

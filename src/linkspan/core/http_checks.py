@@ -8,9 +8,8 @@ from typing import Final, TypedDict
 
 import msgspec
 
-from linkspan.core.call import HeaderPlan
+from linkspan.core.call import HasMeta, HeaderPlan
 from linkspan.core.http_exchange import Header, ServerExchange
-from linkspan.core.params import HasMeta
 from linkspan.errors import (
     HEADER_MISMATCH,
     INTERNAL_ERROR,

@@ -14,7 +14,7 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from linkspan.core.call import NO_PORTS, Call, Delivery, Ports
+from linkspan.core.call import NO_PORTS, Delivery, Event, Ports, read_meta
 from linkspan.core.connection import ServerConnection
 from linkspan.core.http_checks import VERSION_HEADER, Gate, HttpPolicy, compare_headers, refusal_body
 from linkspan.core.http_exchange import Header, OwnConnection, Page, ServerExchange, status_of
@@ -27,9 +27,7 @@ from linkspan.core.http_sessions import (
     Respond,
     Sessions,
 )
-from linkspan.core.params import read_meta
 from linkspan.errors import INVALID_REQUEST, UNSUPPORTED_PROTOCOL_VERSION, RemoteProtocolError
-from linkspan.events import Event
 from linkspan.revisions import DEFAULT_NEGOTIATED, LEGACY, MODERN, REVISIONS, supported_versions
 from linkspan.revisions.modern import PROTOCOL_VERSION, read_envelope
 from linkspan.revisions.neutral import TransportInfo
@@ -67,7 +65,7 @@ class Serves(Protocol):
         ...
 
 
-Todo: TypeAlias = list[tuple[ServerConnection, Sequence[Event[Call]]]]
+Todo: TypeAlias = list[tuple[ServerConnection, Sequence[Event]]]
 """What connections want to have run."""
 
 
@@ -86,7 +84,7 @@ class _Arrived(msgspec.Struct, frozen=True):
         exchange: ServerExchange = self.respond()
         return Opened(exchange.refuse(status, body, headers))
 
-    def accept(self, connection: ServerConnection | None = None, events: Sequence[Event[Call]] = ()) -> Opened:
+    def accept(self, connection: ServerConnection | None = None, events: Sequence[Event] = ()) -> Opened:
         """Answer that there is no answer."""
         exchange: ServerExchange = self.respond().accept()
         return Opened(exchange, events, OwnConnection(connection, exchange) if connection is not None else None)
@@ -100,7 +98,7 @@ class Opened(msgspec.Struct, frozen=True):
     """A request that was taken in: its response, what has to run for it, and whose it is; None: of no connection."""
 
     exchange: ServerExchange
-    events: Sequence[Event[Call]] = ()
+    events: Sequence[Event] = ()
     owner: OwnConnection | HttpSession | None = None
     also: Todo = []
     """What has to run for other connections."""
@@ -373,7 +371,7 @@ class Endpoint:
             if not connection.running:
                 self._orphans.discard(connection)
 
-    def disconnect(self, opened: Opened) -> Sequence[Event[Call]]:
+    def disconnect(self, opened: Opened) -> Sequence[Event]:
         """Cancel what the client of a request cancels by going: a modern request (H5-7)."""
         exchange, owner = opened.exchange, opened.owner
         self.finished(exchange)

@@ -13,7 +13,7 @@ from typing import Final, Protocol, TypeAlias
 
 import msgspec
 
-from linkspan.core.call import Call
+from linkspan.core.call import Event
 from linkspan.core.connection import ServerConnection
 from linkspan.errors import (
     HEADER_MISMATCH,
@@ -24,7 +24,6 @@ from linkspan.errors import (
     PARSE_ERROR,
     UNSUPPORTED_PROTOCOL_VERSION,
 )
-from linkspan.events import Event
 from linkspan.wire.framing import COMMENT, encode_event
 
 __all__ = [
@@ -296,7 +295,7 @@ class OwnConnection(msgspec.Struct, frozen=True, eq=False):
     connection: ServerConnection
     exchange: ServerExchange
 
-    def leave(self, _: ServerExchange) -> Sequence[Event[Call]]:
+    def leave(self, _: ServerExchange) -> Sequence[Event]:
         """Cancel what runs: the client has gone (H5-7)."""
         with self.connection.lock:
             if self.exchange.ended:
@@ -304,11 +303,11 @@ class OwnConnection(msgspec.Struct, frozen=True, eq=False):
             self.exchange.abandon()
             return self.connection.close()
 
-    def drain(self) -> Sequence[Event[Call]]:
+    def drain(self) -> Sequence[Event]:
         """End a stream whose client only listens."""
         return () if self.connection.running else self.close()
 
-    def close(self) -> Sequence[Event[Call]]:
+    def close(self) -> Sequence[Event]:
         """Cancel what runs, and end the response."""
         with self.connection.lock:
             events = self.connection.close()

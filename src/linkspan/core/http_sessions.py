@@ -16,13 +16,11 @@ from typing import Final
 
 import msgspec
 
-from linkspan.core.call import Call, Delivery, HeaderPlan
+from linkspan.core.call import Delivery, Event, HasMeta, HeaderPlan
 from linkspan.core.connection import ServerConnection
 from linkspan.core.http_checks import HttpPolicy
 from linkspan.core.http_exchange import Header, OwnConnection, ServerExchange, is_list_changed
-from linkspan.core.params import HasMeta
 from linkspan.errors import INVALID_REQUEST, PARSE_ERROR, RemoteProtocolError
-from linkspan.events import Event
 from linkspan.revisions.neutral import Peer, TransportInfo
 from linkspan.wire.framing import encode_event
 from linkspan.wire.jsonrpc import Batch, Message, RequestId, RpcRequest
@@ -163,7 +161,7 @@ class HttpSession:
 
     def receive(
         self, message: Message | Batch, facts: TransportInfo, respond: Respond, *, announces: bool = False
-    ) -> tuple[ServerExchange, Sequence[Event[Call]]]:
+    ) -> tuple[ServerExchange, Sequence[Event]]:
         """Take a POST; return its response, and what must run for it. `announces`: the answer names the session."""
         connection = self.connection
         messages = message.messages if isinstance(message, Batch) else [message]
@@ -230,7 +228,7 @@ class HttpSession:
         if old.stream.finished:
             self._drop_if_empty(old.stream)
 
-    def leave(self, exchange: ServerExchange) -> Sequence[Event[Call]]:
+    def leave(self, exchange: ServerExchange) -> Sequence[Event]:
         """Note that the client of `exchange` is away. That cancels nothing (HL-3)."""
         with self.connection.lock:
             for stream in list(self._streams.values()):
@@ -253,7 +251,7 @@ class HttpSession:
         with self.connection.lock:
             self._general.end()
 
-    def close(self) -> Sequence[Event[Call]]:
+    def close(self) -> Sequence[Event]:
         """Cancel what runs, and end all streams."""
         with self.connection.lock:
             events = self.connection.close()

@@ -18,8 +18,7 @@ from linkspan.flows.client_errors import NOWHERE, InputUnavailable, Origin
 from linkspan.revisions.neutral import ELICIT, LIST_ROOTS, SAMPLE
 from linkspan.revisions.record import Revision
 from linkspan.revisions.stepdown import step_down
-from linkspan.types.base import JSON, JSONObject, Wire, is_array, is_mapping, is_object
-from linkspan.types.content import TextContent
+from linkspan.types.base import JSON, JSONObject, TextContent, Wire, is_array, is_mapping, is_object
 from linkspan.types.messages import (
     CreateMessageParams,
     CreateMessageResult,

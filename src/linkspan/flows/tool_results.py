@@ -12,8 +12,7 @@ from linkspan.errors import RegistrationError
 from linkspan.flows.client_errors import InvalidResponse, Origin, ToolFailed
 from linkspan.flows.state import Catalogue, ClientState, OutputCheck
 from linkspan.text import clip
-from linkspan.types.base import JSON, UNSET, JSONObject, Meta, Wire
-from linkspan.types.content import UnknownContent
+from linkspan.types.base import JSON, UNSET, JSONObject, Meta, UnknownContent, Wire
 from linkspan.types.messages import Tool
 from linkspan.wire.values import decode_content
 

@@ -18,11 +18,10 @@ from linkspan.client.config import AskInput
 from linkspan.client.targets import ServerTarget, UnusableTarget, read_config
 from linkspan.flows.answers import ElicitationAnswer, SamplingAnswer
 from linkspan.flows.client_errors import Change, ClientError, ClientEvent, Connected, ConnectError, Origin
-from linkspan.flows.names import Entry, ServerStatus, UnknownName
 from linkspan.host.consent import Approval, Approver, Consent, Policy, UserLock, hints_of, settled
 from linkspan.host.dialects import Tools, answer_block, native_tools, provider_of, read_tool_use
 from linkspan.host.dialects.schemas import Provider
-from linkspan.host.group import ClientGroup
+from linkspan.host.group import ClientGroup, Entry, ServerStatus, UnknownName
 from linkspan.host.memory import Memory, Pins, tool_key
 from linkspan.host.messages import ToolAnswer, ToolSpec, ToolUse
 from linkspan.host.results import READ, SEARCH, Problem, ResultStore, advice, failed, named, pictures, result_text

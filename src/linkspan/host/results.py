@@ -17,15 +17,17 @@ import msgspec
 from linkspan.flows.client_errors import ClientError, Delivery
 from linkspan.flows.tool_results import ToolResult
 from linkspan.host.messages import CHARACTERS_OF_A_TOKEN, Image, ToolSpec
-from linkspan.types.base import JSON, JSONObject, Wire
-from linkspan.types.content import (
+from linkspan.types.base import (
+    JSON,
     AudioContent,
     EmbeddedResource,
     ImageContent,
+    JSONObject,
     ResourceLink,
     TextContent,
     TextResourceContents,
     UnknownContent,
+    Wire,
 )
 from linkspan.wire.redaction import neutral, one_line
 

@@ -24,8 +24,7 @@ from linkspan.host.messages import (
     TextDelta,
     UserMessage,
 )
-from linkspan.types.base import is_array
-from linkspan.types.content import ImageContent, TextContent
+from linkspan.types.base import ImageContent, TextContent, is_array
 from linkspan.types.messages import CreateMessageParams, CreateMessageResult, SamplingMessage
 
 __all__ = ["SamplingApprover", "sample_with", "sampling_request"]

@@ -38,8 +38,7 @@ from linkspan.revisions.neutral import (
 )
 from linkspan.revisions.record import Revision
 from linkspan.revisions.stepdown import step_down
-from linkspan.types.base import JSON, Wire, is_object
-from linkspan.types.content import TextContent
+from linkspan.types.base import JSON, TextContent, Wire, is_object
 from linkspan.types.messages import (
     LOG_LEVELS,
     CallToolResult,

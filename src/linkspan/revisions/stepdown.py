@@ -16,17 +16,22 @@ from msgspec import Raw
 
 from linkspan.revisions import LATEST, REVISIONS
 from linkspan.revisions.record import Revision
-from linkspan.types.base import JSON, UNSET, JSONObject, Wire, is_array, is_object
-from linkspan.types.content import (
+from linkspan.types.base import (
+    JSON,
+    UNSET,
     AudioContent,
     BlobResourceContents,
     EmbeddedResource,
     ImageContent,
+    JSONObject,
     ResourceLink,
     TextContent,
     TextResourceContents,
     ToolResultContent,
     ToolUseContent,
+    Wire,
+    is_array,
+    is_object,
 )
 from linkspan.types.messages import (
     CallToolResult,

@@ -6,12 +6,13 @@ Changelog: https://modelcontextprotocol.io/specification/2025-06-18/changelog
 from __future__ import annotations
 
 from linkspan.revisions.v2025_03_26 import REVISION as PREDECESSOR
-from linkspan.types.base import Annotations, Implementation
-from linkspan.types.content import (
+from linkspan.types.base import (
+    Annotations,
     AudioContent,
     BlobResourceContents,
     EmbeddedResource,
     ImageContent,
+    Implementation,
     TextContent,
     TextResourceContents,
 )

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from linkspan.errors import URL_ELICITATION_REQUIRED
 from linkspan.revisions.v2025_06_18 import REVISION as PREDECESSOR
-from linkspan.types.base import Implementation
-from linkspan.types.content import ResourceLink
+from linkspan.types.base import Implementation, ResourceLink
 from linkspan.types.messages import (
     CreateMessageParams,
     ElicitParams,

@@ -15,12 +15,9 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, cast
 
-from linkspan.core.call import Call, Ports
-from linkspan.events import CallCancelled, CallReady, Event, HookReady
+from linkspan.core.call import LATER, Call, CallCancelled, CallReady, Event, HookReady, Ports, RunsCalls, run_call
 from linkspan.runtime.forks import renew
-from linkspan.runtime.run_call import LATER, RunsCalls, run_call
-from linkspan.runtime.shares import Shares
-from linkspan.runtime.workers import MAX_WORKERS, Workers
+from linkspan.runtime.workers import MAX_WORKERS, Shares, Workers
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Task
@@ -41,12 +38,12 @@ class Connection(RunsCalls, Protocol):
     def running(self) -> int: ...
     @property
     def accepting(self) -> bool: ...
-    def receive_data(self, data: bytes) -> list[Event[Call]]: ...
-    def receive_eof(self) -> list[Event[Call]]: ...
+    def receive_data(self, data: bytes) -> list[Event]: ...
+    def receive_eof(self) -> list[Event]: ...
     def data_to_send(self) -> bytes: ...
     def next_timeout(self) -> float | None: ...
-    def handle_timeout(self, now: float) -> list[Event[Call]]: ...
-    def close(self) -> list[Event[Call]]: ...
+    def handle_timeout(self, now: float) -> list[Event]: ...
+    def close(self) -> list[Event]: ...
 
 
 class Connectable(Protocol):
@@ -114,7 +111,7 @@ class CallRunner:
         """Async calls that have a loop and have not ended."""
         return len(self._loops)
 
-    def perform(self, connection: RunsCalls, events: Iterable[Event[Call]]) -> None:
+    def perform(self, connection: RunsCalls, events: Iterable[Event]) -> None:
         """Do what a connection asks for. Any thread, without the lock."""
         todo = list(events)
         for event in todo:  # it grows meanwhile: calls that end make room for others
@@ -150,7 +147,7 @@ class CallRunner:
 
     # In threads.
 
-    def _submit(self, connection: RunsCalls, call: Call | None, step: Callable[[], list[Event[Call]]]) -> None:
+    def _submit(self, connection: RunsCalls, call: Call | None, step: Callable[[], list[Event]]) -> None:
         context = self._context or contextvars.copy_context()
         client = None if self._shares is None else _client_of(connection, call)
         job = partial(self._work, connection, call, step, context, client)
@@ -165,7 +162,7 @@ class CallRunner:
         self,
         connection: RunsCalls,
         call: Call | None,
-        step: Callable[[], list[Event[Call]]],
+        step: Callable[[], list[Event]],
         context: contextvars.Context,
         client: Hashable,
     ) -> None:
@@ -235,7 +232,7 @@ class CallRunner:
             self.perform(connection, end())
             self._on_task_end()
 
-    def _end(self, connection: RunsCalls, end: Callable[[], list[Event[Call]]]) -> None:
+    def _end(self, connection: RunsCalls, end: Callable[[], list[Event]]) -> None:
         """End a call whose end runs hooks of the author's, which an event loop must not wait for."""
         self.perform(connection, end())
         self._flush()

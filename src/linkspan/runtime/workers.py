@@ -1,24 +1,17 @@
-"""Worker threads for plain `def` functions: a backlog, and as many daemon threads as it needs, up to a bound.
-
-Law: while items wait, some thread is on its way to them unless `limit` are at work; so a function that blocks holds up
-no other, and a burst of quick ones wakes few threads. Each woken thread wakes the next one if there is work left. A
-thread whose item was abandoned is not counted, so another takes its place: there are at most twice as many threads as
-`limit`.
-Threads are daemons: a function that never returns cannot keep the process alive. Those with nothing to do go away.
-"""
+"""Worker threads for plain `def` functions: a backlog, as many daemon threads as it needs, and a share for each client."""
 
 from __future__ import annotations
 
 import sys
 import threading
-from collections import deque
-from collections.abc import Callable
+from collections import OrderedDict, deque
+from collections.abc import Callable, Hashable
 from contextlib import suppress
 from typing import Final, Generic, TypeVar
 
 from linkspan.runtime.forks import renew
 
-__all__ = ["MAX_WORKERS", "Workers"]
+__all__ = ["MAX_WORKERS", "Shares", "Workers"]
 
 MAX_WORKERS: Final = 64
 """Plain functions that run at the same time, by default."""
@@ -138,3 +131,55 @@ class Workers(Generic[ItemT]):
 def _report() -> None:
     with suppress(BaseException):
         threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
+
+
+class Shares(Generic[ItemT]):
+    """Passes items on, and keeps back those of clients that have their share; first come, first served within a client."""
+
+    def __init__(self, submit: Callable[[ItemT], object], bound: int) -> None:
+        """Pass at most `bound` items of one client to `submit` before one of them is `done`."""
+        self._submit = submit
+        self._bound = bound
+        self.start_afresh()
+        renew(self)
+
+    def start_afresh(self) -> None:
+        """Begin with nothing passed on and nothing kept back; what is, is the parent's."""
+        self._lock = threading.Lock()
+        self._held: dict[Hashable, int] = {}
+        self._waiting: dict[Hashable, OrderedDict[ItemT, None]] = {}
+
+    def submit(self, item: ItemT, client: Hashable) -> None:
+        """Pass `item` on now, or when the client has room."""
+        with self._lock:
+            held = self._held.get(client, 0)
+            if held >= self._bound:
+                self._waiting.setdefault(client, OrderedDict())[item] = None
+                return
+            self._held[client] = held + 1
+        self._submit(item)
+
+    def withdraw(self, item: ItemT, client: Hashable) -> bool:
+        """Forget an item that was kept back; False if it was passed on already."""
+        with self._lock:
+            waiting = self._waiting.get(client)
+            if waiting is None or item not in waiting:
+                return False
+            del waiting[item]
+            if not waiting:
+                del self._waiting[client]
+            return True
+
+    def done(self, client: Hashable) -> None:
+        """Pass the client's next item on, if there is one: one of those passed on has ended."""
+        with self._lock:
+            waiting = self._waiting.get(client)
+            if waiting is None:
+                held = self._held.pop(client) - 1
+                if held:
+                    self._held[client] = held
+                return
+            item, _ = waiting.popitem(last=False)
+            if not waiting:
+                del self._waiting[client]
+        self._submit(item)

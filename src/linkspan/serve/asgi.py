@@ -16,10 +16,10 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from linkspan.core.call import CallReady
 from linkspan.core.http_checks import Arrival
 from linkspan.core.http_endpoint import Endpoint, Opened
 from linkspan.core.http_exchange import HttpData, HttpEnd, HttpEvent, HttpStart, ServerExchange
-from linkspan.events import CallReady
 from linkspan.revisions.neutral import TransportInfo
 from linkspan.serve.http_app import TICK, HttpApp
 

@@ -15,9 +15,9 @@ import msgspec
 from linkspan.core.http_checks import HttpKeywords, HttpPolicy
 from linkspan.core.http_endpoint import Endpoint
 from linkspan.errors import LinkspanError, install_hint
-from linkspan.options import unknown_keyword
 from linkspan.runtime.forks import renew
 from linkspan.runtime.system import SYSTEM
+from linkspan.text import unknown_keyword
 from linkspan.wire.headers import is_loopback
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ import signal
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
+from linkspan.core.call import UnknownIdentity, principal_of
 from linkspan.core.http_checks import Arrival
 from linkspan.core.http_endpoint import Endpoint, Opened, Todo
 from linkspan.core.http_exchange import ServerExchange
-from linkspan.core.params import UnknownIdentity, principal_of
 from linkspan.revisions.neutral import TransportInfo
 from linkspan.runtime.calls import CallRunner
 

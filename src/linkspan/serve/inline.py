@@ -7,11 +7,9 @@ from typing import Any
 
 import msgspec
 
-from linkspan.core.call import Call
+from linkspan.core.call import Call, CallReady, HookReady, run_call
 from linkspan.core.connection import ServerConnection
 from linkspan.errors import INVALID_REQUEST
-from linkspan.events import CallReady, HookReady
-from linkspan.runtime.run_call import run_call
 from linkspan.wire.jsonrpc import NOTIFICATION, encode, encode_error
 from linkspan.wire.values import to_builtins
 

@@ -14,8 +14,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal, Never, Unpack, overload
 
 from linkspan.errors import LinkspanError
-from linkspan.options import check_keywords
 from linkspan.server.registration import BaseServer
+from linkspan.text import check_keywords
 
 if TYPE_CHECKING:
     from linkspan.core.http_checks import HttpKeywords
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from linkspan.serve.http import HttpRunKeywords
     from linkspan.serve.stdio import StdioKeywords
     from linkspan.serve.wsgi import WsgiApp
-    from linkspan.server.profile import System
+    from linkspan.server.configuration import System
 
 __all__ = ["Server"]
 

@@ -13,13 +13,13 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Final, TypedDict
 
-from linkspan.options import unknown_keyword
 from linkspan.runtime.calls import Connect, Connectable
 from linkspan.runtime.descriptors import can_poll, pump
 from linkspan.runtime.shutdown_watchdog import INTERRUPTED
 from linkspan.runtime.stdout import NoStandardStream, claim_stdout
 from linkspan.runtime.workers import MAX_WORKERS
 from linkspan.serve.stream import StreamServer
+from linkspan.text import unknown_keyword
 
 __all__ = ["GRACE", "MAX_UNSENT", "StdioKeywords", "StdioTransport", "check_stdio_keywords", "serve_stdio"]
 

@@ -28,10 +28,9 @@ from linkspan.revisions.neutral import (
     missing_capability,
 )
 from linkspan.schema.problems import ArgumentsInvalid
+from linkspan.server.configuration import Profile, System
 from linkspan.server.observation import warn
-from linkspan.server.profile import Profile, System
-from linkspan.types.base import ABSENT, JSON, UNSET, JSONObject, Wire
-from linkspan.types.content import TextContent
+from linkspan.types.base import ABSENT, JSON, UNSET, JSONObject, TextContent, Wire
 from linkspan.types.messages import (
     CallToolResult,
     CreateMessageParams,

@@ -9,18 +9,24 @@ import msgspec
 
 from linkspan.errors import RegistrationError
 from linkspan.schema.results import encode_json
-from linkspan.types.base import JSON, Meta, Wire, is_array, is_mapping, keep_unknown, unknown_members
-from linkspan.types.content import (
+from linkspan.types.base import (
+    JSON,
     AudioContent,
     BlobResourceContents,
     EmbeddedResource,
     ImageContent,
+    Meta,
     ResourceLink,
     TextContent,
     TextResourceContents,
     ToolResultContent,
     ToolUseContent,
     UnknownContent,
+    Wire,
+    is_array,
+    is_mapping,
+    keep_unknown,
+    unknown_members,
 )
 from linkspan.wire.values import decode_content, encode_base64, from_builtins, to_builtins
 

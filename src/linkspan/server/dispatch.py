@@ -28,11 +28,10 @@ from linkspan.schema.results import encode_json
 from linkspan.server import observation as observing
 from linkspan.server.asking import NO_QUESTIONS, InputNeeded, Rounds, cannot_ask, collect
 from linkspan.server.catalogue import Catalogue, Registry
-from linkspan.server.configuration import Settings, SettingsSource
+from linkspan.server.configuration import Profile, Settings, SettingsSource, System
 from linkspan.server.context import Context
 from linkspan.server.handlers import Handler, Later, Preparation, Run
 from linkspan.server.observation import Around, Failures, Observation, tool_error
-from linkspan.server.profile import Profile, System
 from linkspan.server.resources import BoundResource, read_outcome
 from linkspan.text import did_you_mean
 from linkspan.types.base import JSONObject, Wire

@@ -27,9 +27,8 @@ from linkspan.errors import (
     ToolError,
 )
 from linkspan.revisions.neutral import InputRequired, Outcome, Request, unsayable
-from linkspan.server.configuration import InstrumentationData, Settings, SettingsSource
-from linkspan.server.profile import Profile, System
-from linkspan.types.content import TextContent
+from linkspan.server.configuration import InstrumentationData, Profile, Settings, SettingsSource, System
+from linkspan.types.base import TextContent
 from linkspan.types.messages import CallToolParams, CallToolResult
 from linkspan.wire.values import to_builtins
 

@@ -9,13 +9,13 @@ from typing import Any, ClassVar, TypeAlias, TypeGuard, Unpack, cast
 import msgspec
 
 from linkspan.errors import INVALID_PARAMS, RegistrationError, RemoteProtocolError
-from linkspan.options import described_by
 from linkspan.revisions.neutral import InputRequired, Outcome
 from linkspan.schema.annotations import parse_docstring
 from linkspan.schema.problems import describe_value
 from linkspan.server.content_blocks import blocks_of, changed, checked, is_block, meta_of
 from linkspan.server.handlers import Function, Handler, bound_method, compile_handler, from_text, is_function
 from linkspan.server.tools import PromptDefinition, check_name, default_name, defined, function_name
+from linkspan.text import described_by
 from linkspan.types.base import JSON, Icon, JSONObject, Meta, Role, is_mapping
 from linkspan.types.messages import CompleteResult, Completion, GetPromptResult, PromptArgument, PromptMessage
 from linkspan.types.messages import Prompt as PromptShape

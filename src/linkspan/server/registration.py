@@ -13,17 +13,21 @@ from weakref import WeakKeyDictionary
 from linkspan.core.call import NO_PORTS, Ports
 from linkspan.core.connection import ServerConnection
 from linkspan.errors import MethodAlreadyDefinedError, RegistrationError
-from linkspan.options import closed, described_by
 from linkspan.revisions import MESSAGES, REVISIONS
 from linkspan.revisions.neutral import NO_FACTS, TransportInfo
 from linkspan.server import observation
 from linkspan.server.asking import cannot_ask
 from linkspan.server.catalogue import Catalogue, ItemT, Registry, check_pinned
 from linkspan.server.configuration import (
+    SECRET_HEADERS,
     Configuration,
     ExceptionReporter,
     InstrumentationCallback,
+    Profile,
+    SecretHeaders,
+    ServerContext,
     SettingsSource,
+    System,
     check_protocol_version,
 )
 from linkspan.server.configuration import (
@@ -32,7 +36,6 @@ from linkspan.server.configuration import (
 from linkspan.server.content_blocks import check_shown
 from linkspan.server.dispatch import Dispatcher
 from linkspan.server.handlers import Function, Handler, compile_handler
-from linkspan.server.profile import SECRET_HEADERS, Profile, SecretHeaders, ServerContext, System
 from linkspan.server.resources import (
     Resource,
     ResourceDefinition,
@@ -55,6 +58,7 @@ from linkspan.server.tools import (
     ToolSource,
     bind_tool,
 )
+from linkspan.text import closed, described_by
 from linkspan.types.base import JSON, UNSET, Icon, Implementation, JSONObject
 from linkspan.types.messages import ServerCapabilities
 from linkspan.wire.values import DEFAULT_LIMITS, Limits

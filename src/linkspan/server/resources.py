@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, Unpack
 import msgspec
 
 from linkspan.errors import RegistrationError, ResourceNotFoundError
-from linkspan.options import described_by
 from linkspan.revisions.neutral import InputRequired, Outcome
 from linkspan.schema.annotations import parse_docstring
 from linkspan.server.content_blocks import changed, checked, contents_of
 from linkspan.server.handlers import Function, Handler, bound_method, compile_handler, describe, from_text
 from linkspan.server.tools import Description, default_name
+from linkspan.text import described_by
 from linkspan.types.base import JSON, Annotations, Icon, JSONObject, Meta, is_array, is_mapping
 from linkspan.types.messages import ReadResourceResult
 from linkspan.types.messages import Resource as ResourceShape

@@ -14,15 +14,14 @@ import msgspec
 from msgspec import Raw
 
 from linkspan.errors import RegistrationError
-from linkspan.options import described_by
 from linkspan.revisions.neutral import InputRequired, Outcome
 from linkspan.revisions.stepdown import is_told
 from linkspan.schema.annotations import parse_docstring
 from linkspan.schema.results import ResultShape, compile_result, encode_json
 from linkspan.server.content_blocks import BLOCKS, binary, blocks_of, changed, is_block, meta_of
 from linkspan.server.handlers import Function, Handler, bound_method, compile_handler, is_function
-from linkspan.types.base import JSON, UNSET, Icon, JSONObject, Meta, UnsetType, Wire, is_array
-from linkspan.types.content import TextContent
+from linkspan.text import described_by
+from linkspan.types.base import JSON, UNSET, Icon, JSONObject, Meta, TextContent, UnsetType, Wire, is_array
 from linkspan.types.messages import CallToolResult, ToolAnnotations
 from linkspan.types.messages import Tool as ToolShape
 from linkspan.wire.jsonrpc import encode

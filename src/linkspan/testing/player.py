@@ -47,8 +47,7 @@ from linkspan.wire.values import DEFAULT_LIMITS, Limits
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from linkspan.core.call import Call
-    from linkspan.events import Event
+    from linkspan.core.call import Call, Event
 
 __all__ = ["Playback", "Player"]
 
@@ -304,19 +303,19 @@ class Playback:
 
     # What drivers call.
 
-    def receive_data(self, data: bytes) -> list[Event[Call]]:
+    def receive_data(self, data: bytes) -> list[Event]:
         """Take bytes from the stream; what they are answered with is in `data_to_send` afterwards."""
         for line in self._reader.receive_data(data):
             self._receive_line(line)
         return []
 
-    def receive_eof(self) -> list[Event[Call]]:
+    def receive_eof(self) -> list[Event]:
         """Record that the client will send no more."""
         for line in self._reader.receive_eof():
             self._receive_line(line)
         return []
 
-    def receive_message(self, data: bytes) -> list[Event[Call]]:
+    def receive_message(self, data: bytes) -> list[Event]:
         """Take one whole message that some other framing delivered."""
         self._receive_line(data)
         return []
@@ -334,7 +333,7 @@ class Playback:
         """Return None: a recording knows no time."""
         return None
 
-    def handle_timeout(self, now: float) -> list[Event[Call]]:
+    def handle_timeout(self, now: float) -> list[Event]:
         """Do nothing."""
         return []
 
@@ -348,22 +347,22 @@ class Playback:
         """Whether to read on: always."""
         return True
 
-    def close(self) -> list[Event[Call]]:
+    def close(self) -> list[Event]:
         """Say goodbye to subscriptions, if the recorded server did."""
         for run in list(self._open.values()):
             if run.exchange.method == LISTEN:
                 self._advance(run, closing=True)
         return []
 
-    def finish(self, call: Call, value: object) -> list[Event[Call]]:
+    def finish(self, call: Call, value: object) -> list[Event]:
         """Never happens: a recording has no calls."""
         _no_calls()
 
-    def fail(self, call: Call, error: BaseException) -> list[Event[Call]]:
+    def fail(self, call: Call, error: BaseException) -> list[Event]:
         """Never happens."""
         _no_calls()
 
-    def run_hook(self, hook: Callable[[], object]) -> list[Event[Call]]:
+    def run_hook(self, hook: Callable[[], object]) -> list[Event]:
         """Never happens."""
         _no_calls()
 

@@ -1,7 +1,4 @@
-"""What every wire shape shares: the JSON aliases, the Struct they inherit from, and small shapes that many others contain.
-
-Wire shapes follow the newest revision's schema. `None` means absent; `UNSET` is used only where null is a value.
-"""
+"""What every wire shape shares: the JSON aliases, the Struct they inherit from, small shapes, content blocks."""
 
 from __future__ import annotations
 
@@ -16,12 +13,25 @@ __all__ = [
     "JSON",
     "UNSET",
     "Annotations",
+    "AudioContent",
+    "BlobResourceContents",
+    "ContentBlock",
+    "EmbeddedResource",
     "Icon",
+    "ImageContent",
     "Implementation",
     "JSONObject",
     "Meta",
     "RequestId",
+    "ResourceContents",
+    "ResourceLink",
     "Role",
+    "SamplingContent",
+    "TextContent",
+    "TextResourceContents",
+    "ToolResultContent",
+    "ToolUseContent",
+    "UnknownContent",
     "UnsetType",
     "Wire",
     "is_array",
@@ -32,7 +42,6 @@ __all__ = [
     "keep_unknown",
     "unknown_members",
 ]
-
 
 JSON: TypeAlias = Any
 """Any JSON value: str, int, float, bool, None, list or dict."""
@@ -123,3 +132,104 @@ class Implementation(Wire, frozen=True):
     description: str | None = None
     website_url: str | None = None
     icons: list[Icon] | None = None
+
+
+class TextContent(Wire, frozen=True, tag_field="type", tag="text"):
+    """A text."""
+
+    text: str
+    annotations: Annotations | None = None
+    meta: Meta | None = msgspec.field(default=None, name="_meta")
+
+
+class ImageContent(Wire, frozen=True, tag_field="type", tag="image"):
+    """An image; `data` is base64."""
+
+    data: str
+    mime_type: str
+    annotations: Annotations | None = None
+    meta: Meta | None = msgspec.field(default=None, name="_meta")
+
+
+class AudioContent(Wire, frozen=True, tag_field="type", tag="audio"):
+    """A sound; `data` is base64."""
+
+    data: str
+    mime_type: str
+    annotations: Annotations | None = None
+    meta: Meta | None = msgspec.field(default=None, name="_meta")
+
+
+class TextResourceContents(Wire, frozen=True):
+    """The contents of a resource, as a text."""
+
+    uri: str
+    text: str
+    mime_type: str | None = None
+    meta: Meta | None = msgspec.field(default=None, name="_meta")
+
+
+class BlobResourceContents(Wire, frozen=True):
+    """The contents of a resource, as base64."""
+
+    uri: str
+    blob: str
+    mime_type: str | None = None
+    meta: Meta | None = msgspec.field(default=None, name="_meta")
+
+
+ResourceContents: TypeAlias = TextResourceContents | BlobResourceContents
+
+
+class EmbeddedResource(Wire, frozen=True, tag_field="type", tag="resource"):
+    """A resource with its contents."""
+
+    resource: Any
+    """A `TextResourceContents` or `BlobResourceContents`."""
+    annotations: Annotations | None = None
+    meta: Meta | None = msgspec.field(default=None, name="_meta")
+
+
+class ResourceLink(Wire, frozen=True, tag_field="type", tag="resource_link"):
+    """A pointer to a resource that the client may read."""
+
+    uri: str
+    name: str
+    title: str | None = None
+    description: str | None = None
+    mime_type: str | None = None
+    size: int | None = None
+    annotations: Annotations | None = None
+    icons: list[Icon] | None = None
+    meta: Meta | None = msgspec.field(default=None, name="_meta")
+
+
+class ToolUseContent(Wire, frozen=True, tag_field="type", tag="tool_use"):
+    """A model's wish to call a tool (sampling only)."""
+
+    id: str
+    name: str
+    input: JSONObject
+    meta: Meta | None = msgspec.field(default=None, name="_meta")
+
+
+class ToolResultContent(Wire, frozen=True, tag_field="type", tag="tool_result"):
+    """What a tool answered to a model (sampling only)."""
+
+    tool_use_id: str
+    content: list[Any]
+    structured_content: JSON | UnsetType = UNSET
+    is_error: bool | None = None
+    meta: Meta | None = msgspec.field(default=None, name="_meta")
+
+
+class UnknownContent(Wire, frozen=True):
+    """A block of a type that a later revision, or none, defines; `members` is all of it (MSG-53)."""
+
+    members: JSONObject
+
+
+ContentBlock: TypeAlias = TextContent | ImageContent | AudioContent | EmbeddedResource | ResourceLink | UnknownContent
+SamplingContent: TypeAlias = (
+    TextContent | ImageContent | AudioContent | ToolUseContent | ToolResultContent | UnknownContent
+)

@@ -10,18 +10,23 @@ from typing import Any, TypeAlias, TypeVar, Union, cast, get_args, get_origin, g
 import msgspec
 from msgspec import Raw
 
-from linkspan.types.base import JSON, JSONObject, Wire, is_array, is_mapping, keep_unknown
-from linkspan.types.content import (
+from linkspan.types.base import (
+    JSON,
     AudioContent,
     BlobResourceContents,
     EmbeddedResource,
     ImageContent,
+    JSONObject,
     ResourceLink,
     TextContent,
     TextResourceContents,
     ToolResultContent,
     ToolUseContent,
     UnknownContent,
+    Wire,
+    is_array,
+    is_mapping,
+    keep_unknown,
 )
 from linkspan.types.messages import (
     CallToolResult,

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any
 
 from linkspan import Server
+from linkspan.core.call import CallReady, HookReady
 from linkspan.core.http_checks import Arrival, HttpPolicy
 from linkspan.core.http_endpoint import Endpoint, Opened
 from linkspan.core.http_exchange import HttpData, HttpEnd, HttpStart
-from linkspan.events import CallReady, HookReady
 from linkspan.revisions.neutral import TransportInfo
 from linkspan.runtime.background import BackgroundLoop
 from linkspan.runtime.system import SYSTEM

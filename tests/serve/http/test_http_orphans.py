@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from linkspan import HttpPolicy, Server
+from linkspan.core.call import CallReady
 from linkspan.core.http_endpoint import Endpoint, Opened
-from linkspan.events import CallReady
 from linkspan.revisions.neutral import NO_FACTS
 from linkspan.serve.http import make_endpoint
 

@@ -12,9 +12,9 @@ from http_talk import BOTH, Session, call, modern, text_of
 from http_world import World
 
 from linkspan import Limits, Server
+from linkspan.core.call import CallCancelled, CallReady
 from linkspan.core.http_exchange import HttpData, ServerExchange
 from linkspan.errors import INVALID_REQUEST
-from linkspan.events import CallCancelled, CallReady
 from linkspan.revisions import LEGACY, MODERN
 from linkspan.revisions.neutral import NO_FACTS
 from linkspan.wire.jsonrpc import Notification

@@ -15,7 +15,7 @@ from linkspan.revisions.neutral import NO_FACTS, TransportInfo
 from linkspan.runtime.system import SYSTEM
 from linkspan.serve.http import make_endpoint
 from linkspan.server.asking import Rounds
-from linkspan.server.profile import Profile
+from linkspan.server.configuration import Profile
 from linkspan.server.request_state import RequestStateKeys
 from linkspan.types.base import Implementation
 
