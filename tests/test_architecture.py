@@ -173,6 +173,12 @@ def test_importing_the_server_loads_nothing_heavy() -> None:
     )
 
 
+def test_what_only_some_servers_need_is_not_imported_with_the_server() -> None:
+    code = "import sys; sys.modules['typing_extensions'] = None; import linkspan; linkspan.Server; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"inspect"} & set(loaded)
+
+
 def test_importing_the_client_loads_no_server_no_http_and_no_crypto() -> None:
     code = "import sys, asyncio; before = {*sys.modules}; import linkspan.client as c; c.Client; c.SyncClient; "
     code += "print(*{*sys.modules} - before)"
@@ -239,7 +245,7 @@ CODE_LINES = {
     "core": 2411,
     "flows": 1565,
     "host": 3334,
-    "linkspan": 310,
+    "linkspan": 315,
     "revisions": 1091,
     "runtime": 1476,
     "schema": 3374,

@@ -72,10 +72,35 @@ def described_by(keywords: type) -> Callable[[F], F]:
 
     def decorate(method: F) -> F:
         checked = _checked(method, (*_named(method), *hints))
-        checked.__signature__ = _shown(method, hints)  # type: ignore[attr-defined]
+        checked.__wrapped__ = _Described(method, hints)  # type: ignore[attr-defined]
         return checked
 
     return decorate
+
+
+class _Described:
+    """A method between its wrapper and itself, for `inspect`, which takes long to load and so is loaded by who asks only."""
+
+    def __init__(self, method: Callable[..., object], hints: dict[str, Any]) -> None:
+        self.__wrapped__ = method
+        self._hints = hints
+
+    @property
+    def __signature__(self) -> Signature:
+        """The signature with the keywords written out; `*function` stands for one function that may be left out."""
+        from inspect import Parameter, Signature, signature
+
+        shown: list[Parameter] = []
+        for each in signature(self.__wrapped__).parameters.values():
+            if each.kind is Parameter.VAR_POSITIONAL:
+                shown = [earlier.replace(kind=Parameter.POSITIONAL_ONLY) for earlier in shown]
+                shown.append(Parameter(each.name, Parameter.POSITIONAL_ONLY, default=None))
+            elif each.kind is not Parameter.VAR_KEYWORD:
+                shown.append(each)
+        for name, hint in self._hints.items():
+            annotation = getattr(hint, "__forward_arg__", hint)
+            shown.append(Parameter(name, Parameter.KEYWORD_ONLY, default=..., annotation=annotation))
+        return Signature(shown)
 
 
 def _named(method: Callable[..., object]) -> tuple[str, ...]:
@@ -94,20 +119,3 @@ def _checked(method: F, known: tuple[str, ...]) -> F:
         return method(self, *arguments, **keywords)
 
     return cast("F", checked)
-
-
-def _shown(method: Callable[..., object], hints: dict[str, Any]) -> Signature:
-    """Return the signature with the keywords written out; `*function` stands for one function that may be left out."""
-    from inspect import Parameter, Signature, signature
-
-    shown: list[Parameter] = []
-    for each in signature(method).parameters.values():
-        if each.kind is Parameter.VAR_POSITIONAL:
-            shown = [earlier.replace(kind=Parameter.POSITIONAL_ONLY) for earlier in shown]
-            shown.append(Parameter(each.name, Parameter.POSITIONAL_ONLY, default=None))
-        elif each.kind is not Parameter.VAR_KEYWORD:
-            shown.append(each)
-    for name, hint in hints.items():
-        annotation = getattr(hint, "__forward_arg__", hint)
-        shown.append(Parameter(name, Parameter.KEYWORD_ONLY, default=..., annotation=annotation))
-    return Signature(shown)
