@@ -212,7 +212,7 @@ BOUNDS = {
     "attributes of other objects assigned in core": 0,
     "decisions by era in server and core": 0,
     "decisions by era elsewhere": 0,
-    "private functions with one caller, per thousand": 243,
+    "private functions with one caller, per thousand": 239,
     "modules in import cycles": 0,
     "calls over stdio": 40,
     "calls over ASGI": 54,
@@ -224,7 +224,7 @@ BOUNDS = {
     "objects a call over ASGI leaves to the collector": 0,
 }
 FILES = {
-    "cli": 16,
+    "cli": 15,
     "client": 18,
     "core": 10,
     "flows": 10,
@@ -240,7 +240,7 @@ FILES = {
     "wire": 6,
 }
 CODE_LINES = {
-    "cli": 3476,
+    "cli": 3361,
     "client": 3704,
     "core": 2411,
     "flows": 1565,

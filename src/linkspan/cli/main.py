@@ -12,11 +12,11 @@ __all__ = ["main"]
 
 VERBS = {
     "run": ("run:main", "serve a Python file over stdio or HTTP"),
-    "list": ("list:main", "show what a server offers"),
-    "call": ("call:call", "call a tool"),
-    "read": ("call:read", "read a resource"),
-    "prompt": ("call:prompt", "get the messages of a prompt"),
-    "ping": ("call:ping", "show a server's name, revision and response time"),
+    "list": ("verbs:list_", "show what a server offers"),
+    "call": ("verbs:call", "call a tool"),
+    "read": ("verbs:read", "read a resource"),
+    "prompt": ("verbs:prompt", "get the messages of a prompt"),
+    "ping": ("verbs:ping", "show a server's name, revision and response time"),
     "chat": ("chat:main", "talk to a language model that may use the tools of servers"),
     "trace": ("trace:main", "relay between a client and a server, and show their messages"),
 }

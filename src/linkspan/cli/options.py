@@ -23,10 +23,11 @@ import msgspec
 from linkspan.flows.state import DEFAULT_TIMEOUTS, Timeouts
 from linkspan.schema.summary import properties_of, required_of, type_words, types_of
 from linkspan.text import nearest
-from linkspan.types.base import JSON, JSONObject, is_object
+from linkspan.types.base import JSON, JSONObject, is_number, is_object, json_type
 from linkspan.wire.redaction import one_line
 
 __all__ = [
+    "REPEATABLE",
     "CommandLine",
     "Options",
     "Typed",
@@ -47,34 +48,33 @@ _TARGET = (
     "a .py file (or FILE.py:OBJECT), a command in quotes, mcp.json:NAME or a URL; or `-- COMMAND ARGS...` at the end"
 )
 
-_HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
-_HEADER_VALUE: Final = re.compile(r"[\t\x20-\x7e\xa0-\xff]*")
+REPEATABLE: Final[Mapping[str, Any]] = {"action": "append", "default": []}
+"""What `add_argument` takes for an option that may be given several times."""
 
 
 class WrongUse(Exception):
     """The command line is wrong; the message states what to change."""
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """The values of the shared options; `own` has those of the verb."""
+class Options(argparse.Namespace):
+    """The values of the shared options, beside the arguments of the verb."""
 
     verb: str
     target: str | tuple[str, ...]
-    own: argparse.Namespace
-    era: Literal["modern", "legacy"] | None = None
-    protocol_version: str | None = None
-    timeout: float | None = None
-    env: Mapping[str, str] = {}
-    headers: Mapping[str, str] = {}
+    era: Literal["modern", "legacy"] | None
+    protocol_version: str | None
+    timeout: float | None
+    env: list[tuple[str, str]]
+    header: list[tuple[str, str]]
     """Never shown: they may contain credentials."""
-    cwd: str | None = None
-    inherit_env: bool = False
-    roots: tuple[str, ...] = ()
-    answers: Mapping[str, str] = {}
-    as_json: bool = False
-    verbose: bool = False
-    quiet: bool = False
-    color: bool = True
+    cwd: str | None
+    inherit_env: bool
+    root: list[str]
+    answer: list[tuple[str, str]]
+    json: bool
+    verbose: bool
+    quiet: bool
+    no_color: bool
 
 
 class CommandLine:
@@ -96,43 +96,32 @@ class CommandLine:
 
     def parse(self) -> Options:
         """Return all options. Exits with status 2 and a usage line if the command line is wrong."""
-        _add_connection(self._parser)
-        add_output(self._parser)
         if self._command == ():
             self._parser.error("a command must follow --")
-        found = self._parser.parse_intermixed_args(self._given)
+        server: Any = self._parser.add_argument_group("the server").add_argument
+        by_seconds = "deadline for the start, and for each response or sign of progress"
+        server("--timeout", type=seconds, metavar="SECONDS", help=by_seconds)
+        variable = "set a variable of the server; KEY alone passes on that of the shell (repeatable)"
+        server("--env", type=_variable, metavar="KEY=VALUE", help=variable, **REPEATABLE)
+        header = "send this with every request to a URL (repeatable); it is never shown"
+        server("--header", type=_header, metavar="NAME:VALUE", help=header, **REPEATABLE)
+        whole = "pass on the whole environment, not only what most programs need"
+        server("--inherit-env", action="store_true", help=whole)
+        server("--cwd", metavar="DIR", help="working directory of the server")
+        server("--era", choices=("modern", "legacy"), help="use this era only (default: negotiated)")
+        server("--protocol-version", metavar="DATE", help="use this revision only")
+        server("--root", metavar="DIR", help="offer this directory to the server (repeatable)", **REPEATABLE)
+        server(
+            "--answer", type=_answer, metavar="FIELD=VALUE", help="answer the server's form (repeatable)", **REPEATABLE
+        )
+        add_output(self._parser)
         try:
-            return Options(
-                verb=self._verb,
-                target=self._command or found.target,
-                own=found,
-                era=found.era,
-                protocol_version=found.protocol_version,
-                timeout=found.timeout,
-                env=_environment(found.env),
-                headers=_headers(found.header, is_command=self._command is not None),
-                cwd=found.cwd,
-                inherit_env=found.inherit_env,
-                roots=tuple(found.root),
-                answers=pairs("--answer", found.answer),
-                as_json=found.json,
-                verbose=found.verbose,
-                quiet=found.quiet,
-                color=not found.no_color,
-            )
+            options = self._parser.parse_intermixed_args(self._given, Options(verb=self._verb))
         except WrongUse as problem:
             self._parser.error(str(problem))
-
-
-def pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
-    """Return KEY=VALUE texts as a mapping. Raises: WrongUse."""
-    found: dict[str, str] = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if not equals or not key:
-            raise WrongUse(f"{option} must be followed by key=value, got {text!r}")
-        found[key] = value
-    return found
+        if self._command:
+            options.target = self._command
+        return options
 
 
 def split(arguments: list[str]) -> tuple[list[str], tuple[str, ...] | None]:
@@ -143,34 +132,31 @@ def split(arguments: list[str]) -> tuple[list[str], tuple[str, ...] | None]:
     return arguments[:at], tuple(arguments[at + 1 :])
 
 
-def _headers(texts: Sequence[str], *, is_command: bool) -> dict[str, str]:
-    """Return NAME:VALUE texts as a mapping. An error does not quote the text: it may be a secret."""
-    if texts and is_command:
-        raise WrongUse("--header is for a server at a URL; a command gets --env KEY=VALUE")
-    found: dict[str, str] = {}
-    for text in texts:
-        name, colon, value = text.partition(":")
-        if not colon or not _HEADER_NAME.fullmatch(name.strip()):
-            raise WrongUse("--header must be followed by NAME:VALUE, such as 'Authorization: Bearer ...'")
-        if not _HEADER_VALUE.fullmatch(value.strip()):
-            raise WrongUse(
-                f"--header {name.strip()} has a value with line breaks or characters that HTTP does not allow"
-            )
-        found[name.strip()] = value.strip()
-    return found
+# The types of options. What a type raises is shown as it is; argparse would quote the value, which may be a secret.
 
 
-def _environment(texts: Sequence[str]) -> dict[str, str]:
-    """Return the variables for the server's environment; a name alone passes ours on."""
-    found: dict[str, str] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals and name not in os.environ:
-            raise WrongUse(
-                f"--env {name} passes on a variable that is not set here: set it, or write --env {name}=VALUE"
-            )
-        found[name] = value if equals else os.environ[name]
-    return found
+def _answer(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise WrongUse(f"--answer must be followed by key=value, got {text!r}")
+    return key, value
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, colon, value = (part.strip() for part in text.partition(":"))
+    if not colon or not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name):
+        raise WrongUse("--header must be followed by NAME:VALUE, such as 'Authorization: Bearer ...'")
+    if not re.fullmatch(r"[\t\x20-\x7e\xa0-\xff]*", value):
+        raise WrongUse(f"--header {name} has a value with line breaks or characters that HTTP does not allow")
+    return name, value
+
+
+def _variable(text: str) -> tuple[str, str]:
+    """Return a variable for the server's environment; a name alone passes ours on."""
+    name, equals, value = text.partition("=")
+    if not equals and name not in os.environ:
+        raise WrongUse(f"--env {name} passes on a variable that is not set here: set it, or write --env {name}=VALUE")
+    return name, value if equals else os.environ[name]
 
 
 def seconds(text: str) -> float:
@@ -194,36 +180,6 @@ def timeouts_of(seconds: float | None) -> Timeouts:
     )
 
 
-def _add_connection(parser: argparse.ArgumentParser) -> None:
-    add: Any = parser.add_argument_group("the server").add_argument
-    add(
-        "--timeout",
-        type=seconds,
-        metavar="SECONDS",
-        help="deadline for the start, and for each response or sign of progress",
-    )
-    add(
-        "--env",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="set a variable of the server; KEY alone passes on that of the shell (repeatable)",
-    )
-    add(
-        "--header",
-        action="append",
-        default=[],
-        metavar="NAME:VALUE",
-        help="send this with every request to a URL (repeatable); it is never shown",
-    )
-    add("--inherit-env", action="store_true", help="pass on the whole environment, not only what most programs need")
-    add("--cwd", metavar="DIR", help="working directory of the server")
-    add("--era", choices=("modern", "legacy"), help="use this era only (default: negotiated)")
-    add("--protocol-version", metavar="DATE", help="use this revision only")
-    add("--root", action="append", default=[], metavar="DIR", help="offer this directory to the server (repeatable)")
-    add("--answer", action="append", default=[], metavar="FIELD=VALUE", help="answer the server's form (repeatable)")
-
-
 def add_output(parser: argparse.ArgumentParser) -> None:
     """Add the options of the output."""
     add: Any = parser.add_argument_group("output").add_argument
@@ -234,15 +190,16 @@ def add_output(parser: argparse.ArgumentParser) -> None:
 
 
 _MANY = 30
+_WRITTEN: Final = {"array": """'["a", "b"]'""", "boolean": "true or KEY=false", "object": """'{"a": 1}'"""}
+"""How a value of a type is written after `KEY=`."""
 
 
-class Typed:
+class Typed(msgspec.Struct):
     """Arguments as typed: one JSON object, or a text for each key."""
 
-    def __init__(self, whole: JSONObject | None, single: Mapping[str, tuple[str, bool]]) -> None:
-        self.whole = whole
-        self.single = single
-        """For each key its text, and whether that must be JSON."""
+    whole: JSONObject | None = None
+    single: dict[str, tuple[str, bool]] = {}
+    """For each key its text, and whether that must be JSON."""
 
 
 def parse(words: Sequence[str]) -> Typed:
@@ -258,7 +215,7 @@ def parse(words: Sequence[str]) -> Typed:
         found = _json(text, where)
         if not is_object(found):
             raise WrongUse(f"the arguments must be one JSON object, got {one_line(text, 60)}")
-        return Typed(found, {})
+        return Typed(found)
     single: dict[str, tuple[str, bool]] = {}
     for word in words:
         key, equals, text = word.partition("=")
@@ -268,8 +225,16 @@ def parse(words: Sequence[str]) -> Typed:
         key = key.removesuffix(":")
         if key in single:
             raise WrongUse(f"the argument {key!r} is given twice; a list is written as JSON, as in {key}='[1, 2]'")
-        single[key] = (_read(key, text[1:]) if text.startswith("@") else text, forced)
-    return Typed(None, single)
+        if text.startswith("@"):
+            try:
+                text = Path(text[1:]).read_text("utf-8")
+            except OSError as problem:
+                other = f"@ begins the name of a file; write {key}:='\"@...\"' for a text"
+                raise WrongUse(f"{word}: {problem.strerror or problem} ({other})") from None
+            except UnicodeDecodeError:
+                raise WrongUse(f"{word}: the file is not UTF-8") from None
+        single[key] = text, forced
+    return Typed(single=single)
 
 
 def texts(typed: Typed) -> dict[str, str]:
@@ -289,11 +254,29 @@ def values(typed: Typed, schema: JSON, *, checked: bool = True) -> JSONObject:
     """
     if typed.whole is not None:
         return typed.whole
-    known = properties_of(schema)
-    return {
-        key: _json(text, f"{key}:=") if forced else _value(key, text, known.get(key), schema, checked=checked)
-        for key, (text, forced) in typed.single.items()
-    }
+    known, found = properties_of(schema), dict[str, JSON]()
+    for key, (text, forced) in typed.single.items():
+        if forced:
+            found[key] = _json(text, f"{key}:=")
+            continue
+        found[key] = text
+        part = known.get(key)
+        allowed = types_of(part, schema)
+        if allowed == frozenset({"string"}):
+            continue
+        try:
+            value: JSON = json.loads(text)
+        except ValueError:
+            if "string" in allowed or not checked:
+                continue
+            example = next((f" (write {key}={each})" for kind, each in _WRITTEN.items() if kind in allowed), "")
+            words = one_line(type_words(part, schema), 120)
+            problem = f"{key} must be JSON ({words}); got {one_line(text, 60)!r}{example}"
+            raise WrongUse(problem.replace("KEY", key)) from None
+        kinds = {"integer", "number"} if is_number(value) else {json_type(value)} - {"string", "null"}
+        if part is None or "string" not in allowed or kinds & allowed:
+            found[key] = value
+    return found
 
 
 def check_names(what: str, given: Iterable[str], schema: JSON) -> None:
@@ -322,47 +305,6 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join(shown) + (f" and {len(names) - _MANY} more" if len(names) > _MANY else "")
 
 
-def _value(key: str, text: str, schema: JSON, root: JSON, *, checked: bool) -> JSON:
-    """Read a text by the schema: a string where one is allowed, else JSON."""
-    allowed = types_of(schema, root)
-    if allowed == frozenset({"string"}):
-        return text
-    try:
-        found: JSON = json.loads(text)
-    except ValueError:
-        if "string" in allowed or not checked:
-            return text
-        words = one_line(type_words(schema, root), 120)
-        raise WrongUse(f"{key} must be JSON ({words}); got {one_line(text, 60)!r}{_example(key, allowed)}") from None
-    if schema is None:
-        return found
-    return (
-        text
-        if "string" in allowed and (found is None or isinstance(found, str) or not _fits(found, allowed))
-        else found
-    )
-
-
-def _fits(value: JSON, allowed: Collection[str]) -> bool:
-    match value:
-        case bool():
-            return "boolean" in allowed
-        case int() | float():
-            return bool({"integer", "number"} & set(allowed))
-        case list():
-            return "array" in allowed
-        case _:
-            return "object" in allowed
-
-
-def _example(key: str, allowed: Collection[str]) -> str:
-    if "array" in allowed:
-        return f""" (write {key}='["a", "b"]')"""
-    if "boolean" in allowed:
-        return f" (write {key}=true or {key}=false)"
-    return f""" (write {key}='{{"a": 1}}')""" if "object" in allowed else ""
-
-
 def _json(text: str, where: str) -> JSON:
     try:
         return json.loads(text)
@@ -370,15 +312,3 @@ def _json(text: str, where: str) -> JSON:
         raise WrongUse(f"{where}: nested too deeply") from None
     except ValueError as problem:
         raise WrongUse(f"{where}: not valid JSON: {problem}") from None
-
-
-def _read(key: str, path: str) -> str:
-    try:
-        return Path(path).read_text("utf-8")
-    except OSError as problem:
-        reason = problem.strerror or str(problem)
-        raise WrongUse(
-            f"{key}=@{path}: {reason} (@ begins the name of a file; write {key}:='\"@...\"' for a text)"
-        ) from None
-    except UnicodeDecodeError:
-        raise WrongUse(f"{key}=@{path}: the file is not UTF-8") from None

@@ -42,6 +42,17 @@ _IN_A_SHELL: Final = (
     (r"give another cwd", "give another --cwd"),
     (r"do not pin protocol_version or era", "leave --protocol-version and --era out"),
 )
+_NO_INPUT_HINTS: Final = {
+    "sampling": "use a host: this command has no model to answer with",
+    "roots": "offer it directories with --root DIR",
+    "": "run this in a terminal to be asked, or answer with --answer FIELD=VALUE",
+}
+"""How to provide the input that a server requires, by the capability that it names; the last one otherwise."""
+_FIELDS: Final = (
+    *("problem", "server", "phase", "command", "url", "exit_code", "signal", "stderr"),
+    *("code", "message", "data", "delivery", "seconds", "hint"),
+)
+"""The members of an error that --json shows, in their order."""
 
 
 def status_of(error: ClientError) -> int:
@@ -65,7 +76,13 @@ def for_the_shell(error: ClientError) -> ClientError:
     """Return the error with a hint that names options of the command line instead of arguments in Python."""
     found = error.again()
     if status_of(error) == NO_INPUT:
-        found.hint = _input_hint(error)
+        found.hint = _NO_INPUT_HINTS[""]
+        data: JSON = error.data
+        if is_object(data) and is_array(pages := data.get("elicitations")):
+            urls = [str(each["url"]) for each in pages if is_object(each) and "url" in each]
+            found.hint = f"open {', '.join(urls)} and try again"
+        elif is_object(data) and is_object(wanted := data.get("requiredCapabilities")):
+            found.hint = next((hint for name, hint in _NO_INPUT_HINTS.items() if name in wanted or not name))
     elif hint := error.hint:
         for pattern, words in _IN_A_SHELL:
             hint = re.sub(pattern, words, hint)
@@ -73,39 +90,10 @@ def for_the_shell(error: ClientError) -> ClientError:
     return found
 
 
-def _input_hint(error: ClientError) -> str:
-    """Return how to provide the input that a server requires."""
-    data: JSON = error.data
-    if is_object(data) and is_array(pages := data.get("elicitations")):
-        urls = [str(each["url"]) for each in pages if is_object(each) and "url" in each]
-        return f"open {', '.join(urls)} and try again"
-    wanted: JSON = data.get("requiredCapabilities") if is_object(data) else None
-    if is_object(wanted) and "sampling" in wanted:
-        return "use a host: this command has no model to answer with"
-    if is_object(wanted) and "roots" in wanted:
-        return "offer it directories with --root DIR"
-    return "run this in a terminal to be asked, or answer with --answer FIELD=VALUE"
-
-
 def describe(error: ClientError) -> JSONObject:
     """Return an error's fields; those without a value are left out."""
-    fields: JSONObject = {
-        "type": type(error).__name__,
-        "problem": error.problem,
-        "server": error.server,
-        "phase": error.phase,
-        "command": error.command,
-        "url": error.url,
-        "exit_code": error.exit_code,
-        "signal": error.signal,
-        "stderr": error.stderr or None,
-        "code": error.code,
-        "message": error.message,
-        "data": error.data,
-        "delivery": error.delivery,
-        "seconds": error.seconds,
-        "hint": error.hint,
-    }
+    fields: JSONObject = {name: getattr(error, name) for name in _FIELDS}
+    fields = {"type": type(error).__name__, **fields, "stderr": error.stderr or None}
     return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -127,7 +115,7 @@ class Session:
 
     def __init__(self, options: Options) -> None:
         self.options = options
-        self.terminal = Terminal(quiet=options.quiet, verbose=options.verbose, color=options.color)
+        self.terminal = Terminal(quiet=options.quiet, verbose=options.verbose, color=not options.no_color)
         self.stopper = Stopper()
         self.connect_seconds = 0.0
         self._worker = ThreadWorker()
@@ -165,7 +153,7 @@ class Session:
         except RecursionError:
             too_deep = "the response is nested too deeply"
             return self._fail(LOST, {"type": "InvalidResponse", "problem": too_deep}, too_deep)
-        if self.options.as_json:
+        if self.options.json:
             self.terminal.emit(dump(found.document))
         elif found.instead is not None:
             found.instead(self.terminal)
@@ -219,12 +207,24 @@ class Session:
 
     def _new_client(self) -> SyncClient:
         options = self.options
-        answering = self.terminal.interactive or bool(options.answers)
-        verbose = self.terminal.verbose
+        answering = self.terminal.interactive or bool(options.answer)
+        verbose, headers = self.terminal.verbose, dict(options.header)
+
+        def answer(params: ElicitParams) -> Any:
+            """Answer a request of the server for input, in the thread that received it. Raises: Refused."""
+            from linkspan.cli.forms import ask_user
+
+            server, worker, given = called(client.name, client.server_info), self._worker, dict(options.answer)
+            try:
+                return worker.ask(lambda: ask_user(self.terminal, server, params, given, lambda: worker.over), Refused)
+            except Refused as refusal:
+                self._unanswered = str(refusal)
+                raise
+
         client = SyncClient(
             options.target,
-            env=options.env,
-            headers=options.headers,
+            env=dict(options.env),
+            headers=headers,
             cwd=options.cwd,
             inherit_env=options.inherit_env,
             era=options.era,
@@ -232,29 +232,17 @@ class Session:
             timeouts=timeouts_of(options.timeout),
             check_output="off",
             retry="never",  # on the command line a failure should be visible
-            elicitation=self._answer if answering else None,
-            roots=list(options.roots) or None,
+            elicitation=answer if answering else None,
+            roots=options.root or None,
             on_log=(lambda message: self._worker.later(self.terminal.detail, log_words(self.client.name, message)))
             if verbose
             else None,
             on_event=(lambda event: self._worker.later(self.terminal.detail, event_words(event))) if verbose else None,
             on_stderr=self._stderr.add if verbose else None,
         )
-        if options.headers and client.origin.url is None:
+        if headers and client.origin.url is None:
             raise ValueError("--header is for a server at a URL; a command or a file gets --env KEY=VALUE")
         return client
-
-    def _answer(self, params: ElicitParams) -> Any:
-        """Answer a request of the server for input, from the thread that received it. Raises: Refused."""
-        from linkspan.cli.forms import ask_user
-
-        server = called(self.client.name, self.client.server_info)
-        answers, worker = self.options.answers, self._worker
-        try:
-            return worker.ask(lambda: ask_user(self.terminal, server, params, answers, lambda: worker.over), Refused)
-        except Refused as refusal:
-            self._unanswered = str(refusal)
-            raise
 
     # The end.
 
@@ -265,7 +253,7 @@ class Session:
         )
 
     def _fail(self, status: int, fields: JSON, text: str) -> int:
-        if self.options.as_json:
+        if self.options.json:
             self.terminal.emit(dump({"error": fields}))
         else:
             first, newline, rest = neutral(text).partition("\n")

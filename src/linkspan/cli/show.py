@@ -11,8 +11,7 @@ import json
 import re
 import textwrap
 import unicodedata
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +20,7 @@ from linkspan.cli.terminal import Style, dump
 from linkspan.client.sync_client import SyncClient
 from linkspan.flows.client_errors import ClientEvent, Connected, Disconnected, StreamRestored
 from linkspan.revisions import REVISIONS
+from linkspan.schema.summary import default_words, properties_of, required_of, size_words, type_words
 from linkspan.types.base import JSON, Implementation, JSONObject, is_array, is_object
 from linkspan.types.messages import LoggingMessageParams, ProgressParams
 from linkspan.wire.redaction import neutral, one_line
@@ -38,7 +38,9 @@ __all__ = [
     "progress_words",
     "saver",
     "show_contents",
+    "show_lists",
     "show_messages",
+    "show_ping",
     "show_result",
     "write_file",
 ]
@@ -105,13 +107,6 @@ def show_json(value: JSON) -> str:
     return short if len(short) <= _WIDE else json.dumps(value, ensure_ascii=False, indent=2)
 
 
-def size_of(base64: JSON) -> int:
-    """Return how many bytes a base64 text encodes."""
-    if not isinstance(base64, str):
-        return 0
-    return len(base64.rstrip("=")) * 3 // 4
-
-
 def _content(contents: JSONObject, style: Style, save: Saver | None) -> str:
     text: JSON = contents.get("text")
     return text if isinstance(text, str) else _described(contents, style, save)
@@ -120,7 +115,8 @@ def _content(contents: JSONObject, style: Style, save: Saver | None) -> str:
 def _described(block: JSONObject, style: Style, save: Saver | None) -> str:
     """Describe bytes: they are for files, not for terminals."""
     what = block.get("type") or f"blob {block.get('uri')}"
-    size = size_of(block.get("data", block.get("blob")))
+    data: JSON = block.get("data", block.get("blob"))
+    size = len(data.rstrip("=")) * 3 // 4 if isinstance(data, str) else 0
     kept = f", {save(block)}" if save is not None else ""
     return style.dim(f"[{one_line(str(what))}{_kind(block)}, {size} byte{'s' * (size != 1)}{kept}]")
 
@@ -135,28 +131,31 @@ def saver(directory: str | None, stem: str) -> Saver | None:
 
     A block without a name of its own is called `stem`. Nothing is overwritten. The function raises WrongUse.
     """
-    return partial(_save, Path(directory), _safe(stem)) if directory is not None else None
+    if directory is None:
+        return None
+    folder, fallback = Path(directory), _safe(stem)
 
+    def save(block: JSONObject) -> str:
+        data = decoded(block.get("data", block.get("blob")))
+        if data is None:
+            return "not saved: the data is not valid base64"
+        uri: JSON = block.get("uri")
+        mime: JSON = block.get("mimeType")
+        name = Path(_safe(uri.rstrip("/").rpartition("/")[2]) if isinstance(uri, str) else fallback)
+        suffix = name.suffix
+        if not suffix:
+            import mimetypes
 
-def _save(directory: Path, fallback: str, block: JSONObject) -> str:
-    data = decoded(block.get("data", block.get("blob")))
-    if data is None:
-        return "not saved: the data is not valid base64"
-    uri: JSON = block.get("uri")
-    mime: JSON = block.get("mimeType")
-    name = Path(_safe(uri.rstrip("/").rpartition("/")[2]) if isinstance(uri, str) else fallback)
-    suffix = name.suffix
-    if not suffix:
-        import mimetypes
+            kind = mime.partition(";")[0].strip() if isinstance(mime, str) else ""
+            suffix = _SUFFIXES.get(kind) or mimetypes.guess_extension(kind) or ".bin"
+        for number in range(1, 10_000):
+            path = folder / f"{name.stem or fallback}-{number}{suffix}"
+            if not path.exists():
+                write_file(path, data)
+                return f"saved as {path}"
+        raise WrongUse(f"{folder} has too many files with this name; choose another directory")
 
-        kind = mime.partition(";")[0].strip() if isinstance(mime, str) else ""
-        suffix = _SUFFIXES.get(kind) or mimetypes.guess_extension(kind) or ".bin"
-    for number in range(1, 10_000):
-        path = directory / f"{name.stem or fallback}-{number}{suffix}"
-        if not path.exists():
-            write_file(path, data)
-            return f"saved as {path}"
-    raise WrongUse(f"{directory} has too many files with this name; choose another directory")
+    return save
 
 
 def decoded(text: JSON) -> bytes | None:
@@ -215,6 +214,95 @@ def cut(text: str, cells: int) -> str:
 
 def _number(value: float) -> str:
     return f"{value:.0f}" if value == int(value) and abs(value) < 1e15 else f"{value:g}"
+
+
+# What a server offers.
+
+
+_LISTS: Final = {"tools": "tools", "resources": "resources", "templates": "resourceTemplates", "prompts": "prompts"}
+_HINTS: Final = {"readOnlyHint": "read-only", "destructiveHint": "destructive", "idempotentHint": "idempotent"}
+
+
+def show_lists(found: JSON, style: Style, *, server: str, asked: bool, long: bool) -> str:
+    """Return the tools, resources, templates and prompts of a server. `asked`: an empty list is shown too."""
+    parts: list[str] = []
+    for kind, member in _LISTS.items():
+        items: JSON = found.get(member)
+        if items:
+            blocks = [textwrap.indent("\n".join(_item(each, style, long)), "  ", lambda _: True) for each in items]
+            parts.append("\n\n".join([style.cyan(f"{kind} ({len(items)})"), *blocks]))
+        elif asked and items is not None:
+            parts.append(f"{style.cyan(kind)}: none")
+    return "\n\n".join(parts) or f"{server} offers no tools, resources or prompts"
+
+
+def _item(item: JSONObject, style: Style, long: bool) -> Iterator[str]:
+    """Return the lines for a tool, a resource, a template or a prompt; of its description the first, or all."""
+    hints: JSON = item.get("annotations") or {}
+    size: JSON = item.get("size")
+    name: str = item.get("uri") or item.get("uriTemplate") or item["name"]
+    title: JSON = item.get("title") or hints.get("title") or item["name"]
+    facts = [word for hint, word in _HINTS.items() if hints.get(hint) is True]
+    facts += [str(each) for each in (item.get("mimeType"), f"{size} bytes" if size is not None else None) if each]
+    note = style.dim(f"[{one_line(', '.join(facts))}]") if facts else ""
+    yield (
+        style.bold(one_line(name))
+        + (f" - {one_line(str(title))}" if title != name else "")
+        + (f" {note}" if note else "")
+    )
+    description = str(item.get("description") or "").strip().split("\n")
+    yield from (f"  {line}".rstrip() for line in (description if long else description[:1]) if line or long)
+    for label, schema in (("input", item.get("inputSchema")), ("output", item.get("outputSchema"))) if long else ():
+        if schema is not None:
+            yield f"  {style.dim(f'{label}:')}"
+            yield textwrap.indent(json.dumps(schema, indent=2, ensure_ascii=False), "    ")
+    rows = _parameters(item, long)
+    first = min(max((len(name) for name, _, _ in rows), default=0), 24)
+    second = min(max((len(facts) for _, facts, _ in rows), default=0), 36)
+    for name, shown, about in rows:  # a cell that is too wide pushes the next ones to the right
+        yield f"  {one_line(name):<{first}}  {style.dim(f'{shown:<{second}}')}  {one_line(about)}".rstrip()
+    output: JSON = item.get("outputSchema")
+    if output is not None and not long:
+        members = properties_of(output)
+        inner = members["result"] if list(members) == ["result"] else output  # wrapped, since a result is an object
+        yield f"  {style.dim('returns')} {one_line(type_words(inner, output), 120)}"
+
+
+def _parameters(item: JSONObject, long: bool) -> list[tuple[str, str, str]]:
+    """Return the arguments of a tool or a prompt: the name, what may be given, and what it is for."""
+    if "inputSchema" not in item:
+        given: list[JSONObject] = item.get("arguments") or []
+        about = (each.get("description") or each.get("title") or "" for each in given)
+        return [(each["name"], "required" if each.get("required") else "", next(about)) for each in given]
+    schema: JSON = item["inputSchema"]
+    rows: list[tuple[str, str, str]] = []
+    for name, each in properties_of(schema).items() if not long else ():
+        needed = "required" if name in required_of(schema) else ""
+        words = (f"{type_words(each, schema)}{default_words(each)}", needed, size_words(each))
+        rows.append(
+            (name, one_line(", ".join(filter(None, words))), str((is_object(each) and each.get("description")) or ""))
+        )
+    return rows
+
+
+def show_ping(found: JSON, style: Style) -> str:
+    """Return what a server is, and how long its answers took."""
+    info: JSONObject = found.get("serverInfo") or {}
+    name = f"{info.get('name', 'a server without a name')} {info.get('version', '')}".strip()
+    title = f" ({info['title']})" if info.get("title") else ""
+    offers: list[str] = []
+    for capability, about in found["capabilities"].items():
+        details = [key for key, value in about.items() if value is not False] if is_object(about) else []
+        offers.append(f"{capability} ({', '.join(details)})" if details else capability)
+    rows = {
+        "protocol": f"{found['protocolVersion']} ({found['era']})",
+        "offers": ", ".join(offers) or "nothing",
+        "instructions": str(found.get("instructions") or "").replace("\n", "\n" + " " * 16),
+        "connected in": milliseconds(found["connectSeconds"]),
+        "round trips": ", ".join(milliseconds(each) for each in found["pingSeconds"]),
+    }
+    lines = [f"  {style.dim(f'{label:<12}')}  {value}" for label, value in rows.items() if value]
+    return "\n".join([style.bold(name) + title, *lines])
 
 
 class Lines:
