@@ -13,6 +13,8 @@ from math import isfinite
 from typing import Final, TypeAlias
 from urllib.parse import unquote
 
+import msgspec
+
 from linkspan.schema.document import Targets
 from linkspan.schema.problems import TYPE_WORDS, quote
 from linkspan.schema.summary import local_target, properties_of
@@ -26,7 +28,20 @@ _REPEATS = 2
 _EXACT = ("not", "propertyNames", "contains", "dependentSchemas", "patternProperties", "if")
 _EXACT_MAPS = ("dependentSchemas", "patternProperties")
 _PARTS = ("properties", "anyOf", "oneOf", "prefixItems", "items", "additionalProperties")
+_ANY_VALUE = ("default", "const")
 _NOT_SAID = ("$dynamicRef", "$recursiveRef", "unevaluatedProperties", "unevaluatedItems")
+
+
+class _Place(msgspec.Struct, frozen=True):
+    """A part of the document: where errors place it, how deep it is, and which references led there."""
+
+    path: str = ""
+    depth: int = 0
+    opened: tuple[str, ...] = ()
+
+    def inner(self, step: str | None = None) -> _Place:
+        """Return the place of a part; None for one that describes the same value."""
+        return _Place(self.path if step is None else below(self.path, step), self.depth + 1, self.opened)
 
 
 class Plain:
@@ -48,7 +63,7 @@ class Plain:
         kinds: JSON = flat.get("type", "object")
         if kinds != "object" and not (is_array(kinds) and "object" in kinds):
             self._losses.tell("", "the type is not object; arguments always are one")
-        found = self._keywords({**flat, "type": "object"}, "", 0, opened)
+        found = self._keywords({**flat, "type": "object"}, _Place(opened=opened))
         return {"type": "object", "properties": {}, **found}
 
     # Unions at the root.
@@ -78,20 +93,20 @@ class Plain:
     def _is_full(self) -> bool:
         return self._parts > _MOST or self._size > LARGEST_SIZE
 
-    def one(self, schema: JSON, path: str, depth: int, opened: tuple[str, ...]) -> JSONObject:
+    def _one(self, schema: JSON, place: _Place) -> JSONObject:
         """Return a schema as a plain one."""
         if schema is True:
             return {}
         if not is_object(schema):
             what = "nothing is allowed here" if schema is False else "this is no schema"
-            self._losses.tell(path, f"{what}; anything is offered, and the server checks it")
+            self._losses.tell(place.path, f"{what}; anything is offered, and the server checks it")
             return {}
         self._parts += 1
-        if depth > _DEEPEST or self._is_full:
-            self._losses.tell(path, "the schema is too large or too deep; from here on anything is offered")
+        if place.depth > _DEEPEST or self._is_full:
+            self._losses.tell(place.path, "the schema is too large or too deep; from here on anything is offered")
             return {}
-        flat, opened = self._flat(schema, path, opened)
-        return self._keywords(flat, path, depth, opened)
+        flat, opened = self._flat(schema, place.path, place.opened)
+        return self._keywords(flat, msgspec.structs.replace(place, opened=opened))
 
     def _flat(
         self, schema: Mapping[str, JSON], path: str, opened: tuple[str, ...]
@@ -133,97 +148,75 @@ class Plain:
 
     # Keywords. Those that no table here knows say nothing about a value, and are dropped silently.
 
-    def _keywords(self, flat: Mapping[str, JSON], path: str, depth: int, opened: tuple[str, ...]) -> JSONObject:
+    def _keywords(self, flat: Mapping[str, JSON], place: _Place) -> JSONObject:
         found: JSONObject = {}
         for key in sorted(flat, key=lambda each: each == "oneOf"):
             value: JSON = flat[key]
-            if key in ("default", "const"):
-                self._take(key, value, path, found)
-            elif value is None:
+            if value is None and key not in _ANY_VALUE:
                 continue
-            elif key in READ:
-                self._take(key, READ[key](value), path, found)
+            if key in READ:
+                value = READ[key](value)
+                if value is None and key not in _ANY_VALUE:
+                    self._malformed(place.path, key)
+                    continue
+                self._size += size(value)
+                if self._is_full:
+                    self._losses.tell(place.path, f"{key} left out: the schema is too large")
+                else:
+                    found[key] = value
             elif key in _NOT_SAID:
-                self._losses.tell(path, f"{key} left out, the server still checks it")
+                self._losses.tell(place.path, f"{key} left out, the server still checks it")
             elif key in _EXACT:
-                self._exactly(key, flat, path, depth, opened, found)
+                self._exactly(key, flat, place, found)
             elif key in _PARTS:
-                self._parts_of(key, value, path, depth, opened, found)
+                self._parts_of(key, value, place, found)
         return settled(found)
 
-    def _take(self, key: str, value: JSON, path: str, found: JSONObject) -> None:
-        if value is None and key not in ("default", "const"):
-            self._malformed(path, key)
-            return
-        self._size += size(value)
-        if self._is_full:
-            self._losses.tell(path, f"{key} left out: the schema is too large")
-            return
-        found[key] = value
-
-    def _parts_of(
-        self, key: str, value: JSON, path: str, depth: int, opened: tuple[str, ...], found: JSONObject
-    ) -> None:
+    def _parts_of(self, key: str, value: JSON, place: _Place, found: JSONObject) -> None:
         if key == "properties" and is_object(value):
-            found[key] = self._properties(value, path, depth, opened)
+            found[key] = dict[str, JSON]()
+            for name, each in value.items():
+                if self._is_full:
+                    self._losses.tell(place.path, "the schema is too large; the rest of the members is left out")
+                    break
+                found[key][name] = self._one(each, place.inner(name))
         elif key in ("anyOf", "oneOf") and is_array(value):
-            self._union(key, value, path, depth, opened, found)
+            since = len(self._losses)
+            arms = [self._one(each, place.inner()) for each in value if each is not False]
+            if not arms:
+                self._malformed(place.path, key)
+            elif key == "anyOf" or len(self._losses) == since:
+                found[key] = arms
+            elif "anyOf" in found:
+                self._losses.tell(place.path, "oneOf left out beside anyOf, the server still checks it")
+            else:  # a value may fit two arms that grew wider
+                found["anyOf"] = arms
+                self._losses.tell(place.path, "oneOf became anyOf")
         elif key == "prefixItems" and is_array(value):
-            found[key] = [self.one(each, below(path, str(at)), depth + 1, opened) for at, each in enumerate(value)]
-        elif key in ("items", "additionalProperties") and value is False:
-            found[key] = False
+            found[key] = [self._one(each, place.inner(str(at))) for at, each in enumerate(value)]
         elif key in ("items", "additionalProperties"):
-            found[key] = self.one(value, below(path, "*"), depth + 1, opened)
+            found[key] = self._one(value, place.inner("*")) if value is not False else False
         else:
-            self._malformed(path, key)
+            self._malformed(place.path, key)
 
-    def _properties(
-        self, members: Mapping[str, JSON], path: str, depth: int, opened: tuple[str, ...]
-    ) -> dict[str, JSONObject]:
-        found: dict[str, JSONObject] = {}
-        for name, each in members.items():
-            if self._is_full:
-                self._losses.tell(path, "the schema is too large; the rest of the members is left out")
-                break
-            found[name] = self.one(each, below(path, name), depth + 1, opened)
-        return found
-
-    def _union(
-        self, key: str, arms: list[JSON], path: str, depth: int, opened: tuple[str, ...], found: JSONObject
-    ) -> None:
-        """Keep `oneOf` only while no arm grew wider: a value may fit two arms that did."""
-        since = len(self._losses)
-        read = [self.one(each, path, depth + 1, opened) for each in arms if each is not False]
-        if not read:
-            self._malformed(path, key)
-        elif key == "anyOf" or len(self._losses) == since:
-            found[key] = read
-        elif "anyOf" in found:
-            self._losses.tell(path, "oneOf left out beside anyOf, the server still checks it")
-        else:
-            found["anyOf"] = read
-            self._losses.tell(path, "oneOf became anyOf")
-
-    def _exactly(
-        self, key: str, flat: Mapping[str, JSON], path: str, depth: int, opened: tuple[str, ...], found: JSONObject
-    ) -> None:
+    def _exactly(self, key: str, flat: Mapping[str, JSON], place: _Place, found: JSONObject) -> None:
         """Keep conditions and negations only if nothing of them is lost: what grows wider within may narrow without."""
         since = len(self._losses)
         group = ("if", "then", "else") if key == "if" else (key,)
-        read = {each: self._condition(each, flat[each], path, depth, opened) for each in group if each in flat}
+        read: JSONObject = {}
+        for each, value in ((each, flat[each]) for each in group if each in flat):
+            if each not in _EXACT_MAPS:
+                read[each] = self._one(value, place.inner())
+                continue
+            members: Mapping[str, JSON] = value if is_object(value) else {}
+            if not is_object(value) or (each == "patternProperties" and not all(map(pattern, members))):
+                self._malformed(place.path, each)
+            read[each] = {name: self._one(inner, place.inner()) for name, inner in members.items()}
         if len(self._losses) == since:
             found.update(read)
             return
         self._losses.forget(since)
-        self._losses.tell(path, f"{key} left out, the server still checks it")
-
-    def _condition(self, key: str, value: JSON, path: str, depth: int, opened: tuple[str, ...]) -> JSON:
-        if key not in _EXACT_MAPS:
-            return self.one(value, path, depth + 1, opened)
-        members: Mapping[str, JSON] = value if is_object(value) else {}
-        if not is_object(value) or (key == "patternProperties" and not all(map(pattern, members))):
-            self._malformed(path, key)
-        return {name: self.one(each, path, depth + 1, opened) for name, each in members.items()}
+        self._losses.tell(place.path, f"{key} left out, the server still checks it")
 
     def _malformed(self, path: str, key: str) -> None:
         self._losses.tell(path, f"{key} left out: it is not what JSON Schema wants there")
@@ -271,16 +264,28 @@ def conjoined(first: Mapping[str, JSON], second: Mapping[str, JSON], tell: _Tell
 
     `tell` receives what one schema cannot express: it is then wider than the two.
     """
+    for one, other in ((first, second), (second, first)):
+        if one.get("additionalProperties", True) in (True, {}):
+            continue
+        unnamed = set(properties_of(other)) - set(properties_of(one))
+        if unnamed or "patternProperties" in other:  # meant as a sum, and taken as one
+            tell("one part of an allOf allows no members that another part names; all of them are offered")
+            break
+    left_out: list[str] = []
+    for group in _TOGETHER:
+        mine = {key: first[key] for key in group if key in first}
+        theirs = {key: second[key] for key in group if key in second}
+        if mine and theirs and mine != theirs and not mine.keys() == theirs.keys() == {"items"}:
+            left_out += group
+            tell(f"only the first {group[0]} of an allOf is said; the server still checks the others")
     found = dict(first)
-    _tell_of_closed(first, second, tell)
-    left_out = _left_out(first, second, tell)
-    for key, theirs in second.items():
+    for key, value in second.items():
         if key in left_out:
             continue
         if key not in found:
-            found[key] = theirs
-        elif found[key] != theirs or type(found[key]) is not type(theirs):
-            found[key] = _both(key, found[key], theirs, tell)
+            found[key] = value
+        elif found[key] != value or type(found[key]) is not type(value):
+            found[key] = _both(key, found[key], value, tell)
     return found
 
 
@@ -289,39 +294,14 @@ def is_among(value: JSON, values: list[JSON]) -> bool:
     return any(value == each and isinstance(value, bool) == isinstance(each, bool) for each in values)
 
 
-def _tell_of_closed(first: Mapping[str, JSON], second: Mapping[str, JSON], tell: _Tell) -> None:
-    """A closed schema shuts out what only the other names; such a pair is meant as a sum, and taken as one."""
-    for one, other in ((first, second), (second, first)):
-        mine: JSON = one.get("properties")
-        theirs: JSON = other.get("properties")
-        if one.get("additionalProperties", True) in (True, {}):
-            continue
-        named: set[str] = set(theirs) if is_object(theirs) else set()
-        if named - set(mine if is_object(mine) else ()) or "patternProperties" in other:
-            tell("one part of an allOf allows no members that another part names; all of them are offered")
-            return
-
-
-def _left_out(first: Mapping[str, JSON], second: Mapping[str, JSON], tell: _Tell) -> list[str]:
-    """Keywords that mean something only together are not mixed from two schemas."""
-    found: list[str] = []
-    for group in _TOGETHER:
-        mine = {key: first[key] for key in group if key in first}
-        theirs = {key: second[key] for key in group if key in second}
-        if not mine or not theirs or mine == theirs or mine.keys() == theirs.keys() == {"items"}:
-            continue
-        found += group
-        tell(f"only the first {group[0]} of an allOf is said; the server still checks the others")
-    return found
-
-
 def _both(key: str, mine: JSON, theirs: JSON, tell: _Tell) -> JSON:
     if key in _FIRST_SAID:
         return mine
     if key == "description":
         return f"{mine} {theirs}" if isinstance(mine, str) and isinstance(theirs, str) else mine
     if key in _MAPS and is_object(mine) and is_object(theirs):
-        return _joined_members(mine, theirs)
+        shared = {name for name in mine.keys() & theirs.keys() if mine[name] != theirs[name]}
+        return {**mine, **theirs, **{name: {"allOf": [mine[name], theirs[name]]} for name in shared}}
     if key == "required" and is_array(mine) and is_array(theirs):
         return list(dict.fromkeys(each for each in (*mine, *theirs) if isinstance(each, str)))
     if key == "type":
@@ -337,13 +317,6 @@ def _both(key: str, mine: JSON, theirs: JSON, tell: _Tell) -> JSON:
     if key in _ONES:
         return {"allOf": [mine, theirs]}
     return _given_up(key, mine, tell)
-
-
-def _joined_members(mine: Mapping[str, JSON], theirs: Mapping[str, JSON]) -> JSONObject:
-    found = {**mine, **theirs}
-    for name in mine.keys() & theirs.keys():
-        found[name] = mine[name] if mine[name] == theirs[name] else {"allOf": [mine[name], theirs[name]]}
-    return found
 
 
 def _types(mine: JSON, theirs: JSON, tell: _Tell) -> JSON:
@@ -401,21 +374,17 @@ def settled(found: JSONObject) -> JSONObject:
     if "array" in found.get("type", ()) or fixed:
         found.setdefault("items", {})
     for key in ("anyOf", "oneOf"):
-        if key in found and "enum" not in found:
-            _as_enum(key, found)
+        arms: list[JSONObject] = found.get(key) or []
+        values: list[JSON] = [arm["const"] for arm in arms if arm.keys() <= {"const", "type"} and "const" in arm]
+        kinds = [(json_type(arm.get("const")), arm.get("type")) for arm in arms]
+        if not arms or len(values) < len(arms) or "enum" in found:
+            continue
+        if all(type is None or kind in type for kind, type in kinds) and not any(
+            each in values[:at] for at, each in enumerate(values)
+        ):
+            del found[key]
+            found["enum"] = values
     return found
-
-
-def _as_enum(key: str, found: JSONObject) -> None:
-    values: list[JSON] = []
-    for arm in found[key]:
-        if not arm.keys() <= {"const", "type"} or "const" not in arm:
-            return
-        if arm["const"] in values or json_type(arm["const"]) not in arm.get("type", json_type(arm["const"])):
-            return
-        values.append(arm["const"])
-    del found[key]
-    found["enum"] = values
 
 
 # Values of keywords, as JSON Schema wants them; None for others.
@@ -443,18 +412,9 @@ def _number(value: JSON) -> JSON:
     return value if -_LARGEST <= value <= _LARGEST or (isinstance(value, float) and isfinite(value)) else None
 
 
-def _positive(value: JSON) -> JSON:
-    found = _number(value)
-    return found if found is not None and found > 0 else None
-
-
 def _count(value: JSON) -> JSON:
     found = _number(value)
     return int(found) if found is not None and 0 <= found <= _LARGEST and found == int(found) else None
-
-
-def _flag(value: JSON) -> JSON:
-    return value if isinstance(value, bool) else None
 
 
 def pattern(value: JSON) -> JSON:
@@ -494,12 +454,13 @@ READ: Final[Mapping[str, Callable[[JSON], JSON]]] = {
     "maximum": _number,
     "exclusiveMinimum": _number,
     "exclusiveMaximum": _number,
-    "multipleOf": _positive,
+    "multipleOf": lambda value: found if (found := _number(value)) is not None and found > 0 else None,
     "pattern": pattern,
-    "uniqueItems": _flag,
+    "uniqueItems": lambda value: value if isinstance(value, bool) else None,
     "required": names,
     "dependentRequired": _names_each,
     **dict.fromkeys(_COUNTED, _count),
+    **dict.fromkeys(_ANY_VALUE, lambda value: value),
 }
 """Returns the value of a keyword, or None if it is not what JSON Schema wants there."""
 

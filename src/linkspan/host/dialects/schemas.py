@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final, Literal, TypeAlias
 
 from linkspan.host.dialects.plain_schemas import Losses, Plain, below, conjoined
+from linkspan.schema.summary import properties_of
 from linkspan.text import clip
 from linkspan.types.base import JSON, JSONObject, is_array, is_object, json_type
 
@@ -42,8 +43,16 @@ def convert(schema: JSONObject, provider: Provider) -> tuple[JSONObject, list[st
     try:
         found = Plain(schema, losses).arguments()
         if provider == "gemini":
-            found = for_gemini(found, "", losses)
-        _leave_out_names(found, provider, losses)
+            found = _Gemini(losses).one(found, "")
+        for holder, path, name in list(_refused(found, provider, "")):
+            if name in holder.get("required", ()):
+                words = f"{_TITLES[provider]} refuses this name, and it is required: leave the tool out"
+            else:  # under another name no server would know it
+                words = f"left out: {_TITLES[provider]} refuses this name"
+                del holder["properties"][name]
+                if provider == "gemini" and not holder["properties"]:
+                    del holder["properties"]
+            losses.tell(below(path, name), words)
         return found, losses.listed()
     except RecursionError:
         return {"type": "object", "properties": {}}, ["the arguments: the schema is nested too deeply to be read"]
@@ -54,38 +63,17 @@ def refused_names(schema: JSONObject, provider: Provider) -> list[str]:
     return [below(path, name) for _, path, name in _refused(schema, provider, "")]
 
 
-def _leave_out_names(schema: JSONObject, provider: Provider, losses: Losses) -> None:
-    """Leave out optional members whose names the provider refuses; under another name no server would know them."""
-    for holder, path, name in list(_refused(schema, provider, "")):
-        if name in holder.get("required", ()):
-            words = f"{_TITLES[provider]} refuses this name, and it is required: leave the tool out"
-        else:
-            words = f"left out: {_TITLES[provider]} refuses this name"
-            del holder["properties"][name]
-            if provider == "gemini" and not holder["properties"]:
-                del holder["properties"]
-        losses.tell(below(path, name), words)
-
-
 def _refused(schema: JSON, provider: Provider, path: str) -> Iterator[tuple[JSONObject, str, str]]:
     if not is_object(schema):
         return
     yield from ((schema, path, name) for name in schema.get("properties", ()) if not NAMES[provider].fullmatch(name))
-    for step, each in _within(schema):
-        yield from _refused(each, provider, below(path, step) if step else path)
-
-
-def _within(schema: Mapping[str, JSON]) -> Iterator[tuple[str, JSON]]:
-    members: JSON = schema.get("properties")
-    if is_object(members):
-        yield from members.items()
-    for key in ("items", "additionalProperties"):
-        if key in schema:
-            yield "*", schema[key]
+    inner: list[tuple[str, JSON]] = [*properties_of(schema).items()]
+    inner += [("*", schema[key]) for key in ("items", "additionalProperties") if key in schema]
     for key in ("anyOf", "oneOf", "prefixItems"):
         arms: JSON = schema.get(key)
-        if is_array(arms):
-            yield from (("", each) for each in arms)
+        inner += [("", each) for each in arms] if is_array(arms) else []
+    for step, each in inner:
+        yield from _refused(each, provider, below(path, step) if step else path)
 
 
 FORMATS: Final = {"string": ("date-time",), "number": ("float", "double"), "integer": ("int32", "int64")}
@@ -111,6 +99,7 @@ _CHECKS: Final = {
     "object": ("minProperties", "maxProperties", "patternProperties", "propertyNames", "dependentRequired", "dependentSchemas"),
     "boolean": (),
 }  # fmt: skip
+_EXCLUSIVE: Final = (("exclusiveMinimum", "minimum", 1, max), ("exclusiveMaximum", "maximum", -1, min))
 _DESCRIBING = ("title", "description", "default", "examples")
 _SHOWN = (
     "pattern", "minLength", "maxLength", "multipleOf", "exclusiveMinimum", "exclusiveMaximum", "minProperties", "maxProperties",
@@ -120,12 +109,9 @@ _MOST = 4_000
 _MOST_ARMS = 32
 
 
-def for_gemini(schema: Mapping[str, JSON], path: str, losses: Losses) -> JSONObject:
-    """Return a plain schema in Gemini's words."""
-    return _Gemini(losses).one(schema, path)
-
-
 class _Gemini:
+    """Writes a plain schema in Gemini's words."""
+
     def __init__(self, losses: Losses) -> None:
         self._losses = losses
         self._parts = 0
@@ -137,16 +123,6 @@ class _Gemini:
             self._losses.tell(path, "the schema is too large; from here on it is not described")
             kind: JSON = schema.get("type")
             return {"type": kind if kind in _ANYTHING else "string"}
-        arms, nullable = self._arms(schema, path)
-        found = [self._single(kind, each, path) for kind, each in arms]
-        found = [each for at, each in enumerate(found) if each not in found[:at]]
-        if nullable:
-            found[0]["nullable"] = True
-        return found[0] if len(found) == 1 else {"anyOf": found}
-
-    # A schema as a choice of schemas with one type each.
-
-    def _arms(self, schema: Mapping[str, JSON], path: str) -> tuple[list[tuple[str, Mapping[str, JSON]]], bool]:
         arms: list[tuple[str, Mapping[str, JSON]]] = []
         nullable = False
         for each in self._choices(schema, path):
@@ -162,7 +138,11 @@ class _Gemini:
             arms = [("string", {})]
         if len(arms) > _MOST_ARMS:
             self._losses.tell(path, f"only the first {_MOST_ARMS} choices are offered")
-        return arms[:_MOST_ARMS], nullable
+        found = [self._single(kind, each, path) for kind, each in arms[:_MOST_ARMS]]
+        found = [each for at, each in enumerate(found) if each not in found[:at]]
+        if nullable:
+            found[0]["nullable"] = True
+        return found[0] if len(found) == 1 else {"anyOf": found}
 
     def _choices(self, schema: Mapping[str, JSON], path: str) -> list[Mapping[str, JSON]]:
         """Put what stands beside a union into each of its arms: beside `anyOf`, Gemini takes nothing."""
@@ -198,12 +178,27 @@ class _Gemini:
         if kind == "object":
             self._members(schema, path, found, notes)
         elif kind == "array":
-            found["items"] = self._items(schema, path)
+            fixed: list[JSON] = schema.get("prefixItems", [])
+            most: JSON = schema.get("maxItems")
+            kinds = [*fixed, *([schema.get("items", {})] if not fixed or most is None or most > len(fixed) else [])]
+            found["items"] = self.one({"anyOf": kinds} if len(kinds) > 1 else kinds[0], below(path, "*"))
         elif kind in ("number", "integer"):
-            _exclusive(kind, schema, found)
-        self._bounds(kind, schema, found)
+            for key, limit, step, tighter in _EXCLUSIVE:
+                if key in schema:
+                    edge: int | float = schema[key]
+                    if kind == "integer":
+                        edge = (math.floor(edge) if step > 0 else math.ceil(edge)) + step
+                    found[limit] = tighter(edge, schema.get(limit, edge))
+        for key in ("minimum", "maximum", "minItems", "maxItems"):
+            if key in KEYWORDS[kind] and key in schema and key not in found:
+                found[key] = schema[key]
+        if schema.get("format") in FORMATS.get(kind, ()):
+            found["format"] = schema["format"]
         self._checks(kind, schema, path, found, notes)
-        described = _described(schema, notes)
+        text: str = schema.get("description") or schema.get("title") or ""
+        notes += [f"default: {_shown(schema['default'])}"] if "default" in schema else []
+        notes += [f"for example {_shown(schema['examples'])}"] if "examples" in schema else []
+        described = f"{text} ({'; '.join(notes)})".strip() if notes else text
         return {**found, "description": described} if described else found
 
     def _values(self, kind: str, schema: Mapping[str, JSON], path: str, found: JSONObject, notes: list[str]) -> None:
@@ -239,20 +234,6 @@ class _Gemini:
                 path, "what other members look like moved into the description: Gemini takes named ones only"
             )
 
-    def _items(self, schema: Mapping[str, JSON], path: str) -> JSONObject:
-        fixed: list[JSON] = schema.get("prefixItems", [])
-        rest: JSON = schema.get("items", {})
-        most: JSON = schema.get("maxItems")
-        kinds = [*fixed, *([rest] if not fixed or most is None or most > len(fixed) else [])]
-        return self.one({"anyOf": kinds} if len(kinds) > 1 else kinds[0], below(path, "*"))
-
-    def _bounds(self, kind: str, schema: Mapping[str, JSON], found: JSONObject) -> None:
-        for key in ("minimum", "maximum", "minItems", "maxItems"):
-            if key in KEYWORDS[kind] and key in schema and key not in found:
-                found[key] = schema[key]
-        if schema.get("format") in FORMATS.get(kind, ()):
-            found["format"] = schema["format"]
-
     def _checks(self, kind: str, schema: Mapping[str, JSON], path: str, found: JSONObject, notes: list[str]) -> None:
         """Record what Gemini does not check; the numbers and patterns among it in the description as well."""
         for key in (*_CHECKS[kind], "not", "if"):
@@ -267,19 +248,6 @@ class _Gemini:
             notes.append(f"format: {_shown(form)}")
 
 
-def _exclusive(kind: str, schema: Mapping[str, JSON], found: JSONObject) -> None:
-    for key, limit, step, tighter in (
-        ("exclusiveMinimum", "minimum", 1, max),
-        ("exclusiveMaximum", "maximum", -1, min),
-    ):
-        if key not in schema:
-            continue
-        edge: int | float = schema[key]
-        if kind == "integer":
-            edge = (math.floor(edge) if step > 0 else math.ceil(edge)) + step
-        found[limit] = tighter(edge, schema.get(limit, edge))
-
-
 def _kinds(schema: Mapping[str, JSON]) -> list[str]:
     """Return the types that a schema lets through, told by its values where it names none."""
     declared: JSON = schema.get("type", [])
@@ -288,17 +256,15 @@ def _kinds(schema: Mapping[str, JSON]) -> list[str]:
     present = dict.fromkeys(each for value in values for each in _kinds_of(value))
     if not kinds and values:
         kinds = list(dict.fromkeys(_kinds_of(each)[0] for each in values))
-    kinds = [each for each in kinds if not values or each in present] or kinds or _implied(schema)
+    kinds = [each for each in kinds if not values or each in present] or kinds
+    if not kinds:
+        told = (kind for kind, keys in _TELLING.items() if any(key in schema for key in keys))
+        kinds = [kind] if (kind := next(told, None)) is not None else list(_ANYTHING)
     return [each for each in kinds if each != "integer" or "number" not in kinds]
 
 
 def _values(schema: Mapping[str, JSON]) -> list[JSON]:
     return [schema["const"]] if "const" in schema else schema.get("enum", [])
-
-
-def _implied(schema: Mapping[str, JSON]) -> list[str]:
-    told = (kind for kind, keys in _TELLING.items() if any(key in schema for key in keys))
-    return [kind] if (kind := next(told, None)) is not None else list(_ANYTHING)
 
 
 _TELLING: Final = {
@@ -315,15 +281,6 @@ def _kinds_of(value: JSON) -> tuple[str, ...]:
     if kind == "integer":
         return ("integer", "number")
     return ("number", "integer") if kind == "number" and value.is_integer() else (kind,)
-
-
-def _described(schema: Mapping[str, JSON], notes: list[str]) -> str:
-    text: str = schema.get("description") or schema.get("title") or ""
-    if "default" in schema:
-        notes = [*notes, f"default: {_shown(schema['default'])}"]
-    if "examples" in schema:
-        notes = [*notes, f"for example {_shown(schema['examples'])}"]
-    return f"{text} ({'; '.join(notes)})".strip() if notes else text
 
 
 def _shown(value: JSON) -> str:
