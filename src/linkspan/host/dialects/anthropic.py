@@ -6,7 +6,7 @@ Turns alternate; the results of a turn's calls come first in the user's next mes
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from linkspan.host.dialects.shared import (
@@ -71,8 +71,10 @@ class AnthropicDialect:
         """Return the body. What comes before the last message can be taken from the provider's cache."""
         offered = request.tools
         tools, _ = self.encode_tools(offered)
-        if not tools:
-            offered = _gone(request.messages)
+        if not tools:  # calls are refused in a request without any tools
+            messages = (message for message in request.messages if isinstance(message, AssistantMessage))
+            called = dict.fromkeys(use.name for message in messages for use in message.tool_uses)
+            offered = [ToolSpec(name, _GONE, {"type": "object", "properties": {}}) for name in called]
             tools, _ = self.encode_tools(offered)
         names = Names(offered)
         body: JSONObject = {"model": model, "max_tokens": request.max_tokens, "stream": True}
@@ -82,7 +84,11 @@ class AnthropicDialect:
             *others, last = tools
             body["tools"] = [*others, last | {"cache_control": _CACHE}]
         turns = alternating(self._encode(message, names) for message in request.messages)
-        body["messages"] = _cached([{"role": role, "content": blocks} for role, blocks in turns])
+        if turns:  # mark the end of what the next request will begin with
+            blocks = turns[-1][1]
+            if blocks[-1].get("type") in ("text", "image", "tool_result", "tool_use"):
+                blocks[-1] = blocks[-1] | {"cache_control": _CACHE}
+        body["messages"] = [{"role": role, "content": blocks} for role, blocks in turns]
         return body
 
     def encode_tools(self, tools: Sequence[ToolSpec]) -> tuple[list[JSONObject], list[str]]:
@@ -115,21 +121,25 @@ class AnthropicDialect:
         return AnthropicDecoder(request, self.provider)
 
     def _encode(self, message: Message, names: Names) -> tuple[str, list[JSONObject]]:
-        if isinstance(message, AssistantMessage):
-            return "assistant", [*self._blocks(message, names)]
+        """Return the role and the blocks of a message."""
         if isinstance(message, ToolMessage):
             return "user", [self.encode_answer(answer) for answer in message.answers]
-        return "user", [block for part in message.parts if (block := _block(part)) is not None]
-
-    def _blocks(self, message: AssistantMessage, names: Names) -> Iterable[JSONObject]:
-        for part in interleaved(message, self.provider):
-            if isinstance(part, ToolUse):
-                name, use_id = names.to_wire(part.name), _safe_id(part.id)
-                yield {"type": "tool_use", "id": use_id, "name": name, "input": part.arguments}
-            elif not isinstance(part, str):
-                yield part["part"]
-            elif part.strip():  # blocks of mere space are refused
-                yield {"type": "text", "text": part}
+        parts = interleaved(message, self.provider) if isinstance(message, AssistantMessage) else message.parts
+        blocks: list[JSONObject] = []
+        for part in parts:
+            match part:
+                case ToolUse():
+                    name, use_id = names.to_wire(part.name), _safe_id(part.id)
+                    blocks.append({"type": "tool_use", "id": use_id, "name": name, "input": part.arguments})
+                case Image():
+                    blocks.append(_picture(part))
+                case Text():
+                    blocks += [{"type": "text", "text": part.text}] if part.text.strip() else []
+                case str():
+                    blocks += [{"type": "text", "text": part}] if part.strip() else []  # mere space is refused
+                case _:
+                    blocks.append(part["part"])
+        return "assistant" if isinstance(message, AssistantMessage) else "user", blocks
 
 
 class AnthropicDecoder(MessageDecoder):
@@ -148,7 +158,13 @@ class AnthropicDecoder(MessageDecoder):
             case "message_start":
                 self._note(member(member(event, "message"), "usage"), None)
             case "message":
-                return self._whole(event)
+                events: list[ModelEvent] = []
+                for index, block in enumerate(items(member(event, "content"))):
+                    events += self._open(index, block)
+                    self._close()
+                self._note(member(event, "usage"), member(event, "stop_reason"))
+                self.complete = True
+                return events
             case "content_block_start":
                 return self._open(member(event, "index"), member(event, "content_block"))
             case "content_block_delta":
@@ -170,15 +186,6 @@ class AnthropicDecoder(MessageDecoder):
         """Return the last events. Raises: ModelError if the message was cut off."""
         self._close()
         return super().end(done=done)
-
-    def _whole(self, message: object) -> list[ModelEvent]:
-        events: list[ModelEvent] = []
-        for index, block in enumerate(items(member(message, "content"))):
-            events += self._open(index, block)
-            self._close()
-        self._note(member(message, "usage"), member(message, "stop_reason"))
-        self.complete = True
-        return events
 
     def _open(self, index: object, block: object) -> list[ModelEvent]:
         self._close()
@@ -235,26 +242,6 @@ class AnthropicDecoder(MessageDecoder):
         self.input_tokens = self._uncached + self._written + self.cached_tokens
         if isinstance(stop_reason, str):
             self.reason = _REASONS.get(stop_reason, "end")
-
-
-def _gone(messages: Sequence[Message]) -> Sequence[ToolSpec]:
-    """Return the tools that were called, for when none is offered any more: calls without any tools are refused."""
-    called = [use.name for message in messages if isinstance(message, AssistantMessage) for use in message.tool_uses]
-    return [ToolSpec(name, _GONE, {"type": "object", "properties": {}}) for name in dict.fromkeys(called)]
-
-
-def _cached(turns: list[JSONObject]) -> list[JSONObject]:
-    """Mark the end of what the next request will begin with."""
-    last: JSON = turns[-1]["content"][-1] if turns else None
-    if is_object(last) and last.get("type") in ("text", "image", "tool_result", "tool_use"):
-        turns[-1]["content"][-1] = last | {"cache_control": _CACHE}
-    return turns
-
-
-def _block(part: Text | Image) -> JSONObject | None:
-    if isinstance(part, Image):
-        return _picture(part)
-    return {"type": "text", "text": part.text} if part.text.strip() else None
 
 
 def _picture(image: Image) -> JSONObject:

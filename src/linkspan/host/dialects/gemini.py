@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 from urllib.parse import quote
 
@@ -30,7 +30,6 @@ from linkspan.host.dialects.shared import (
     text_of,
 )
 from linkspan.host.messages import (
-    AssistantMessage,
     Image,
     Message,
     ModelError,
@@ -41,6 +40,7 @@ from linkspan.host.messages import (
     ToolMessage,
     ToolSpec,
     ToolUse,
+    UserMessage,
 )
 from linkspan.types.base import JSON, JSONObject, is_array, is_object
 
@@ -90,7 +90,14 @@ class GeminiDialect:
 
     def encode_tools(self, tools: Sequence[ToolSpec]) -> tuple[list[JSONObject], list[str]]:
         """Return function declarations, and in words what their schemas lost."""
-        return encoded_tools(tools, "gemini", _declaration)
+
+        def declare(name: str, description: str, schema: JSONObject) -> JSONObject:
+            # an object without properties is refused
+            return {"name": name, "description": description} | (
+                {"parameters": schema} if schema.get("properties") else {}
+            )
+
+        return encoded_tools(tools, "gemini", declare)
 
     def encode_answer(self, answer: ToolAnswer) -> JSONObject:
         """Return a part for the user's next content; pictures are parts of their own after it."""
@@ -111,25 +118,24 @@ class GeminiDialect:
         return GeminiDecoder(request, self.provider)
 
     def _encode(self, message: Message, names: Names, foreign: str | None) -> tuple[str, list[JSONObject]]:
-        if isinstance(message, AssistantMessage):
-            return "model", [*self._parts(message, names, foreign)]
-        if not isinstance(message, ToolMessage):
+        """Return the role and the parts of a message; its first call is signed, even for a call of another provider."""
+        if isinstance(message, UserMessage):
             return "user", [_part(part) for part in message.parts if part != _NOTHING]
-        pictures = [_part(image) for answer in message.answers for image in answer.images]
-        return "user", [*(self._answer(answer, names) for answer in message.answers), *pictures]
-
-    def _parts(self, message: AssistantMessage, names: Names, foreign: str | None) -> Iterable[JSONObject]:
-        """Return the parts; the first call is signed, even for a call of another provider."""
+        if isinstance(message, ToolMessage):
+            pictures = [_part(image) for answer in message.answers for image in answer.images]
+            return "user", [*(self._answer(answer, names) for answer in message.answers), *pictures]
+        parts: list[JSONObject] = []
         for part in interleaved(message, self.provider):
             if isinstance(part, str):
-                yield {"text": part}
+                parts.append({"text": part})
             elif isinstance(part, ToolUse):
                 signature = part.extra.get(_SIGNATURE, foreign) if is_object(part.extra) else foreign
                 call = {"name": names.to_wire(part.name), "args": part.arguments} | _id(part.id, part.name)
-                yield {"functionCall": call} | ({_SIGNATURE: signature} if signature else {})
+                parts.append({"functionCall": call} | ({_SIGNATURE: signature} if signature else {}))
                 foreign = None
             else:
-                yield part["part"]
+                parts.append(part["part"])
+        return "model", parts
 
     def _answer(self, answer: ToolAnswer, names: Names) -> JSONObject:
         response = {"error" if answer.is_error else "output": answer.text}
@@ -147,14 +153,28 @@ class GeminiDecoder(MessageDecoder):
             return [each for one in event for each in self.feed(one)]
         if member(event, "error") is not None:
             raise stream_error(event)
-        self._count(member(event, "usageMetadata", "usage_metadata"))
+        usage = member(event, "usageMetadata", "usage_metadata")
+        read = count(member(usage, "promptTokenCount")) + count(member(usage, "toolUsePromptTokenCount"))
+        written = count(member(usage, "candidatesTokenCount")) + count(member(usage, "thoughtsTokenCount"))
+        self.input_tokens = read or self.input_tokens
+        self.output_tokens = written or self.output_tokens
+        self.cached_tokens = count(member(usage, "cachedContentTokenCount")) or self.cached_tokens
         if member(member(event, "promptFeedback", "prompt_feedback"), "blockReason", "block_reason") is not None:
             self.reason = "refused"
         events: list[ModelEvent] = []
         for candidate in items(member(event, "candidates"))[:1]:
             for part in items(member(member(candidate, "content"), "parts")):
                 events += self._take(part)
-            self._finish(member(candidate, "finishReason", "finish_reason"), member(candidate, "finishMessage"))
+            reason = member(candidate, "finishReason", "finish_reason")
+            if reason is None or self.reason == "refused":
+                continue
+            word = text_of(getattr(reason, "value", reason))
+            if word in _NO_CALL and not self.calls:
+                shown = provider_said(member(candidate, "finishMessage")) or word
+                raise ModelError(
+                    f"the model produced a malformed function call ({shown}): ask again, or in other words"
+                )
+            self.reason = "end" if word in _NO_CALL else _REASONS.get(word, "refused")
         return events
 
     def _take(self, part: object) -> list[ModelEvent]:
@@ -170,27 +190,6 @@ class GeminiDecoder(MessageDecoder):
         if (signed := _signature(part)) is not None:
             self.keep({"text": text, **signed}, said=len(text))
         return events
-
-    def _finish(self, reason: object, message: object) -> None:
-        if reason is None or self.reason == "refused":
-            return
-        word = text_of(getattr(reason, "value", reason))
-        if word in _NO_CALL and not self.calls:
-            shown = provider_said(message) or word
-            raise ModelError(f"the model produced a malformed function call ({shown}): ask again, or in other words")
-        self.reason = "end" if word in _NO_CALL else _REASONS.get(word, "refused")
-
-    def _count(self, usage: object) -> None:
-        read = count(member(usage, "promptTokenCount")) + count(member(usage, "toolUsePromptTokenCount"))
-        written = count(member(usage, "candidatesTokenCount")) + count(member(usage, "thoughtsTokenCount"))
-        self.input_tokens = read or self.input_tokens
-        self.output_tokens = written or self.output_tokens
-        self.cached_tokens = count(member(usage, "cachedContentTokenCount")) or self.cached_tokens
-
-
-def _declaration(name: str, description: str, schema: JSONObject) -> JSONObject:
-    parameters = {"parameters": schema} if schema.get("properties") else {}  # an object without properties is refused
-    return {"name": name, "description": description} | parameters
 
 
 def _signature(part: object) -> JSONObject | None:

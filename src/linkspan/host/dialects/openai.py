@@ -28,7 +28,6 @@ from linkspan.host.dialects.shared import (
     text_of,
 )
 from linkspan.host.messages import (
-    AssistantMessage,
     Image,
     Message,
     ModelEvent,
@@ -131,25 +130,23 @@ class OpenAIDialect(msgspec.Struct, frozen=True):
                 yield {"role": "user", "content": _content(message.parts)}
         elif isinstance(message, ToolMessage):
             yield from map(self.encode_answer, message.answers)
-            yield from _pictures(message.answers)
+            pictures: list[Text | Image] = []  # in one message of the user's, which may not stand between the answers
+            for answer in message.answers:
+                pictures += [Text(f"From the tool {answer.name}:"), *answer.images] if answer.images else []
+            if pictures:
+                yield {"role": "user", "content": _content(pictures)}
         elif message.text or message.tool_uses:
-            yield self._said(message, names)
-
-    def _said(self, message: AssistantMessage, names: Names) -> JSONObject:
-        encoded: JSONObject = {"role": "assistant", "content": message.text}
-        if not message.tool_uses:
-            return encoded
-        encoded["tool_calls"] = [self._call(use, names) for use in message.tool_uses]
-        for part in interleaved(message, self.provider):
-            if is_object(part) and is_object(part["part"]):
-                encoded |= part["part"]
-        return encoded
-
-    def _call(self, use: ToolUse, names: Names) -> JSONObject:
-        arguments = msgspec.json.encode(use.arguments).decode()
-        extra = {_EXTRA: use.extra[_EXTRA]} if is_object(use.extra) and _EXTRA in use.extra else {}
-        function = {"name": names.to_wire(use.name), "arguments": arguments}
-        return {"id": self._id(use.id), "type": "function", "function": function, **extra}
+            encoded: JSONObject = {"role": "assistant", "content": message.text}
+            calls: list[JSONObject] = []
+            for use in message.tool_uses:
+                extra = {_EXTRA: use.extra[_EXTRA]} if is_object(use.extra) and _EXTRA in use.extra else {}
+                arguments = msgspec.json.encode(use.arguments).decode()
+                function = {"name": names.to_wire(use.name), "arguments": arguments}
+                calls.append({"id": self._id(use.id), "type": "function", "function": function, **extra})
+            for part in interleaved(message, self.provider) if calls else ():
+                if is_object(part) and is_object(part["part"]):
+                    encoded |= part["part"]
+            yield encoded | ({"tool_calls": calls} if calls else {})
 
 
 class OpenAIDecoder(MessageDecoder):
@@ -165,12 +162,19 @@ class OpenAIDecoder(MessageDecoder):
         """Take one event, or a whole answer. Raises: ModelError."""
         if member(event, "error") is not None or member(event, "object") == "error":
             raise stream_error(event)
-        self._count(member(event, "usage"))
+        usage = member(event, "usage")
+        self.input_tokens = count(member(usage, "prompt_tokens")) or self.input_tokens
+        self.output_tokens = count(member(usage, "completion_tokens")) or self.output_tokens
+        cached = count(member(member(usage, "prompt_tokens_details"), "cached_tokens"))
+        self.cached_tokens = cached or count(member(usage, "prompt_cache_hit_tokens")) or self.cached_tokens
         events: list[ModelEvent] = []
         for choice in items(member(event, "choices"))[:1]:
-            whole = member(choice, "message")
+            whole, reason = member(choice, "message"), member(choice, "finish_reason")
             events += self._take(whole if whole is not None else member(choice, "delta"))
-            self._finish(member(choice, "finish_reason"))
+            if reason == "error":
+                raise stream_error({"error": "it stopped with an error"})
+            if isinstance(reason, str) and self.reason != "refused":
+                self.reason = _REASONS.get(reason, "end")
             self.complete = self.complete or whole is not None
         return events
 
@@ -181,12 +185,20 @@ class OpenAIDecoder(MessageDecoder):
         return super().end(done=done)
 
     def _take(self, delta: object) -> list[ModelEvent]:
-        events = self.think(self._thought(delta))
+        if details := items(member(delta, "reasoning_details")):
+            self._reasoning.setdefault("reasoning_details", []).extend(details)
+        if thought := text_of(member(delta, "reasoning_content")):
+            self._reasoning["reasoning_content"] = self._reasoning.get("reasoning_content", "") + thought
+        events = self.think(thought or text_of(member(delta, "reasoning")))
         content = member(delta, "content")
-        if isinstance(content, str):
-            events += self.say(content)
-        for part in items(content):
-            events += self._part(part)
+        for part in items(content):  # Mistral's, when it thinks
+            thinking = member(part, "thinking")
+            if thinking is None:
+                events += self.say(text_of(member(part, "text")))
+            else:
+                pieces = (text_of(member(each, "text")) for each in items(thinking))
+                events += self.think(text_of(thinking) or "".join(pieces))
+        events += self.say(text_of(content))
         if refusal := text_of(member(delta, "refusal")):
             events += self.say(refusal)
             self.reason = "refused"
@@ -194,30 +206,16 @@ class OpenAIDecoder(MessageDecoder):
             self._call(call)
         return events
 
-    def _thought(self, delta: object) -> str:
-        details = items(member(delta, "reasoning_details"))
-        if details:
-            self._reasoning.setdefault("reasoning_details", []).extend(details)
-        thought = text_of(member(delta, "reasoning_content"))
-        if thought:
-            self._reasoning["reasoning_content"] = self._reasoning.get("reasoning_content", "") + thought
-        return thought or text_of(member(delta, "reasoning"))
-
-    def _part(self, part: object) -> list[ModelEvent]:
-        """Take a part of a content that is a list, as Mistral's is when it thinks."""
-        thinking = member(part, "thinking")
-        if thinking is None:
-            return self.say(text_of(member(part, "text")))
-        thought = text_of(thinking) or "".join(text_of(member(each, "text")) for each in items(thinking))
-        return self.think(thought)
-
     def _call(self, piece: object) -> None:
         function = member(piece, "function")
         use_id, name = text_of(member(piece, "id")), text_of(member(function, "name"))
         arguments = member(function, "arguments")
         index = found if isinstance(found := member(piece, "index"), int | str) else None
-        call = self.call(index) if index is not None else self._by_id(use_id)
-        if call is None or _is_another(call, use_id, name):
+        if index is not None:
+            call = self.call(index)
+        else:  # it belongs to the call with its id, or to the last one
+            call = next((call for call in self.calls if use_id and call.id == use_id), None if use_id else self._last)
+        if call is None or not call.continues(use_id, name):
             call = self.begin(index if index is not None else object(), Call(use_id, name))
         self._last = call
         call.id, call.name = call.id or use_id, call.name or name
@@ -226,31 +224,6 @@ class OpenAIDecoder(MessageDecoder):
             call.pieces.append(arguments)
         elif arguments is not None:
             call.given = arguments
-
-    def _by_id(self, use_id: str) -> Call | None:
-        """Return the call that a piece without an index belongs to: that of its id, or the last one."""
-        known = next((call for call in self.calls if use_id and call.id == use_id), None)
-        return known or (self._last if not use_id else None)
-
-    def _finish(self, reason: object) -> None:
-        if reason == "error":
-            raise stream_error({"error": "it stopped with an error"})
-        if isinstance(reason, str) and self.reason != "refused":
-            self.reason = _REASONS.get(reason, "end")
-
-    def _count(self, usage: object) -> None:
-        self.input_tokens = count(member(usage, "prompt_tokens")) or self.input_tokens
-        self.output_tokens = count(member(usage, "completion_tokens")) or self.output_tokens
-        details = member(usage, "prompt_tokens_details")
-        cached = count(member(details, "cached_tokens")) or count(member(usage, "prompt_cache_hit_tokens"))
-        self.cached_tokens = cached or self.cached_tokens
-
-
-def _is_another(call: Call, use_id: str, name: str) -> bool:
-    """Return whether a piece with the same index, or none, begins another call: some number all of theirs 0."""
-    if use_id and call.id:
-        return use_id != call.id
-    return bool(name) and (call.is_whole or (bool(call.name) and name != call.name))
 
 
 def _extra(value: object) -> JSON:
@@ -262,18 +235,9 @@ def _content(parts: Sequence[Text | Image]) -> JSON:
     """Return a text where it is one: some servers know nothing else."""
     if all(isinstance(part, Text) for part in parts):
         return "\n".join(part.text for part in parts if isinstance(part, Text))
-    return [_picture(part) if isinstance(part, Image) else {"type": "text", "text": part.text} for part in parts]
-
-
-def _pictures(answers: Sequence[ToolAnswer]) -> Iterable[JSONObject]:
-    """Return the pictures of all answers in one message of the user's, which may not stand between the answers."""
-    parts: list[Text | Image] = []
-    for answer in answers:
-        if answer.images:
-            parts += [Text(f"From the tool {answer.name}:"), *answer.images]
-    if parts:
-        yield {"role": "user", "content": _content(parts)}
-
-
-def _picture(image: Image) -> JSONObject:
-    return {"type": "image_url", "image_url": {"url": f"data:{image.mime_type};base64,{image.data}"}}
+    return [
+        {"type": "image_url", "image_url": {"url": f"data:{part.mime_type};base64,{part.data}"}}
+        if isinstance(part, Image)
+        else {"type": "text", "text": part.text}
+        for part in parts
+    ]

@@ -68,8 +68,11 @@ class Names:
         self._wire: dict[str, str] = {}
         self._own: dict[str, str] = {}
         for name in sorted((tool.name for tool in tools), key=lambda name: safe_name(name) != name):
-            self._wire[name] = wire = self._free(safe_name(name))
-            self._own[wire] = name
+            number, wire = 1, (safe := safe_name(name))
+            while wire in self._own:  # it is taken
+                number += 1
+                wire = f"{safe[: _LONGEST - 1 - len(str(number))]}_{number}"
+            self._wire[name], self._own[wire] = wire, name
 
     def to_wire(self, name: str) -> str:
         """Return what the provider calls a tool; it may be one that is no longer offered."""
@@ -78,14 +81,6 @@ class Names:
     def from_wire(self, name: str) -> str:
         """Return what we call a tool."""
         return self._own.get(name, name)
-
-    def _free(self, wire: str) -> str:
-        """Return a name that is not taken yet."""
-        number, free = 1, wire
-        while free in self._own:
-            number += 1
-            free = f"{wire[: _LONGEST - 1 - len(str(number))]}_{number}"
-        return free
 
 
 def safe_name(name: str) -> str:
@@ -103,7 +98,8 @@ class Ids:
 
     def __init__(self, request: ModelRequest) -> None:
         """Keep clear of the ids that were used before."""
-        self._used = set(_ids(request))
+        said = (message for message in request.messages if isinstance(message, AssistantMessage))
+        self._used = {use.id for message in said for use in message.tool_uses}
         self._next = len(self._used)
 
     def take(self, given: str) -> str:
@@ -126,12 +122,6 @@ def short_id(use_id: str) -> str:
     if _SHORT.fullmatch(use_id):
         return use_id
     return f"x{zlib.crc32(use_id.encode('utf-8', 'replace')):08x}"
-
-
-def _ids(request: ModelRequest) -> Iterable[str]:
-    for message in request.messages:
-        if isinstance(message, AssistantMessage):
-            yield from (use.id for use in message.tool_uses)
 
 
 _STATUS_OF = {
@@ -270,6 +260,12 @@ class Call(msgspec.Struct, eq=False):
         arguments = self.given if self.given is not None else "".join(self.pieces)
         return arguments != "" and not read_arguments(arguments)[1]
 
+    def continues(self, use_id: str, name: str) -> bool:
+        """Return whether a piece of this id and name is part of it: some number all of their calls 0."""
+        if use_id and self.id:
+            return use_id == self.id
+        return not name or not (self.is_whole or (self.name and name != self.name))
+
 
 class MessageDecoder:
     """Reads one message as it comes. The wire formats add how to `feed` it; this is what the message has so far."""
@@ -320,18 +316,19 @@ class MessageDecoder:
         """Return the last events. Raises: ModelError if the message was cut off."""
         if self.reason is None and not (done or self.complete):
             raise ModelError("the provider's answer broke off in the middle: ask again")
-        calls = [part for part in self._parts if isinstance(part, Call)]
         reason = self.reason or "end"
         if reason in ("end", "tool_use"):
-            reason = "tool_use" if calls else "end"  # some say "stop" with calls
-        usage = Usage(self.input_tokens, self.output_tokens, self.cached_tokens)
-        parts = [part if isinstance(part, Opaque) else self._use(part, reason) for part in self._parts]
-        return [*parts, Finished(reason, usage)]
-
-    def _use(self, call: Call, reason: Reason) -> ToolUse:
-        arguments = call.given if call.given is not None else "".join(call.pieces)
-        found, problem = read_arguments(arguments, whole=reason != "length")
-        return ToolUse(self._ids.take(call.id), self._names.from_wire(call.name), found, problem, call.extra)
+            reason = "tool_use" if self.calls else "end"  # some say "stop" with calls
+        parts: list[ModelEvent] = []
+        for part in self._parts:
+            if isinstance(part, Call):
+                arguments = part.given if part.given is not None else "".join(part.pieces)
+                found, problem = read_arguments(arguments, whole=reason != "length")
+                use_id, name = self._ids.take(part.id), self._names.from_wire(part.name)
+                parts.append(ToolUse(use_id, name, found, problem, part.extra))
+            else:
+                parts.append(part)
+        return [*parts, Finished(reason, Usage(self.input_tokens, self.output_tokens, self.cached_tokens))]
 
 
 def interleaved(message: AssistantMessage, provider: str) -> Iterator[str | ToolUse | JSONObject]:
