@@ -14,10 +14,10 @@ Names are loaded when they are first used, so importing this package is cheap.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from linkspan._version import __version__
+from linkspan.loading import load
 
 if TYPE_CHECKING:
     from linkspan.client.client import Client as Client
@@ -260,7 +260,7 @@ def __getattr__(name: str) -> object:
     home = _HOME_OF.get(name)
     if home is None:
         raise AttributeError(f"module 'linkspan' has no attribute {name!r}")
-    value: object = getattr(import_module(home), name)
+    value: object = getattr(load(home), name)
     globals()[name] = value
     return value
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 
 from linkspan._version import __version__
+from linkspan.loading import load
 
 __all__ = ["main"]
 
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given and given[0] in VERBS:
         module, _, function = VERBS[given[0]][0].partition(":")
         try:
-            status: int = getattr(import_module(f"linkspan.cli.{module}"), function)(given[1:])
+            status: int = getattr(load(f"linkspan.cli.{module}"), function)(given[1:])
         except KeyboardInterrupt:
             return 130
         return status

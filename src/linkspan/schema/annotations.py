@@ -316,10 +316,10 @@ _LEFT_OUT = frozenset(
         "references", "methods", "todo",
     }
 )  # fmt: skip
-_HEADING = re.compile(r"([A-Za-z][A-Za-z ]*?)\s*:\s*")
-_GOOGLE = re.compile(r"\*{0,2}([A-Za-z_]\w*)\s*(?:\([^)]*\))?\s*:\s*(.*)")
-_NUMPY = re.compile(r"(\*{0,2}[A-Za-z_]\w*(?:\s*,\s*\*{0,2}[A-Za-z_]\w*)*)\s*(?::.*)?")
-_SPHINX = re.compile(r":(\w+)((?:\s+[^:\s]+)*)\s*:\s*(.*)")
+_HEADING = r"([A-Za-z][A-Za-z ]*?)\s*:\s*"
+_GOOGLE = r"\*{0,2}([A-Za-z_]\w*)\s*(?:\([^)]*\))?\s*:\s*(.*)"
+_NUMPY = r"(\*{0,2}[A-Za-z_]\w*(?:\s*,\s*\*{0,2}[A-Za-z_]\w*)*)\s*(?::.*)?"
+_SPHINX = r":(\w+)((?:\s+[^:\s]+)*)\s*:\s*(.*)"
 _SPHINX_PARAMETER = frozenset({"param", "parameter", "arg", "argument", "key", "keyword", "ivar", "var", "cvar"})
 _SPHINX_LEFT_OUT = frozenset(
     {
@@ -360,14 +360,18 @@ def parse_docstring(doc: str | None) -> Docstring:
 def _one_part(lines: Sequence[str], position: int, kept: list[str], parameters: dict[str, str]) -> int:
     """Read one line, field or section at `position`; return where the next begins."""
     line = lines[position]
-    if (found := _SPHINX.fullmatch(line)) and found[1] in _SPHINX_PARAMETER | _SPHINX_LEFT_OUT:
+    if (
+        line.startswith(":")
+        and (found := re.fullmatch(_SPHINX, line))
+        and found[1] in _SPHINX_PARAMETER | _SPHINX_LEFT_OUT
+    ):
         end = _indented_end(lines, position + 1)
         _sphinx(found, lines[position + 1 : end], parameters)
         return end
     following = lines[position + 1] if position + 1 < len(lines) else ""
     if line.strip() and _is_rule(following):
         return _section(line, lines[position : _numpy_end(lines, position + 2)], 2, _numpy, kept, parameters) + position
-    heading = _HEADING.fullmatch(line)
+    heading = re.fullmatch(_HEADING, line) if line.rstrip().endswith(":") else None
     if heading and not line.startswith(" "):
         end = _indented_end(lines, position + 1)
         if end > position + 1:
@@ -390,7 +394,7 @@ def _section(
 def _google(lines: Sequence[str], parameters: dict[str, str]) -> None:
     name = ""
     for line in clean_docstring("\n" + "\n".join(lines)).splitlines():
-        found = _GOOGLE.fullmatch(line)
+        found = re.fullmatch(_GOOGLE, line)
         if found and not line.startswith(" "):
             name = found[1]
             parameters[name] = found[2].strip()
@@ -401,7 +405,7 @@ def _google(lines: Sequence[str], parameters: dict[str, str]) -> None:
 def _numpy(lines: Sequence[str], parameters: dict[str, str]) -> None:
     names: list[str] = []
     for line in lines:
-        found = _NUMPY.fullmatch(line)
+        found = re.fullmatch(_NUMPY, line)
         if found and not line.startswith(" "):
             names = [each.strip().lstrip("*") for each in found[1].split(",")]
             parameters.update(dict.fromkeys(names, ""))
@@ -441,4 +445,5 @@ def _is_rule(line: str) -> bool:
 
 
 def _joined(lines: Sequence[str]) -> str | None:
-    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip() or None
+    text = "\n".join(lines)
+    return (re.sub(r"\n{3,}", "\n\n", text) if "\n\n\n" in text else text).strip() or None

@@ -209,8 +209,8 @@ class _Cost:
 Matcher: TypeAlias = Callable[[str], bool]
 """Returns whether a text fits."""
 
-_LOOKAROUND = re.compile(r"\(\?<?[=!]")
-_QUANTIFIER = re.compile(r"[*+]|\{(\d*)(,?)(\d*)\}")
+_LOOKAROUND = r"\(\?<?[=!]"
+_QUANTIFIER = r"[*+]|\{(\d*)(,?)(\d*)\}"
 _FEW = 16
 
 
@@ -231,7 +231,7 @@ def linear_matcher(pattern: str) -> Matcher | None:
 def why_not_linear(pattern: str) -> str | None:
     """Return what makes a pattern dangerous, or None: a look-around, a back-reference, or a repeat within a repeat."""
     bare = _without_classes(pattern)
-    if _LOOKAROUND.search(bare):
+    if re.search(_LOOKAROUND, bare):
         return "looks ahead or behind"
     if re.search(r"\\[1-9]|\\k<|\(\?P=", bare):
         return "refers back to a group"
@@ -289,7 +289,7 @@ def _nests(bare: str) -> bool:
 
 def _is_repeat(bare: str, position: int) -> bool:
     """Return whether a quantifier that repeats often or without end begins here."""
-    found = _QUANTIFIER.match(bare, position)
+    found = re.compile(_QUANTIFIER).match(bare, position)
     if found is None:
         return False
     if found[0] in "*+":
@@ -301,7 +301,7 @@ def _is_repeat(bare: str, position: int) -> bool:
 
 
 HEADER_KEYWORD = "x-mcp-header"
-_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_TOKEN = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 _TYPES = ("integer", "string", "boolean")
 _DATA = ("default", "enum", "const", "examples", "required")
 _HEADER_MAPS = ("properties", "$defs", "definitions", "patternProperties", "dependentSchemas")
@@ -344,7 +344,7 @@ def _search(schema: JSON, path: tuple[str, ...], reachable: bool, found: dict[tu
 def _checked(schema: Mapping[str, JSON], path: tuple[str, ...], reachable: bool) -> str:
     where = ".".join(path) or "the whole"
     name: JSON = schema[HEADER_KEYWORD]
-    if not isinstance(name, str) or not _TOKEN.fullmatch(name):
+    if not isinstance(name, str) or not re.fullmatch(_TOKEN, name):
         raise RegistrationError(f"{where}: {name!r} cannot be part of a header name; use letters, digits and '-'")
     if not reachable or not path:
         raise RegistrationError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -22,7 +21,6 @@ __all__ = [
 
 _DEEP: Final = 6
 _MANY: Final = 12
-_INDEX: Final = re.compile(r"[0-9]{1,9}")
 _EVERY_TYPE: Final = frozenset({"string", "integer", "number", "boolean", "array", "object", "null"})
 
 
@@ -58,7 +56,7 @@ def local_target(reference: JSON, root: JSON) -> JSON:
         if is_mapping(found):
             members: Mapping[str, JSON] = found
             found = members.get(name)
-        elif is_array(found) and _INDEX.fullmatch(name) and int(name) < len(found):
+        elif is_array(found) and re.fullmatch(r"[0-9]{1,9}", name) and int(name) < len(found):
             items: list[JSON] = found
             found = items[int(name)]
         else:
@@ -101,9 +99,9 @@ def type_words(schema: JSON, root: JSON, deep: int = 0) -> str:
     if not is_object(schema) or deep > _DEEP:
         return "any"
     if is_array(schema.get("enum")):
-        return _alternatives(json.dumps(each, ensure_ascii=False) for each in schema["enum"])
+        return _alternatives(map(_as_json, schema["enum"]))
     if "const" in schema:
-        return json.dumps(schema["const"], ensure_ascii=False)
+        return _as_json(schema["const"])
     for word in ("anyOf", "oneOf"):
         if is_array(schema.get(word)):
             return _alternatives(type_words(each, root, deep + 1) for each in schema[word])
@@ -137,9 +135,13 @@ def _alternatives(words: Iterable[str]) -> str:
 
 def default_words(schema: JSON) -> str:
     """Return ` = 6`, or nothing."""
-    return (
-        f" = {json.dumps(schema['default'], ensure_ascii=False)}" if is_object(schema) and "default" in schema else ""
-    )
+    return f" = {_as_json(schema['default'])}" if is_object(schema) and "default" in schema else ""
+
+
+def _as_json(value: JSON) -> str:
+    from json import dumps
+
+    return dumps(value, ensure_ascii=False)
 
 
 def size_words(schema: JSON) -> str:

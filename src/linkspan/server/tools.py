@@ -49,7 +49,8 @@ __all__ = [
     "function_name",
 ]
 
-_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+_NAME = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-")
+_LONGEST_NAME = 128
 _SCALARS = frozenset({int, float, bool, str, dict})
 _text_of: Callable[[Raw], TextContent] = cast("Any", TextContent)
 """Makes a block of a text that is JSON already, so that it is encoded once for the content and the structured content."""
@@ -432,13 +433,15 @@ def _declared(shape: ResultShape) -> Mapping[str, JSON] | None:
 
 def default_name(name: str) -> str:
     """Return a class's or function's name in snake_case: `HTTPServerTool2` gives `http_server_tool2`."""
+    if name.islower():
+        return name
     spaced = re.sub(r"(?<=[A-Z])(?=[A-Z][a-z])|(?<=[a-z0-9])(?=[A-Z])", "_", name)
     return spaced.lower()
 
 
 def check_name(name: str, noun: str) -> None:
     """Raise RegistrationError unless `name` may name a tool."""
-    if not _NAME.fullmatch(name):
+    if not (1 <= len(name) <= _LONGEST_NAME and _NAME.issuperset(name)):
         raise RegistrationError(
             f"{name!r} cannot name a {noun}: use 1 to 128 letters, digits, '_', '-' or '.', "
             f"for example {re.sub(r'[^A-Za-z0-9_.-]+', '_', name).strip('_')[:128] or 'my_' + noun!r}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import accumulate
 from typing import Any, Final, Literal, TypeAlias
 
@@ -127,7 +127,7 @@ _elements = msgspec.json.Decoder(list[Raw])
 _anything = msgspec.json.Decoder()
 _encoder = msgspec.json.Encoder()
 _BOM = b"\xef\xbb\xbf"
-_STRING = re.compile(rb'"[^"]*"?')  # once the escapes are gone; a pattern that knows them needs memory for each
+_STRING = rb'"[^"]*"?'  # once the escapes are gone; a pattern that knows them needs memory for each
 _BRACKETS = bytes.maketrans(b"[{]}", b"\1\1\2\2")
 _NO_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[{]}")
 _STEPS = (0, 1, -1)
@@ -274,7 +274,7 @@ def _too_deep(line: bytes, max_depth: int) -> bool:
     if line.count(b"[") + line.count(b"{") <= max_depth:
         return False
     unescaped = line.replace(b"\\\\", b"").replace(b'\\"', b"")
-    brackets = _STRING.sub(b"", unescaped).translate(_BRACKETS, _NO_BRACKETS)
+    brackets = re.sub(_STRING, b"", unescaped).translate(_BRACKETS, _NO_BRACKETS)
     return max(accumulate(map(_STEPS.__getitem__, brackets)), default=0) > max_depth
 
 
@@ -356,9 +356,15 @@ class Remains(msgspec.Struct, frozen=True):
 
 
 _KINDS: Final[dict[str, Kind]] = {"method": "request", "params": "request", "result": "response", "error": "response"}
-_TOKEN: Final = re.compile(rb'\s*("[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]:,]|[^\s"{}\[\]:,]+(?=[\s,}\]]))')
-_LAST_MEMBER: Final = re.compile(rb',\s*("[^"\\]*")\s*:\s*("[^"\\]*"|[^\s"{}\[\]:,\\]+)\s*\Z')
+_TOKEN: Final = rb'\s*("[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]:,]|[^\s"{}\[\]:,]+(?=[\s,}\]]))'
+_LAST_MEMBER: Final = rb',\s*("[^"\\]*")\s*:\s*("[^"\\]*"|[^\s"{}\[\]:,\\]+)\s*\Z'
 _decoder = msgspec.json.Decoder(int | float | str)
+
+
+@cache
+def _compiled(pattern: bytes) -> re.Pattern[bytes]:
+    """Compile a pattern on its first use: most processes need none, and each takes up to a millisecond of their start."""
+    return re.compile(pattern)
 
 
 def identify(head: bytes, tail: bytes) -> Remains:
@@ -381,7 +387,7 @@ def identify(head: bytes, tail: bytes) -> Remains:
 def _first_members(head: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Yield name and value of each member at depth 1, as far as they can be read; of a nested value the bracket."""
     depth, before, name = 0, b"", b""
-    found = _TOKEN.match(head, head.find(b"{"))
+    found = _compiled(_TOKEN).match(head, head.find(b"{"))
     while found is not None:
         token = found[1]
         if depth == 1 and before == b":" and name:
@@ -393,7 +399,7 @@ def _first_members(head: bytes) -> Iterator[tuple[bytes, bytes]]:
         elif token == b":" and depth == 1:
             name = before if before.startswith(b'"') else b""
         before = token
-        found = _TOKEN.match(head, found.end())
+        found = _compiled(_TOKEN).match(head, found.end())
 
 
 def _last_members(tail: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -402,7 +408,7 @@ def _last_members(tail: bytes) -> Iterator[tuple[bytes, bytes]]:
     if not body.endswith(b"}"):
         return
     body = body[:-1]
-    while (found := _LAST_MEMBER.search(body)) is not None:
+    while (found := re.search(_LAST_MEMBER, body)) is not None:
         yield found[1], found[2]
         body = body[: found.start()]
 
@@ -431,9 +437,9 @@ _CLOSING: Final = 3
 _MOST: Final = 100
 """Members that are looked at; no message needs as many."""
 
-_KEY: Final = re.compile(rb'[\s,{]*("[^"\\]*(?:\\.[^"\\]*)*")\s*:\s*')
+_KEY: Final = rb'[\s,{]*("[^"\\]*(?:\\.[^"\\]*)*")\s*:\s*'
 _SCALAR: Final = rb'(?:-?\d+|"[^"\\]*")'
-_ORDERLY: Final = re.compile(
+_ORDERLY: Final = (
     rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?(?:"id"\s*:\s*%b\s*,\s*)?"(?:method|name)"\s*:\s*%b\s*,'
     rb'\s*"(?:params|arguments)"\s*:\s*' % (_SCALAR, _SCALAR)
 )
@@ -447,14 +453,18 @@ def repeated(text: bytes, value: bytes | Raw = b"") -> str | None:
     `text` is a valid JSON object. Its values are skipped, not searched. Empty if there are more than 100 members. `value` is
     that of its `params` or `arguments`, which most objects end with: then there is no need to take it apart.
     """
-    if value and (head := _ORDERLY.match(text)) is not None and len(text) - head.end() - len(value) <= _CLOSING:
+    if (
+        value
+        and (head := _compiled(_ORDERLY).match(text)) is not None
+        and len(text) - head.end() - len(value) <= _CLOSING
+    ):
         return None
     members = _members.decode(text)
     if len(members) > _MOST:
         return ""
     seen: set[str] = set()
     at, name = 0, ""
-    while (found := _KEY.match(text, at)) is not None:
+    while (found := _compiled(_KEY).match(text, at)) is not None:
         name = _name.decode(found[1])
         value = bytes(members[name])
         at = found.end()
