@@ -15,7 +15,7 @@ from linkspan.core.http_checks import HttpPolicy
 from linkspan.core.http_endpoint import Endpoint, Opened
 from linkspan.core.http_sessions import HttpSession
 from linkspan.revisions import LATEST_LEGACY
-from linkspan.revisions.neutral import NO_FACTS
+from linkspan.revisions.neutral import TransportInfo
 
 HEADERS = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 MODERN = HEADERS | {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/call", "mcp-name": "t"}
@@ -27,7 +27,7 @@ ENVELOPE = {
 
 def post(endpoint: Endpoint, headers: dict[str, str], method: str, **params: Any) -> Opened:
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()
-    return endpoint.open("POST", "http://127.0.0.1/mcp", headers, body, NO_FACTS)
+    return endpoint.open("POST", "http://127.0.0.1/mcp", headers, body, TransportInfo(headers))
 
 
 def modern(endpoint: Endpoint) -> Opened:

@@ -9,7 +9,7 @@ import pytest
 
 from linkspan.core import http_checks
 from linkspan.core.http_checks import Arrival, Gate, HttpPolicy
-from linkspan.core.http_exchange import HttpStart, ServerExchange
+from linkspan.core.http_exchange import HttpResponse
 
 LOCAL = Arrival("127.0.0.1", "127.0.0.1")
 REMOTE = Arrival("10.0.0.5", "203.0.113.7")
@@ -19,19 +19,16 @@ LISTED: dict[str, Any] = {"allowed_hosts": ["mcp.example.com", "only.example.com
 HOME = {"host": "localhost:8000"}
 
 
-def started(exchange: ServerExchange | None) -> HttpStart:
-    """Return how a refusal begins; its response is complete."""
-    assert exchange is not None
-    assert exchange.ended
-    start = exchange.events()[0]
-    assert isinstance(start, HttpStart)
-    return start
+def refused(refusal: HttpResponse | None) -> HttpResponse:
+    """Return a refusal, which must be there."""
+    assert refusal is not None
+    return refusal
 
 
 def judged(gate: Gate, headers: Mapping[str, str], arrival: Arrival = REMOTE, method: str = "POST") -> int | None:
     """Return the status of the refusal, or None."""
-    exchange = gate.admit(method, headers, arrival)
-    return None if exchange is None else started(exchange).status
+    refusal = gate.admit(method, headers, arrival)
+    return None if refusal is None else refusal.status
 
 
 HOSTS: list[tuple[dict[str, Any], Arrival, dict[str, str], int | None]] = [
@@ -146,12 +143,11 @@ SIZES: list[tuple[dict[str, Any], dict[str, str], int | None]] = [
 
 @pytest.mark.parametrize(("policy", "headers", "status"), SIZES, ids=lambda each: str(each)[:60])
 def test_the_sizes(policy: dict[str, Any], headers: dict[str, str], status: int | None) -> None:
-    exchange = Gate(HttpPolicy(**policy)).admit("POST", PLAIN | headers, REMOTE)
+    refusal = Gate(HttpPolicy(**policy)).admit("POST", PLAIN | headers, REMOTE)
     if status is None:
-        assert exchange is None
+        assert refusal is None
         return
-    start = started(exchange)
-    assert (start.status, dict(start.headers)["connection"]) == (status, "close")
+    assert (refused(refusal).status, dict(refused(refusal).headers)["connection"]) == (status, "close")
 
 
 def test_what_is_too_long_is_decided_by_the_digits() -> None:
@@ -163,8 +159,8 @@ def test_what_is_too_long_is_decided_by_the_digits() -> None:
 def test_other_methods_are_named_as_impossible() -> None:
     gate = Gate(HttpPolicy())
     for method in ("PUT", "PATCH", "HEAD", "X" * 99):
-        start = started(gate.admit(method, PLAIN, REMOTE))
-        assert (start.status, dict(start.headers)["allow"]) == (405, "POST, GET, DELETE")
+        refusal = refused(gate.admit(method, PLAIN, REMOTE))
+        assert (refusal.status, dict(refusal.headers)["allow"]) == (405, "POST, GET, DELETE")
 
 
 # CORS.
@@ -179,26 +175,23 @@ def test_only_the_pages_of_cors_read_answers(cors: Any, readable: bool) -> None:
     found = dict(gate.cors_headers({"origin": APP}))
     assert found.get("access-control-allow-origin") == (APP if readable else None)
     assert found.get("vary") == ("origin" if readable else None)
-    refused = dict(started(gate.admit("POST", PLAIN | {"origin": APP, "content-type": "text/plain"}, REMOTE)).headers)
-    assert refused.get("access-control-allow-origin") == (APP if readable else None)
+    refusal = refused(gate.admit("POST", PLAIN | {"origin": APP, "content-type": "text/plain"}, REMOTE))
+    assert dict(refusal.headers).get("access-control-allow-origin") == (APP if readable else None)
 
 
 def test_a_page_that_is_not_let_in_cannot_read_why() -> None:
-    start = started(Gate(HttpPolicy(cors=[APP])).admit("POST", PLAIN | {"origin": "https://b.example"}, REMOTE))
-    assert [name for name, _ in start.headers] == ["content-type", "content-length"]
+    refusal = refused(Gate(HttpPolicy(cors=[APP])).admit("POST", PLAIN | {"origin": "https://b.example"}, REMOTE))
+    assert [name for name, _ in refusal.headers] == ["content-type"]
 
 
 def test_a_preflight_permits_the_parameters_that_it_names_and_nothing_else() -> None:
     wanted = {"access-control-request-headers": "X-Other, Mcp-Param-Region"}
     readers = Gate(HttpPolicy(cors=[APP], allowed_origins=["https://b.example"]))
-    start = started(readers.admit("OPTIONS", PLAIN | wanted | {"origin": APP}, REMOTE))
-    permitted = dict(start.headers)["access-control-allow-headers"].split(", ")
-    assert (start.status, permitted[-1], "x-other" in permitted) == (204, "mcp-param-region", False)
-    start = started(readers.admit("OPTIONS", PLAIN | wanted | {"origin": "https://b.example"}, REMOTE))
-    assert (start.status, dict(start.headers)) == (
-        204,
-        {"allow": "POST, GET, DELETE, OPTIONS", "content-length": "0"},
-    )
+    answer = refused(readers.admit("OPTIONS", PLAIN | wanted | {"origin": APP}, REMOTE))
+    permitted = dict(answer.headers)["access-control-allow-headers"].split(", ")
+    assert (answer.status, permitted[-1], "x-other" in permitted) == (204, "mcp-param-region", False)
+    answer = refused(readers.admit("OPTIONS", PLAIN | wanted | {"origin": "https://b.example"}, REMOTE))
+    assert answer == HttpResponse(204, (("allow", "POST, GET, DELETE, OPTIONS"),))
 
 
 # What the operator is shown, and what is remembered.
@@ -210,17 +203,14 @@ def test_a_preflight_permits_the_parameters_that_it_names_and_nothing_else() -> 
     ids=str,
 )
 def test_a_refusal_that_a_setting_would_lift_names_it_for_the_log(headers: dict[str, str], setting: str) -> None:
-    exchange = Gate(HttpPolicy(**LISTED)).admit("POST", PLAIN | headers, REMOTE)
-    assert exchange is not None
-    assert exchange.complaint is not None
-    assert setting in exchange.complaint
+    complaint = refused(Gate(HttpPolicy(**LISTED)).admit("POST", PLAIN | headers, REMOTE)).complaint
+    assert complaint is not None
+    assert setting in complaint
 
 
 @pytest.mark.parametrize("headers", [{"content-type": "text/plain"}, {"sec-fetch-site": "cross-site"}], ids=str)
 def test_a_refusal_for_which_the_client_must_change_is_not_for_the_log(headers: dict[str, str]) -> None:
-    exchange = Gate(HttpPolicy(**LISTED)).admit("POST", PLAIN | headers, REMOTE)
-    assert exchange is not None
-    assert exchange.complaint is None
+    assert refused(Gate(HttpPolicy(**LISTED)).admit("POST", PLAIN | headers, REMOTE)).complaint is None
 
 
 @pytest.mark.parametrize("setting", ["allowed_hosts", "allowed_origins", "cors"])
@@ -301,10 +291,53 @@ def test_each_gate_remembers_its_own_decisions() -> None:
         assert [judged(gate, headers) for gate in gates] == [421, 403, None]
 
 
-def test_a_remembered_refusal_is_a_new_response_each_time() -> None:
+def test_a_remembered_refusal_is_the_same_response_each_time() -> None:
     gate = Gate(HttpPolicy())
-    one, other = (gate.admit("POST", PLAIN | {"origin": APP}, REMOTE) for _ in range(2))
-    assert one is not other
-    assert one is not None
-    assert other is not None
-    assert one.events() == other.events() != []
+    one, other = (refused(gate.admit("POST", PLAIN | {"origin": APP}, REMOTE)) for _ in range(2))
+    assert one == other
+    with pytest.raises(AttributeError):
+        one.body = b"changed"  # type: ignore[misc]
+
+
+# Heads as they come.
+
+RAW = ((b"Host", b"localhost:8000"), (b"Content-Type", b"application/json"), (b"X-Long", b" a "), (b"x-long", b"b"))
+
+
+def test_a_head_is_read_by_name_and_what_is_repeated_is_joined() -> None:
+    found = Gate(HttpPolicy()).read("POST", RAW, LOCAL)
+    assert found == {"host": "localhost:8000", "content-type": "application/json", "x-long": "a, b"}
+
+
+@pytest.mark.parametrize("name", [b"host", b"Origin"])
+def test_a_host_or_an_origin_that_is_repeated_is_refused(name: bytes) -> None:
+    found = Gate(HttpPolicy()).read("POST", (*RAW, (name, b"http://localhost"), (name, b"http://localhost")), LOCAL)
+    assert isinstance(found, HttpResponse)
+    assert (found.status, found.body) == (400, b"Host or Origin is there twice")
+
+
+def test_a_head_is_remembered_for_the_method_the_path_and_the_kind_of_address_it_came_with() -> None:
+    gate = Gate(HttpPolicy(allowed_hosts=["other.example"]))
+    first = gate.read("POST", RAW, LOCAL)
+    assert gate.read("POST", tuple(RAW), Arrival("127.0.0.1", "127.0.0.2")) is first
+    assert isinstance(gate.read("POST", RAW, REMOTE), HttpResponse)
+    assert isinstance(gate.read("PUT", RAW, LOCAL), HttpResponse)
+    cross = (*RAW, (b"sec-fetch-site", b"cross-site"))
+    found = [gate.read("GET", cross, Arrival("127.0.0.1", path=path)) for path in ("/mcp", "/.well-known/x")]
+    assert [isinstance(each, HttpResponse) for each in found] == [True, False]
+
+
+def test_heads_are_remembered_within_a_bound_and_large_ones_never() -> None:
+    gate = Gate(HttpPolicy())
+
+    def remembered(*heads: tuple[tuple[bytes, bytes], ...]) -> list[bool]:
+        return [gate.read("POST", each, LOCAL) is gate.read("POST", each, LOCAL) for each in heads]
+
+    large = (*RAW, (b"authorization", b"x" * 5000))
+    assert remembered(RAW, large) == [True, False]
+    first = gate.read("POST", RAW, LOCAL)
+    for number in range(MANY):
+        gate.read("POST", (*RAW, (b"x-number", b"%d" % number)), LOCAL)
+    again = gate.read("POST", RAW, LOCAL)
+    assert again == first
+    assert again is not first

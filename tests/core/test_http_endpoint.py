@@ -13,11 +13,12 @@ from linkspan import Limits, Server
 from linkspan.core.call import Call, CallCancelled, CallReady
 from linkspan.core.http_checks import HttpPolicy
 from linkspan.core.http_endpoint import Endpoint, Opened
-from linkspan.core.http_exchange import HttpData, HttpEnd, HttpStart, OwnConnection, Page, ServerExchange
+from linkspan.core.http_exchange import HttpData, HttpResponse, HttpStart, OwnConnection, Page, ServerExchange
 from linkspan.core.http_sessions import HttpSession, Pair
 from linkspan.errors import HEADER_MISMATCH, INVALID_REQUEST, PARSE_ERROR, UNSUPPORTED_PROTOCOL_VERSION
 from linkspan.revisions import LATEST, LATEST_LEGACY, LEGACY
 from linkspan.revisions.neutral import TransportInfo
+from linkspan.types.messages import ProgressParams
 from linkspan.wire.framing import EventReader, ServerSentEvent
 
 URL = "http://127.0.0.1/mcp"
@@ -71,10 +72,9 @@ def send(
 
 def taken(exchange: ServerExchange) -> tuple[int, bytes]:
     """Return the status and the body of a response that is complete."""
-    start, *data, end = exchange.events()
-    assert isinstance(start, HttpStart)
-    assert isinstance(end, HttpEnd)
-    return start.status, b"".join(each.data for each in data if isinstance(each, HttpData))
+    (response,) = exchange.events()
+    assert isinstance(response, HttpResponse)
+    return response.status, response.body
 
 
 def refused(opened: Opened) -> tuple[int, int]:
@@ -126,6 +126,31 @@ def test_a_modern_request_has_its_own_connection_and_no_session(policy: dict[str
     assert endpoint.streams == 1
 
 
+def test_a_connection_that_is_free_serves_the_next_request_and_keeps_nothing_of_the_last() -> None:
+    endpoint = serve()
+    first = send(endpoint, MODERN, MODERN_CALL, principal="mia")
+    late = begun(first).request
+    finish(first)
+    endpoint.finished(first.exchange)
+    second = send(endpoint, MODERN, MODERN_CALL, principal="tom")
+    assert second.connection is first.connection
+    assert begun(second).request.facts.principal == "tom"
+    late.emit(late, "notifications/progress", ProgressParams(progress_token=1, progress=1))
+    assert endpoint.disconnect(first) == ()
+    assert (second.exchange.events(), second.exchange.ended, endpoint.streams) == ([], False, 1)
+    finish(second, "tom's")
+    assert b"tom's" in taken(second.exchange)[1]
+    assert first.exchange.response != second.exchange.response
+
+
+def test_a_connection_whose_call_was_given_up_serves_no_other_request() -> None:
+    endpoint = serve()
+    first = send(endpoint, MODERN, MODERN_CALL)
+    call = begun(first)
+    assert endpoint.disconnect(first) == [CallCancelled(call)]
+    assert send(endpoint, MODERN, MODERN_CALL).connection is not first.connection
+
+
 @pytest.mark.parametrize(
     ("headers", "message"),
     [(MODERN, CALL), (BOTH, MODERN_CALL), (MODERN | {"mcp-method": "ping"}, MODERN_CALL)],
@@ -158,18 +183,17 @@ def test_a_handshake_begins_a_session_and_its_answer_names_it(version: str) -> N
     opened = send(endpoint, BOTH, hello(version))
     (session,) = endpoint.sessions
     assert opened.owner is session
-    start, data, _ = opened.exchange.events()
-    assert isinstance(start, HttpStart)
-    assert isinstance(data, HttpData)
-    assert dict(start.headers)["mcp-session-id"] == session.id
-    assert json.loads(data.data)["result"]["protocolVersion"] == version
+    (response,) = opened.exchange.events()
+    assert isinstance(response, HttpResponse)
+    assert dict(response.headers)["mcp-session-id"] == session.id
+    assert json.loads(response.body)["result"]["protocolVersion"] == version
 
 
 def test_a_handshake_that_fails_leaves_no_session() -> None:
     endpoint = serve()
-    start, *_ = send(endpoint, BOTH, {**hello(), "params": {}}).exchange.events()
-    assert isinstance(start, HttpStart)
-    assert ("mcp-session-id" in dict(start.headers), len(endpoint.sessions)) == (False, 0)
+    (response,) = send(endpoint, BOTH, {**hello(), "params": {}}).exchange.events()
+    assert isinstance(response, HttpResponse)
+    assert ("mcp-session-id" in dict(response.headers), len(endpoint.sessions)) == (False, 0)
 
 
 def test_the_requests_of_a_session_share_its_connection() -> None:
@@ -226,9 +250,9 @@ def test_elsewhere_a_request_without_a_session_stands_alone(policy: dict[str, An
 def test_without_sessions_a_handshake_is_answered_and_forgotten() -> None:
     endpoint = serve(sessions=False)
     opened = send(endpoint, BOTH, hello())
-    start, *_ = opened.exchange.events()
-    assert isinstance(start, HttpStart)
-    assert (start.status, "mcp-session-id" in dict(start.headers), len(endpoint.sessions)) == (200, False, 0)
+    (response,) = opened.exchange.events()
+    assert isinstance(response, HttpResponse)
+    assert (response.status, "mcp-session-id" in dict(response.headers), len(endpoint.sessions)) == (200, False, 0)
     assert taken(send(endpoint, BOTH | {"mcp-session-id": "unknown"}, PING).exchange)[0] == 200
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from linkspan.core.http_exchange import HttpData, HttpEnd, HttpStart, ServerExchange
+from linkspan.core.http_exchange import HttpData, HttpEnd, HttpResponse, HttpStart, ServerExchange
 from linkspan.wire.framing import COMMENT, encode_event
 
 NOW = 1000.0
@@ -32,8 +32,8 @@ def test_an_answer_that_comes_first_is_json() -> None:
     """H5-2."""
     exchange = ServerExchange(now=NOW)
     exchange.message(RESULT, final=True)
-    headers = [("content-type", "application/json"), ("content-length", str(len(RESULT)))]
-    assert exchange.events() == [HttpStart(200, headers), HttpData(RESULT), HttpEnd()]
+    response = HttpResponse(200, (("content-type", "application/json"),), RESULT)
+    assert (exchange.response, exchange.events()) == (response, [response])
     assert exchange.events() == []
 
 
@@ -45,11 +45,11 @@ def test_anything_before_the_answer_makes_it_a_stream() -> None:
 
 
 def test_a_client_that_takes_no_events_gets_the_answer_alone() -> None:
-    exchange = ServerExchange(now=NOW, takes_events=False)
+    exchange = ServerExchange(now=NOW, accept="application/json")
     exchange.message(PROGRESS, final=False)
     assert exchange.events() == []
     exchange.message(RESULT, final=True)
-    assert [type(each) for each in exchange.events()] == [HttpStart, HttpData, HttpEnd]
+    assert [type(each) for each in exchange.events()] == [HttpResponse]
 
 
 @pytest.mark.parametrize(("seconds", "says"), [(14.9, False), (15.0, True), (15.1, True)])
@@ -62,7 +62,7 @@ def test_silence_is_broken_at_its_bound(seconds: float, says: bool) -> None:
 
 
 def test_a_comment_goes_to_nobody_who_takes_no_events_or_has_the_answer() -> None:
-    for exchange in (ServerExchange(now=NOW, takes_events=False), ServerExchange(now=NOW).accept()):
+    for exchange in (ServerExchange(now=NOW, accept="application/json"), ServerExchange(now=NOW).respond(202)):
         exchange.events()
         exchange.keep_alive(NOW + 99, silence=15.0)
         assert exchange.events() == []
@@ -86,7 +86,7 @@ def test_a_request_that_ends_without_an_answer_is_accepted() -> None:
     """H5-3."""
     exchange = ServerExchange(now=NOW)
     exchange.end()
-    assert exchange.events() == [HttpStart(202, [("content-length", "0")]), HttpData(b""), HttpEnd()]
+    assert exchange.events() == [HttpResponse(202)]
 
 
 def test_a_reader_who_does_not_read_is_given_no_more_than_the_bound() -> None:

@@ -12,7 +12,7 @@ from linkspan import Server
 from linkspan.core.call import Ports
 from linkspan.core.connection import ServerConnection
 from linkspan.core.http_checks import HttpPolicy
-from linkspan.core.http_exchange import HttpData, HttpStart, ServerExchange
+from linkspan.core.http_exchange import HttpData, HttpResponse, ServerExchange
 from linkspan.core.http_sessions import HttpSession, Sessions
 from linkspan.revisions import LATEST_LEGACY
 from linkspan.revisions.neutral import NO_FACTS
@@ -108,9 +108,9 @@ def test_a_post_is_answered_on_its_own_response() -> None:
     stream = listening(found)
     stream.events()
     exchange = post(found, {"jsonrpc": "2.0", "id": 1, "method": "ping"})
-    start, data, _ = exchange.events()
-    assert isinstance(start, HttpStart)
-    assert (start.status, data) == (200, HttpData(b'{"jsonrpc":"2.0","id":1,"result":{}}'))
+    (response,) = exchange.events()
+    assert isinstance(response, HttpResponse)
+    assert (response.status, response.body) == (200, b'{"jsonrpc":"2.0","id":1,"result":{}}')
     assert (events(stream), found.working) == ([], False)
 
 

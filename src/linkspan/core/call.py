@@ -20,7 +20,7 @@ from linkspan.errors import (
     clipped,
 )
 from linkspan.revisions import supported_versions
-from linkspan.revisions.neutral import Outcome, Peer, Request, ServerFacts
+from linkspan.revisions.neutral import Outcome, Peer, Request, ServerFacts, TransportInfo
 from linkspan.types import messages
 from linkspan.types.base import ABSENT
 from linkspan.types.messages import DiscoverResult
@@ -218,12 +218,13 @@ HeaderPlan: TypeAlias = Callable[[str], Mapping[tuple[str, ...], str]]
 """Returns which arguments of a tool must be repeated in HTTP headers: paths, and the names of the headers."""
 
 Check: TypeAlias = Callable[
-    [RpcRequest, HasMeta | None, Peer | None, RemoteProtocolError | None, HeaderPlan], RemoteProtocolError | None
+    [TransportInfo, RpcRequest, HasMeta | None, Peer | None, RemoteProtocolError | None, HeaderPlan],
+    RemoteProtocolError | None,
 ]
 """Returns what is wrong with a request for reasons that only its transport knows, None to go on.
 
-Gets the request, its params if they could be read, who sent it if that is known, what is wrong already, and the plan of the
-headers.
+Gets what the transport knows, the request, its params if they could be read, who sent it if that is known, what is wrong
+already, and the plan of the headers.
 """
 
 

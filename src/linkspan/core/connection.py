@@ -378,7 +378,7 @@ class ServerConnection:
                 self._refuse_unread(rpc, error, events)
                 return
             peer, check = envelope.peer, self._ports.check
-            if check is not None and (wrong := check(rpc, params, peer, None, self._server.header_plan)) is not None:
+            if check and (wrong := check(self._facts, rpc, params, peer, None, self._server.header_plan)):
                 self._refuse(rpc, wrong, events)
             elif peer is not None and self._batches is not None and self._batches.receiving:
                 self._refuse_unread(rpc, not_in_a_batch(peer), events)
@@ -401,7 +401,7 @@ class ServerConnection:
                 error = method_not_found(rpc.method)
         check = self._ports.check
         if check is not None:
-            error = check(rpc, None, peer, error, self._server.header_plan) or error
+            error = check(self._facts, rpc, None, peer, error, self._server.header_plan) or error
         self._refuse(rpc, error, events)
 
     def _refuse(self, rpc: RpcRequest, error: RemoteProtocolError, events: list[Event]) -> None:

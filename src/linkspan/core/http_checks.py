@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Final, TypedDict
+from typing import Final, TypeAlias, TypedDict
 
 import msgspec
 
 from linkspan.core.call import HasMeta, HeaderPlan
-from linkspan.core.http_exchange import Header, ServerExchange
+from linkspan.core.http_exchange import JSON_HEADERS, Header, HttpResponse
 from linkspan.errors import (
     HEADER_MISMATCH,
     INTERNAL_ERROR,
@@ -20,7 +20,7 @@ from linkspan.errors import (
 )
 from linkspan.revisions import supported_versions
 from linkspan.revisions.modern import CAPABILITIES, PROTOCOL_VERSION
-from linkspan.revisions.neutral import Peer
+from linkspan.revisions.neutral import Peer, TransportInfo
 from linkspan.types.base import ABSENT, JSON, is_object
 from linkspan.types.messages import CallToolParams, GetPromptParams, ReadResourceParams
 from linkspan.wire.headers import (
@@ -44,12 +44,15 @@ __all__ = [
     "Gate",
     "HttpKeywords",
     "HttpPolicy",
+    "RawHeaders",
     "compare_headers",
     "is_over_loopback",
     "refusal_body",
 ]
 
 VERSION_HEADER: Final = "mcp-protocol-version"
+RawHeaders: TypeAlias = tuple[tuple[bytes, bytes], ...]
+"""Names and values as they came, in Latin-1."""
 
 _METHODS: Final = ("POST", "GET", "DELETE", "OPTIONS")
 _WITHOUT_HOST: Final = ("1.0", "0.9")
@@ -60,8 +63,13 @@ _REQUEST_HEADERS: Final = (
 )
 _REMEMBERED: Final = 128
 """Different requests that are judged once: nearly all clients of an app send the same host, origin and media types."""
+_HEADS: Final = 512
+"""Heads that are read once. At the bound all are forgotten: cheaper, and safe in threads, where clients never repeat any."""
+_SMALL_HEAD: Final = 4096
+"""Bytes of names and values up to which a head is remembered."""
+_DOUBLED: Final = HttpResponse(400, (("content-type", "text/plain"),), b"Host or Origin is there twice")
 _EXPOSED: Final = "www-authenticate, dpop-nonce, mcp-session-id"
-_CLOSE: Final[Sequence[Header]] = (("connection", "close"),)
+_CLOSE: Final[tuple[Header, ...]] = (("connection", "close"),)
 
 
 def refusal_body(code: int, message: str) -> bytes:
@@ -82,7 +90,6 @@ class Arrival(msgspec.Struct, frozen=True):
     version: str = "1.1"
 
 
-@lru_cache(_REMEMBERED)
 def is_over_loopback(own: str | None, peer: str | None) -> bool:
     """Return whether a request came over loopback, by the two addresses of an `Arrival`.
 
@@ -112,8 +119,25 @@ class Gate:
         self._wrong_host = lru_cache(_REMEMBERED)(self._judge_host)
         self._wrong_origin = lru_cache(_REMEMBERED)(self._judge_origin)
         self._cors_of = lru_cache(_REMEMBERED)(self._judge_reader)
+        self._heads: dict[tuple[object, ...], Mapping[str, str] | HttpResponse] = {}
 
-    def admit(self, method: str, headers: Mapping[str, str], arrival: Arrival) -> ServerExchange | None:
+    def read(self, method: str, raw: RawHeaders, arrival: Arrival) -> Mapping[str, str] | HttpResponse:
+        """Return the headers of a request that is let in, by name in lower case, or its refusal.
+
+        A client repeats its headers, so the last different heads are remembered together with the decision.
+        """
+        key = (raw, method, arrival.path, arrival.version, is_over_loopback(arrival.own, arrival.peer))
+        found = self._heads.get(key)
+        if found is None:
+            headers = _by_name(raw)
+            found = _DOUBLED if headers is None else self.admit(method, headers, arrival) or headers
+            if sum(len(name) + len(value) for name, value in raw) <= _SMALL_HEAD:
+                if len(self._heads) >= _HEADS:
+                    self._heads.clear()
+                self._heads[key] = found
+        return found
+
+    def admit(self, method: str, headers: Mapping[str, str], arrival: Arrival) -> HttpResponse | None:
         """Return the refusal, or None."""
         host, origin, local = headers.get("host"), headers.get("origin"), is_over_loopback(arrival.own, arrival.peer)
         refused = self._wrong_host(host, local, arrival.version)
@@ -122,7 +146,7 @@ class Gate:
         elif refused is None and headers.get("sec-fetch-site") == "cross-site":
             refused = self._wrong_site(method, headers, arrival.path)
         if refused is not None:
-            return refused.exchange()
+            return refused
         policy = self._policy
         if len(headers) > policy.max_headers:
             return self.refuse(431, f"More than {policy.max_headers} headers (max_headers)", headers, _CLOSE)
@@ -130,15 +154,15 @@ class Gate:
             problem = f"Headers of more than {policy.max_header_bytes} bytes (max_header_bytes)"
             return self.refuse(431, problem, headers, _CLOSE)
         if method == "POST":
-            refused = _wrong_media(headers.get("content-type"), headers.get("accept"))
-            if refused is not None:
-                return self.refuse(refused.status, refused.problem, headers)
+            wrong = _wrong_media(headers.get("content-type"), headers.get("accept"))
+            if wrong is not None:
+                return self.refuse(*wrong, headers)
             length = headers.get("content-length")
             return self.too_large(headers) if length is not None and self.is_too_long(length) else None
         if method == "OPTIONS":
-            return ServerExchange(headers=self.cors_headers(headers)).refuse(204, b"", self._preflight(headers))
+            return HttpResponse(204, (*self.cors_headers(headers), *self._preflight(headers)))
         if method not in _METHODS:
-            return self.refuse(405, f"{method[:20]} is not possible here", headers, [("allow", "POST, GET, DELETE")])
+            return self.refuse(405, f"{method[:20]} is not possible here", headers, (("allow", "POST, GET, DELETE"),))
         return None
 
     def is_too_long(self, length: str) -> bool:
@@ -152,46 +176,45 @@ class Gate:
         status: int,
         problem: str,
         headers: Mapping[str, str],
-        extra: Sequence[Header] = (),
+        extra: tuple[Header, ...] = (),
         *,
         code: int = INVALID_REQUEST,
-    ) -> ServerExchange:
+    ) -> HttpResponse:
         """Return a refusal of the request with these headers."""
-        exchange = ServerExchange(headers=self.cors_headers(headers))
-        return exchange.refuse(status, refusal_body(code, problem), extra)
+        return HttpResponse(status, (*self.cors_headers(headers), *extra, *JSON_HEADERS), refusal_body(code, problem))
 
-    def too_large(self, headers: Mapping[str, str]) -> ServerExchange:
+    def too_large(self, headers: Mapping[str, str]) -> HttpResponse:
         """Refuse a body that is too large."""
         return self.refuse(413, f"Larger than {self._policy.max_body_bytes} bytes (max_body_bytes)", headers, _CLOSE)
 
-    def too_slow(self, headers: Mapping[str, str]) -> ServerExchange:
+    def too_slow(self, headers: Mapping[str, str]) -> HttpResponse:
         """Refuse a body that does not arrive in time."""
         problem = f"The body did not arrive within {self._policy.body_timeout:g} seconds (body_timeout)"
         return self.refuse(408, problem, headers, _CLOSE)
 
-    def too_short(self, headers: Mapping[str, str]) -> ServerExchange:
+    def too_short(self, headers: Mapping[str, str]) -> HttpResponse:
         """Refuse a body of which the end is missing."""
         return self.refuse(400, "The body is shorter than Content-Length", headers, _CLOSE)
 
-    def unidentified(self, headers: Mapping[str, str]) -> ServerExchange:
+    def unidentified(self, headers: Mapping[str, str]) -> HttpResponse:
         """Refuse a request whose sender cannot be distinguished from others."""
         problem = "Internal error: the sender of this request is unknown; see the log of the server"
         return self.refuse(500, problem, headers, code=INTERNAL_ERROR)
 
-    def too_many_bodies(self, headers: Mapping[str, str], bound: str) -> ServerExchange:
+    def too_many_bodies(self, headers: Mapping[str, str], bound: str) -> HttpResponse:
         """Refuse a body because of all the others that are arriving; `bound` is the setting."""
         problem = f"Too many bodies are arriving ({bound}); try again later"
-        return self.refuse(503, problem, headers, [("retry-after", "5"), *_CLOSE])
+        return self.refuse(503, problem, headers, (("retry-after", "5"), *_CLOSE))
 
     # Host and Origin: pure functions of what nearly all clients of an app share, so each gate remembers what it decided.
 
-    def _judge_host(self, host: str | None, local: bool, version: str) -> _Refused | None:
+    def _judge_host(self, host: str | None, local: bool, version: str) -> HttpResponse | None:
         """Refuse a Host that is missing, not listed or, over loopback, not this machine's."""
         if host is None and version not in _WITHOUT_HOST:
-            return _Refused(400, "Host is missing")
+            return _refusal(400, "Host is missing")
         named = parse_authority(host) if host is not None else None
         if named is None and host is not None and not local and self._hosts is None:
-            return _Refused(400, "Host is not a valid name[:port]")
+            return _refusal(400, "Host is not a valid name[:port]")
         if named is not None:
             listed = self._hosts is not None and not self._hosts.isdisjoint(
                 ((named.name, None), (named.name, named.port))
@@ -205,9 +228,9 @@ class Gate:
             f"Host {(host or 'nothing')[:100]!r} is not served here: add it to allowed_hosts if it is yours; "
             f"behind a reverse proxy write allowed_hosts={[name]!r} (linkspan run: --allow-host {name})"
         )
-        return _Refused(421, problem, logged=True)
+        return _refusal(421, problem, logged=True)
 
-    def _judge_origin(self, origin: str, host: str | None, local: bool) -> _Refused | None:
+    def _judge_origin(self, origin: str, host: str | None, local: bool) -> HttpResponse | None:
         """Refuse a page that is neither listed, nor our own, nor one of this machine on loopback."""
         if self._policy.cors is True:
             return None
@@ -228,24 +251,24 @@ class Gate:
         problem = (
             f"Origin {origin[:100]!r} is not allowed: add it to allowed_origins (or cors, if its pages read answers)"
         )
-        return _Refused(403, problem, logged=True)
+        return _refusal(403, problem, logged=True)
 
-    def _wrong_site(self, method: str, headers: Mapping[str, str], path: str) -> _Refused | None:
+    def _wrong_site(self, method: str, headers: Mapping[str, str], path: str) -> HttpResponse | None:
         """Refuse what a page of another site makes a browser load, as an image for example: it has no Origin."""
         if method == "GET" and self._policy.page and headers.get("sec-fetch-mode") == "navigate":
             return None
         if method in ("GET", "HEAD") and path.startswith("/.well-known/"):
             return None
-        return _Refused(403, "A page of another site sent this request without an Origin: such requests are refused")
+        return _refusal(403, "A page of another site sent this request without an Origin: such requests are refused")
 
     # CORS.
 
-    def cors_headers(self, headers: Mapping[str, str]) -> Sequence[Header]:
+    def cors_headers(self, headers: Mapping[str, str]) -> tuple[Header, ...]:
         """Return what lets a page of another origin read the answer."""
         origin = headers.get("origin")
         return self._cors_of(origin) if origin is not None else ()
 
-    def _judge_reader(self, origin: str) -> Sequence[Header]:
+    def _judge_reader(self, origin: str) -> tuple[Header, ...]:
         if self._policy.cors is False or (self._policy.cors is not True and parse_origin(origin) not in self._readers):
             return ()
         return (
@@ -266,29 +289,35 @@ class Gate:
         ]
 
 
-class _Refused(msgspec.Struct, frozen=True):
-    """Why a request is not let in. `logged`: the operator of the server may want to allow it, and the text names the setting."""
-
-    status: int
-    problem: str
-    logged: bool = False
-
-    def exchange(self) -> ServerExchange:
-        """Return the response."""
-        exchange = ServerExchange(complaint=self.problem if self.logged else None)
-        return exchange.refuse(self.status, refusal_body(INVALID_REQUEST, self.problem))
+def _refusal(status: int, problem: str, headers: tuple[Header, ...] = (), *, logged: bool = False) -> HttpResponse:
+    """Refuse a request. `logged`: the operator of the server may want to allow it, and the text names the setting."""
+    body = refusal_body(INVALID_REQUEST, problem)
+    return HttpResponse(status, (*headers, *JSON_HEADERS), body, problem if logged else None)
 
 
 @lru_cache(_REMEMBERED)
-def _wrong_media(kind: str | None, accept: str | None) -> _Refused | None:
+def _wrong_media(kind: str | None, accept: str | None) -> tuple[int, str] | None:
     """Refuse a POST that does not send JSON, or takes neither JSON nor events."""
     if kind is None:  # a page of any origin can send that without asking first, as it can a form
-        return _Refused(415, "Content-Type is missing: send application/json")
+        return (415, "Content-Type is missing: send application/json")
     if media_type(kind) != "application/json":
-        return _Refused(415, f"Unsupported media type {media_type(kind)[:60]!r}: send application/json")
+        return (415, f"Unsupported media type {media_type(kind)[:60]!r}: send application/json")
     if not (accepts(accept, "application/json") or accepts(accept, "text/event-stream")):
-        return _Refused(406, "Not acceptable: accept application/json and text/event-stream")
+        return (406, "Not acceptable: accept application/json and text/event-stream")
     return None
+
+
+def _by_name(raw: RawHeaders) -> dict[str, str] | None:
+    """Return headers by name; None if one that safety depends on is there twice."""
+    headers: dict[str, str] = {}
+    for name, value in raw:
+        key, text = name.decode("latin-1").lower(), value.decode("latin-1").strip()
+        if key in headers:
+            if key in ("host", "origin"):
+                return None
+            text = f"{headers[key]}, {text}"
+        headers[key] = text
+    return headers
 
 
 def _named_host(text: str) -> tuple[str, int | None]:
@@ -316,7 +345,7 @@ _NAMED: Final[Mapping[type[object], str]] = {CallToolParams: "name", GetPromptPa
 
 
 def compare_headers(
-    headers: Mapping[str, str],
+    facts: TransportInfo,
     rpc: RpcRequest,
     params: HasMeta | None,
     peer: Peer | None,
@@ -325,8 +354,9 @@ def compare_headers(
 ) -> RemoteProtocolError | None:
     """Return what is wrong with a modern request; None to go on (or to keep `error`, which was found already).
 
-    Header names are in lower case. Without `params`, only what comes before `error` is checked.
+    Without `params`, only what comes before `error` is checked.
     """
+    headers = facts.headers
     version = headers.get(VERSION_HEADER)
     if peer is None and error is None:
         missing = f"Invalid params: _meta lacks {PROTOCOL_VERSION}, {CAPABILITIES}"

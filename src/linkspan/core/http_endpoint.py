@@ -14,10 +14,17 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from linkspan.core.call import NO_PORTS, Delivery, Event, Ports, read_meta
+from linkspan.core.call import NO_PORTS, Event, Ports, read_meta
 from linkspan.core.connection import ServerConnection
 from linkspan.core.http_checks import VERSION_HEADER, Gate, HttpPolicy, compare_headers, refusal_body
-from linkspan.core.http_exchange import Header, OwnConnection, Page, ServerExchange, status_of
+from linkspan.core.http_exchange import (
+    JSON_HEADERS,
+    Header,
+    Outlet,
+    OwnConnection,
+    Page,
+    ServerExchange,
+)
 from linkspan.core.http_sessions import (
     SESSION_HEADER,
     SESSION_PARAMETER,
@@ -47,6 +54,8 @@ from linkspan.wire.values import Limits
 
 __all__ = ["Endpoint", "Opened", "Serves", "Todo"]
 
+_FREE: Final = 64
+"""Connections that are kept for further requests."""
 _MARKER = PROTOCOL_VERSION.encode()
 _DISAGREES: Final = f"{VERSION_HEADER} is not what this session agreed on"
 _EVENTS: Final = "text/event-stream"
@@ -79,19 +88,19 @@ class _Arrived(msgspec.Struct, frozen=True):
     facts: TransportInfo
     respond: Respond
 
-    def refuse(self, status: int, body: bytes, headers: Sequence[Header] = ()) -> Opened:
+    def refuse(self, status: int, body: bytes, headers: tuple[Header, ...] = ()) -> Opened:
         """Answer with an error, and run nothing."""
         exchange: ServerExchange = self.respond()
-        return Opened(exchange.refuse(status, body, headers))
+        return Opened(exchange.respond(status, body, (*headers, *JSON_HEADERS)))
 
     def accept(self, connection: ServerConnection | None = None, events: Sequence[Event] = ()) -> Opened:
-        """Answer that there is no answer."""
-        exchange: ServerExchange = self.respond().accept()
-        return Opened(exchange, events, OwnConnection(connection, exchange) if connection is not None else None)
+        """Answer that there is no answer (H5-3)."""
+        exchange: ServerExchange = self.respond().respond(202)
+        return Opened(exchange, events, OwnConnection(connection, Outlet(exchange)) if connection is not None else None)
 
     def busy(self, status: int, problem: str, seconds: int) -> Opened:
         """Refuse what may be tried again later."""
-        return self.refuse(status, _error(problem), [("retry-after", str(seconds))])
+        return self.refuse(status, _error(problem), (("retry-after", str(seconds)),))
 
 
 class Opened(msgspec.Struct, frozen=True):
@@ -130,7 +139,6 @@ class Endpoint:
         """
         self.policy = policy
         self.gate = Gate(policy)
-        self.admit = self.gate.admit
         self._random = random
         self._server = server
         self._limits = limits
@@ -154,6 +162,7 @@ class Endpoint:
         self.pairs = Pairs(self._random)
         self._open: dict[ServerExchange, OwnConnection | HttpSession] = {}
         self._orphans: set[ServerConnection] = set()
+        self._free: list[OwnConnection] = []
 
     def open(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes, facts: TransportInfo, *, query: str = ""
@@ -162,8 +171,7 @@ class Endpoint:
         respond = partial(
             ServerExchange,
             now=self._clock(),
-            takes_json=accepts(headers.get("accept"), "application/json"),
-            takes_events=accepts(headers.get("accept"), "text/event-stream"),
+            accept=headers.get("accept"),
             headers=self.gate.cors_headers(headers) if "origin" in headers else (),
             bound=self.policy.max_unsent_bytes,
         )
@@ -189,7 +197,7 @@ class Endpoint:
         return self._posts[handshake, SESSION_HEADER in headers](request, message)
 
     def _modern(self, request: _Arrived, message: Message | Batch) -> Opened:
-        """Serve a request that stands alone."""
+        """Serve a request that stands alone, on a connection that is free, or on a new one."""
         if isinstance(message, Notification):
             return self._notified(request, message)
         if not isinstance(message, RpcRequest):
@@ -201,19 +209,26 @@ class Endpoint:
         if listens and not accepts(request.headers.get("accept"), _EVENTS):
             problem = "subscriptions/listen opens a stream: accept text/event-stream"
             return request.refuse(406, encode_error(message.id, INVALID_REQUEST, problem))
-        lock = self._lock()
-        exchange: ServerExchange = request.respond(lock=lock)
-        check = partial(compare_headers, request.headers)
-        connection = self._server.connect(
-            notified=listens, ports=Ports(lock, send=partial(_send, exchange), check=check)
-        )
-        events = connection.receive(message, request.facts)
-        owner = OwnConnection(connection, exchange)
-        if not exchange.ended:
-            self._open[exchange] = owner
-        elif connection.running:
-            self._orphans.add(connection)  # a hook of the author's, whose end no request waits for
-        return Opened(exchange, events, owner)
+        try:
+            own = self._new_connection(notified=True) if listens else self._free.pop()
+        except IndexError:
+            own = self._new_connection(notified=False)
+        connection = own.connection
+        exchange: ServerExchange = request.respond(lock=connection.lock)
+        with connection.lock:
+            own.outlet.begin(exchange)
+            events = connection.receive(message, request.facts)
+        self._open[exchange] = own
+        if exchange.ended:
+            self.finished(exchange)
+            if connection.running:
+                self._orphans.add(connection)  # a hook of the author's, whose end no request waits for
+        return Opened(exchange, events, own)
+
+    def _new_connection(self, *, notified: bool) -> OwnConnection:
+        outlet = Outlet()
+        ports = Ports(self._lock(), send=outlet.send, check=compare_headers)
+        return OwnConnection(self._server.connect(notified=notified, ports=ports), outlet, lone=not notified)
 
     def _notified(self, request: _Arrived, message: Notification) -> Opened:
         """Serve a notification that stands alone. It takes room until it ends (`max_streams`), though it has its answer."""
@@ -281,7 +296,7 @@ class Endpoint:
         """Return the session that a request names, or its refusal."""
         session_id = request.headers.get(SESSION_HEADER)
         if session_id is None or not self.policy.sessions:
-            return request.refuse(405, _error("Only POST is possible without a session"), [("allow", "POST")])
+            return request.refuse(405, _error("Only POST is possible without a session"), (("allow", "POST"),))
         session = self.sessions.find(session_id, request.facts.principal, self._clock())
         if session is None:
             return request.refuse(404, _error("Session not found: initialize again without a session id"))
@@ -299,7 +314,9 @@ class Endpoint:
                 return self._open_pair(request)
             # A browser names HTML outright; a client names the stream that it wants.
             if self._page is not None and names(wanted, "text/html") and not names(wanted, _EVENTS):
-                return Opened(request.respond().page(self._page(request.url, request.facts)))
+                page = self._page(request.url, request.facts)
+                response: ServerExchange = request.respond()
+                return Opened(response.respond(200, page.body, tuple(page.headers)))
         session = self._session_of(request)
         if isinstance(session, Opened):
             return session
@@ -318,7 +335,7 @@ class Endpoint:
         if isinstance(session, Opened):
             return session
         self.sessions.remove(session)
-        return Opened(request.respond().refuse(204), session.close(), session)
+        return Opened(request.respond().respond(204), session.close(), session)
 
     # The transport of the first revision.
 
@@ -383,10 +400,14 @@ class Endpoint:
         return events
 
     def finished(self, exchange: ServerExchange) -> None:
-        """Forget a response that is complete."""
+        """Forget a response that is complete. A connection that is free then may serve another request."""
         owner = self._open.pop(exchange, None)
         if isinstance(owner, Pair):
             self.pairs.remove(owner)
+        elif isinstance(owner, OwnConnection):
+            is_free = owner.lone and exchange.ended and not owner.connection.running
+            if is_free and len(self._free) < _FREE:
+                self._free.append(owner)
 
     @property
     def streams(self) -> int:
@@ -448,13 +469,6 @@ def _asks(connection: ServerConnection, message: Message | Batch) -> bool:
     """Return whether a message needs room: it is, or has in it, what must be run."""
     messages = message.messages if isinstance(message, Batch) else [message]
     return any(connection.serves(each) for each in messages)
-
-
-def _send(exchange: ServerExchange, delivery: Delivery) -> None:
-    """Send a message of a connection that serves one request only."""
-    error = delivery.error
-    status = 200 if error is None else status_of(error, dispatched=delivery.dispatched)
-    exchange.message(delivery.data, final=delivery.final, status=status)
 
 
 def _error(message: str) -> bytes:

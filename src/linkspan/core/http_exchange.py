@@ -13,7 +13,7 @@ from typing import Final, Protocol, TypeAlias
 
 import msgspec
 
-from linkspan.core.call import Event
+from linkspan.core.call import Delivery, Event
 from linkspan.core.connection import ServerConnection
 from linkspan.errors import (
     HEADER_MISMATCH,
@@ -25,6 +25,7 @@ from linkspan.errors import (
     UNSUPPORTED_PROTOCOL_VERSION,
 )
 from linkspan.wire.framing import COMMENT, encode_event
+from linkspan.wire.headers import accepts
 
 __all__ = [
     "EventStream",
@@ -32,7 +33,9 @@ __all__ = [
     "HttpData",
     "HttpEnd",
     "HttpEvent",
+    "HttpResponse",
     "HttpStart",
+    "Outlet",
     "OwnConnection",
     "Page",
     "ServerExchange",
@@ -41,13 +44,24 @@ __all__ = [
 ]
 
 Header: TypeAlias = tuple[str, str]
+NO_LOCK: Final = nullcontext()
+
+
+class HttpResponse(msgspec.Struct, frozen=True):
+    """A whole response. The driver adds `content-length`: the length of the body."""
+
+    status: int
+    headers: tuple[Header, ...] = ()
+    body: bytes = b""
+    complaint: str | None = None
+    """What the log should contain about a refusal."""
 
 
 class HttpStart(msgspec.Struct, frozen=True):
-    """The response begins: send the status and these headers."""
+    """A response begins whose body comes in parts: send the status and these headers."""
 
     status: int
-    headers: Sequence[Header] = ()
+    headers: tuple[Header, ...] = ()
 
 
 class HttpData(msgspec.Struct, frozen=True):
@@ -67,10 +81,10 @@ class Page(msgspec.Struct, frozen=True):
     headers: Sequence[Header]
 
 
-HttpEvent: TypeAlias = HttpStart | HttpData | HttpEnd
+HttpEvent: TypeAlias = HttpResponse | HttpStart | HttpData | HttpEnd
 END: Final = HttpEnd()
-JSON_HEADERS: Final[Sequence[Header]] = (("content-type", "application/json"),)
-EVENT_STREAM_HEADERS: Final[Sequence[Header]] = (
+JSON_HEADERS: Final[tuple[Header, ...]] = (("content-type", "application/json"),)
+EVENT_STREAM_HEADERS: Final[tuple[Header, ...]] = (
     ("content-type", "text/event-stream"),
     ("cache-control", "no-cache, no-transform"),
     ("x-accel-buffering", "no"),
@@ -104,7 +118,7 @@ class EventStream(Protocol):
     """What a response adds to its messages where the client can come back for them: a session's part in it."""
 
     @property
-    def headers(self) -> Sequence[Header]:
+    def headers(self) -> tuple[Header, ...]:
         """Headers that are known when the response begins."""
         ...
 
@@ -120,38 +134,39 @@ class EventStream(Protocol):
 class ServerExchange:
     """The response of one request. The driver takes its events and sends them, as soon as it is woken."""
 
+    # Most responses are one message that is there at once, so what only the others need has its defaults here.
+    response: HttpResponse | None = None
+    """All of the response, where nothing was sent before the answer."""
+    started = ended = overrun = False
+    _waiting = 0
+    _unread_changes: frozenset[bytes] = frozenset()
+    _wake: Callable[[], object] = bool
+    """Wakes the driver, if there is one. It is never None: a thread may call it while another lets go of the driver."""
+
     def __init__(
         self,
         *,
         now: float = 0.0,
-        takes_json: bool = True,
-        takes_events: bool = True,
-        headers: Sequence[Header] = (),
+        accept: str | None = None,
+        headers: tuple[Header, ...] = (),
         bound: int = 4 * 1024 * 1024,
-        lock: AbstractContextManager[object] | None = None,
+        lock: AbstractContextManager[object] = NO_LOCK,
         stream: EventStream | None = None,
         event_name: str | None = None,
-        complaint: str | None = None,
     ) -> None:
         """Begin.
 
-        `headers` go with every response; `bound` is for bytes that wait for a reader who does not read. `lock` is that of the
-        connection which answers. `event_name` names each event. `complaint` is what the log should say.
+        `accept` is what the client takes, None for everything; `headers` go with every response; `bound` is for bytes that
+        wait for a reader who does not read. `lock` is that of the connection which answers. `event_name` names each event.
         """
-        self.started = self.ended = self.overrun = False
-        self.complaint = complaint
-        self.takes_events = takes_events
-        self._takes_json = takes_json
+        self.takes_events = accepts(accept, "text/event-stream")
+        self._takes_json = accepts(accept, "application/json")
         self._headers = headers
-        self._lock = lock or nullcontext()
+        self._lock = lock
         self._stream = stream
         self._event_name = event_name
         self._quiet_since = now
-        self._wake: Callable[[], object] = bool
-        """Wakes the driver, if there is one. It is never None: a thread may call it while another lets go of the driver."""
-        self._unread_changes: set[bytes] = set()
         self._bound = bound
-        self._waiting = 0
         self._events: list[HttpEvent] = []
 
     # The driver.
@@ -168,9 +183,7 @@ class ServerExchange:
         """Return what must be sent now, and forget it."""
         with self._lock:
             events, self._events = self._events, []
-            self._waiting = 0
-            if self._unread_changes:
-                self._unread_changes.clear()
+            self._waiting, self._unread_changes = 0, frozenset()
             return events
 
     def keep_alive(self, now: float, *, silence: float) -> None:
@@ -187,19 +200,15 @@ class ServerExchange:
 
     # What goes out.
 
-    def refuse(self, status: int, body: bytes = b"", headers: Sequence[Header] = ()) -> ServerExchange:
-        """Answer without any protocol."""
-        self._whole(status, body, [*headers, *JSON_HEADERS] if body else headers)
-        return self
-
-    def accept(self) -> ServerExchange:
-        """Answer that there is no answer (H5-3)."""
-        self._whole(202, b"")
-        return self
-
-    def page(self, page: Page) -> ServerExchange:
-        """Answer with something for people."""
-        self._whole(200, page.body, page.headers)
+    def respond(self, status: int, body: bytes = b"", headers: tuple[Header, ...] = ()) -> ServerExchange:
+        """Answer with a whole response; return the exchange."""
+        self.started = self.ended = True
+        if self._headers:
+            headers = self._headers + headers
+        if self._stream is not None:
+            headers += self._stream.headers
+        self.response = HttpResponse(status, headers, body)
+        self._events.append(self.response)
         return self
 
     def message(self, message: bytes | None, *, final: bool, status: int = 200) -> None:
@@ -211,7 +220,7 @@ class ServerExchange:
             if self.ended:
                 return
             if final and not self.started and self._takes_json and message is not None:
-                self._whole(status, message, JSON_HEADERS)
+                self.respond(status, message, JSON_HEADERS)
             elif message is not None and (self.takes_events or self.started):
                 self._event(message, final=final)
             elif final:
@@ -247,7 +256,7 @@ class ServerExchange:
         if is_list_changed(message):
             if message in self._unread_changes:
                 return  # it would say nothing new
-            self._unread_changes.add(message)
+            self._unread_changes |= {message}
         event_id = self._stream.number(message) if self._stream is not None else None
         if self.overrun or (self._waiting > self._bound and not final):
             self.overrun = True  # a reader who does not read gets no more; the driver hangs up
@@ -267,7 +276,7 @@ class ServerExchange:
     def _begin_stream(self) -> None:
         self.started = True
         late = self._stream.headers if self._stream is not None else ()
-        self._events.append(HttpStart(200, [*self._headers, *late, *EVENT_STREAM_HEADERS]))
+        self._events.append(HttpStart(200, (*self._headers, *late, *EVENT_STREAM_HEADERS)))
 
     def _add(self, data: bytes) -> None:
         self._waiting += len(data)
@@ -277,30 +286,48 @@ class ServerExchange:
         if self.ended:
             return
         if not self.started:
-            self._whole(202, b"")
+            self.respond(202)  # there is no answer (H5-3)
             return
         self.ended = True
         self._events.append(END)
 
-    def _whole(self, status: int, body: bytes, headers: Sequence[Header] = ()) -> None:
-        self.started = self.ended = True
-        late = self._stream.headers if self._stream is not None else ()
-        start = HttpStart(status, [*self._headers, *headers, *late, ("content-length", str(len(body)))])
-        self._events += (start, HttpData(body), END)
+
+class Outlet(msgspec.Struct, eq=False):
+    """Sends for a connection that serves one request at a time. It does not refer to it, or the two would be a cycle."""
+
+    exchange: ServerExchange = ServerExchange()
+    """The response of the request at hand."""
+
+    def begin(self, exchange: ServerExchange) -> None:
+        """Send to `exchange` from now on."""
+        self.exchange = exchange
+
+    def send(self, delivery: Delivery) -> None:
+        """Send a message, with the status of a response that is this message alone."""
+        error = delivery.error
+        status = 200 if error is None else status_of(error, dispatched=delivery.dispatched)
+        self.exchange.message(delivery.data, final=delivery.final, status=status)
 
 
 class OwnConnection(msgspec.Struct, frozen=True, eq=False):
-    """A connection that serves one response, and ends with it."""
+    """A connection that serves one request at a time, and what it sends to."""
 
     connection: ServerConnection
-    exchange: ServerExchange
+    outlet: Outlet
+    lone: bool = True
+    """It gets no changes of lists and resources, so that it may serve another request after this one."""
 
-    def leave(self, _: ServerExchange) -> Sequence[Event]:
+    @property
+    def exchange(self) -> ServerExchange:
+        """The response of the request that it serves now."""
+        return self.outlet.exchange
+
+    def leave(self, exchange: ServerExchange) -> Sequence[Event]:
         """Cancel what runs: the client has gone (H5-7)."""
         with self.connection.lock:
-            if self.exchange.ended:
+            if exchange.ended:
                 return ()  # only its last words did not arrive
-            self.exchange.abandon()
+            exchange.abandon()
             return self.connection.close()
 
     def drain(self) -> Sequence[Event]:

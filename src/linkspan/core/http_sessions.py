@@ -11,15 +11,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from functools import partial
 from typing import Final
 
 import msgspec
 
-from linkspan.core.call import Delivery, Event, HasMeta, HeaderPlan
+from linkspan.core.call import Delivery, Event, HasMeta
 from linkspan.core.connection import ServerConnection
 from linkspan.core.http_checks import HttpPolicy
-from linkspan.core.http_exchange import Header, OwnConnection, ServerExchange, is_list_changed
+from linkspan.core.http_exchange import Header, Outlet, OwnConnection, ServerExchange, is_list_changed
 from linkspan.errors import INVALID_REQUEST, PARSE_ERROR, RemoteProtocolError
 from linkspan.revisions.neutral import Peer, TransportInfo
 from linkspan.wire.framing import encode_event
@@ -49,7 +48,7 @@ class _Stream:
         self._count = 0
 
     @property
-    def headers(self) -> Sequence[Header]:
+    def headers(self) -> tuple[Header, ...]:
         """The id of the session, where this stream answers the handshake that began it."""
         session = self._session
         return session.headers if self._announces and session.connection.session.negotiated else ()
@@ -134,7 +133,7 @@ class HttpSession:
         self._general = self._new_stream()
 
     @property
-    def headers(self) -> Sequence[Header]:
+    def headers(self) -> tuple[Header, ...]:
         """The header that names the session."""
         return ((SESSION_HEADER, self.id),)
 
@@ -181,7 +180,7 @@ class HttpSession:
             if stream not in self._of_request.values():
                 self._drop_if_empty(stream)
                 if not exchange.ended:
-                    exchange.accept()
+                    exchange.respond(202)
         return exchange, events
 
     def listen(self, respond: Respond, last_event_id: str | None) -> ServerExchange | None:
@@ -369,11 +368,20 @@ class Sessions:
         return late
 
 
-class Pair(OwnConnection, frozen=True, eq=False):
+class Pair(OwnConnection, frozen=True, eq=False, kw_only=True):
     """One client of HTTP+SSE: its stream, and the connection that its POSTs feed."""
 
     id: str
     principal: str | None
+
+
+class _PairOutlet(Outlet):
+    """Sends all messages of a pair as events of its one stream, which no answer ends."""
+
+    def send(self, delivery: Delivery) -> None:
+        """Send a message."""
+        if delivery.data is not None:
+            self.exchange.message(delivery.data, final=False)
 
 
 class Pairs:
@@ -394,9 +402,10 @@ class Pairs:
         self, respond: Respond, connect: Connect, principal: str | None, lock: AbstractContextManager[object]
     ) -> Pair:
         """Begin a stream, and send on it where to send messages (SSE-1)."""
-        exchange: ServerExchange = respond(lock=lock, takes_json=False, event_name="message")
-        connection = connect(lock, send=partial(_send, exchange), check=_only_handshakes)
-        pair = Pair(connection, exchange, self._random(16).hex(), principal)
+        exchange: ServerExchange = respond(lock=lock, accept="text/event-stream", event_name="message")
+        outlet = _PairOutlet(exchange)
+        connection = connect(lock, send=outlet.send, check=_only_handshakes)
+        pair = Pair(connection, outlet, lone=False, id=self._random(16).hex(), principal=principal)
         # Relative to the URL that the client asked for, which a proxy may have changed on its way to us.
         exchange.send_events([encode_event(f"?{SESSION_PARAMETER}={pair.id}".encode(), event="endpoint")])
         self._pairs[pair.id] = pair
@@ -412,13 +421,8 @@ class Pairs:
         self._pairs.pop(pair.id, None)
 
 
-def _send(exchange: ServerExchange, delivery: Delivery) -> None:
-    if delivery.data is not None:
-        exchange.message(delivery.data, final=False)
-
-
 def _only_handshakes(
-    _: RpcRequest, __: HasMeta | None, peer: Peer | None, ___: RemoteProtocolError | None, ____: HeaderPlan
+    _: TransportInfo, __: RpcRequest, ___: HasMeta | None, peer: Peer | None, *____: object
 ) -> RemoteProtocolError | None:
     """Refuse requests that need headers to agree with: this transport cannot hold them to any (SEC-2)."""
     if peer is None:

@@ -10,18 +10,18 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from functools import lru_cache
 from math import inf
 from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from linkspan.core.call import CallReady
 from linkspan.core.http_checks import Arrival
 from linkspan.core.http_endpoint import Endpoint, Opened
-from linkspan.core.http_exchange import HttpData, HttpEnd, HttpEvent, HttpStart, ServerExchange
+from linkspan.core.http_exchange import Header, HttpData, HttpEnd, HttpEvent, HttpResponse, HttpStart
 from linkspan.revisions.neutral import TransportInfo
-from linkspan.serve.http_app import TICK, HttpApp
+from linkspan.serve.http_app import TEXT, TICK, HttpApp
 
 __all__ = ["AsgiApp", "Scope"]
 
@@ -64,31 +64,28 @@ class AsgiApp(HttpApp):
         if self._path is not None or self._health is not None:
             local = path.removeprefix(scope.get("root_path", "")).rstrip("/")
             if local == self._health:
-                await _respond(send, 200, b"ok")
+                await _send_all(send, [HttpResponse(200, TEXT, b"ok")])
                 return
             if self._is_elsewhere(local):
                 if self._otherwise is not None:
                     await self._otherwise(scope, receive, send)
                 else:
-                    await _respond(send, 404, self._nothing_here)
+                    await _send_all(send, [self._nothing_here])
                 return
-        method: str = scope["method"]
-        headers = _headers(scope["headers"])
-        if headers is None:
-            await _respond(send, 400, b"Host or Origin is there twice")
-            return
         # Servers name the path of a Unix socket in place of an address.
         own, peer = scope.get("server"), scope.get("client")
         arrival = Arrival(own[0] if own else None, peer[0] if peer else None, path, scope.get("http_version") or "1.1")
-        facts = self.admit(method, headers, arrival, scope.get("user"), 'scope["user"]')
+        raw = tuple(scope["headers"])
+        if raw and type(raw[0]) is not tuple:
+            raw = tuple((bytes(name), bytes(value)) for name, value in raw)
+        headers = self.endpoint.gate.read(scope["method"], raw, arrival)
+        facts = self.identify(headers, arrival.peer or None, scope.get("user"), 'scope["user"]')
         if isinstance(facts, TransportInfo):
-            await self._serve(scope, headers, facts, receive, send)
+            await self._serve(scope, facts, receive, send)
         else:
-            await _send_all(send, facts.events())
+            await _send_all(send, [facts])
 
-    async def _serve(
-        self, scope: Scope, headers: Mapping[str, str], facts: TransportInfo, receive: Receive, send: Send
-    ) -> None:
+    async def _serve(self, scope: Scope, facts: TransportInfo, receive: Receive, send: Send) -> None:
         """Serve a request that was let in."""
         self._loop = loop = asyncio.get_running_loop()
         timers = self._timers.get(loop)
@@ -96,25 +93,25 @@ class AsgiApp(HttpApp):
             for each in [each for each in list(self._timers) if each.is_closed()]:
                 self._timers.pop(each, None)  # its timers would keep it for ever
             timers = self._timers[loop] = _Timers(self, loop)
-        method: str = scope["method"]
-        body = b"" if method == "GET" else await _read_body(receive, self.endpoint, headers, timers)
+        method, url, headers = scope["method"], scope["path"], facts.headers
+        body: bytes | HttpResponse | None = b""
+        if method == "GET":  # a page shows where it is
+            url = f"{scope.get('scheme', 'http')}://{headers.get('host', '')}{url}"
+        else:
+            body = await _read_body(receive, self.endpoint, headers, timers)
         if body is None:
             return  # the client has gone in the middle of it
-        if isinstance(body, ServerExchange):
-            await _send_all(send, body.events())
+        if isinstance(body, HttpResponse):
+            await _send_all(send, [body])
             return
-        url = f"{scope.get('scheme', 'http')}://{headers.get('host', '')}{scope['path']}"
         query: bytes = scope.get("query_string", b"")
         opened = self.endpoint.open(method, url, headers, body, facts, query=query.decode("latin-1") if query else "")
-        events = opened.events
-        performed = not events or (len(events) == 1 and type(events[0]) is CallReady and events[0].call.inline)
-        if performed:  # an inline function runs right here, on the loop, so nothing could be sent meanwhile
-            self.perform(opened)
-        if not (performed and opened.exchange.ended):
-            await _Response(self, opened, receive, send, timers).run(performed=performed)
+        response = self.perform(opened)
+        if response is None:
+            await _Sender(self, opened, receive, send, timers).run()
             return
         try:
-            await _send_all(send, opened.exchange.events())
+            await _send_all(send, [response])
         finally:
             self.endpoint.finished(opened.exchange)
 
@@ -143,9 +140,10 @@ class _Timers:
     def __init__(self, app: AsgiApp, loop: asyncio.AbstractEventLoop) -> None:
         self.due: dict[Callable[[], object], float] = {}
         """When to call what, once, by the clock of the loop. What is not needed any more is taken out."""
-        self.bodies: set[_Incoming] = set()
+        self.bodies: dict[_Waiting, float] = {}
+        """The tasks that wait for bodies, and until when: the oldest first."""
+        self.loop = loop
         self._app = app
-        self._loop = loop
         self._timer: asyncio.TimerHandle | None = None
         self._next = inf
         """When the timer fires: the handle of another kind of event loop may not know."""
@@ -153,7 +151,7 @@ class _Timers:
 
     def after(self, seconds: float, act: Callable[[], object]) -> None:
         """Call `act` in so many seconds, or a little later."""
-        when = self.due[act] = self._loop.time() + seconds
+        when = self.due[act] = self.loop.time() + seconds
         if when + _WATCH_AFTER < self._next:
             self._arm(when)
 
@@ -162,7 +160,15 @@ class _Timers:
         if self._tick not in self.due:
             self.after(TICK, self._tick)
 
-    def keep_body(self, incoming: _Incoming, size: int, bound: int) -> bool:
+    def wait_for_body(self, seconds: float) -> _Waiting:
+        """Let the current task wait for a body, so many seconds at the most: as many as for every other."""
+        incoming = _Waiting.here(self.loop)
+        when = self.bodies[incoming] = self.loop.time() + seconds
+        if when + _WATCH_AFTER < self._next:
+            self._arm(when)
+        return incoming
+
+    def keep_body(self, incoming: _Waiting, size: int, bound: int) -> bool:
         """Note how much of a body there is. If all together are above `bound`, the largest ends; False if it is this one."""
         self._kept += incoming.grow(size)
         if self._kept <= bound:
@@ -173,41 +179,53 @@ class _Timers:
         largest.crowd_out()
         return True
 
-    def forget_body(self, incoming: _Incoming) -> None:
+    def forget_body(self, incoming: _Waiting) -> None:
         """Free what was kept of a body."""
         self._kept -= incoming.size
-        self.bodies.discard(incoming)
-        self.due.pop(incoming.expire, None)
+        del self.bodies[incoming]
 
     def _arm(self, when: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer, self._next = self._loop.call_at(when, self._fire), when
+        self._timer, self._next = self.loop.call_at(when, self._fire), when
 
     def _fire(self) -> None:
         self._timer, self._next = None, inf
-        now = self._loop.time()
+        now = self.loop.time()
+        for incoming, until in self.bodies.items():
+            if until > now:
+                break
+            incoming.expire()
         for act in [act for act, when in self.due.items() if when <= now]:
             del self.due[act]
             act()
-        if self.due:
-            self._arm(max(min(self.due.values()), now + _WATCH_AFTER))
+        waiting = [*self.due.values(), *(until for each, until in self.bodies.items() if not each.expired)]
+        if waiting:
+            self._arm(max(min(waiting), now + _WATCH_AFTER))
 
     def _tick(self) -> None:
         if self._app.tick(time.monotonic()):
             self.tick_soon()
 
 
-class _Incoming(msgspec.Struct, eq=False):
-    """A body that is arriving: the task that reads it, and how much of it there is.
+class _Waiting(msgspec.Struct, eq=False):
+    """A task that waits for its client, until it is over or others need the room; what it waits for has a size.
 
-    `asyncio.timeout` would cost each request 5 us, even where the body is there at once.
+    `asyncio.timeout` would cost each request 5 us, even where what it waits for is there at once.
     """
 
-    reader: asyncio.Task[Any]
+    task: asyncio.Task[Any]
+    cancelled_before: int
     size: int = 0
     expired: bool = False
     crowded_out: bool = False
+
+    @classmethod
+    def here(cls, loop: asyncio.AbstractEventLoop) -> _Waiting:
+        """Return the current task as it is before it waits."""
+        task = asyncio.current_task(loop)
+        assert task is not None
+        return cls(task, task.cancelling())
 
     def grow(self, size: int) -> int:
         """Set how much there is; return how much that is more."""
@@ -215,31 +233,30 @@ class _Incoming(msgspec.Struct, eq=False):
         return more
 
     def expire(self) -> None:
-        """End the wait for more. Called by the loop or by the reader of another body, so the reader waits in `receive`."""
+        """End the wait. Called while the task waits: by a timer, or by another task."""
         if not self.expired:
             self.expired = True
-            self.reader.cancel()
+            self.task.cancel()
 
     def crowd_out(self) -> None:
-        """End the wait for more: others need the room."""
+        """End the wait: others need the room."""
         self.crowded_out = True
         self.expire()
+
+    def take_back(self) -> bool:
+        """Take the cancellation back that ended the wait; False if it was the server's, who cancels the request."""
+        return self.expired and self.task.uncancel() <= self.cancelled_before
 
 
 async def _read_body(
     receive: Receive, endpoint: Endpoint, headers: Mapping[str, str], timers: _Timers
-) -> bytes | ServerExchange | None:
+) -> bytes | HttpResponse | None:
     """Return the body, or why it is refused: too large, too slow, or one too many; None if the client disconnects."""
     gate, policy = endpoint.gate, endpoint.policy
     if len(timers.bodies) >= policy.max_streams:
         return gate.too_many_bodies(headers, "max_streams")
-    task = asyncio.current_task()
-    assert task is not None
-    cancelled_before = task.cancelling()
     whole = bytearray()
-    incoming = _Incoming(task)
-    timers.bodies.add(incoming)
-    timers.after(policy.body_timeout, incoming.expire)
+    incoming = timers.wait_for_body(policy.body_timeout)
     try:
         while True:
             message = await receive()
@@ -254,106 +271,101 @@ async def _read_body(
             if not timers.keep_body(incoming, len(whole), max(policy.max_incoming_bytes, policy.max_body_bytes)):
                 return gate.too_many_bodies(headers, "max_incoming_bytes")
     except asyncio.CancelledError:
-        if not incoming.expired or task.uncancel() > cancelled_before:
-            raise  # the server cancelled the request
-        if incoming.crowded_out:
-            return gate.too_many_bodies(headers, "max_incoming_bytes")
-        return gate.too_slow(headers)
+        if not incoming.take_back():
+            raise
+        return gate.too_many_bodies(headers, "max_incoming_bytes") if incoming.crowded_out else gate.too_slow(headers)
     finally:
         timers.forget_body(incoming)
 
 
-class _Response:
-    """One response that takes its time: sends what its exchange has to send, until it ends or its client goes."""
+class _Sender:
+    """Sends one response that takes its time, until it ends or its client goes."""
 
     def __init__(self, app: AsgiApp, opened: Opened, receive: Receive, send: Send, timers: _Timers) -> None:
         self._app = app
         self._timers = timers
         self._opened = opened
-        self._exchange = opened.exchange
         self._receive = receive
         self._send = send
-        self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._waiter: asyncio.Future[None] | None = None
         self._woken = False
         self._gone = False
         self._watcher: asyncio.Task[None] | None = None
-        self._sending: asyncio.Timeout | None = None
+        self._sending: _Waiting | None = None
 
-    async def run(self, *, performed: bool) -> None:
-        """Run what the request asks for unless it is `performed` already, and send."""
-        self._exchange.attach(self._on_output)
-        self._timers.after(_WATCH_AFTER, self._watch)
+    async def run(self) -> None:
+        """Send what there is, and what comes."""
+        exchange, timers = self._opened.exchange, self._timers
+        exchange.attach(self._on_output)
+        timers.after(_WATCH_AFTER, self._watch)
         try:
-            if not performed:
-                self._app.perform(self._opened)
-            await self._send_until_end()
+            while not self._gone:
+                self._woken = False
+                events = exchange.events()
+                if events:
+                    await self._send_events(events)
+                    if type(events[-1]) is HttpEnd or type(events[-1]) is HttpResponse:
+                        return
+                if exchange.overrun:
+                    self._leave()
+                elif not self._woken:
+                    timers.tick_soon()
+                    self._waiter = timers.loop.create_future()
+                    await self._waiter
+                    self._waiter = None
         except asyncio.CancelledError:
             self._leave()
             raise
         finally:
-            self._timers.due.pop(self._watch, None)
+            timers.due.pop(self._watch, None)
             if self._watcher is not None:
                 self._watcher.cancel()
-            self._exchange.release()
-            self._app.endpoint.finished(self._exchange)
-
-    # Sending.
-
-    async def _send_until_end(self) -> None:
-        while not self._gone:
-            self._woken = False
-            events = self._exchange.events()
-            if events:
-                await self._send_events(events)
-                if type(events[-1]) is HttpEnd:
-                    return
-            if self._exchange.overrun:
-                self._leave()
-                return
-            if not self._woken:
-                self._timers.tick_soon()
-                self._waiter = self._loop.create_future()
-                await self._waiter
-                self._waiter = None
+            exchange.release()
+            self._app.endpoint.finished(exchange)
 
     async def _send_events(self, events: Sequence[HttpEvent]) -> None:
-        if type(events[-1]) is HttpEnd and type(events[0]) is HttpStart:
+        if type(events[0]) is HttpResponse or (type(events[-1]) is HttpEnd and type(events[0]) is HttpStart):
             await _send_all(self._send, events)  # the whole answer: the server below has its own bounds for it
             return
+        self._sending = sending = _Waiting.here(self._timers.loop)
+        self._timers.after(self._app.endpoint.policy.send_timeout, sending.expire)
         try:
-            async with asyncio.timeout(self._app.endpoint.policy.send_timeout) as self._sending:
-                await _send_all(self._send, events)
-        except (TimeoutError, OSError):
+            await _send_all(self._send, events)
+        except OSError:
+            self._leave()
+        except asyncio.CancelledError:
+            if not sending.take_back():
+                raise
             self._leave()
         finally:
             self._sending = None
+            self._timers.due.pop(sending.expire, None)
 
     def _on_output(self) -> None:
         """Wake the sender, from any thread."""
-        if self._woken and not self._exchange.overrun:
+        overrun = self._opened.exchange.overrun
+        if self._woken and not overrun:
             return
         self._woken = True
         if threading.get_ident() == self._thread:
             self._wake()
             return
         try:
-            self._loop.call_soon_threadsafe(self._wake)
+            self._timers.loop.call_soon_threadsafe(self._wake)
         except RuntimeError:
             return  # the loop is closed
 
     def _wake(self) -> None:
-        if self._exchange.overrun and self._sending is not None:
-            self._sending.reschedule(self._loop.time())  # a client that does not read is given no more time
-            self._sending = None
+        if self._sending is not None and self._opened.exchange.overrun:
+            self._sending.expire()  # a client that does not read is given no more time
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
     # Watching for the client to go.
 
     def _watch(self) -> None:
-        self._watcher = self._loop.create_task(self._wait_for_disconnect())
+        self._watcher = self._timers.loop.create_task(self._wait_for_disconnect())
 
     async def _wait_for_disconnect(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
@@ -370,39 +382,24 @@ class _Response:
         self._wake()
 
 
-def _headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str] | None:
-    """Return the headers by name; None if one that safety depends on is there twice."""
-    headers: dict[str, str] = {}
-    for name, value in raw:
-        key = name.decode("latin-1").lower()
-        if key in headers:
-            if key in ("host", "origin"):
-                return None
-            headers[key] = f"{headers[key]}, {value.decode('latin-1').strip()}"
-        else:
-            headers[key] = value.decode("latin-1").strip()
-    return headers
+@lru_cache(128)
+def _encoded(headers: tuple[Header, ...]) -> tuple[tuple[bytes, bytes], ...]:
+    return tuple((name.encode("latin-1"), value.encode("latin-1")) for name, value in headers)
 
 
 async def _send_all(send: Send, events: Sequence[HttpEvent]) -> None:
-    last = len(events) - 1
-    for number, event in enumerate(events):
-        if type(event) is HttpStart:
-            headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in event.headers]
-            await send({"type": "http.response.start", "status": event.status, "headers": headers})
-        elif type(event) is HttpData:
-            ends = number + 1 == last and type(events[last]) is HttpEnd
-            await send({"type": "http.response.body", "body": event.data, "more_body": not ends})
-            if ends:
-                return
-        else:
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-async def _respond(send: Send, status: int, body: bytes) -> None:
-    headers = [(b"content-type", b"text/plain"), (b"content-length", b"%d" % len(body))]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body, "more_body": False})
+    """Send what an exchange has to send: all of a response, or what there is of a stream."""
+    first, last = events[0], events[-1]
+    if type(first) is HttpResponse:
+        headers = [*_encoded(first.headers), (b"content-length", b"%d" % len(first.body))]
+        await send({"type": "http.response.start", "status": first.status, "headers": headers})
+        await send({"type": "http.response.body", "body": first.body, "more_body": False})
+        return
+    if type(first) is HttpStart:
+        await send({"type": "http.response.start", "status": first.status, "headers": [*_encoded(first.headers)]})
+    body, more = b"".join([each.data for each in events if type(each) is HttpData]), type(last) is not HttpEnd
+    if body or not more:
+        await send({"type": "http.response.body", "body": body, "more_body": more})
 
 
 async def _live(receive: Receive, send: Send, close: Callable[[], object]) -> None:

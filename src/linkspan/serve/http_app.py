@@ -7,17 +7,17 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from linkspan.core.call import UnknownIdentity, principal_of
-from linkspan.core.http_checks import Arrival
 from linkspan.core.http_endpoint import Endpoint, Opened, Todo
-from linkspan.core.http_exchange import ServerExchange
+from linkspan.core.http_exchange import HttpResponse
 from linkspan.revisions.neutral import TransportInfo
 from linkspan.runtime.calls import CallRunner
 
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["TICK", "HttpApp", "RefusalLog", "is_stopping"]
+__all__ = ["TEXT", "TICK", "HttpApp", "RefusalLog", "is_stopping"]
 
+TEXT: Final = (("content-type", "text/plain"),)
 TICK: Final = 1.0
 """Seconds between two runs of due timers."""
 
@@ -38,31 +38,34 @@ class HttpApp:
         return self._path is not None and path not in (self._path, self.endpoint.policy.http_sse)
 
     @property
-    def _nothing_here(self) -> bytes:
-        return f"Nothing is here. The MCP endpoint is at {self._path or '/'}".encode()
+    def _nothing_here(self) -> HttpResponse:
+        return HttpResponse(404, TEXT, f"Nothing is here. The MCP endpoint is at {self._path or '/'}".encode())
 
-    def admit(
-        self, method: str, headers: Mapping[str, str], arrival: Arrival, user: object, where: str
-    ) -> TransportInfo | ServerExchange:
-        """Return what is known of a request that is let in, or its refusal. `user` comes from `where`."""
-        refusal = self.endpoint.admit(method, headers, arrival)
-        if refusal is not None:
-            if refusal.complaint is not None:
-                self._refusals.add(refusal.complaint)
-            return refusal
+    def identify(
+        self, headers: Mapping[str, str] | HttpResponse, address: str | None, user: object, where: str
+    ) -> TransportInfo | HttpResponse:
+        """Return what is known of a request that the gate let in, or its refusal. `user` comes from `where`."""
+        if isinstance(headers, HttpResponse):
+            if headers.complaint is not None:
+                self._refusals.add(headers.complaint)
+            return headers
         try:
-            principal = principal_of(user, where) if user is not None else None
+            return TransportInfo(headers, None if user is None else principal_of(user, where), address)
         except UnknownIdentity as problem:
             self._refusals.add(str(problem))
             return self.endpoint.gate.unidentified(headers)
-        return TransportInfo(headers, principal, arrival.peer or None)
 
-    def perform(self, opened: Opened) -> None:
-        """Run what a request asks for."""
+    def perform(self, opened: Opened) -> HttpResponse | None:
+        """Run what a request asks for; return the response if it is complete already, as where everything ran right here.
+
+        If it is not, `attach` to the exchange, and then take its events: some may be there. Either way, call `finished` of the
+        endpoint when the response was sent, or `disconnect` when its client has gone.
+        """
         if opened.events and opened.owner is not None:
             self.calls.perform(opened.owner.connection, opened.events)
         if opened.also:
             self._perform_all(opened.also)
+        return opened.exchange.response
 
     def disconnect(self, opened: Opened) -> None:
         """Cancel what only the client of this request waits for: it has gone."""

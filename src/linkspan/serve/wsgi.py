@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from linkspan.core.http_checks import Arrival
 from linkspan.core.http_endpoint import Endpoint, Opened
-from linkspan.core.http_exchange import HttpData, HttpEvent, HttpStart, ServerExchange
+from linkspan.core.http_exchange import Header, HttpData, HttpEvent, HttpResponse, HttpStart
 from linkspan.runtime.forks import renew
 from linkspan.serve.http_app import TICK, HttpApp, is_stopping
 
@@ -48,27 +48,27 @@ class WsgiApp(HttpApp):
         if self._is_elsewhere(str(environ.get("PATH_INFO") or "").rstrip("/")):
             if self._otherwise is not None:
                 return self._otherwise(environ, start_response)
-            text = self._nothing_here
-            start_response("404 Not Found", [("content-type", "text/plain"), ("content-length", str(len(text)))])
-            return [text]
+            return _send_whole(self._nothing_here, start_response)
         opened = self._open(environ)
-        response = _Response(self, opened)
+        if isinstance(opened, HttpResponse):
+            return _send_whole(opened, start_response)
         self.perform(opened)
-        return response.begin(start_response)
+        return _Response(self, opened).begin(start_response)
 
-    def _open(self, environ: Environ) -> Opened:
-        """Take in a request; if it is refused, only its response is there."""
+    def _open(self, environ: Environ) -> Opened | HttpResponse:
+        """Take in a request, or refuse it."""
         method, headers, arrival = str(environ["REQUEST_METHOD"]), _headers(environ), _arrival(environ)
-        facts = self.admit(method, headers, arrival, environ.get("REMOTE_USER"), "REMOTE_USER")
-        if isinstance(facts, ServerExchange):
-            return Opened(facts)
+        refusal = self.endpoint.gate.admit(method, headers, arrival)
+        facts = self.identify(refusal or headers, arrival.peer or None, environ.get("REMOTE_USER"), "REMOTE_USER")
+        if isinstance(facts, HttpResponse):
+            return facts
         body = b"" if method == "GET" else self._body(environ, headers)
-        if isinstance(body, ServerExchange):
-            return Opened(body)
+        if isinstance(body, HttpResponse):
+            return body
         url = f"{environ.get('wsgi.url_scheme', 'http')}://{headers.get('host', '')}{arrival.path}"
         return self.endpoint.open(method, url, headers, body, facts, query=str(environ.get("QUERY_STRING", "")))
 
-    def _body(self, environ: Environ, headers: Mapping[str, str]) -> bytes | ServerExchange:
+    def _body(self, environ: Environ, headers: Mapping[str, str]) -> bytes | HttpResponse:
         """Return the body, or why it is refused."""
         gate, bound = self.endpoint.gate, self.endpoint.policy.max_body_bytes
         stream: Any = environ["wsgi.input"]
@@ -129,11 +129,14 @@ class _Response:
         self._events: deque[HttpEvent] = deque()
         self._exchange.attach(self._on_output)
 
-    def begin(self, start_response: StartResponse) -> Iterator[bytes]:
+    def begin(self, start_response: StartResponse) -> Iterable[bytes]:
         """Wait for the status, and start the response with it."""
         start = self._next()
+        if isinstance(start, HttpResponse):
+            self.close()
+            return _send_whole(start, start_response)
         assert isinstance(start, HttpStart)
-        start_response(f"{start.status} {HTTPStatus(start.status).phrase}", list(start.headers))
+        _start(start_response, start.status, start.headers)
         return self
 
     def __iter__(self) -> Iterator[bytes]:
@@ -175,6 +178,15 @@ class _Response:
         with self._more:
             self._outputs += 1
             self._more.notify_all()
+
+
+def _send_whole(response: HttpResponse, start_response: StartResponse) -> Iterable[bytes]:
+    _start(start_response, response.status, (*response.headers, ("content-length", str(len(response.body)))))
+    return [response.body]
+
+
+def _start(start_response: StartResponse, status: int, headers: tuple[Header, ...]) -> None:
+    start_response(f"{status} {HTTPStatus(status).phrase}", list(headers))
 
 
 def _arrival(environ: Environ) -> Arrival:

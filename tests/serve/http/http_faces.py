@@ -15,8 +15,8 @@ from typing import Any
 from linkspan import Server
 from linkspan.core.call import CallReady, HookReady
 from linkspan.core.http_checks import Arrival, HttpPolicy
-from linkspan.core.http_endpoint import Endpoint, Opened
-from linkspan.core.http_exchange import HttpData, HttpEnd, HttpStart
+from linkspan.core.http_endpoint import Endpoint
+from linkspan.core.http_exchange import HttpData, HttpEnd, HttpResponse, HttpStart
 from linkspan.revisions.neutral import TransportInfo
 from linkspan.runtime.background import BackgroundLoop
 from linkspan.runtime.system import SYSTEM
@@ -176,6 +176,13 @@ class Face:
         """Nothing is left."""
 
 
+def put_whole(live: Live, response: HttpResponse) -> None:
+    """Send a whole response as the drivers do."""
+    live.put((response.status, dict(response.headers) | {"content-length": str(len(response.body))}))
+    live.put(response.body)
+    live.put(None)
+
+
 class Bare(Face):
     """The machine, with nothing around it. Time stands still unless a test moves it."""
 
@@ -194,16 +201,19 @@ class Bare(Face):
         self, live: Live, method: str, path: str, headers: dict[str, str], body: bytes, principal: str | None
     ) -> None:
         headers = {name: value.strip() for name, value in headers.items()}
-        exchange = self.endpoint.admit(method, headers, Arrival(self.own, self.peer, path, self.version))
-        opened = Opened(exchange) if exchange is not None else None
-        if opened is None:
-            url = f"http://{headers.get('host', '')}{path}"
-            opened = self.endpoint.open(method, url, headers, body, TransportInfo(headers, principal), query=self.query)
-        taken = opened
+        refusal = self.endpoint.gate.admit(method, headers, Arrival(self.own, self.peer, path, self.version))
+        if refusal is not None:
+            put_whole(live, refusal)
+            return
+        url = f"http://{headers.get('host', '')}{path}"
+        taken = self.endpoint.open(method, url, headers, body, TransportInfo(headers, principal), query=self.query)
 
         def take() -> None:
             for event in taken.exchange.events():
-                if isinstance(event, HttpStart):
+                if isinstance(event, HttpResponse):
+                    put_whole(live, event)
+                    self.endpoint.finished(taken.exchange)
+                elif isinstance(event, HttpStart):
                     live.put((event.status, dict(event.headers)))
                 elif isinstance(event, HttpData):
                     live.put(event.data)

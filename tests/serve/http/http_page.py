@@ -6,7 +6,7 @@ import msgspec
 
 from linkspan import Server
 from linkspan.core.http_checks import Arrival, HttpPolicy
-from linkspan.core.http_exchange import HttpData, HttpStart, ServerExchange
+from linkspan.core.http_exchange import HttpResponse
 from linkspan.revisions.neutral import NO_FACTS
 from linkspan.serve.http import make_endpoint
 
@@ -22,17 +22,15 @@ class Got(msgspec.Struct):
     body: bytes
 
     @classmethod
-    def of(cls, exchange: ServerExchange) -> Got:
-        """Read what an exchange sends."""
-        events = exchange.events()
-        (start,) = (each for each in events if isinstance(each, HttpStart))
-        body = b"".join(each.data for each in events if isinstance(each, HttpData))
-        return cls(start.status, dict(start.headers), body)
+    def of(cls, response: HttpResponse | None) -> Got:
+        """Read a response, which must be there."""
+        assert response is not None
+        return cls(response.status, dict(response.headers), response.body)
 
 
 def get(server: Server, accept: str | None, policy: HttpPolicy = WITH_PAGE, **headers: str) -> Got:
     """Ask a server for what is at its endpoint."""
     sent = {"host": "127.0.0.1:8000"} | ({"accept": accept} if accept is not None else {}) | headers
     endpoint = make_endpoint(server, policy)
-    exchange = endpoint.admit("GET", sent, HERE)
-    return Got.of(exchange or endpoint.open("GET", "http://127.0.0.1:8000/mcp", sent, b"", NO_FACTS).exchange)
+    refusal = endpoint.gate.admit("GET", sent, HERE)
+    return Got.of(refusal or endpoint.open("GET", "http://127.0.0.1:8000/mcp", sent, b"", NO_FACTS).exchange.response)

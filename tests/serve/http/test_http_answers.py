@@ -17,7 +17,7 @@ from http_talk import BOTH, PREFIX, Session, body, call, mirror, modern, text_of
 from http_world import World
 
 from linkspan import Server
-from linkspan.core.http_exchange import HttpData, HttpEnd, ServerExchange
+from linkspan.core.http_exchange import HttpResponse, ServerExchange
 from linkspan.errors import INVALID_PARAMS, METHOD_NOT_FOUND, MISSING_CLIENT_CAPABILITY
 
 Serve = Callable[..., Face]
@@ -44,7 +44,7 @@ def test_nothing_comes_after_an_answer_that_was_given_while_a_comment_was_due() 
 
     exchange = ServerExchange(now=0.0, lock=ResponseReceived())
     exchange.keep_alive(60.0, silence=15.0)
-    assert exchange.events()[1:] == [HttpData(b"{}"), HttpEnd()]
+    assert exchange.events() == [HttpResponse(200, (("content-type", "application/json"),), b"{}")]
 
 
 @pytest.mark.parametrize("which", WHICH)

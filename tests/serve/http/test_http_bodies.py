@@ -35,7 +35,7 @@ def answer(
     app = World().server.wsgi(max_body_bytes=limit)
     parts = app(environ, lambda status, _: statuses.append(status))
     whole = b"".join(parts)
-    parts.close()  # type: ignore[attr-defined]
+    getattr(parts, "close", bool)()
     return int(statuses[0].split()[0]), whole
 
 

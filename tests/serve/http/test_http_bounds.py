@@ -201,7 +201,7 @@ def post(app: Any, stream: io.BytesIO, length: int) -> str:
     statuses: list[str] = []
     response = app(environ, lambda status, _: statuses.append(status))
     b"".join(response)
-    response.close()
+    getattr(response, "close", bool)()
     return statuses[0]
 
 
