@@ -47,9 +47,9 @@ class Repeatable(msgspec.Struct, frozen=True):
 READS = Repeatable()
 
 
-def backoff(failures: int, chance: float) -> float:
+def backoff(failures: int, chance: float, first: float = _FIRST_PAUSE, longest: float = _LONGEST_PAUSE) -> float:
     """Return how many seconds to wait after so many failures in a row: doubling, with jitter, never long."""
-    pause: float = min(_FIRST_PAUSE * 2.0 ** min(failures - 1, 16), _LONGEST_PAUSE)
+    pause: float = min(first * 2.0 ** min(failures - 1, 16), longest)
     return pause * (0.5 + chance / 2)
 
 

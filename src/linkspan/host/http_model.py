@@ -8,18 +8,19 @@ import random
 import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing
 from typing import Final, Self, TypeVar
 
 import msgspec
 
 from linkspan.client.transports.http_requests import HttpFailure, HttpPort, HttpReply
 from linkspan.errors import install_hint
+from linkspan.flows.requesting import backoff
 from linkspan.host.dialects import Dialect, StreamDecoder
 from linkspan.host.dialects.shared import items, member, problem_of, provider_said
 from linkspan.host.messages import ModelError, ModelEvent, ModelRequest
 from linkspan.types.base import JSON, JSONObject, is_array
-from linkspan.wire.framing import EventReader, ServerSentEvent
+from linkspan.wire.framing import EventReader
 from linkspan.wire.headers import media_type
 from linkspan.wire.redaction import redact
 
@@ -75,13 +76,29 @@ class OutOfCredit(ModelError):
 def rejected(address: Address, status: int | None, body: JSON, *, retry_after: float | None = None) -> ModelError:
     """Return the error for an answer with an error status; `body` as JSON, or as text."""
     message, kind, _ = problem_of(body)
-    said = provider_said(message)
+    key = f"the key in {address.key_name}" if address.key_name and address.has_key else "the key"
+    if any(member(detail, "reason") == "API_KEY_INVALID" for detail in _details(body)):
+        status_meant: int | None = 401  # Google answers 400 where others answer 401
+    else:
+        status_meant = status
     no_credit = kind in _NO_CREDIT or status == 402
     if no_credit:
         what = "the account has no credit left: see the provider's billing page"
-    else:  # Google answers 400 where others answer 401
-        wrong_key = any(member(detail, "reason") == "API_KEY_INVALID" for detail in _details(body))
-        what = _what(address, 401 if wrong_key else status)
+    elif status_meant in _STATUSES:
+        at, advice = f" at {address.url}" if address.url else "", address.unknown_model or "is its name right?"
+        what = _STATUSES[status_meant].format(key=key, model=address.model, at=at, advice=advice)
+    elif status_meant == 401:
+        wanted = f"it wants a key{f': set {address.key_name}' if address.key_name else ''}"
+        what = f"{key} was refused" if address.has_key else wanted
+    elif status_meant is None:
+        what = "there was no answer"
+    elif status_meant >= 500:
+        what = f"the provider failed (status {status_meant}): ask again later"
+    elif status_meant >= 400:
+        what = f"the provider refused the request (status {status_meant})"
+    else:
+        what = f"{address.url} answered with status {status_meant}, as a model's URL does not: is it right?"
+    said = provider_said(message)
     text = f"{address.name}: {what}{f' ({said})' if said else ''}"
     return (OutOfCredit if no_credit else ModelError)(text, status=status, retry_after=retry_after)
 
@@ -104,29 +121,6 @@ def without_secrets(error: ModelError, address: Address, secrets: Iterable[str])
     if not text.startswith(address.name):
         text = f"{address.name}: {text}"
     return type(error)(text, status=error.status, retry_after=error.retry_after)
-
-
-def _what(address: Address, status: int | None) -> str:
-    """Return what an error status means, and what to do."""
-    key = f"the key in {address.key_name}" if address.key_name and address.has_key else "the key"
-    if status in _STATUSES:
-        at = f" at {address.url}" if address.url else ""
-        return _STATUSES[status].format(
-            key=key, model=address.model, at=at, advice=address.unknown_model or "is its name right?"
-        )
-    if status == 401:
-        return f"{key} was refused" if address.has_key else f"it wants a key{_set(address.key_name)}"
-    if status is None:
-        return "there was no answer"
-    if status >= 500:
-        return f"the provider failed (status {status}): ask again later"
-    if status >= 400:
-        return f"the provider refused the request (status {status})"
-    return f"{address.url} answered with status {status}, as a model's URL does not: is it right?"
-
-
-def _set(key_name: str) -> str:
-    return f": set {key_name}" if key_name else ""
 
 
 def _details(body: JSON) -> list[JSON]:
@@ -158,8 +152,7 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
         """Return the seconds to wait after so many failures, or None to give up. `chance` is between 0 and 1."""
         if failures >= self.attempts or (retry_after is not None and retry_after > self.patience):
             return None
-        chosen: float = min(self.first * 2 ** (failures - 1), self.longest) * (0.5 + chance / 2)
-        return max(chosen, retry_after or 0.0)
+        return max(backoff(failures, chance, self.first, self.longest), retry_after or 0.0)
 
 
 def read_retry_after(headers: Mapping[str, str], body: JSON, now: float) -> float | None:
@@ -235,6 +228,7 @@ class HttpModel:
         self._sleep = sleep
         self._chance = chance
         self._kept: HttpPort | None = None
+        self._secrets = [value for value in (key, *self._headers.values()) if value]
 
     def __repr__(self) -> str:
         return f"HttpModel({self.name!r})"
@@ -260,7 +254,11 @@ class HttpModel:
 
         What passes by itself (too many requests, an overloaded provider, no connection) is tried again, if nothing was said yet.
         """
-        body = _encoded(self.dialect.encode_request(request, self.address.model) | self._options)
+        members = self.dialect.encode_request(request, self.address.model) | self._options
+        try:
+            body = msgspec.json.encode(members)
+        except UnicodeEncodeError:  # halves of characters, which UTF-8 does not have, become question marks
+            body = json.dumps(members, ensure_ascii=False).encode("utf-8", "replace")
         failures = 0
         while True:
             begun = False
@@ -271,10 +269,13 @@ class HttpModel:
                         yield event
                 return
             except ModelError as error:
-                safe = without_secrets(error, self.address, self._secrets())
+                safe = without_secrets(error, self.address, self._secrets)
             failures += 1
             pause = self._backoff.pause(failures, self._chance(), safe.retry_after)
-            if begun or pause is None or not self._passes(safe, failures):
+            passes = safe.status in RETRIED and not isinstance(safe, OutOfCredit)
+            if isinstance(safe, Unreachable):
+                passes = failures < self._backoff.connections
+            if begun or pause is None or not passes:
                 raise safe
             await self._sleep(pause)
 
@@ -287,42 +288,54 @@ class HttpModel:
             **self._headers,
         }
         url = f"{self.address.url}{self.dialect.path(self.address.model)}"
+        kept = self._kept
+        port = kept if kept is not None else self._open_port()
         try:
-            async with self._port() as port:
-                asked = port.send("POST", url, headers, body)
-                deadline = asyncio.get_running_loop().time() + self._timeouts.first
-                reply = await self._until(deadline, asked.__aenter__())
-                try:
-                    async with aclosing(self._read(reply, self.dialect.decoder(request), deadline)) as events:
-                        async for event in events:
-                            yield event
-                finally:
-                    await asked.__aexit__(None, None, None)
+            asked = port.send("POST", url, headers, body)
+            deadline = asyncio.get_running_loop().time() + self._timeouts.first
+            reply = await self._until(deadline, asked.__aenter__())
+            try:
+                async with aclosing(self._read(reply, self.dialect.decoder(request), deadline)) as events:
+                    async for event in events:
+                        yield event
+            finally:
+                await asked.__aexit__(None, None, None)
         except HttpFailure as failure:
             raise unreachable(self.address, str(failure), sent=failure.sent) from None
+        finally:
+            if kept is None:
+                await port.close()
 
     async def _read(
         self, reply: HttpReply, decoder: StreamDecoder, deadline: float
     ) -> AsyncGenerator[ModelEvent, None]:
         chunks = self._chunks(reply, deadline)
         if reply.status != 200:
-            raise await self._refusal(reply, chunks)
+            text = await _whole(chunks, _MAX_ERROR, cut=True)
+            try:
+                body: JSON = msgspec.json.decode(text)
+            except (msgspec.DecodeError, UnicodeError, RecursionError):
+                body = None if text.lstrip().startswith(b"<") else text.decode("utf-8", "replace")
+            after = read_retry_after(reply.headers, body, time.time())
+            raise rejected(self.address, reply.status, body, retry_after=after)
         kind = media_type(reply.headers.get("content-type", ""))
         if kind == "application/json":
-            for event in decoder.feed(_json(await _whole(chunks, _MAX_ANSWER))):
-                yield event
-            for event in decoder.end(done=True):
+            for event in (*decoder.feed(_json(await _whole(chunks, _MAX_ANSWER))), *decoder.end(done=True)):
                 yield event
             return
-        reader, done, heard = EventReader(_MAX_EVENT), False, False
-        async for chunk in _and_the_end(chunks):
-            for sent in _events(reader, chunk):
+        reader, ended, done, heard = EventReader(_MAX_EVENT), False, False, False
+        while not (ended or done or decoder.complete):
+            chunk = await anext(chunks, None)
+            ended = chunk is None  # the empty line that ends the last event is left out by some
+            try:
+                received = reader.receive_data(b"\n\n" if chunk is None else chunk)
+            except ValueError as problem:
+                raise ModelError(f"invalid event stream: {problem}") from None
+            for sent in received:
                 heard = heard or bool(sent.data)
                 done = done or sent.data.strip() == _DONE
                 for event in decoder.feed(_json(sent.data)) if sent.data.strip() and not done else ():
                     yield event
-            if done or decoder.complete:
-                break
         if not heard:
             shown = f"{kind[:60] or 'no content type'} and no events"
             raise ModelError(f"the answer came with {shown}: is {self.address.url} a model's URL?")
@@ -348,26 +361,6 @@ class HttpModel:
                 f"{self.name}: it has been silent for too long: ask again, or allow it more time (timeouts=)"
             ) from None
 
-    async def _refusal(self, reply: HttpReply, chunks: AsyncIterator[bytes]) -> ModelError:
-        text = await _whole(chunks, _MAX_ERROR, cut=True)
-        try:
-            body: JSON = msgspec.json.decode(text)
-        except (msgspec.DecodeError, UnicodeError, RecursionError):
-            body = None if text.lstrip().startswith(b"<") else text.decode("utf-8", "replace")
-        after = read_retry_after(reply.headers, body, time.time())
-        return rejected(self.address, reply.status, body, retry_after=after)
-
-    @asynccontextmanager
-    async def _port(self) -> AsyncGenerator[HttpPort, None]:
-        if self._kept is not None:
-            yield self._kept
-            return
-        port = self._open_port()
-        try:
-            yield port
-        finally:
-            await port.close()
-
     def _aiohttp(self) -> HttpPort:
         try:
             from linkspan.client.transports.http_aiohttp import AiohttpPort
@@ -375,36 +368,12 @@ class HttpModel:
             raise ModelError(f"{self.name}: this needs aiohttp: {install_hint('http')}") from None
         return AiohttpPort(ssl=None, connect_timeout=self._timeouts.connect)
 
-    def _passes(self, error: ModelError, failures: int) -> bool:
-        """Return whether asking again may help."""
-        if isinstance(error, Unreachable):
-            return failures < self._backoff.connections
-        return error.status in RETRIED and not isinstance(error, OutOfCredit)
-
-    def _secrets(self) -> list[str]:
-        return [value for value in (self._key, *self._headers.values()) if value]
-
-
-def _encoded(body: JSONObject) -> bytes:
-    """Return the body; halves of characters, which UTF-8 does not have, become question marks."""
-    try:
-        return msgspec.json.encode(body)
-    except UnicodeEncodeError:
-        return json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
-
 
 def _json(data: str | bytes) -> JSON:
     try:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         raise ModelError("the response is not valid JSON: is this a model's URL?") from None
-
-
-def _events(reader: EventReader, chunk: bytes) -> list[ServerSentEvent]:
-    try:
-        return reader.receive_data(chunk)
-    except ValueError as problem:
-        raise ModelError(f"invalid event stream: {problem}") from None
 
 
 async def _whole(chunks: AsyncIterator[bytes], bound: int, *, cut: bool = False) -> bytes:
@@ -416,10 +385,3 @@ async def _whole(chunks: AsyncIterator[bytes], bound: int, *, cut: bool = False)
                 break
             raise ModelError(f"the answer is larger than {bound} bytes")
     return bytes(data[:bound])
-
-
-async def _and_the_end(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Return the chunks, and the empty line that ends the last event, which some leave out."""
-    async for chunk in chunks:
-        yield chunk
-    yield b"\n\n"

@@ -118,11 +118,18 @@ def open_model(name: str, *, key: str | None = None, environ: Mapping[str, str] 
         return _at_url(name, key, given, options)
     provider, colon, model = name.partition(":")
     if not colon:
-        raise UnusableModel(_without_provider(name))
+        family = next((provider for prefix, provider in _FAMILIES.items() if name.lower().startswith(prefix)), None)
+        advice = f"do you mean {family}:{name}?" if family is not None else f"write {_SPELLINGS}"
+        raise UnusableModel(f"{name!r} does not name a provider: {advice}")
     if not model.strip():
         raise UnusableModel(f"{name!r} does not say which model: write {provider}:NAME")
     if provider == "scripted":
-        return _scripted(name, model)
+        try:
+            return ScriptedModel(read_script(model), name=name)
+        except OSError as error:
+            raise UnusableModel(f"{model!r} cannot be read: {error.strerror or error}") from None
+        except ValueError as problem:
+            raise UnusableModel(str(problem)) from None
     if provider not in _PROVIDERS:
         raise UnusableModel(f"there is no provider {provider!r}: write {_SPELLINGS}")
     return _of_provider(provider, model, key, given, options)
@@ -132,7 +139,12 @@ def _of_provider(
     provider: str, model: str, key: str | None, environ: Mapping[str, str], options: Mapping[str, Any]
 ) -> HttpModel:
     known = _PROVIDERS[provider]
-    found, key_name = _key(known, key, environ)
+    found, key_name = _usable(key, "key="), ""
+    if key is None:  # of several variables, the first that is set
+        found, key_name = None, known.key_names[0] if known.key_names else ""
+        for name in known.key_names:
+            if found is None and (found := _usable(environ.get(name), name)) is not None:
+                key_name = name
     elsewhere = environ.get(known.url_name, "").strip()
     if found is None and known.key_names and not elsewhere:
         raise UnusableModel(f"{provider}:{model} needs a key: set {' or '.join(known.key_names)}")
@@ -172,25 +184,6 @@ def _at_url(name: str, key: str | None, environ: Mapping[str, str], options: Map
     return HttpModel(OpenAIDialect(provider=host), address, key=found, **options)
 
 
-def _scripted(name: str, path: str) -> ScriptedModel:
-    try:
-        return ScriptedModel(read_script(path), name=name)
-    except OSError as error:
-        raise UnusableModel(f"{path!r} cannot be read: {error.strerror or error}") from None
-    except ValueError as problem:
-        raise UnusableModel(str(problem)) from None
-
-
-def _key(provider: _Provider, key: str | None, environ: Mapping[str, str]) -> tuple[str | None, str]:
-    """Return the key, and the name of the variable that it came from; of several, the first that is set."""
-    if key is not None:
-        return _usable(key, "key="), ""
-    for name in provider.key_names:
-        if (found := _usable(environ.get(name), name)) is not None:
-            return found, name
-    return None, provider.key_names[0] if provider.key_names else ""
-
-
 def _usable(key: str | None, name: str) -> str | None:
     """Return a key without the space around it; None for an empty one. What no header can carry is never shown."""
     key = (key or "").strip()
@@ -223,13 +216,6 @@ def _ollama_url(host: str) -> str:
     name = f"[{name}]" if ":" in name else name
     port = parts.port or (11434 if "//" not in host else {"http": 80, "https": 443}[parts.scheme])
     return f"{parts.scheme}://{name}:{port}{parts.path.rstrip('/')}/v1"
-
-
-def _without_provider(name: str) -> str:
-    family = next((provider for prefix, provider in _FAMILIES.items() if name.lower().startswith(prefix)), None)
-    if family is not None:
-        return f"{name!r} does not name a provider: do you mean {family}:{name}?"
-    return f"{name!r} does not name a provider: write {_SPELLINGS}"
 
 
 _BYTES: Final = {"data", "thoughtSignature"}
@@ -273,22 +259,22 @@ class SdkModel:
                 yield each
         except ModelError as error:
             raise without_secrets(error, self.address, self._secrets()) from None
-        except Exception as error:
-            raise self._failed(error) from None
+        except Exception as error:  # its own text is a provider's
+            status = member(error, "status_code", "code")
+            refusal: JSON = member(error, "body", "details") or str(member(error, "message") or error)
+            if isinstance(status, int):
+                failed = rejected(
+                    self.address, status, refusal if is_object(refusal) or is_array(refusal) else str(refusal)
+                )
+            else:
+                said = provider_said(str(error)) or "it does not say why"
+                failed = Unreachable(f"the SDK failed with {type(error).__name__}: {said}")
+            raise without_secrets(failed, self.address, self._secrets()) from None
         finally:
-            await _close(stream)
-
-    def _failed(self, error: Exception) -> ModelError:
-        """Return an SDK's error as one of ours. Its own text is a provider's: shown as such, without secrets."""
-        status = member(error, "status_code", "code")
-        if not isinstance(status, int):
-            said = provider_said(str(error)) or "it does not say why"
-            return without_secrets(
-                Unreachable(f"the SDK failed with {type(error).__name__}: {said}"), self.address, self._secrets()
-            )
-        body: JSON = member(error, "body", "details") or str(member(error, "message") or error)
-        refused = rejected(self.address, status, body if is_object(body) or is_array(body) else str(body))
-        return without_secrets(refused, self.address, self._secrets())
+            close = getattr(stream, "close", None) or getattr(stream, "aclose", None)
+            closing: Any = close() if callable(close) else None
+            if isinstance(closing, Awaitable):
+                await closing
 
     def _secrets(self) -> list[str]:
         """Return the key, where the client tells it: providers repeat it when they refuse it."""
@@ -328,22 +314,12 @@ def _with_bytes(value: JSON) -> JSON:
         return [_with_bytes(each) for each in value]
     if not is_object(value):
         return value
-    return {name: _decoded(name, each) for name, each in value.items()}
-
-
-def _decoded(name: str, value: JSON) -> JSON:
-    if name in ("args", "response"):
-        return value  # a tool's own members
-    if name in _BYTES and isinstance(value, str):
-        return base64.b64decode(value.replace("-", "+").replace("_", "/") + "==")
-    return _with_bytes(value)
-
-
-async def _close(stream: Any) -> None:
-    for name in ("close", "aclose"):
-        close = getattr(stream, name, None)
-        if callable(close):
-            closing: Any = close()
-            if isinstance(closing, Awaitable):
-                await closing
-            return
+    found: JSONObject = {}
+    for name, each in value.items():
+        if name in ("args", "response"):  # a tool's own members
+            found[name] = each
+        elif name in _BYTES and isinstance(each, str):
+            found[name] = base64.b64decode(each.replace("-", "+").replace("_", "/") + "==")
+        else:
+            found[name] = _with_bytes(each)
+    return found

@@ -25,7 +25,7 @@ from linkspan.host.messages import (
     UserMessage,
 )
 from linkspan.types.base import ImageContent, TextContent, is_array
-from linkspan.types.messages import CreateMessageParams, CreateMessageResult, SamplingMessage
+from linkspan.types.messages import CreateMessageParams, CreateMessageResult
 
 __all__ = ["SamplingApprover", "sample_with", "sampling_request"]
 
@@ -54,12 +54,20 @@ def sample_with(
             raise Refused
         chosen: Model = model() if callable(model) else model
         try:
-            text, reason = await _written(chosen, request)
+            text, finished = "", None
+            async with aclosing(chosen.reply(request)) as events:
+                async for event in events:
+                    if isinstance(event, TextDelta):
+                        text += event.text
+                    elif isinstance(event, Finished):
+                        finished = event
         except ModelError:
             raise Refused("the model gave no answer") from None  # the reason is for the user only
+        if finished is None:
+            raise Refused("the model gave no answer")
         if review is not None and not await settled(review(server, text)):
             raise Refused
-        return CreateMessageResult("assistant", TextContent(text), chosen.name, _STOP_REASONS[reason])
+        return CreateMessageResult("assistant", TextContent(text), chosen.name, _STOP_REASONS[finished.reason])
 
     return sample
 
@@ -68,7 +76,20 @@ def sampling_request(params: CreateMessageParams) -> ModelRequest:
     """Return what a server wants as a request to a model. Raises: Refused for content that models here do not take."""
     messages: list[Message] = []
     for message in params.messages:
-        made = _message(message)
+        content: Any = message.content
+        parts: list[Text | Image] = []
+        for block in content if is_array(content) else [content]:
+            match block:
+                case TextContent():
+                    parts.append(Text(block.text))
+                case ImageContent():
+                    parts.append(Image(block.data, block.mime_type))
+                case _:
+                    raise Refused("only texts and pictures can be shown to this model")
+        texts = [part for part in parts if isinstance(part, Text)]
+        if message.role != "user" and len(texts) < len(parts):
+            raise Refused("only the user can show pictures")
+        made = UserMessage(parts) if message.role == "user" else AssistantMessage(texts)
         last = messages[-1] if messages else None
         if isinstance(last, UserMessage) and isinstance(made, UserMessage):
             messages[-1] = UserMessage([*last.parts, *made.parts])
@@ -79,39 +100,3 @@ def sampling_request(params: CreateMessageParams) -> ModelRequest:
     if not messages or isinstance(messages[0], AssistantMessage):
         raise Refused("the messages must begin with one of the user")
     return ModelRequest(messages, system=params.system_prompt, max_tokens=max(1, min(params.max_tokens, _MOST_TOKENS)))
-
-
-def _message(message: SamplingMessage) -> Message:
-    content: Any = message.content
-    blocks: list[Any] = content if is_array(content) else [content]
-    parts = [_part(each) for each in blocks]
-    if message.role == "user":
-        return UserMessage(parts)
-    texts = [part for part in parts if isinstance(part, Text)]
-    if len(texts) != len(parts):
-        raise Refused("only the user can show pictures")
-    return AssistantMessage(texts)
-
-
-def _part(block: Any) -> Text | Image:
-    match block:
-        case TextContent():
-            return Text(block.text)
-        case ImageContent():
-            return Image(block.data, block.mime_type)
-        case _:
-            raise Refused("only texts and pictures can be shown to this model")
-
-
-async def _written(model: Model, request: ModelRequest) -> tuple[str, str]:
-    """Let the model speak. Raises: ModelError."""
-    text, finished = "", None
-    async with aclosing(model.reply(request)) as events:
-        async for event in events:
-            if isinstance(event, TextDelta):
-                text += event.text
-            elif isinstance(event, Finished):
-                finished = event
-    if finished is None:
-        raise ModelError(f"{model.name} ended in the middle of its message")
-    return text, finished.reason

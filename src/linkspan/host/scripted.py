@@ -12,11 +12,10 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from linkspan.host.dialects.shared import Ids
+from linkspan.host.dialects.shared import Ids, Reason
 from linkspan.host.messages import (
     AssistantMessage,
     Finished,
-    Message,
     ModelError,
     ModelEvent,
     ModelRequest,
@@ -27,12 +26,13 @@ from linkspan.host.messages import (
     ToolMessage,
     ToolUse,
     Usage,
+    UserMessage,
 )
-from linkspan.types.base import JSONObject, is_object
+from linkspan.types.base import JSON, JSONObject, is_object
 
 __all__ = ["Line", "Reply", "ScriptedModel", "last_words", "read_script", "use"]
 
-_PIECE: Final = re.compile(r"\S*\s*")
+_PIECE: Final = re.compile(r"\S+\s*|\s+")
 
 
 class ScriptedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -82,12 +82,28 @@ class ScriptedModel:
     async def reply(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """Return the next message, word by word. Raises: ModelError when the script is at its end."""
         self.requests.append(request)
-        chosen = self._choose(last_words(request))
-        reply = chosen(request) if callable(chosen) else chosen
+        last = last_words(request)
+        reply = self._choose(last)
+        if callable(reply):
+            reply = reply(request)
         if isinstance(reply, ModelError):
             raise reply
-        for event in _events(reply, request):
-            yield event
+        if isinstance(reply, Line):
+            for piece in _PIECE.findall(reply.think):
+                yield ThoughtDelta(piece)
+            calls = (ToolUse("", call.name, call.arguments) for call in reply.call)
+            parts: Sequence[str | ToolUse | Opaque] = [reply.say.replace("{last}", last), *calls]
+        else:
+            parts = [reply] if isinstance(reply, str | ToolUse) else reply
+        ids = Ids(request)
+        said = "".join(part for part in parts if isinstance(part, str))
+        for piece in _PIECE.findall(said):
+            yield TextDelta(piece)
+        for part in parts:
+            if not isinstance(part, str):
+                yield msgspec.structs.replace(part, id=ids.take(part.id)) if isinstance(part, ToolUse) else part
+        reason: Reason = "tool_use" if any(isinstance(part, ToolUse) for part in parts) else "end"
+        yield Finished(reason, Usage(output_tokens=len(said.split())))
 
     def _choose(self, last: str) -> Reply | Callable[[ModelRequest], Reply]:
         """Take the first reply that fits."""
@@ -107,7 +123,10 @@ def read_script(path: str | Path) -> list[Line]:
         if not text.strip() or text.lstrip().startswith("#"):
             continue
         try:
-            lines.append(_line(msgspec.json.decode(text)))
+            value: JSON = msgspec.json.decode(text)
+            if is_object(value) and is_object(value.get("call")):  # a single call need not stand in a list
+                value = value | {"call": [value["call"]]}
+            lines.append(msgspec.convert(value, Line))
         except msgspec.DecodeError as error:
             raise ValueError(f"line {number} of {str(path)!r} is not a valid message: {error}") from None
     return lines
@@ -115,44 +134,9 @@ def read_script(path: str | Path) -> list[Line]:
 
 def last_words(request: ModelRequest) -> str:
     """Return the text of the last message: what the person said, or what the tools answered."""
-    return _words(request.messages[-1]) if request.messages else ""
-
-
-def _line(value: object) -> Line:
-    """Read one line; a single call need not stand in a list."""
-    if is_object(value) and is_object(value.get("call")):
-        value = value | {"call": [value["call"]]}
-    return msgspec.convert(value, Line)
-
-
-def _words(message: Message) -> str:
-    if isinstance(message, ToolMessage):
-        return "\n".join(answer.text for answer in message.answers)
-    if isinstance(message, AssistantMessage):
-        return message.text
-    return "\n".join(part.text for part in message.parts if isinstance(part, Text))
-
-
-def _events(reply: Reply, request: ModelRequest) -> Iterable[ModelEvent]:
-    if isinstance(reply, Line):
-        yield from (ThoughtDelta(piece) for piece in _pieces(reply.think))
-        parts: Sequence[str | ToolUse | Opaque] = [
-            reply.say.replace("{last}", last_words(request)),
-            *(ToolUse("", call.name, call.arguments) for call in reply.call),
-        ]
-    else:
-        parts = [reply] if isinstance(reply, str | ToolUse) else reply  # type: ignore[assignment]
-    ids = Ids(request)
-    said = "".join(part for part in parts if isinstance(part, str))
-    yield from (TextDelta(piece) for piece in _pieces(said))
-    for part in parts:
-        if isinstance(part, ToolUse):
-            yield msgspec.structs.replace(part, id=ids.take(part.id))
-        elif isinstance(part, Opaque):
-            yield part
-    calls = any(isinstance(part, ToolUse) for part in parts)
-    yield Finished("tool_use" if calls else "end", Usage(output_tokens=len(said.split())))
-
-
-def _pieces(text: str) -> Iterable[str]:
-    return (found[0] for found in _PIECE.finditer(text) if found[0])
+    last = request.messages[-1] if request.messages else UserMessage(())
+    if isinstance(last, ToolMessage):
+        return "\n".join(answer.text for answer in last.answers)
+    if isinstance(last, AssistantMessage):
+        return last.text
+    return "\n".join(part.text for part in last.parts if isinstance(part, Text))
