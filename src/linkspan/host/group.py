@@ -33,6 +33,9 @@ Key: TypeAlias = tuple[str, str]
 """A server's name, and the name of something of its own."""
 
 
+State: TypeAlias = Literal["connected", "failed", "idle"]
+
+
 class UnknownName(KeyError):
     """No server of the group has that; the message suggests similar names."""
 
@@ -52,7 +55,7 @@ class ServerStatus(msgspec.Struct, frozen=True):
     """How one server of a group is doing."""
 
     server: str
-    state: Literal["connected", "failed", "idle"]
+    state: State
     """idle: not started yet, or not needed since it was lost."""
     protocol_version: str | None = None
     error: ClientError | None = None
@@ -77,7 +80,9 @@ class Names:
         new = dict.fromkeys(each for each in given if each not in self._name_of)  # a server may list one name twice
         for server, own in new:
             collides = sum(1 for _, other in new if other == own) > 1 or own in self._key_of
-            name = self._free(prefixed(server, own) if collides else own, (server, own))
+            name = prefixed(server, own) if collides else own
+            if name in self._key_of:
+                name = _shortened(name, (server, own))
             self._name_of[server, own] = name
             self._key_of[name] = (server, own)
 
@@ -91,10 +96,6 @@ class Names:
         if key is None:
             raise UnknownName(f"no server of this group has {name!r}{did_you_mean(name, self._key_of)}")
         return key
-
-    def _free(self, name: str, key: Key) -> str:
-        """Return `name`, or one made from it if it is already taken."""
-        return name if name not in self._key_of else _shortened(name, key)
 
 
 def prefixed(server: str, own: str) -> str:
@@ -116,36 +117,23 @@ ItemT = TypeVar("ItemT", Tool, Prompt)
 class _Group(Generic[FaceT]):
     """The servers of a group, and its catalogue. The subclasses add how to wait."""
 
-    def __init__(self, servers: Mapping[str, ServerTarget | FaceT], **options: Any) -> None:
-        """Name the servers; each is anything that a client takes, or a client. `options` are for all clients made here."""
-        self.clients: dict[str, FaceT] = {
-            name: target if isinstance(target, BaseClient) else self._open(target, name=name, **options)
-            for name, target in servers.items()
-        }
+    def __init__(self, clients: dict[str, FaceT]) -> None:
+        """Take the clients of the servers, by name."""
+        self.clients = clients
         self._errors: dict[str, ClientError] = {}
         self._tools = Names()
         self._prompts = Names()
         self._owner_of: dict[str, str] = {}
         self._naming = ForkedLock()
 
-    def _open(self, target: ServerTarget, **options: Any) -> FaceT:
-        """Return a client of the group's kind."""
-        raise NotImplementedError
-
-    @classmethod
-    def from_config(cls, path: str | Path, **options: Any) -> Self:
-        """Take the servers of an mcp.json. Raises: UnusableTarget, a ValueError."""
-        return cls(read_config(path), **options)
-
     def status(self) -> list[ServerStatus]:
         """Return the state of each server."""
-        return [self._status(name, client) for name, client in self.clients.items()]
-
-    def _status(self, name: str, client: FaceT) -> ServerStatus:
-        if client.connected:
-            return ServerStatus(name, "connected", client.protocol_version)
-        error = self._errors.get(name)
-        return ServerStatus(name, "failed" if error is not None else "idle", error=error)
+        found: list[ServerStatus] = []
+        for name, client in self.clients.items():
+            error = None if client.connected else self._errors.get(name)
+            state: State = "connected" if client.connected else "failed" if error is not None else "idle"
+            found.append(ServerStatus(name, state, client.protocol_version if client.connected else None, error))
+        return found
 
     def client(self, server: str) -> FaceT:
         """Return the client of one server. Raises: UnknownName."""
@@ -194,10 +182,10 @@ class _Group(Generic[FaceT]):
 
     def _located(self, found: Mapping[str, Sequence[Resource]]) -> list[Entry[Resource]]:
         """Resources are called by their URI; of two servers with the same one, the first is asked."""
-        for server, items in found.items():
-            for each in items:
-                self._owner_of.setdefault(each.uri, server)
-        return [Entry(each.uri, server, each) for server, items in found.items() for each in items]
+        entries = [Entry(each.uri, server, each) for server, items in found.items() for each in items]
+        for entry in entries:
+            self._owner_of.setdefault(entry.name, entry.server)
+        return entries
 
     def _owner(self, uri: str) -> str:
         """Return which server lists a resource. Raises: UnknownName."""
@@ -221,10 +209,21 @@ class ClientGroup(_Group["Client"]):
     Names stay as they are unless two servers use the same; then each gets its server's name in front: `dice_roll`.
     """
 
-    def _open(self, target: ServerTarget, **options: Any) -> Client:
+    def __init__(self, servers: Mapping[str, ServerTarget | Client], **options: Any) -> None:
+        """Name the servers; each is anything that a client takes, or a client. `options` are for all clients made here."""
         from linkspan.client.client import Client
 
-        return Client(target, **options)
+        super().__init__(
+            {
+                name: target if isinstance(target, Client) else Client(target, name=name, **options)
+                for name, target in servers.items()
+            }
+        )
+
+    @classmethod
+    def from_config(cls, path: str | Path, **options: Any) -> Self:
+        """Take the servers of an mcp.json. Raises: UnusableTarget, a ValueError."""
+        return cls(read_config(path), **options)
 
     async def connect(self) -> Self:
         """Start all servers at once. A server that fails raises nothing: see `status()`."""
@@ -315,10 +314,21 @@ class SyncClientGroup(_Group["SyncClient"]):
     Names stay as they are unless two servers use the same; then each gets its server's name in front: `dice_roll`.
     """
 
-    def _open(self, target: ServerTarget, **options: Any) -> SyncClient:
+    def __init__(self, servers: Mapping[str, ServerTarget | SyncClient], **options: Any) -> None:
+        """Name the servers; each is anything that a client takes, or a client. `options` are for all clients made here."""
         from linkspan.client.sync_client import SyncClient
 
-        return SyncClient(target, **options)
+        super().__init__(
+            {
+                name: target if isinstance(target, SyncClient) else SyncClient(target, name=name, **options)
+                for name, target in servers.items()
+            }
+        )
+
+    @classmethod
+    def from_config(cls, path: str | Path, **options: Any) -> Self:
+        """Take the servers of an mcp.json. Raises: UnusableTarget, a ValueError."""
+        return cls(read_config(path), **options)
 
     def connect(self) -> Self:
         """Start all servers at once. A server that fails raises nothing: see `status()`."""

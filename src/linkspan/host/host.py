@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, Final, Self, TypeAlias, cast
 
 from linkspan.client.client import Client
 from linkspan.client.config import AskInput
@@ -24,8 +24,19 @@ from linkspan.host.dialects.schemas import Provider
 from linkspan.host.group import ClientGroup, Entry, ServerStatus, UnknownName
 from linkspan.host.memory import Memory, Pins, tool_key
 from linkspan.host.messages import ToolAnswer, ToolSpec, ToolUse
-from linkspan.host.results import READ, SEARCH, Problem, ResultStore, advice, failed, named, pictures, result_text
-from linkspan.host.tool_search import FIND, Finder
+from linkspan.host.results import (
+    FIND,
+    READ,
+    SEARCH,
+    Finder,
+    Problem,
+    ResultStore,
+    advice,
+    failed,
+    named,
+    pictures,
+    result_text,
+)
 from linkspan.text import clip
 from linkspan.types.base import JSONObject
 from linkspan.types.messages import CreateMessageParams, ElicitParams, ProgressParams, Tool
@@ -104,15 +115,30 @@ class Host:
         self.group.reserve_tool_names(_OWN)
 
     def _client(self, name: str, target: ServerTarget, options: Mapping[str, Any]) -> Client | None:
+        ask, sample, on_stderr = self._elicitor, self._sampler, self._on_stderr
+
+        async def elicit(params: ElicitParams) -> ElicitationAnswer:
+            """Let the person answer a server, when nothing else is asked."""
+            async with self.user_lock:
+                return await settled(cast("Elicitor", ask)(name, params))
+
+        def changed(change: Change) -> None:
+            self._changed = self._changed or change.kind == "tools"
+
+        def happened(event: ClientEvent) -> None:
+            self._changed = self._changed or isinstance(event, Connected)
+            if self._on_event is not None:
+                self._on_event(event)
+
         try:
             return Client(
                 target,
                 name=name,
-                elicitation=partial(self._elicit, self._elicitor, name) if self._elicitor is not None else None,
-                sampling=partial(self._sampler, name) if self._sampler is not None else None,
-                on_change=self._hear_change,
-                on_event=self._hear_event,
-                on_stderr=partial(self._on_stderr, name) if self._on_stderr is not None else None,
+                elicitation=elicit if ask is not None else None,
+                sampling=partial(sample, name) if sample is not None else None,
+                on_change=changed,
+                on_event=happened,
+                on_stderr=partial(on_stderr, name) if on_stderr is not None else None,
                 **options,
             )
         except UnusableTarget as problem:
@@ -208,11 +234,12 @@ class Host:
         return entry is None or "only reads" in hints_of(entry.item)
 
     def _specs(self) -> list[ToolSpec]:
-        return [
-            ToolSpec(name, _described(shown), neutral_json(shown.input_schema))
-            for name, entry in self._entries.items()
-            for shown in [self._pins.definition(self._key(entry), entry.item).tool]
-        ]
+        specs: list[ToolSpec] = []
+        for name, entry in self._entries.items():
+            shown = self._pins.definition(self._key(entry), entry.item).tool
+            about = clip(neutral(shown.description or shown.title or "").strip(), _MAX_DESCRIPTION, "...")
+            specs.append(ToolSpec(name, about, neutral_json(shown.input_schema)))  # untrusted: bounded, nothing hidden
+        return specs
 
     def _key(self, entry: Entry[Tool]) -> str:
         client = self.group.client(entry.server)
@@ -222,42 +249,29 @@ class Host:
         """List the tools again if they may have changed. Known tools keep their places; new ones are added at the end."""
         self._retry_failed()
         async with self._refreshing:  # a caller that arrives meanwhile needs the result
-            if self._changed:
-                await self._look()
-
-    async def _look(self) -> None:
-        there = [each.server for each in self.group.status() if each.state != "failed"]
-        self._changed = False
-        try:
-            found = {entry.name: entry for entry in await self.group.list_tools(only=there)}
-        except BaseException:  # the caller was cancelled
-            self._changed = True
-            raise
-        self._entries = {
-            **{name: found[name] for name in self._entries if name in found},
-            **{name: entry for name, entry in found.items() if name not in self._entries},
-        }
+            if not self._changed:
+                return
+            self._changed = False
+            there = [each.server for each in self.group.status() if each.state != "failed"]
+            try:
+                found = {entry.name: entry for entry in await self.group.list_tools(only=there)}
+            except BaseException:  # the caller was cancelled
+                self._changed = True
+                raise
+            self._entries = {name: found[name] for name in self._entries if name in found} | found
 
     def _retry_failed(self) -> None:
-        """Try servers that failed again, without delaying the caller."""
+        """Try servers that failed again, without delaying the caller; their events show whether it worked."""
         missing = [self.group.client(each.server) for each in self.group.status() if each.state == "failed"]
         now = time.monotonic()
         if not missing or now < self._retry_at or (self._retry is not None and not self._retry.done()):
             return
+
+        async def reconnect() -> None:
+            await asyncio.gather(*(client.connect() for client in missing), return_exceptions=True)
+
         self._retry_at = now + _RETRY_AFTER
-        self._retry = asyncio.create_task(self._reconnect(missing))
-
-    async def _reconnect(self, clients: Sequence[Client]) -> None:
-        """Connect; their events show whether it worked."""
-        await asyncio.gather(*(client.connect() for client in clients), return_exceptions=True)
-
-    def _hear_change(self, change: Change) -> None:
-        self._changed = self._changed or change.kind == "tools"
-
-    def _hear_event(self, event: ClientEvent) -> None:
-        self._changed = self._changed or isinstance(event, Connected)
-        if self._on_event is not None:
-            self._on_event(event)
+        self._retry = asyncio.create_task(reconnect())
 
     # What a model calls.
 
@@ -329,13 +343,3 @@ class Host:
             away = f" (these servers cannot be reached now: {', '.join(missing)})" if missing else ""
             return f"There is no such tool: {named(str(problem), 500)}{away}"
         return f"The tool {name!r} is gone: its server does not offer it now."
-
-    async def _elicit(self, ask: Elicitor, server: str, params: ElicitParams) -> ElicitationAnswer:
-        """Let the person answer a server, when nothing else is asked."""
-        async with self.user_lock:
-            return await settled(ask(server, params))
-
-
-def _described(tool: Tool) -> str:
-    """Return what a model reads: untrusted, so of bounded length and without hidden characters."""
-    return clip(neutral(tool.description or tool.title or "").strip(), _MAX_DESCRIPTION, "...")

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import binascii
 import json
+import math
 import re
-from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -17,6 +18,8 @@ import msgspec
 from linkspan.flows.client_errors import ClientError, Delivery
 from linkspan.flows.tool_results import ToolResult
 from linkspan.host.messages import CHARACTERS_OF_A_TOKEN, Image, ToolSpec
+from linkspan.schema.summary import properties_of
+from linkspan.text import clip
 from linkspan.types.base import (
     JSON,
     AudioContent,
@@ -32,9 +35,11 @@ from linkspan.types.base import (
 from linkspan.wire.redaction import neutral, one_line
 
 __all__ = [
+    "FIND",
     "READ",
     "SEARCH",
     "SYSTEM_NOTE",
+    "Finder",
     "ResultStore",
     "advice",
     "failed",
@@ -165,33 +170,30 @@ _MAX_KEPT: Final = 32 * 1024 * 1024
 _MAX_FOUND: Final = 20
 _AROUND: Final = 150
 
+
+def _own_tool(name: str, about: str, required: int, **parameters: str) -> ToolSpec:
+    """Return a tool of the host's own. `parameters` are described; all but `offset` are texts."""
+    kinds = {"offset": "integer"}
+    described = {each: {"type": kinds.get(each, "string"), "description": text} for each, text in parameters.items()}
+    schema = {"type": "object", "properties": described, "required": [*parameters][:required]}
+    return ToolSpec(name, about, schema)
+
+
+_HANDLE: Final = "The handle that the result's note names, such as r1."
 _SPECS: Final = (
-    ToolSpec(
+    _own_tool(
         READ,
         "Read on in a tool result that was too large to show at once.",
-        {
-            "type": "object",
-            "properties": {
-                "handle": {"type": "string", "description": "The handle that the result's note names, such as r1."},
-                "offset": {
-                    "type": "integer",
-                    "description": "The character to begin at; the note has the last character that was shown.",
-                },
-            },
-            "required": ["handle"],
-        },
+        1,
+        handle=_HANDLE,
+        offset="The character to begin at; the note has the last character that was shown.",
     ),
-    ToolSpec(
+    _own_tool(
         SEARCH,
         "Find a text in a tool result that was too large to show at once.",
-        {
-            "type": "object",
-            "properties": {
-                "handle": {"type": "string", "description": "The handle that the result's note names, such as r1."},
-                "text": {"type": "string", "description": "What to look for: plain text, in upper or lower case."},
-            },
-            "required": ["handle", "text"],
-        },
+        2,
+        handle=_HANDLE,
+        text="What to look for: plain text, in upper or lower case.",
     ),
 )
 
@@ -217,21 +219,17 @@ class ResultStore:
 
     def fit(self, text: str, server: str, tool: str) -> str:
         """Return what a tool of a server answered, marked as that; of a large text the head."""
-        return marked(self._fitted(text, (server, tool)), server, tool)
-
-    def _fitted(self, text: str, source: tuple[str, str]) -> str:
-        """Return a text as it is, or its head with a note on how to read the rest."""
-        if len(text) <= self._page:
-            return text
-        self._count += 1
-        handle = f"r{self._count}"
-        self._kept[handle], self._sources[handle] = text, source
-        self._size += len(text)
-        while self._size > _MAX_KEPT and len(self._kept) > 1:
-            oldest, dropped = self._kept.popitem(last=False)
-            self._size -= len(dropped)
-            del self._sources[oldest]
-        return self._shown(handle, text, 0)
+        if len(text) > self._page:
+            self._count += 1
+            handle = f"r{self._count}"
+            self._kept[handle], self._sources[handle] = text, (server, tool)
+            self._size += len(text)
+            while self._size > _MAX_KEPT and len(self._kept) > 1:
+                oldest, dropped = self._kept.popitem(last=False)
+                self._size -= len(dropped)
+                del self._sources[oldest]
+            text = self._shown(handle, text, 0)
+        return marked(text, server, tool)
 
     def call(self, name: str, arguments: JSONObject) -> str:
         """Serve one of the tools: the text still belongs to that server. Raises: Problem."""
@@ -242,18 +240,15 @@ class ResultStore:
                 f"There is no result {handle!r}; those that are kept: {known}. Call the tool again if it is gone."
             )
         self._kept.move_to_end(handle)
-        text = self._read(handle, arguments) if name == READ else self._search(handle, arguments)
-        return marked(text, *self._sources[handle])
-
-    def _read(self, handle: str, arguments: JSONObject) -> str:
         text = self._kept[handle]
+        if name == SEARCH:
+            return marked(self._search(handle, text, arguments.get("text")), *self._sources[handle])
         offset: JSON = arguments.get("offset", 0)
         if not isinstance(offset, int) or not 0 <= offset < len(text):
             raise Problem(f"offset must be a number from 0 to {len(text) - 1}, got {offset!r}")
-        return self._shown(handle, text, offset)
+        return marked(self._shown(handle, text, offset), *self._sources[handle])
 
-    def _search(self, handle: str, arguments: JSONObject) -> str:
-        text, wanted = self._kept[handle], arguments.get("text")
+    def _search(self, handle: str, text: str, wanted: JSON) -> str:
         if not isinstance(wanted, str) or not wanted:
             raise Problem("text must be the words to look for")
         whole, sought = text.lower(), wanted.lower()
@@ -279,3 +274,72 @@ class ResultStore:
             f"{text[offset:end]}\n[{handle}: characters {offset} to {end} of {len(text)}. To read on: {READ} with handle "
             f"{handle!r} and offset {end}. To find something: {SEARCH}.]"
         )
+
+
+# Tools that a model finds when it needs them, where there are too many to show them all.
+
+FIND: Final = "find_tools"
+_AT_ONCE: Final = 8
+_WORD: Final = re.compile(r"[^\W_]+")
+_CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_WEIGHT_OF_NAME: Final = 3
+
+
+class Finder:
+    """Once a catalogue is over its budget, the model is shown one tool that searches, and what it has found so far.
+
+    That is in the order in which it was found: the beginning of every request stays the same, so that providers can keep it.
+    """
+
+    def __init__(self, budget: int) -> None:
+        """Show all tools as long as they cost no more than `budget` tokens."""
+        self._budget = budget * CHARACTERS_OF_A_TOKEN
+        self._found: dict[str, None] = {}
+        self.searching = False
+
+    def shown(self, specs: Sequence[ToolSpec]) -> list[ToolSpec]:
+        """Return the tools to show the model now."""
+        costs = (len(each.name) + len(each.description) + len(msgspec.json.encode(each.schema)) for each in specs)
+        self.searching = self.searching or sum(costs) > self._budget
+        if not self.searching:
+            return list(specs)
+        by_name = {spec.name: spec for spec in specs}
+        about = (
+            f"Find tools by what they do, before you decide that something cannot be done. There are {len(specs)} tools; "
+            "those that you find can be called afterwards."
+        )
+        find = _own_tool(FIND, about, 1, query="A few words about what the tool should do.")
+        return [find, *(by_name[name] for name in self._found if name in by_name)]
+
+    def search(self, arguments: JSONObject, specs: Sequence[ToolSpec], server_of: Callable[[str], str]) -> str:
+        """Serve the tool that searches: what fits best can be called from now on. What a server says of it is marked as that.
+
+        Rare words count most, and among those the words of the name.
+        """
+        wanted: JSON = arguments.get("query")
+        words = _words(wanted) if isinstance(wanted, str) else []
+        if not words:
+            return "query must be a few words about what the tool should do"
+        bags: list[Counter[str]] = []
+        for spec in specs:
+            parameters = " ".join(properties_of(spec.schema))
+            bags.append(Counter(_words(spec.name) * _WEIGHT_OF_NAME + _words(spec.description) + _words(parameters)))
+        spread = Counter(word for bag in bags for word in bag)
+        rarity = {word: math.log(1 + len(specs) / spread[word]) for word in words if spread[word]}
+        scores = [sum(rarity.get(word, 0.0) * min(bag[word], _WEIGHT_OF_NAME + 1) for word in words) for bag in bags]
+        order = sorted(range(len(specs)), key=lambda number: -scores[number])
+        chosen = [specs[number] for number in order if scores[number] > 0][:_AT_ONCE]
+        if not chosen:
+            return f"No tools match {' '.join(words)!r}. Try other words for it."
+        self._found.update(dict.fromkeys(spec.name for spec in chosen))
+        lines = ["These tools can be called now:"]
+        for spec in chosen:
+            first = clip(spec.description.strip().partition("\n")[0], 200, "...")
+            lines.append(f"{named(spec.name)}: {advice(first, server_of(spec.name))}")
+        return "\n".join(lines)
+
+
+def _words(text: str) -> list[str]:
+    """Return the words of a text, a plural for its singular."""
+    found = _WORD.findall(_CAMEL.sub(" ", text).lower())
+    return [word.removesuffix("s") if len(word) > 3 else word for word in found]
