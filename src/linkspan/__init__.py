@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from linkspan.host.models import open_model as open_model
     from linkspan.revisions.neutral import InputRequired as InputRequired
     from linkspan.schema.annotations import Ask as Ask
+    from linkspan.schema.annotations import Depends as Depends
     from linkspan.schema.annotations import Format as Format
     from linkspan.schema.annotations import Header as Header
     from linkspan.serve.event_loop import AsyncMemoryTransport as AsyncMemoryTransport
@@ -147,7 +148,7 @@ _HOMES = {
     "linkspan.serve.event_loop": ("AsyncMemoryTransport",),
     "linkspan.serve.stdio": ("StdioTransport",),
     "linkspan.revisions.neutral": ("InputRequired",),
-    "linkspan.schema.annotations": ("Ask", "Format", "Header"),
+    "linkspan.schema.annotations": ("Ask", "Depends", "Format", "Header"),
     "linkspan.server.asking": ("ask_form", "ask_roots", "ask_sampling", "ask_url"),
     "linkspan.server.configuration": ("Configuration", "configuration", "configure", "reset_configuration"),
     "linkspan.server.content_blocks": ("Content", "audio", "image"),

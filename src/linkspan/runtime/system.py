@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, suppress
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Final, TextIO
 
 import msgspec
@@ -16,6 +16,8 @@ import msgspec
 from linkspan.runtime.forks import ForkedLock, depth
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from linkspan.runtime.workers import Workers
 
 __all__ = ["SYSTEM", "RealSystem", "open_private"]
@@ -43,6 +45,29 @@ class RealSystem(msgspec.Struct, frozen=True):
         from linkspan.runtime.background import background_loop
 
         background_loop().submit(lambda: awaitable)
+
+    async def in_thread(self, function: Callable[[], object]) -> object:
+        """Run a function that may block in a thread, in a copy of the context; give its outcome.
+
+        A waiter that is cancelled waits for the end of the function all the same, and is cancelled then.
+        """
+        import asyncio
+        from concurrent.futures import Future
+        from contextvars import copy_context
+
+        outcome: Future[object] = Future()
+        _threads().submit(partial(_settle, outcome, partial(copy_context().run, function)))
+        waiting = asyncio.wrap_future(outcome)
+        cancelled: asyncio.CancelledError | None = None
+        while not waiting.done():
+            try:
+                await asyncio.wait([waiting])
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if cancelled is not None:
+            waiting.exception()  # retrieved, so that asyncio does not log it
+            raise cancelled
+        return waiting.result()
 
     def share(self, awaitable: Awaitable[object]) -> Callable[[], Awaitable[object]]:
         """Run something in a task of its own; each call of the result gives its outcome, on any event loop.
@@ -72,6 +97,22 @@ class RealSystem(msgspec.Struct, frozen=True):
         _shared.add(task)
         task.add_done_callback(_shared.discard)
         return lambda: asyncio.wrap_future(outcome)
+
+
+def _settle(outcome: Future[object], function: Callable[[], object]) -> None:
+    try:
+        value = function()
+    except BaseException as error:
+        outcome.set_exception(error)
+    else:
+        outcome.set_result(value)
+
+
+@cache
+def _threads() -> Workers[Callable[[], object]]:
+    from linkspan.runtime.workers import Workers
+
+    return Workers(lambda run: run())
 
 
 @cache

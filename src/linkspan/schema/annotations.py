@@ -10,7 +10,7 @@ import re
 import sys
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Any, Final, Protocol, TypeGuard
 
@@ -26,6 +26,8 @@ __all__ = [
     "VAR_KEYWORD",
     "VAR_POSITIONAL",
     "Ask",
+    "Dependency",
+    "Depends",
     "Docstring",
     "Format",
     "Header",
@@ -33,8 +35,11 @@ __all__ = [
     "bound_names",
     "class_hints",
     "clean_docstring",
+    "dependency_of",
+    "is_async_generator_function",
     "is_class",
     "is_coroutine_function",
+    "is_generator_function",
     "is_routine",
     "name_of",
     "parameters_of",
@@ -53,6 +58,35 @@ class Ask(msgspec.Struct, frozen=True):
     """Have the user fill in a parameter, never the model: `seats: Annotated[int, Ask("How many seats?")]`."""
 
     message: str
+
+
+class Dependency(msgspec.Struct, frozen=True):
+    """What `Depends` returns: a parameter with it is filled in by the function, and is not in the schema."""
+
+    function: Callable[..., object]
+
+
+T = typing.TypeVar("T")
+
+
+@typing.overload
+def Depends(function: Callable[..., AsyncIterator[T]]) -> T: ...
+@typing.overload
+def Depends(function: Callable[..., Iterator[T]]) -> T: ...
+@typing.overload
+def Depends(function: Callable[..., Awaitable[T]]) -> T: ...
+@typing.overload
+def Depends(function: Callable[..., T]) -> T: ...
+def Depends(function: Callable[..., Any]) -> Any:
+    """Fill in a parameter with what `function` returns or yields: `pool: Annotated[Pool, Depends(get_pool)]`, or as a default.
+
+    It runs once for each run of the handler that needs it, whatever number of parameters do. A generator function yields the
+    value and goes on when the handler has ended, failed or been cancelled. Parameters of it may be a `Context` and further
+    dependencies. Raises: TypeError for what cannot be called.
+    """
+    if not callable(function):
+        raise TypeError(f"Depends takes the function that makes the value, not {function!r}: leave out the parentheses")
+    return Dependency(function)
 
 
 class Header(msgspec.Struct, frozen=True):
@@ -222,7 +256,8 @@ VAR_POSITIONAL: Final = 2
 KEYWORD_ONLY: Final = 3
 VAR_KEYWORD: Final = 4
 
-_CO_VARARGS, _CO_VARKEYWORDS, _CO_COROUTINE, _CO_ITERABLE_COROUTINE = 0x04, 0x08, 0x80, 0x100
+_CO_VARARGS, _CO_VARKEYWORDS, _CO_GENERATOR, _CO_ASYNC_GENERATOR = 0x04, 0x08, 0x20, 0x200
+_CO_COROUTINE, _CO_ITERABLE_COROUTINE = 0x80, 0x100
 _ROUTINES = (
     types.FunctionType,
     types.MethodType,
@@ -257,6 +292,19 @@ def parameters_of(function: Callable[..., object]) -> list[Parameter]:
         Parameter(each.name, int(each.kind), known(each.default), known(each.annotation))
         for each in inspect.signature(function).parameters.values()
     ]
+
+
+def dependency_of(parameter: Parameter, function: Callable[..., object]) -> Dependency | None:
+    """Return what fills in a parameter of `function`: from its default, or from its hint if that can be resolved."""
+    if isinstance(parameter.default, Dependency):
+        return parameter.default
+    if parameter.annotation is EMPTY:
+        return None
+    try:
+        notes = peel(resolve(parameter.annotation, function))[1]
+    except (NameError, TypeError, SyntaxError, AttributeError):
+        return None
+    return next((each for each in notes if isinstance(each, Dependency)), None)
 
 
 def _of_plain(function: types.FunctionType) -> list[Parameter]:
@@ -295,8 +343,22 @@ def is_routine(value: object) -> bool:
 
 def is_coroutine_function(function: object) -> bool:
     """Return whether calling a function or method gives a coroutine."""
+    return _has_flag(function, _CO_COROUTINE | _CO_ITERABLE_COROUTINE)
+
+
+def is_generator_function(function: object) -> bool:
+    """Return whether calling a function or method gives a generator."""
+    return _has_flag(function, _CO_GENERATOR)
+
+
+def is_async_generator_function(function: object) -> bool:
+    """Return whether calling a function or method gives an async generator."""
+    return _has_flag(function, _CO_ASYNC_GENERATOR)
+
+
+def _has_flag(function: object, flag: int) -> bool:
     code = getattr(getattr(function, "__func__", function), "__code__", None)
-    return isinstance(code, types.CodeType) and bool(code.co_flags & (_CO_COROUTINE | _CO_ITERABLE_COROUTINE))
+    return isinstance(code, types.CodeType) and bool(code.co_flags & flag)
 
 
 def clean_docstring(doc: str) -> str:

@@ -24,6 +24,7 @@ from linkspan.schema.annotations import (
     VAR_KEYWORD,
     VAR_POSITIONAL,
     Ask,
+    Dependency,
     Parameter,
     bound_names,
     is_routine,
@@ -72,12 +73,22 @@ _asdict = msgspec.structs.asdict
 class Parameters:
     """What a function takes.
 
-    `json_schema` is the input schema, without the context and without what is asked of the user; `headers` are the paths
+    `json_schema` is the input schema, without the context, dependencies, and what is asked of the user; `headers` are the paths
     that go into HTTP headers; `description` is the docstring's, without its sections. `runs_code`: decoding runs the
     author's code, such as validators.
     """
 
-    __slots__ = ("_decode", "_shape", "asks", "context_parameter", "description", "headers", "json_schema", "runs_code")
+    __slots__ = (
+        "_decode",
+        "_shape",
+        "asks",
+        "context_parameter",
+        "dependencies",
+        "description",
+        "headers",
+        "json_schema",
+        "runs_code",
+    )
 
     def __init__(
         self,
@@ -85,6 +96,7 @@ class Parameters:
         *,
         portable: bool = True,
         asks: Sequence[AskParameter] = (),
+        dependencies: Mapping[str, Dependency] = {},
         context_parameter: str | None = None,
         description: str | None = None,
         runs_code: bool = False,
@@ -92,6 +104,7 @@ class Parameters:
         self._shape = shape
         self.runs_code = runs_code
         self.asks = tuple(asks)
+        self.dependencies = dependencies
         self.context_parameter = context_parameter
         self.description = description
         self.json_schema = rendered(shape, Rendering(portable=portable))
@@ -176,11 +189,15 @@ class _Compiler(msgspec.Struct, frozen=True):
         doc = parse_docstring(_docstring(self.function))
         fields: list[Field] = []
         asks: list[AskParameter] = []
+        dependencies: dict[str, Dependency] = {}
         context: str | None = None
         runs_code = False
         for parameter in self._signature():
             self._check_kind(parameter)
             hint = self._hint(parameter)
+            if (dependency := _dependency_of(parameter, hint)) is not None:
+                dependencies[parameter.name] = dependency
+                continue
             runs_code = runs_code or runs_author_code(hint)
             if self._is_context(parameter, hint):
                 if context is not None:
@@ -197,6 +214,7 @@ class _Compiler(msgspec.Struct, frozen=True):
             shape,
             portable=self.portable,
             asks=asks,
+            dependencies=dependencies,
             context_parameter=context,
             description=doc.description,
             runs_code=runs_code,
@@ -296,6 +314,12 @@ def _docstring(function: Callable[..., object]) -> str | None:
 
 def _ask_of(hint: Any) -> Ask | None:
     return next((each for each in peel(hint)[1] if isinstance(each, Ask)), None)
+
+
+def _dependency_of(parameter: Parameter, hint: Any) -> Dependency | None:
+    if isinstance(parameter.default, Dependency):
+        return parameter.default
+    return next((each for each in peel(hint)[1] if isinstance(each, Dependency)), None)
 
 
 def _without_ask(hint: Any) -> Any:

@@ -351,6 +351,13 @@ class System(Protocol):
         """Await something in the background. It must not raise."""
         ...
 
+    def in_thread(self, function: Callable[[], object]) -> Awaitable[object]:
+        """Run a function that may block in a thread, for the running event loop; give its outcome.
+
+        A waiter that is cancelled waits for the end of the function all the same, and is cancelled then.
+        """
+        ...
+
     def share(self, awaitable: Awaitable[object]) -> Callable[[], Awaitable[object]]:
         """Start something on the running event loop that no request's cancellation ends; each call gives its outcome.
 

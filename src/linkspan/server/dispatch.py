@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -30,7 +31,7 @@ from linkspan.server.asking import NO_QUESTIONS, InputNeeded, Rounds, cannot_ask
 from linkspan.server.catalogue import Catalogue, Registry
 from linkspan.server.configuration import Profile, Settings, SettingsSource, System
 from linkspan.server.context import Context
-from linkspan.server.handlers import Handler, Later, Preparation, Run
+from linkspan.server.handlers import Function, Handler, Later, Preparation, Run, is_context
 from linkspan.server.observation import Around, Failures, Observation, tool_error
 from linkspan.server.resources import BoundResource, read_outcome
 from linkspan.text import did_you_mean
@@ -49,6 +50,7 @@ from linkspan.types.messages import (
 from linkspan.wire.values import to_builtins
 
 if TYPE_CHECKING:
+    from linkspan.server.dependencies import Overrides
     from linkspan.server.prompts import BoundPrompt
     from linkspan.server.resources import BoundTemplate
     from linkspan.server.tools import BoundTool
@@ -69,6 +71,7 @@ class Dispatcher:
         self.settings = settings
         self.system = system
         self.repairs = 0
+        self._overrides: Overrides = {}
         self._rounds = Rounds(profile, system)
         self._failures = Failures(profile, settings, system)
         self._methods: dict[str, _Method] = {
@@ -112,6 +115,19 @@ class Dispatcher:
         """Make the key that seals `requestState`, if the author gave none, for several processes that serve as one."""
         self._rounds.share()
 
+    @contextmanager
+    def overridden(self, function: Function, replacement: Function) -> Generator[None]:
+        """Replace a dependency until the block ends. Raises: RegistrationError."""
+        from linkspan.server.dependencies import compile_provider
+
+        provider = compile_provider(replacement, is_context)
+        before = self._overrides
+        self._overrides = {**before, function: provider}
+        try:
+            yield
+        finally:
+            self._overrides = before
+
     def begin(self, request: Request) -> Outcome | Call:
         """Serve a request, or return the function that must run for it."""
         settings = self.settings.current
@@ -149,7 +165,8 @@ class Dispatcher:
         if handler is None:
             return False
         return handler.parameters.runs_code or (
-            handler.context_parameter is not None and callable(self.profile.server_context)
+            (handler.context_parameter is not None or handler.needs is not None)
+            and callable(self.profile.server_context)
         )
 
     def _handler_of(self, request: Request) -> Handler | None:
@@ -374,17 +391,22 @@ class Dispatcher:
     ) -> Outcome | Call:
         """Bind a handler to its arguments; ask first what only the user can say."""
         asks = handler.parameters.asks
-        can_ask = asks or handler.context_parameter is not None
+        with_context = handler.context_parameter is not None or handler.needs is not None
+        can_ask = asks or with_context
         current = self._rounds.open(request, target) if can_ask else NO_QUESTIONS
         if asks:
             try:
                 arguments |= collect(asks, current, can_ask=request.peer.supports("elicitation", "form"))
             except InputNeeded:
                 return self._rounds.close(request, current, InputRequired(current.questions), target)
-        if handler.context_parameter is None:
+        if not with_context:
             run = handler.bind(arguments, None)
         else:
-            run = handler.bind(arguments, Context(request, current, self.profile.context_of(request)))
+            context = Context(request, current, self.profile.context_of(request))
+            if handler.needs is None:
+                run = handler.bind(arguments, context)
+            else:
+                run = handler.bind_with(handler.needs, arguments, context, self._overrides, self.system)
         around: Around | None = None
         if settings.around_request is not None and observation is not None:
             run = around = Around(run, settings.around_request, observation.data)

@@ -18,7 +18,9 @@ from linkspan.schema.annotations import (
     POSITIONAL_ONLY,
     POSITIONAL_OR_KEYWORD,
     VAR_KEYWORD,
+    Dependency,
     Parameter,
+    dependency_of,
     is_coroutine_function,
     parameters_of,
 )
@@ -26,10 +28,12 @@ from linkspan.schema.parameters import Parameters, compile_parameters
 from linkspan.server.asking import InputNeeded, Round, Rounds
 from linkspan.server.context import Context
 from linkspan.server.observation import Around, Failures, Observation
+from linkspan.server.steps import Offloads, await_steps, run_steps
 from linkspan.types.base import JSON
 
 if TYPE_CHECKING:
     from linkspan.schema.validate import Checked, RawParameters
+    from linkspan.server.dependencies import Needs, Overrides
 
 __all__ = [
     "CONTEXT_NAMES",
@@ -43,6 +47,7 @@ __all__ = [
     "describe",
     "from_text",
     "is_async_function",
+    "is_context",
     "is_function",
 ]
 
@@ -59,6 +64,7 @@ class Handler(msgspec.Struct, frozen=True):
     function: Function
     parameters: Parameters | RawParameters
     is_async: bool
+    """A run begins on an event loop."""
     inline: bool
     context_parameter: str | None = None
     context_positional: bool = False
@@ -66,6 +72,8 @@ class Handler(msgspec.Struct, frozen=True):
     """The parameter that takes all arguments as one mapping."""
     keywords: frozenset[str] | None = None
     """The names it takes of a hand-written schema; None for all."""
+    needs: Needs | None = None
+    """The dependencies among its parameters."""
 
     def bind(self, arguments: dict[str, Any], context: Context | None) -> Callable[[], object]:
         """Return the function with its arguments: call it to run it. `context` is there where it takes one."""
@@ -80,6 +88,13 @@ class Handler(msgspec.Struct, frozen=True):
         if self.context_positional:
             return partial(self.function, arguments, context)
         return partial(self.function, arguments, **{self.context_parameter: context})
+
+    def bind_with(
+        self, needs: Needs, arguments: dict[str, Any], context: Context, overrides: Overrides, system: Offloads
+    ) -> Callable[[], object]:
+        """Do the same for a function with dependencies, which are made before it runs and cleaned up after it."""
+        steps = needs.provide(self.bind(arguments, context), context, overrides)
+        return partial(await_steps if self.is_async else run_steps, steps, system)
 
 
 def is_function(value: object) -> TypeGuard[Function]:
@@ -137,13 +152,25 @@ def compile_handler(
         parameters = compile_parameters(
             function, context_types=(Context,), context_names=CONTEXT_NAMES, portable=portable, name=name
         )
-        return Handler(
+        handler = Handler(
             function, parameters, is_async_function(function), inline, context_parameter=parameters.context_parameter
         )
+        return _with_needs(handler, parameters.dependencies)
     from linkspan.schema.validate import compile_raw_parameters
 
     raw = compile_raw_parameters(schema or {"type": "object"}, checked=checked if schema is not None else "never")
-    return _raw_handler(function, raw, inline, members)
+    found = {each.name: dependency_of(each, function) for each in _signature(function)}
+    dependencies = {name: each for name, each in found.items() if each is not None}
+    return _with_needs(_raw_handler(function, raw, inline, members, dependencies), dependencies)
+
+
+def _with_needs(handler: Handler, dependencies: Mapping[str, Dependency]) -> Handler:
+    if not dependencies:
+        return handler
+    from linkspan.server.dependencies import compile_needs
+
+    needs = compile_needs(dependencies, is_context, blocking=not (handler.is_async or handler.inline))
+    return msgspec.structs.replace(handler, needs=needs, is_async=handler.is_async or needs.is_async)
 
 
 def _refuse_self(function: Function) -> None:
@@ -162,10 +189,14 @@ def _refuse_self(function: Function) -> None:
 
 
 def _raw_handler(
-    function: Function, parameters: RawParameters, inline: bool, members: Collection[str] | None
+    function: Function,
+    parameters: RawParameters,
+    inline: bool,
+    members: Collection[str] | None,
+    dependencies: Collection[str],
 ) -> Handler:
-    signature = _signature(function)
-    context = next((each.name for each in signature if _is_context(each)), None)
+    signature = [each for each in _signature(function) if each.name not in dependencies]
+    context = next((each.name for each in signature if is_context(each)), None)
     rest = [each for each in signature if each.name != context]
     properties: Mapping[str, JSON] = parameters.json_schema.get("properties") or {}
     is_async = is_async_function(function)
@@ -203,11 +234,12 @@ def _signature(function: Function) -> Sequence[Parameter]:
 
 def _takes_anything(function: Function, members: Collection[str] | None) -> bool:
     """Return whether a function without hints takes all arguments at once."""
-    rest = [each for each in _signature(function) if not _is_context(each)]
+    rest = [each for each in _signature(function) if not is_context(each) and dependency_of(each, function) is None]
     return len(rest) == 1 and (rest[0].kind is VAR_KEYWORD or _is_whole(rest[0], (), members))
 
 
-def _is_context(parameter: Parameter) -> bool:
+def is_context(parameter: Parameter) -> bool:
+    """Return whether a parameter takes the `Context`: by its hint, or by its name."""
     annotation = parameter.annotation
     if annotation is Context or (isinstance(annotation, str) and annotation.rpartition(".")[2] == "Context"):
         return True

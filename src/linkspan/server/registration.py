@@ -5,7 +5,8 @@ Does no I/O: `linkspan.Server`, above, adds the transports.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, Unpack, overload
 from weakref import WeakKeyDictionary
@@ -414,6 +415,20 @@ class BaseServer(metaclass=_ProposesRevision):
         if registry is not None and self._auto_notify:
             self._notify(registry.kind)
         return registry is not None
+
+    # Dependencies.
+
+    @contextmanager
+    def override(self, function: Function, replacement: Function) -> Generator[None]:
+        """Let `replacement` stand in for the dependency `function`, for tests: for all callers, until the block ends.
+
+            with server.override(get_pool, FakePool): ...
+
+        It may be of another kind, such as a plain function for an async generator. Raises: RegistrationError if `replacement`
+        cannot be a dependency.
+        """
+        with self._dispatcher.overridden(function, replacement):
+            yield
 
     # Completion and custom methods.
 
