@@ -80,6 +80,7 @@ if TYPE_CHECKING:
     from linkspan.server.content_blocks import audio as audio
     from linkspan.server.content_blocks import image as image
     from linkspan.server.context import Context as Context
+    from linkspan.server.middleware import Call as Call
     from linkspan.server.prompts import Prompt as Prompt
     from linkspan.server.prompts import PromptResult as PromptResult
     from linkspan.server.resources import Resource as Resource
@@ -153,6 +154,7 @@ _HOMES = {
     "linkspan.server.configuration": ("Configuration", "configuration", "configure", "reset_configuration"),
     "linkspan.server.content_blocks": ("Content", "audio", "image"),
     "linkspan.server.context": ("Context",),
+    "linkspan.server.middleware": ("Call",),
     "linkspan.server.prompts": ("Prompt", "PromptResult"),
     "linkspan.server.resources": ("Resource", "ResourceTemplate"),
     "linkspan.serve.server": ("Server",),

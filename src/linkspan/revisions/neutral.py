@@ -194,6 +194,8 @@ class Request(msgspec.Struct, eq=False):
     """Notified of the end while no call of the request runs: it waits for a handshake client's answers."""
     failure: BaseException | None = None
     """What the author's function, or the encoding of its value, raised."""
+    round: object = None
+    """The round of questions that is open for it already, if middleware surrounds its handler."""
 
     def cancel(self, reason: str | None) -> None:
         """Note that the client does not want the answer any more."""

@@ -81,7 +81,18 @@ class InputNeeded(BaseException):
 class Round:
     """What is known, and what is asked, in one run of a handler."""
 
-    __slots__ = ("_chain", "_chains", "_counters", "answers", "asked", "chain_id", "digests", "questions", "state")
+    __slots__ = (
+        "_chain",
+        "_chains",
+        "_counters",
+        "answers",
+        "asked",
+        "chain_id",
+        "digests",
+        "number",
+        "questions",
+        "state",
+    )
 
     def __init__(
         self,
@@ -90,15 +101,18 @@ class Round:
         digests: Mapping[str, str] = NOTHING,
         state: str | None = None,
         chain_id: str | None = None,
+        number: int = 1,
     ) -> None:
         """Begin with the answers so far (key to the client's result) and the state that the author kept.
 
-        `digests` are those of the questions that were answered; `chain_id` names the chain of a request that has a state.
+        `digests` are those of the questions that were answered; `chain_id` names the chain of a request that has a state;
+        `number` is 1 in the first run.
         """
         self.answers = answers
         self.digests = digests
         self.state = state
         self.chain_id = chain_id
+        self.number = number
         self.questions: dict[str, InputRequest] = {}
         self.asked: dict[str, InputRequest] = {}
         self._chains = chains
@@ -321,6 +335,8 @@ class _Kept(msgspec.Struct, array_like=True):
     answers: dict[str, tuple[str, Any]]
     """What was answered so far, each with the digest of its question."""
     state: str | None = None
+    number: int = 1
+    """Which round it ended."""
 
 
 class Rounds:
@@ -339,6 +355,8 @@ class Rounds:
         Only what the state says was asked can have been answered: without a state, nothing.
         Raises: RemoteProtocolError for a state that was changed, belongs elsewhere or has expired, and for malformed answers.
         """
+        if isinstance(request.round, Round):
+            return request.round
         if not may_ask(request.method):
             return Closed(self._chains, request.method)
         if request.input_responses is ABSENT and request.request_state is None:
@@ -357,7 +375,7 @@ class Rounds:
         }
         answers = {key: answer for key, (_, answer) in known.items()}
         digests = {key: asked for key, (asked, _) in known.items()}
-        return Round(self._chains, answers, digests, earlier.state, earlier.chain_id)
+        return Round(self._chains, answers, digests, earlier.state, earlier.chain_id, earlier.number + 1)
 
     def close(self, request: Request, current: Round, outcome: InputRequired, target: str) -> Outcome:
         """Return the interim result, with all that this round knows sealed in; or why the client cannot be asked."""
@@ -395,6 +413,7 @@ class Rounds:
                 if key not in outcome.requests
             },
             outcome.state,
+            current.number,
         )
 
     def share(self) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import binascii
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -31,7 +31,15 @@ from linkspan.revisions.stepdown import knows_field, step_down
 from linkspan.server.content_blocks import check_shown
 from linkspan.server.handlers import Handler
 from linkspan.types.base import JSON, UNSET, JSONObject, Wire, is_array, is_mapping
-from linkspan.types.messages import ListChangedCapability, ResourcesCapability, ServerCapabilities
+from linkspan.types.messages import (
+    ListChangedCapability,
+    ListPromptsResult,
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    ListToolsResult,
+    ResourcesCapability,
+    ServerCapabilities,
+)
 from linkspan.wire.jsonrpc import encode
 from linkspan.wire.values import from_builtins, to_builtins
 
@@ -166,6 +174,14 @@ def _has_choices(schema: Mapping[str, JSON]) -> bool:
     return any("enum" in each for each in properties.values())
 
 
+_RESULTS: Mapping[str, Callable[..., Wire]] = {
+    "tools": ListToolsResult,
+    "prompts": ListPromptsResult,
+    "resources": ListResourcesResult,
+    "resourceTemplates": ListResourceTemplatesResult,
+}
+
+
 class Listed(Protocol):
     """Something that a list shows."""
 
@@ -257,6 +273,11 @@ class Registry(Generic[ItemT]):
             if len(pages) < _MAX_PAGES:
                 pages[key] = page
         return page
+
+    def result(self, cursor: str | None, page_size: int | None, *, ttl_ms: int, cache_scope: str) -> Wire:
+        """Return the same page as a result with its items. Raises: RemoteProtocolError for a foreign cursor (PAG-2)."""
+        page = paginate(list(self._items.values()), cursor, page_size)
+        return _RESULTS[self._member]([each.spec for each in page.items], page.next_cursor, ttl_ms, cache_scope)
 
     def _encode(
         self, revision: Revision, cursor: str | None, page_size: int | None, ttl_ms: int, cache_scope: str

@@ -34,6 +34,7 @@ from linkspan.server.context import Context
 from linkspan.server.handlers import Function, Handler, Later, Preparation, Run, is_context
 from linkspan.server.observation import Around, Failures, Observation, tool_error
 from linkspan.server.resources import BoundResource, read_outcome
+from linkspan.server.steps import Steps, await_steps, run_steps
 from linkspan.text import did_you_mean
 from linkspan.types.base import JSONObject, Wire
 from linkspan.types.messages import (
@@ -51,6 +52,7 @@ from linkspan.wire.values import to_builtins
 
 if TYPE_CHECKING:
     from linkspan.server.dependencies import Overrides
+    from linkspan.server.middleware import Layer
     from linkspan.server.prompts import BoundPrompt
     from linkspan.server.resources import BoundTemplate
     from linkspan.server.tools import BoundTool
@@ -74,13 +76,14 @@ class Dispatcher:
         self._overrides: Overrides = {}
         self._rounds = Rounds(profile, system)
         self._failures = Failures(profile, settings, system)
+        self._layers: tuple[Layer, ...] = ()
+        self._surrounded: set[str] = set()
+        self._custom: _Method = self._call_custom
+        """Serves methods that are not among `_methods`."""
         self._methods: dict[str, _Method] = {
-            "tools/list": partial(self._page, "tools", catalogue.tools),
+            **{method: partial(self._page, registry) for method, registry in self._lists().items()},
             "tools/call": self._call_tool,
-            "prompts/list": partial(self._page, "prompts", catalogue.prompts),
             "prompts/get": self._get_prompt,
-            "resources/list": partial(self._page, "resources", catalogue.resources),
-            "resources/templates/list": partial(self._page, "resources", catalogue.templates),
             "resources/read": self._read_resource,
             "completion/complete": self._complete,
         }
@@ -115,6 +118,16 @@ class Dispatcher:
         """Make the key that seals `requestState`, if the author gave none, for several processes that serve as one."""
         self._rounds.share()
 
+    def add_layer(self, layer: Layer) -> None:
+        """Surround the requests that `layer` is for, inside the layers that were added before."""
+        self._layers = (*self._layers, layer)
+        results = {method: partial(self._result, registry) for method, registry in self._lists().items()}
+        for method in filter(layer.surrounds, self._methods):
+            if method not in self._surrounded:
+                self._surrounded.add(method)
+                self._methods[method] = partial(self._surround, results.get(method, self._methods[method]))
+        self._custom = partial(self._surround, self._call_custom)
+
     @contextmanager
     def overridden(self, function: Function, replacement: Function) -> Generator[None]:
         """Replace a dependency until the block ends. Raises: RegistrationError."""
@@ -147,7 +160,7 @@ class Dispatcher:
             hooked = observed or request.observer is not None
             begin = partial(self._begin_observed, request, settings, self.system.clock(), hooked)
             return _later(request, begin, hooked=hooked)
-        method = self._methods.get(request.method, self._call_custom)
+        method = self._methods.get(request.method, self._custom)
         if self.catalogue.declared is not None:
             method = self._if_declared(request, method)
         try:
@@ -193,7 +206,7 @@ class Dispatcher:
     def _begin_observed(self, request: Request, settings: Settings, started: float, observed: bool) -> Outcome | Call:
         """Do the same where the author's code may run; `started` is when the request came."""
         observation: Observation | None = None
-        method = self._if_declared(request, self._methods.get(request.method, self._call_custom))
+        method = self._if_declared(request, self._methods.get(request.method, self._custom))
         try:
             if observed:
                 observation = observing.observe(request, settings, self.profile, self.system.clock, started)
@@ -438,20 +451,88 @@ class Dispatcher:
 
     # Lists.
 
-    def _page(
-        self, kind: str, registry: Registry[Any], request: Request, _: Settings, __: Observation | None
-    ) -> Outcome:
-        if not self.catalogue.offers(kind):
+    def _lists(self) -> dict[str, Registry[Any]]:
+        catalogue = self.catalogue
+        return {
+            "tools/list": catalogue.tools,
+            "prompts/list": catalogue.prompts,
+            "resources/list": catalogue.resources,
+            "resources/templates/list": catalogue.templates,
+        }
+
+    def _page(self, registry: Registry[Any], request: Request, _: Settings, __: Observation | None) -> Outcome:
+        if not self.catalogue.offers(registry.kind):
             return _method_not_found(request)
-        params = request.params
-        assert isinstance(params, ListParams)
+        profile = self.profile
         return registry.page(
             request.peer.revision,
-            params.cursor,
-            self.profile.page_size,
-            ttl_ms=self.profile.ttl_ms,
-            cache_scope=self.profile.cache_scope,
+            _cursor(request),
+            profile.page_size,
+            ttl_ms=profile.ttl_ms,
+            cache_scope=profile.cache_scope,
         )
+
+    def _result(self, registry: Registry[Any], request: Request, _: Settings, __: Observation | None) -> Outcome:
+        """Return the same page as a result that middleware can change."""
+        if not self.catalogue.offers(registry.kind):
+            return _method_not_found(request)
+        profile = self.profile
+        return registry.result(
+            _cursor(request), profile.page_size, ttl_ms=profile.ttl_ms, cache_scope=profile.cache_scope
+        )
+
+    # Middleware.
+
+    def _surround(
+        self, serve: _Method, request: Request, settings: Settings, observation: Observation | None
+    ) -> Outcome | Call:
+        """Serve a request through its middleware, where its handler runs."""
+        from linkspan.server.middleware import Call as MiddlewareCall
+        from linkspan.server.middleware import Surrounded, as_outcome, run_inside, surround, target_of
+
+        layers = [each for each in self._layers if each.surrounds(request.method)]
+        if not layers:
+            return serve(request, settings, observation)
+        params, handler = request.params, self._handler_of(request)
+        target = target_of(params) or request.method
+        request.round = current = self._rounds.open(request, target)
+        tool = self.catalogue.tools.get(target) if isinstance(params, CallToolParams) else None
+
+        def inside(call: MiddlewareCall) -> Steps:
+            request.params = call.params
+            step = serve(request, settings, observation)
+            if not isinstance(step, Run):
+                return step
+            step.observation = None  # it ends with the outermost middleware
+            return (yield from run_inside(step))
+
+        call = MiddlewareCall(
+            request.method,
+            params,
+            tool.spec if tool is not None else None,
+            current.number,
+            lambda: Context(request, current, self.profile.context_of(request)),
+        )
+        is_async = (handler is not None and handler.is_async) or any(each.kind == "async" for each in layers)
+        steps = surround(layers, call, inside, self.system)
+        return Surrounded(
+            request,
+            partial(await_steps if is_async else run_steps, steps, self.system),
+            is_async,
+            handler is not None and handler.inline,
+            rounds=self._rounds,
+            failures=self._failures,
+            current=current,
+            conclude=as_outcome,
+            target=target,
+            observation=observation,
+            params=params,
+        )
+
+
+def _cursor(request: Request) -> str | None:
+    assert isinstance(request.params, ListParams)
+    return request.params.cursor
 
 
 def _later(request: Request, begin: Callable[[], Outcome | Call], *, hooked: bool) -> Call:

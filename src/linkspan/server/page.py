@@ -17,14 +17,17 @@ from typing import Final
 import msgspec
 
 from linkspan._version import __version__
+from linkspan.core.call import Call
 from linkspan.core.http_exchange import Page
+from linkspan.errors import INTERNAL_ERROR, RemoteProtocolError
 from linkspan.revisions import LATEST, supported_versions
-from linkspan.revisions.neutral import Encoded, Peer, Request, TransportInfo
+from linkspan.revisions.neutral import Encoded, Outcome, Peer, Request, TransportInfo
 from linkspan.schema.summary import default_words, properties_of, required_of, resolve, size_words, type_words
 from linkspan.server.dispatch import Dispatcher
-from linkspan.types.base import JSON, Implementation, JSONObject, is_object
+from linkspan.types.base import JSON, Implementation, JSONObject, Wire, is_object
 from linkspan.types.messages import ListParams
 from linkspan.wire.jsonrpc import encode
+from linkspan.wire.values import to_builtins
 
 __all__ = ["make_page", "render"]
 
@@ -49,13 +52,27 @@ def _listed(dispatcher: Dispatcher, member: str, method: str, facts: TransportIn
     params = ListParams()
     while True:
         outcome = dispatcher.begin(Request(0, method, params, Peer(LATEST), facts=facts))
-        if not isinstance(outcome, Encoded):
+        if isinstance(outcome, Call):
+            outcome = _outcome_of(outcome)
+        if not isinstance(outcome, Encoded | Wire):
             return found
-        page: JSONObject = msgspec.json.decode(outcome.body)
+        page: JSONObject = msgspec.json.decode(outcome.body) if isinstance(outcome, Encoded) else to_builtins(outcome)
         found += page[member]
         if (cursor := page.get("nextCursor")) is None:
             return found
         params = ListParams(cursor=cursor)
+
+
+def _outcome_of(call: Call) -> Outcome:
+    """Run hooks and middleware of the author's here. What must be awaited leaves the page without the list."""
+    try:
+        value = call.run()
+    except BaseException as error:
+        return call.fail(error)
+    if hasattr(type(value), "__await__"):
+        getattr(value, "close", bool)()
+        return RemoteProtocolError(INTERNAL_ERROR, "the page cannot wait for async middleware")
+    return call.finish(value)
 
 
 def render(about: Implementation, instructions: str | None, lists: Mapping[str, Sequence[JSONObject]], url: str) -> str:

@@ -416,7 +416,28 @@ class BaseServer(metaclass=_ProposesRevision):
             self._notify(registry.kind)
         return registry is not None
 
-    # Dependencies.
+    # Around a call.
+
+    @overload
+    def middleware(self, function: F, /) -> F: ...
+    @overload
+    def middleware(self, *, only: Collection[str] = (), blocking: bool = False) -> Callable[[F], F]: ...
+    @closed
+    def middleware(self, *function: Any, only: Collection[str] = (), blocking: bool = False) -> Any:
+        """Surround handlers with a function of yours, inside those that were added before.
+
+        A generator function `(call)` runs up to its `yield`, which gives the outcome of what is inside: it may raise to deny,
+        yield `call.replace(arguments=...)`, and return another outcome. It runs where the handler runs; `blocking=True` runs
+        it in a thread if that is an event loop. A plain function only looks, and may raise. An `async def (call, call_next)`
+        may await. `only` are the methods to surround, such as "tools/call"; without it, every method that has a handler and
+        the lists. Raises: RegistrationError.
+        """
+        from linkspan.server.middleware import compile_layer
+
+        def add(middleware: Any) -> None:
+            self._dispatcher.add_layer(compile_layer(middleware, only, blocking=blocking))
+
+        return _decorator(add)(*function) if function else _decorator(add)
 
     @contextmanager
     def override(self, function: Function, replacement: Function) -> Generator[None]:

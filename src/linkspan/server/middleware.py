@@ -1,0 +1,320 @@
+"""Middleware: functions of the author around requests, which may look, deny, change the arguments, and answer themselves.
+
+A generator function serves plain and async handlers alike; a coroutine function is for what must be awaited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
+
+import msgspec
+from msgspec import Raw
+
+from linkspan.errors import RegistrationError, RemoteProtocolError
+from linkspan.revisions.neutral import NOTHING, Encoded, InputRequired, Outcome
+from linkspan.schema.annotations import (
+    is_async_generator_function,
+    is_coroutine_function,
+    is_generator_function,
+    name_of,
+    underlying,
+)
+from linkspan.schema.results import encode_json
+from linkspan.server.asking import InputNeeded
+from linkspan.server.handlers import Run
+from linkspan.server.steps import Offloads, Step, Steps, await_steps
+from linkspan.types.base import JSON, TextContent, Wire, is_object
+from linkspan.types.messages import (
+    CallToolParams,
+    CallToolResult,
+    CompleteParams,
+    GetPromptParams,
+    PromptReference,
+    ReadResourceParams,
+)
+
+if TYPE_CHECKING:
+    from linkspan.server.context import Context
+    from linkspan.types.messages import Tool
+
+__all__ = [
+    "Call",
+    "Layer",
+    "Middleware",
+    "Surrounded",
+    "as_outcome",
+    "compile_layer",
+    "run_inside",
+    "surround",
+    "target_of",
+]
+
+
+class Call:
+    """One request, as middleware sees it: `method`, `name`, `arguments`, `context`, `tool` and `round`.
+
+    `tool` is the tool as it is listed, if the request calls one that exists; `round` is 1 in the first run, and counts the rounds
+    of answers for which the handler runs again.
+    """
+
+    def __init__(
+        self, method: str, params: object, tool: Tool | None, round: int, make_context: Callable[[], Context]
+    ) -> None:
+        """Made by the server for each run of a handler."""
+        self.method = method
+        self.params = params
+        self.tool = tool
+        self.round = round
+        self._make_context = make_context
+
+    @property
+    def name(self) -> str | None:
+        """The name of the tool or prompt, or the URI of the resource; None for lists and custom methods."""
+        return target_of(self.params)
+
+    @cached_property
+    def arguments(self) -> Mapping[str, JSON]:
+        """The arguments of a tool or prompt, or the params of a custom method, as JSON that has not been checked."""
+        params = self.params
+        written = getattr(params, "arguments", params)
+        found: JSON = msgspec.json.decode(bytes(written) or b"{}") if isinstance(written, Raw) else written
+        return found if is_object(found) else NOTHING
+
+    @cached_property
+    def context(self) -> Context:
+        """The context that a handler gets."""
+        return self._make_context()
+
+    def replace(self, *, arguments: Mapping[str, JSON]) -> Call:
+        """Return this call with other arguments, to be yielded: they are checked, and the handler runs with them.
+
+        Raises: TypeError for a method without arguments, and for what JSON cannot express.
+        """
+        match self.params:
+            case CallToolParams():
+                params: object = msgspec.structs.replace(self.params, arguments=Raw(encode_json(dict(arguments))))
+            case GetPromptParams():
+                params = msgspec.structs.replace(self.params, arguments=dict(arguments))
+            case Raw():
+                params = Raw(encode_json(dict(arguments)))
+            case _:
+                raise TypeError(f"{self.method} has no arguments to replace")
+        return Call(self.method, params, self.tool, self.round, lambda: self.context)
+
+
+def target_of(params: object) -> str | None:
+    """Return the name or URI that params refer to, if they refer to anything."""
+    match params:
+        case CallToolParams() | GetPromptParams():
+            return params.name
+        case ReadResourceParams():
+            return params.uri
+        case CompleteParams():
+            return params.ref.name if isinstance(params.ref, PromptReference) else params.ref.uri
+        case _:
+            return None
+
+
+Middleware: TypeAlias = Callable[..., object]
+"""`(call)` as a generator function or a plain function, or `async (call, call_next)`."""
+
+_INSIDE: Final = ("initialize", "ping", "server/discover", "logging/setLevel", "subscriptions/listen")
+"""Requests that connections answer themselves."""
+
+
+class Layer(msgspec.Struct, frozen=True, eq=False):
+    """A middleware, looked at once."""
+
+    function: Middleware
+    kind: Literal["generator", "plain", "async"]
+    only: frozenset[str]
+    """The methods that it surrounds; empty for all."""
+    blocking: bool
+
+    def surrounds(self, method: str) -> bool:
+        """Return whether requests of `method` pass through it."""
+        return not self.only or method in self.only
+
+
+def compile_layer(function: Middleware, only: Collection[str], *, blocking: bool) -> Layer:
+    """Look at a middleware once. Raises: RegistrationError."""
+    unreachable = next((method for method in only if method in _INSIDE), None)
+    if isinstance(only, str) or unreachable is not None:
+        problem = f'write only=("{only}",)' if isinstance(only, str) else f"{unreachable} has no handler to surround"
+        raise RegistrationError(f"middleware {name_of(function)}: {problem}")
+    body = underlying(function)
+    if is_async_generator_function(body):
+        raise RegistrationError(
+            f"middleware {name_of(function)} is an async generator: write `def` with a `yield`, or "
+            "`async def(call, call_next)` if it awaits something"
+        )
+    is_async = is_coroutine_function(body)
+    if is_async and blocking:
+        raise RegistrationError(
+            f"middleware {name_of(function)} is async, so it must not block: leave out blocking=True"
+        )
+    kind: Literal["generator", "plain", "async"] = (
+        "async" if is_async else "generator" if is_generator_function(body) else "plain"
+    )
+    return Layer(function, kind, frozenset(only), blocking)
+
+
+Inside: TypeAlias = Callable[[Call], Steps]
+"""Yields the steps of the handler, and returns its outcome."""
+
+
+def surround(layers: Sequence[Layer], call: Call, inside: Inside, system: Offloads) -> Steps:
+    """Yield the steps of a request through its middleware, the outermost first; return the outcome.
+
+    Raises: what a middleware raises, and what the handler raises if no middleware catches it.
+    """
+    if not layers:
+        return (yield from inside(call))
+    layer, rest = layers[0], layers[1:]
+    match layer.kind:
+        case "generator":
+            return (yield from _through(layer, call, lambda now: surround(rest, now, inside, system)))
+        case "async":
+            return (yield from _awaited(layer, call, lambda now: surround(rest, now, inside, system), system))
+        case "plain":
+            if (yield Step(partial(layer.function, call), layer.blocking)) is not None:
+                raise TypeError(f"middleware {name_of(layer.function)} returned something but has no yield: {_HOW}")
+            return (yield from surround(rest, call, inside, system))
+
+
+_HOW = "write `result = yield`, and return what is to be answered"
+
+
+def _through(layer: Layer, call: Call, inside: Inside) -> Steps:
+    """Run a generator up to its yield, then what is inside, then the rest of the generator."""
+    steps = cast("Generator[Call | None, Outcome, Outcome | None]", layer.function(call))
+    going: Step = Step(partial(_advance, steps.__next__), layer.blocking)
+    try:
+        ended, value = yield going
+        if ended:
+            return _answer(layer, value, None)
+        outcome: Any = None
+        try:
+            outcome = yield from inside(call if value is None else _call(layer, value))
+            going = Step(partial(_advance, partial(steps.send, outcome)), layer.blocking)
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            going = Step(partial(_advance, partial(steps.throw, error)), layer.blocking)
+        ended, value = yield going
+        if not ended:
+            raise RuntimeError(f"middleware {name_of(layer.function)} yielded twice: yield once for each call")
+        return _answer(layer, value, outcome)
+    finally:
+        steps.close()
+
+
+def _advance(resume: Callable[[], object]) -> tuple[bool, object]:
+    """Let a generator go on; return whether it has ended, and what it yielded or returned."""
+    try:
+        return False, resume()
+    except StopIteration as end:
+        return True, end.value
+
+
+def _call(layer: Layer, value: object) -> Call:
+    if isinstance(value, Call):
+        return value
+    raise TypeError(
+        f"middleware {name_of(layer.function)} yielded a {type(value).__name__}: yield nothing, or call.replace(arguments=...)"
+    )
+
+
+def _answer(layer: Layer, value: object, outcome: Outcome | None) -> Outcome:
+    """Return what a middleware answers: the outcome that it received, if it returned None."""
+    answer = outcome if value is None else value
+    if isinstance(answer, Wire | Encoded | Raw | InputRequired | RemoteProtocolError):
+        return answer
+    said = f"a {type(answer).__name__}" if answer is not None else "nothing"
+    raise TypeError(
+        f"middleware {name_of(layer.function)} answered {said}: return a result such as CallToolResult, raise ToolError, "
+        "or return what the yield gave"
+    )
+
+
+def _awaited(layer: Layer, call: Call, inside: Inside, system: Offloads) -> Steps:
+    """Run a coroutine function, which runs what is inside by awaiting `call_next`."""
+    outcomes: list[Outcome] = []
+    began = False
+
+    async def call_next(changed: Call | None = None) -> Outcome:
+        nonlocal began
+        if began:
+            raise RuntimeError(
+                f"middleware {name_of(layer.function)} awaited call_next twice: await it once for each call"
+            )
+        began = True
+        outcome: Any = await await_steps(inside(call if changed is None else _call(layer, changed)), system)
+        outcomes.append(outcome)
+        return outcome
+
+    value = yield Step(partial(layer.function, call, call_next))
+    return _answer(layer, value, outcomes[0] if outcomes else None)
+
+
+class Surrounded(Run, kw_only=True):
+    """The call of a request that passes through middleware: its value is the outcome already."""
+
+    params: object
+    """As they came; middleware may have replaced them since."""
+
+    def finish(self, value: object) -> Outcome:
+        """Conclude from the outcome."""
+        self.end()
+        self._restore()
+        return self._ended(self.conclude(value))
+
+    def fail(self, error: BaseException) -> Outcome:
+        """Conclude from what the middleware raised or let through."""
+        self._restore()
+        return super().fail(error)
+
+    def _restore(self) -> None:
+        """Leave the request as it came: the state of a question belongs to its own arguments."""
+        self.request.params = self.params
+        self.request.round = None
+
+
+def as_outcome(value: object) -> Outcome:
+    """Conclude from what middleware answered, which is an outcome."""
+    outcome: Outcome = cast("Any", value)
+    return outcome
+
+
+def _readable(outcome: Outcome) -> Outcome:
+    """Return a result as values: what was encoded on the way is decoded for middleware to read."""
+    if not isinstance(outcome, CallToolResult):
+        return outcome
+    content = [
+        TextContent(msgspec.json.decode(text)) if isinstance(text := getattr(each, "text", None), Raw) else each
+        for each in outcome.content
+    ]
+    structured = outcome.structured_content
+    if isinstance(structured, Raw):
+        structured = msgspec.json.decode(structured)
+    return msgspec.structs.replace(outcome, content=content, structured_content=structured)
+
+
+def run_inside(run: Run) -> Steps:
+    """Yield the step of a handler, and return its outcome. Raises: what the function raises, other than its questions."""
+    try:
+        value = yield Step(run.run, blocking=not (run.is_async or run.inline))
+        if run.around is not None:
+            run.around.leave(None)
+        outcome = _readable(run.conclude(value))
+    except GeneratorExit:
+        raise
+    except BaseException as error:
+        if run.around is not None:
+            error = run.around.left(error)
+        if not run.current.questions and not isinstance(error, InputNeeded):
+            raise error
+        return InputRequired(run.current.questions)
+    return InputRequired(run.current.questions) if run.current.questions else outcome
