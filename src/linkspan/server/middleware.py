@@ -251,7 +251,7 @@ def _awaited(layer: Layer, call: Call, inside: Inside, system: Offloads) -> Step
                 f"middleware {name_of(layer.function)} awaited call_next twice: await it once for each call"
             )
         began = True
-        outcome: Any = await await_steps(inside(call if changed is None else _call(layer, changed)), system)
+        outcome = as_outcome(await await_steps(inside(call if changed is None else _call(layer, changed)), system))
         outcomes.append(outcome)
         return outcome
 
