@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import tracemalloc
 
 import pytest
 
@@ -131,3 +132,24 @@ def test_the_descriptor_is_given_back_at_once_if_nobody_writes(pipe):
     given_back: list[bool] = []
     writer.leave(lambda: given_back.append(True))
     assert given_back == [True]
+
+
+def test_large_messages_leave_in_order_and_without_a_copy(pipe):
+    reader, fd = pipe
+    source = Source(1_000_000)
+    writer = Writer(source, source.lock, fd, bound=100_000_000, on_change=lambda: None)
+    for size in (1_000_000, 0, 0, 3_000_000, 0):
+        source.filling = b"x" * size
+        source.produce()
+        writer.flush_now()
+    tracemalloc.start()
+    found = b""
+    numbers = []
+    while len(numbers) < 5:
+        *lines, found = (found[:20] + os.read(reader, 65536)).split(b"\n")
+        numbers += [int(line.split()[0]) for line in lines]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    writer.wait_empty(5)
+    assert numbers == [0, 1, 2, 3, 4]
+    assert peak < 1_000_000, "a write of what is left copies it"

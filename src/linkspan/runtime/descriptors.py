@@ -9,10 +9,11 @@ import sys
 import threading
 from collections.abc import Callable
 from math import ceil
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 __all__ = [
     "CHUNK",
+    "Bytes",
     "DescriptorWaiter",
     "Outbox",
     "Outlet",
@@ -37,6 +38,9 @@ _RWF_NOWAIT: Final = 8
 """Linux: fail rather than block, for this one write. Spares a poll before each."""
 
 _NO_NOWAIT: Final = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ESPIPE)
+
+Bytes: TypeAlias = bytes | memoryview
+"""What is left of a large message is a view of it: a copy of a megabyte costs as much as a hundred small calls."""
 
 can_poll: Final = hasattr(select, "poll")
 """Whether pipes can be polled here. Not on Windows, where only sockets can be waited for."""
@@ -112,7 +116,7 @@ class WakePipe:
                 end.close()
 
 
-def write_all(fd: int, data: bytes) -> None:
+def write_all(fd: int, data: Bytes) -> None:
     """Write all of `data`, waiting as long as it takes. Raises: OSError if the reader is gone."""
     view = memoryview(data)
     while view:
@@ -139,7 +143,7 @@ class Outlet:
             self._probe = select.poll()
             self._probe.register(fd, select.POLLOUT)
 
-    def write_some(self, data: bytes) -> bytes:
+    def write_some(self, data: bytes) -> Bytes:
         """Write what fits and return the rest. Raises: OSError if the reader is gone."""
         if self._nowait:
             try:
@@ -151,10 +155,10 @@ class Outlet:
                     raise
                 self._nowait = False  # a file, a terminal, an old kernel
             else:
-                return b"" if written == len(data) else data[written:]
+                return b"" if written == len(data) else memoryview(data)[written:]
         return self._write_pages(data)
 
-    def _write_pages(self, data: bytes) -> bytes:
+    def _write_pages(self, data: bytes) -> Bytes:
         if self._probe is None:
             return data
         rest = memoryview(data)
@@ -163,7 +167,7 @@ class Outlet:
                 rest = rest[os.write(self._fd, rest[:_ATOMIC]) :]
         except BlockingIOError:
             pass
-        return bytes(rest)
+        return rest
 
 
 def pump(fd: int) -> int:
@@ -281,9 +285,13 @@ class Writer:
         return self._pop()
 
     def _pop(self) -> bytes:
-        """Return all that is queued."""
-        pending, self._pending = self._pending, []
-        return pending[0] if len(pending) == 1 else b"".join(pending)
+        """Return what is queued, small messages together: to put large ones together would only copy them."""
+        pending, count = self._pending, 1
+        size = len(pending[0])
+        while count < len(pending) and (size := size + len(pending[count])) <= CHUNK:
+            count += 1
+        self._pending = pending[count:]
+        return pending[0] if count == 1 else b"".join(pending[:count])
 
     def _wait(self, done: Callable[[], bool], timeout: float | None) -> None:
         self._waiters += 1
@@ -292,7 +300,7 @@ class Writer:
 
     # Without it.
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, data: Bytes) -> None:
         while data:
             try:
                 write_all(self._fd, data)

@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from linkspan.runtime.descriptors import Outlet, write_all
+from linkspan.runtime.descriptors import Bytes, Outlet, write_all
 
 __all__ = ["NoStandardStream", "ProtocolStreams", "claim_stdout"]
 
@@ -179,7 +179,7 @@ class _Relay:
     def __init__(self) -> None:
         self._lock = threading.RLock()  # a finalizer may print while we have it
         self._outlet = Outlet(_STDERR)
-        self._pending: list[bytes] = []
+        self._pending: list[Bytes] = []
         self._size = 0
         self._dropped = 0
         self._thread: threading.Thread | None = None

@@ -38,12 +38,15 @@ class LineReader(msgspec.Struct):
 
     def receive_data(self, data: bytes) -> list[bytes | TooLong]:
         """Return the lines that `data` completes, without their newlines; blank ones are left out."""
+        if b"\n" not in data:  # a part of a large message
+            self._keep(data)
+            return []
         *lines, rest = data.split(b"\n")
         limit = self.limit
         if len(lines) == 1 and not rest and not self._size and 2 <= len(data) <= limit and not data.isspace():
             return [lines[0]]  # one whole line, as nearly always
         found: list[bytes | TooLong] = []
-        if lines and self._size:
+        if self._size:
             self._keep(lines.pop(0))
             found = self._finish()
         if rest:
@@ -77,7 +80,7 @@ class LineReader(msgspec.Struct):
         line: bytes | TooLong = TooLong(self._head, self._tail) if too_long else b"".join(self._parts)
         self._parts, self._size = [], 0
         self._head = self._tail = b""
-        return [line] if isinstance(line, TooLong) or line.strip() else []
+        return [line] if isinstance(line, TooLong) or (line and not line.isspace()) else []
 
 
 COMMENT: Final = b":\r\n\r\n"

@@ -7,6 +7,7 @@ Members that appear twice in a message are refused; inside results and arguments
 from __future__ import annotations
 
 import re
+from codecs import utf_8_decode
 from collections.abc import Iterator
 from functools import cache, lru_cache
 from itertools import accumulate
@@ -33,6 +34,7 @@ __all__ = [
     "RequestId",
     "Response",
     "RpcRequest",
+    "check_utf8",
     "decode",
     "encode",
     "encode_batch",
@@ -40,6 +42,7 @@ __all__ = [
     "encode_notification",
     "encode_request",
     "encode_response",
+    "has_few_brackets",
     "identify",
     "repeated",
     "unreadable",
@@ -127,9 +130,10 @@ _elements = msgspec.json.Decoder(list[Raw])
 _anything = msgspec.json.Decoder()
 _encoder = msgspec.json.Encoder()
 _BOM = b"\xef\xbb\xbf"
-_STRING = rb'"[^"]*"?'  # once the escapes are gone; a pattern that knows them needs memory for each
 _BRACKETS = bytes.maketrans(b"[{]}", b"\1\1\2\2")
-_NO_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[{]}")
+_NO_MARKS = bytes(byte for byte in range(256) if byte not in b'[{]}"')
+_SHALLOW = 16
+"""Levels that are taken off one by one; deeper messages are rare, and walked bracket by bracket."""
 _STEPS = (0, 1, -1)
 NOTIFICATION: Final = b'{"jsonrpc":"2.0","method":'
 """How the notifications that this package encodes begin, and no other message."""
@@ -138,6 +142,8 @@ _BARE_NOTIFICATION = len(b'{"jsonrpc":"2.0","method":""}')
 _BARE_RESPONSE = len(b'{"jsonrpc":"2.0","id":1}')
 _PARAMS = len(b',"params":')
 _RESULT = len(b',"result":')
+_PIECE = 65536
+"""Bytes up to which a message is not large."""
 _QUOTES = 1  # two, in place of the digit
 
 
@@ -145,13 +151,13 @@ def decode(line: bytes | TooLong, limits: Limits = DEFAULT_LIMITS) -> Message | 
     """Read one message, or one batch, from UTF-8 JSON. What is wrong comes back as `Malformed`, never as an exception."""
     if isinstance(line, TooLong):
         return unreadable(line, f"Parse error: message longer than {limits.max_line_bytes} bytes (max_line_bytes)")
-    if len(line) > 2 * limits.max_depth and _too_deep(line, limits.max_depth):
+    if len(line) > 2 * limits.max_depth and too_deep(line, limits.max_depth):
         problem = f"Parse error: nested deeper than {limits.max_depth} levels (max_depth)"
         return unreadable(TooLong.of(line), problem)
     try:
         if not line.isascii():
             line = line.removeprefix(_BOM)
-            line.decode()
+            check_utf8(line)
         envelope = _envelope.decode(line)
     except msgspec.ValidationError:
         return _not_an_envelope(line, limits)
@@ -171,6 +177,17 @@ def decode(line: bytes | TooLong, limits: Limits = DEFAULT_LIMITS) -> Message | 
     if spare > SLACK and (name := repeated(line, params)) is not None:
         return _ambiguous(name, request_id)
     return RpcRequest(request_id, method, params)
+
+
+def check_utf8(line: bytes) -> None:
+    """Raise UnicodeDecodeError unless a text is UTF-8. A large one is read in pieces, so that no copy of all of it is made."""
+    view, start = memoryview(line), 0
+    try:
+        while start < len(line):
+            start += utf_8_decode(view[start : start + _PIECE], None, start + _PIECE >= len(line))[1]
+    except UnicodeDecodeError as error:
+        error.start += start
+        raise
 
 
 def unreadable(line: TooLong, problem: str) -> Malformed:
@@ -270,12 +287,32 @@ def _readable_id(value: dict[str, Any]) -> RequestId | None:
     return found if isinstance(found, int | str) and not isinstance(found, bool) else None
 
 
-def _too_deep(line: bytes, max_depth: int) -> bool:
-    if line.count(b"[") + line.count(b"{") <= max_depth:
+def too_deep(line: bytes, max_depth: int) -> bool:
+    """Return whether a message is nested deeper than that. Most have fewer brackets, which is found out at memory speed."""
+    if has_few_brackets(line, max_depth):
         return False
-    unescaped = line.replace(b"\\\\", b"").replace(b'\\"', b"")
-    brackets = re.sub(_STRING, b"", unescaped).translate(_BRACKETS, _NO_BRACKETS)
+    unescaped = line.replace(b"\\\\", b"").replace(b'\\"', b"") if b"\\" in line else line
+    marks = unescaped.translate(None, _NO_MARKS).replace(b'""', b"")  # strings without brackets are gone
+    brackets = rest = b"".join(marks.split(b'"')[::2]).translate(_BRACKETS)
+    for _ in range(min(_SHALLOW, max_depth)):
+        rest = rest.replace(b"\1\2", b"")
+        if not rest:
+            return False
     return max(accumulate(map(_STEPS.__getitem__, brackets)), default=0) > max_depth
+
+
+def has_few_brackets(line: bytes, most: int) -> bool:
+    """Return whether at most so many brackets open in a message, those in strings counted, too."""
+    if len(line) <= _PIECE:
+        return line.count(b"[") + line.count(b"{") <= most
+    for bracket in (b"[", b"{"):
+        at = line.find(bracket)
+        while at >= 0:
+            most -= 1
+            if most < 0:
+                return False
+            at = line.find(bracket, at + 1)
+    return True
 
 
 def _plain(error: Exception) -> str:
