@@ -247,7 +247,7 @@ CODE_LINES = {
     "linkspan": 344,
     "revisions": 1092,
     "runtime": 1506,
-    "schema": 3436,
+    "schema": 3324,
     "serve": 1344,
     "server": 3899,
     "testing": 469,

@@ -17,12 +17,12 @@ from linkspan.errors import RegistrationError
 from linkspan.schema.annotations import Format, Header
 from linkspan.schema.containers import UnionShape, is_nullable, without_null
 from linkspan.schema.encode import is_items
-from linkspan.schema.problems import quote
-from linkspan.schema.shapes import INVALID, NoneShape, Rendering, Shape, Walk, is_marker, marker, usable
+from linkspan.schema.problems import describe_value, quote
+from linkspan.schema.shapes import INVALID, NULL, Rendering, Shape, Walk, is_marker
 from linkspan.types.base import JSON, JSONObject, is_array
 from linkspan.types.base import is_mapping as is_object
 
-__all__ = ["Bounded", "Noted", "annotate"]
+__all__ = ["Bounded", "annotate"]
 
 _NUMBERS = ("ge", "gt", "le", "lt", "multiple_of")
 _LENGTHS = ("min_length", "max_length")
@@ -53,8 +53,8 @@ def annotate(shape: Shape, notes: Sequence[Any], where: str) -> Shape:
     for note in notes:
         _read(note, bounds, extra)
     if bounds:
-        shape = _bounded(shape, bounds, where)
-    return Noted(shape, extra) if extra else shape
+        return _bounded(shape, bounds, extra, where)
+    return Bounded(shape, {}, extra) if extra else shape
 
 
 def _read(note: Any, bounds: dict[str, Any], extra: JSONObject) -> None:
@@ -91,10 +91,11 @@ def _read_members(note: Any, bounds: dict[str, Any], extra: JSONObject) -> None:
             _read(each, bounds, extra)
 
 
-def _bounded(shape: Shape, bounds: dict[str, Any], where: str) -> Shape:
+def _bounded(shape: Shape, bounds: dict[str, Any], extra: JSONObject, where: str) -> Shape:
     if isinstance(shape, UnionShape) and is_nullable(shape):
-        return UnionShape([_bounded(without_null(shape), bounds, where), NoneShape()])
-    numeric = shape.kinds <= {"integer", "number"} or getattr(shape, "numeric", False)
+        found = UnionShape([_bounded(without_null(shape), bounds, {}, where), NULL])
+        return Bounded(found, {}, extra) if extra else found
+    numeric = shape.kinds <= {"integer", "number"}
     for name in bounds:
         fits = numeric if name in _NUMBERS else len(shape.kinds) == 1 and bool(shape.kinds & set(_LENGTH_WORDS))
         if name == "pattern":
@@ -103,28 +104,8 @@ def _bounded(shape: Shape, bounds: dict[str, Any], where: str) -> Shape:
             raise RegistrationError(
                 f"{where}: the bound {name} does not apply to {shape.words}; put it on the part of the type that it bounds"
             )
-    return Bounded(shape, bounds)
-
-
-class Noted:
-    """A shape with more to say in its schema."""
-
-    __slots__ = ("extra", "inner", "kinds", "native", "words")
-
-    def __init__(self, inner: Shape, extra: JSONObject) -> None:
-        self.inner = inner
-        self.extra = extra
-        self.kinds = inner.kinds
-        self.words = inner.words
-        self.native: Any = inner.native
-
-    def schema(self, out: Rendering) -> JSONObject:
-        """Return the inner schema with the additions."""
-        return {**self.inner.schema(out), **self.extra}
-
-    def convert(self, value: JSON, path: str, walk: Walk) -> Any:
-        """Read the value as the inner shape does."""
-        return self.inner.convert(value, path, walk)
+    matches = re.compile(_plain(bounds["pattern"])).search if "pattern" in bounds else None
+    return Bounded(shape, bounds, extra, matches)
 
 
 class _Check(msgspec.Struct, frozen=True):
@@ -135,42 +116,51 @@ class _Check(msgspec.Struct, frozen=True):
     words: str
 
 
-class Bounded:
-    """A shape with limits on its values."""
+class Bounded(Shape):
+    """A shape with limits on its values, and with `extra` to say in its schema. `matches` finds a pattern in a text."""
 
-    __slots__ = ("_bounds", "_checks", "_pattern", "inner", "kinds", "native", "words")
+    __slots__ = ("_checks", "_matches", "bounds", "extra", "inner")
 
-    def __init__(self, inner: Shape, bounds: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        inner: Shape,
+        bounds: Mapping[str, Any],
+        extra: JSONObject | None = None,
+        matches: Callable[[str], object] | None = None,
+    ) -> None:
+        super().__init__(inner.kinds, inner.words)
         self.inner = inner
-        self.kinds = inner.kinds
-        self.words = inner.words
-        self._bounds = {name: _plain(bound) for name, bound in bounds.items()}
-        self._checks = [_check(name, bound, inner) for name, bound in self._bounds.items()]
-        self._pattern = re.compile(self._bounds["pattern"]) if "pattern" in self._bounds else None
-        self.native: Any = None
-        native = inner.native
-        if is_marker(native) or native is None:
-            self.native = marker(self)
-        else:
-            self.native = usable(lambda: Annotated[native, msgspec.Meta(**self._bounds)], self)
+        self.extra = extra or {}
+        self.bounds = {name: _plain(bound) for name, bound in bounds.items()}
+        self._checks = [_check(name, bound, inner) for name, bound in self.bounds.items()]
+        self._matches = matches
+
+    def msgspec_type(self) -> Any:
+        """Return the inner type with the limits, if that is more than a marker."""
+        native = self.inner.native
+        if not self.bounds:
+            return native
+        return super().msgspec_type() if is_marker(native) else Annotated[native, msgspec.Meta(**self.bounds)]
 
     def schema(self, out: Rendering) -> JSONObject:
-        """Return the inner schema with the limits."""
-        return {**self.inner.schema(out), **{each.keyword: each.limit for each in self._checks}}
+        """Return the inner schema with the limits and the additions."""
+        limits: JSONObject = {each.keyword: each.limit for each in self._checks}
+        return {**self.inner.schema(out), **limits, **self.extra}
 
     def convert(self, value: JSON, path: str, walk: Walk) -> Any:
         """Return the inner value if it keeps within the limits."""
         found = self.inner.convert(value, path, walk)
         if found is INVALID:
             return INVALID
-        broken = [each for each, name in zip(self._checks, self._bounds, strict=True) if not self._keeps(name, found)]
+        broken = [each for each, name in zip(self._checks, self.bounds, strict=True) if not self._keeps(name, found)]
         for each in broken:
-            shown = f", got {len(found)}" if isinstance(found, Sized) and each.keyword != "pattern" else ""
-            walk.refuse(path, f"{each.words}{shown or _got(value)}")
+            counted = isinstance(found, Sized) and each.keyword != "pattern"
+            got = len(found) if counted else describe_value(value).removeprefix("the number ")
+            walk.refuse(path, f"{each.words}, got {got}")
         return INVALID if broken else found
 
     def _keeps(self, name: str, value: Any) -> bool:
-        limit = self._bounds[name]
+        limit = self.bounds[name]
         if name in _COMPARE:
             return bool(_COMPARE[name](value, limit))
         match name:
@@ -181,7 +171,7 @@ class Bounded:
             case "max_length":
                 return bool(len(value) <= limit)
             case _:
-                return self._pattern is None or self._pattern.search(value) is not None
+                return self._matches is None or bool(self._matches(value))
 
 
 def _plain(bound: Any) -> Any:
@@ -217,9 +207,3 @@ def _check(name: str, limit: JSON, inner: Shape) -> _Check:
     if name == "min_length":
         return _Check(least, limit, f"must have at least {limit} {unit}")
     return _Check(most, limit, f"must have at most {limit} {unit}")
-
-
-def _got(value: JSON) -> str:
-    from linkspan.schema.problems import describe_value
-
-    return f", got {describe_value(value).removeprefix('the number ')}"

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import reduce
-from typing import Any, ClassVar, TypeAlias, Union
+from typing import Any, ClassVar, TypeAlias, Union, cast
 
 import msgspec
 
-from linkspan.schema.encode import is_items
+from linkspan.schema.encode import canonical, is_items
 from linkspan.schema.problems import at, describe_value, join_words
-from linkspan.schema.shapes import INVALID, Choice, Plain, Rendering, Shape, Walk, is_marker, marker, usable
+from linkspan.schema.shapes import ANY, INVALID, NEVER, NULL, TEXT, Choice, Rendering, Shape, Walk, is_marker
 from linkspan.types.base import JSON, UNSET, JSONObject, is_array
 from linkspan.types.base import is_mapping as is_object
 
@@ -22,7 +21,6 @@ __all__ = [
     "Field",
     "ObjectShape",
     "RecursiveShape",
-    "TupleShape",
     "UnionShape",
     "default_schema",
     "fresh",
@@ -33,15 +31,13 @@ __all__ = [
 ]
 
 
-class Container:
+class Container(Shape):
     """How every array and object is read: its text repaired, its kind checked, then its parts, then what they make."""
 
     __slots__ = ()
-    kinds: frozenset[str]
-    words: str
     decoded: ClassVar[type] = list
     """What a text is decoded to."""
-    accepted: ClassVar[tuple[type, ...]] = (list, tuple)
+    accepted: ClassVar[tuple[type, ...]] = (list, tuple, set, frozenset)
     """The Python types of the value; callers in this process may give others than JSON has."""
 
     def convert(self, value: JSON, path: str, walk: Walk) -> Any:
@@ -50,6 +46,8 @@ class Container:
             value = walk.repaired(value, self.decoded, path)
         if not isinstance(value, self.accepted):
             return self.otherwise(value, path, walk)
+        if walk.steps is not None:
+            walk.steps.take(len(value))  # type: ignore[arg-type]
         before = len(walk.problems)
         parts = self.parts(value, path, walk)
         return INVALID if len(walk.problems) > before else self.made(parts, path, walk)
@@ -68,65 +66,72 @@ class Container:
 
 
 class ArrayShape(Container):
-    """An array of one kind of item: list, set, frozenset, variadic tuple, deque."""
+    """An array: the `first` items one by one, then any number of one kind, or none if there is no `item`.
 
-    __slots__ = ("item", "kinds", "make", "native", "words")
-    accepted = (list, tuple, set, frozenset)
+    `make` is the collection, or None for the array as it is.
+    """
 
-    def __init__(self, item: Shape, make: Callable[[Iterable[Any]], Any], generic: Callable[[Any], Any] | None) -> None:
+    __slots__ = ("_is_unique", "first", "item", "make")
+
+    def __init__(
+        self,
+        item: Shape | None,
+        make: Callable[[Iterable[Any]], Any] | None = None,
+        *,
+        first: Sequence[Shape] = (),
+        unique: bool = False,
+    ) -> None:
+        super().__init__({"array"}, "an array" if item is not None else f"an array of {len(first)} items")
         self.item = item
         self.make = make
-        self.kinds = frozenset({"array"})
-        self.words = "an array"
-        self.native: Any = None
-        self.native = marker(self) if generic is None else usable(lambda: generic(item.native), self)
+        self.first = tuple(first)
+        self._is_unique = unique
+
+    def msgspec_type(self) -> Any:
+        """Return the collection of the items' types."""
+        if self.make not in (list, tuple, set, frozenset):
+            return super().msgspec_type()
+        if self.item is None:
+            parts: Any = tuple(each.native for each in self.first)
+        else:
+            parts = (self.item.native, ...) if self.make is tuple else self.item.native
+        return cast("Any", self.make)[parts]
 
     def schema(self, out: Rendering) -> JSONObject:
-        """Return an array schema; `items` is always there."""
-        found: JSONObject = {"type": "array", "items": self.item.schema(out)}
-        if not out.portable and self.make in (set, frozenset):
-            found["uniqueItems"] = True
-        return found
+        """Return an array schema; where `prefixItems` is not portable, any item may stand anywhere."""
+        if self.item is not None:
+            unique = {"uniqueItems": True} if not out.portable and self.make in (set, frozenset) else {}
+            return {"type": "array", "items": self.item.schema(out), **unique}
+        if out.portable:
+            return _of_length(self.first, out)
+        count = len(self.first)
+        each = {"prefixItems": [each.schema(out) for each in self.first], "items": False} if count else {}
+        return {"type": "array", **each, "minItems": count, "maxItems": count}
 
     def parts(self, value: Any, path: str, walk: Walk) -> Any:
         """Return the items."""
-        return [self.item.convert(each, at(path, index), walk) for index, each in enumerate(value)]
+        if self.item is None and len(value) != len(self.first):
+            return walk.refuse(path, f"must be {self.words}, got {len(value)}")
+        found: Any = value
+        if self.first or self.item is not ANY:
+            found = []
+            first, rest = self.first, self.item or ANY
+            for index, each in enumerate(value):
+                shape = first[index] if index < len(first) else rest
+                item = shape.convert(each, at(path, index), walk)
+                if item is INVALID and walk.is_full:
+                    return INVALID
+                found.append(item)
+        if self._is_unique and len(set(map(canonical, value))) < len(value):
+            return walk.refuse(path, f"must have no item twice, got {describe_value(value)}")
+        return found
 
     def made(self, parts: Any, path: str, walk: Walk) -> Any:
         """Return the collection."""
         try:
-            return self.make(parts)
+            return parts if self.make is None else self.make(parts)
         except TypeError:
             return walk.refuse(path, "must have plain values as items")
-
-
-class TupleShape(Container):
-    """An array of fixed length, each item of its own kind."""
-
-    __slots__ = ("items", "kinds", "native", "words")
-
-    def __init__(self, items: Sequence[Shape]) -> None:
-        self.items = tuple(items)
-        self.kinds = frozenset({"array"})
-        self.words = f"an array of {len(self.items)} items"
-        self.native: Any = None
-        self.native = usable(lambda: _generic(tuple, tuple(each.native for each in self.items)), self)
-
-    def schema(self, out: Rendering) -> JSONObject:
-        """Return an array schema of that length; where `prefixItems` is not portable, any item may stand anywhere."""
-        if out.portable:
-            return _of_length(self.items, out)
-        found: JSONObject = {"type": "array"}
-        if self.items:
-            found |= {"prefixItems": [each.schema(out) for each in self.items], "items": False}
-        return {**found, "minItems": len(self.items), "maxItems": len(self.items)}
-
-    def parts(self, value: Any, path: str, walk: Walk) -> Any:
-        """Return the items as a tuple."""
-        if len(value) != len(self.items):
-            return walk.refuse(path, f"must be {self.words}, got {len(value)}")
-        pairs = enumerate(zip(self.items, value, strict=True))
-        return tuple(shape.convert(each, at(path, index), walk) for index, (shape, each) in pairs)
 
 
 def _of_length(items: Sequence[Shape], out: Rendering) -> JSONObject:
@@ -143,19 +148,20 @@ def _of_length(items: Sequence[Shape], out: Rendering) -> JSONObject:
 class DictShape(Container):
     """An object with any keys and one kind of value."""
 
-    __slots__ = ("item", "key", "kinds", "make", "native", "words")
+    __slots__ = ("_key", "_make", "item")
     decoded = dict
     accepted = (dict, Mapping)
 
     def __init__(self, key: Shape, item: Shape, make: Callable[[dict[Any, Any]], Any] | None) -> None:
-        self.key = key
+        super().__init__({"object"}, "an object")
         self.item = item
-        self.make = make
-        self.kinds = frozenset({"object"})
-        self.words = "an object"
-        self.native: Any = None
-        plain = make is None and isinstance(key, Plain) and key.native is str
-        self.native = usable(lambda: _generic(dict, (str, item.native)), self) if plain else marker(self)
+        self._key = key
+        self._make = make
+
+    def msgspec_type(self) -> Any:
+        """Return a dict type; msgspec knows neither other dictionaries nor our way to read keys."""
+        generic: Any = dict
+        return super().msgspec_type() if self._make or self._key is not TEXT else generic[str, self.item.native]
 
     def schema(self, out: Rendering) -> JSONObject:
         """Return an object schema with `additionalProperties`.
@@ -168,9 +174,9 @@ class DictShape(Container):
             found["additionalProperties"] = item
         if out.portable:
             return found
-        if self.key.kinds == frozenset({"integer"}):
+        if self._key.kinds == frozenset({"integer"}):
             found["propertyNames"] = {"pattern": "^-?(0|[1-9][0-9]*)$"}
-        elif self.key.kinds == frozenset({"string"}) and (names := self.key.schema(out)) not in (
+        elif self._key.kinds == frozenset({"string"}) and (names := self._key.schema(out)) not in (
             {},
             {"type": "string"},
         ):
@@ -181,7 +187,7 @@ class DictShape(Container):
         """Return the members with their keys read."""
         found: dict[Any, Any] = {}
         for name, each in value.items():
-            key = self._key(name, path, walk)
+            key = self._read_key(name, path, walk)
             item = self.item.convert(each, at(path, str(name)), walk)
             if key is not INVALID and item is not INVALID:
                 found[key] = item
@@ -189,23 +195,19 @@ class DictShape(Container):
 
     def made(self, parts: Any, path: str, walk: Walk) -> Any:
         """Return the dictionary."""
-        return parts if self.make is None else self.make(parts)
+        return parts if self._make is None else self._make(parts)
 
-    def _key(self, name: Any, path: str, walk: Walk) -> Any:
+    def _read_key(self, name: Any, path: str, walk: Walk) -> Any:
         """Read a key: JSON has texts only, so a number is read from its text."""
         inner = Walk()
-        key = self.key.convert(name, at(path, str(name)), inner)
-        if inner.problems and isinstance(name, str) and self.key.kinds & {"integer", "number"}:
+        key = self._key.convert(name, at(path, str(name)), inner)
+        if inner.problems and isinstance(name, str) and self._key.kinds & {"integer", "number"}:
             number = _number(name)
             inner = Walk()
-            key = self.key.convert(name if number is None else number, "", inner)
+            key = self._key.convert(name if number is None else number, "", inner)
         if inner.problems:
-            return walk.refuse(path, f"must have keys that are {self.key.words}, got {describe_value(name)}")
+            return walk.refuse(path, f"must have keys that are {self._key.words}, got {describe_value(name)}")
         return key
-
-
-def _generic(generic: Any, arguments: Any) -> Any:
-    return generic[arguments]
 
 
 def _number(text: str) -> int | float | None:
@@ -216,20 +218,22 @@ def _number(text: str) -> int | float | None:
     return found if isinstance(found, int | float) else None
 
 
-class UnionShape:
+class UnionShape(Shape):
     """One of several shapes. The first that takes a value exactly as it is wins; then one that takes it with a repair."""
 
-    __slots__ = ("kinds", "members", "native", "words")
+    __slots__ = ("members",)
 
     def __init__(self, members: Sequence[Shape]) -> None:
         self.members = tuple(members)
-        self.kinds = frozenset[str]().union(*(each.kinds for each in self.members))
-        self.words = join_words(list(dict.fromkeys(each.words for each in self.members)))
-        self.native: Any = None
+        kinds = frozenset[str]().union(*(each.kinds for each in self.members))
+        super().__init__(kinds, join_words(list(dict.fromkeys(each.words for each in self.members))))
+
+    def msgspec_type(self) -> Any:
+        """Return a union of the members' types; msgspec reads one marker besides null, and no others."""
         natives = [each.native for each in self.members]
-        single = sum(is_marker(each) for each in natives) == 1 and len(natives) == 2 and None in natives
-        native = usable(lambda: Union[tuple(natives)], self)  # noqa: UP007
-        self.native = native if single or not any(map(is_marker, natives)) else marker(self)
+        if any(map(is_marker, natives)) and (len(natives) != 2 or NULL not in self.members):
+            return super().msgspec_type()
+        return Union[tuple(natives)]  # noqa: UP007
 
     def schema(self, out: Rendering) -> JSONObject:
         """Return the members' schemas as `anyOf`; portable input leaves out null, and says number for int or float."""
@@ -333,52 +337,60 @@ class Field(msgspec.Struct, frozen=True):
     """Whether arguments carry it; a tag is taken and dropped, an `init=False` field is only written."""
 
 
-class ObjectShape(Container, msgspec.Struct, eq=False):
-    """An object with named fields and no others; `make` builds the Python value from keywords."""
+class ObjectShape(Container):
+    """An object: its named fields, and the shape of its `others`. `make` builds the Python value from keywords.
 
-    name: str
-    fields: Sequence[Field]
-    make: Make
-    description: str | None = None
-    recursive: bool = False
-    dropped: frozenset[str] = frozenset()
-    kinds: frozenset[str] = frozenset({"object"})
-    words: str = "an object"
-    native: Any = None
-    root: bool = False
-    as_array: bool = False
-    by_key: Mapping[str, Field] = msgspec.field(default_factory=dict[str, Field])
-    decoded: ClassVar[type] = dict
-    accepted: ClassVar[tuple[type, ...]] = (dict, Mapping)
+    `needed` are the keys that must be there: without it those that have no default and may not be null.
+    """
 
-    def __post_init__(self) -> None:
-        self.native = marker(self)
-        self.close()
+    __slots__ = (
+        "_description", "_needed", "_nulls", "_others", "as_array", "by_key", "dropped", "fields", "make", "name",
+        "recursive", "root",
+    )  # fmt: skip
+    decoded = dict
+    accepted = (dict, Mapping)
 
-    def close(self) -> None:
-        """Index the fields, once they are known."""
-        self.by_key = {each.key: each for each in self.fields if each.taken}
-        if self.as_array:
-            self.kinds = frozenset({"object", "array"})
+    def __init__(
+        self,
+        name: str,
+        fields: Sequence[Field],
+        make: Make | None = None,
+        *,
+        description: str | None = None,
+        others: Shape = NEVER,
+        needed: Sequence[str] | None = None,
+        dropped: Collection[str] = (),
+        root: bool = False,
+        as_array: bool = False,
+    ) -> None:
+        super().__init__({"object", "array"} if as_array else {"object"}, "an object")
+        self.name = name
+        self.fields = fields
+        self.by_key = {each.key: each for each in fields if each.taken}
+        self.recursive = False
+        self.dropped = dropped
+        self.root = root
+        self.as_array = as_array
+        self.make = make
+        self._description = description
+        self._others = others
+        absent = [each for each in self.by_key.values() if each.required] if needed is None else []
+        self._nulls = [each.name for each in absent if is_nullable(each.shape)]
+        self._needed = needed or [each.key for each in absent if not is_nullable(each.shape)]
 
     def schema(self, out: Rendering) -> JSONObject:
         """Return a closed object schema, or a `$ref` where the type is recursive or references are wanted."""
         if not self.recursive and (out.portable or self.root):
             return self._body(out)
-        if id(self) not in out.names:
-            name = _free(self.name, out.definitions)
-            out.names[id(self)] = name
-            out.definitions[name] = {}
-            out.definitions[name] = self._body(out)
-        return {"$ref": f"#/$defs/{out.names[id(self)]}"}
+        return out.reference(self, self.name, self._body)
 
     def _body(self, out: Rendering) -> JSONObject:
         if out.output and self.as_array:
             return _of_length([each.shape for each in self.fields], out)  # named tuples are written as arrays
         shown = [each for each in self.fields if (each.written if out.output else each.taken)]
         found: JSONObject = {"type": "object"}
-        if self.description is not None:
-            found["description"] = self.description
+        if self._description is not None:
+            found["description"] = self._description
         found["properties"] = {each.key: _property(each, out) for each in shown}
         may_be_left_out = out.portable and not out.output  # null cannot be said there
         required = [each.key for each in shown if each.required and not (may_be_left_out and is_nullable(each.shape))]
@@ -399,25 +411,32 @@ class ObjectShape(Container, msgspec.Struct, eq=False):
         return walk.refuse_value(path, self.words, value)
 
     def parts(self, value: Any, path: str, walk: Walk) -> Any:
-        """Return the fields under their names in Python."""
-        found: dict[str, Any] = {}
-        for key, each in self.by_key.items():
-            if key in value:
-                found[each.name] = each.shape.convert(value[key], at(path, key), walk)
-            elif each.required and not is_nullable(each.shape):
+        """Return the members under their names in Python."""
+        found: dict[str, Any] = dict.fromkeys(self._nulls)
+        for key in self._needed:
+            if key not in value:
                 walk.refuse(at(path, key), "is missing")
-            elif each.required:
-                found[each.name] = None
-        for key in () if walk.lenient else value:
-            if key not in self.by_key:
+        by_key, others = self.by_key, self._others
+        for key, each in value.items():
+            field = by_key.get(key)
+            member: Any = INVALID
+            if field is not None:
+                member = field.shape.convert(each, at(path, key), walk)
+            elif others is not NEVER:
+                member = others.convert(each, at(path, key), walk)
+            elif not walk.lenient:
                 none = " (none are taken)" if self.root and not self.by_key else ""
-                walk.refuse_member(path, str(key), self.by_key, root=self.root, more=none)
-                if walk.is_full:
-                    break  # each near miss takes time to find
+                walk.refuse_member(path, str(key), self.by_key, none)
+            if member is not INVALID:
+                found[key if field is None else field.name] = member
+            elif walk.is_full:
+                return INVALID  # each near miss takes time to find
         return found
 
     def made(self, parts: Any, path: str, walk: Walk) -> Any:
         """Return what `make` builds from the fields."""
+        if self.make is None:
+            return parts
         for name in self.dropped:
             parts.pop(name, None)
         try:
@@ -468,46 +487,30 @@ def default_schema(default: Any, out: Rendering) -> JSONObject:
 def fresh(default: Any) -> Any:
     """Return a default for one call: a mutable one is copied, so that calls do not share it."""
     is_mutable = issubclass(type(default), _MUTABLE) or hasattr(default, "__dataclass_fields__")
-    return copy.deepcopy(default) if is_mutable else default
+    if not is_mutable:
+        return default
+    from copy import deepcopy
+
+    return deepcopy(default)
 
 
-def _free(name: str, taken: Mapping[str, JSON]) -> str:
-    found = name
-    count = 1
-    while found in taken:
-        count += 1
-        found = f"{name}{count}"
-    return found
+class RecursiveShape(Shape):
+    """A type met again while it is being looked at; `target` is set when that has been done."""
 
+    __slots__ = ("_name", "target")
 
-class RecursiveShape(msgspec.Struct, eq=False):
-    """A type met again while it is being looked at."""
-
-    name: str
-    target: Shape | None = None
-    words: str = "an object"
-    kinds: frozenset[str] = frozenset({"object"})
-    native: Any = None
-
-    def __post_init__(self) -> None:
-        self.native = marker(self)
+    def __init__(self, name: str, kinds: Iterable[str] = ("object",), words: str = "an object") -> None:
+        super().__init__(kinds, words)
+        self._name = name
+        self.target: Shape = ANY
 
     def schema(self, out: Rendering) -> JSONObject:
         """Return a `$ref`."""
-        target = self._known()
-        if isinstance(target, ObjectShape):
-            return target.schema(out)
-        if id(target) not in out.names:
-            name = _free(self.name, out.definitions)
-            out.names[id(target)] = name
-            out.definitions[name] = {}
-            out.definitions[name] = target.schema(out)
-        return {"$ref": f"#/$defs/{out.names[id(target)]}"}
+        target = self.target
+        return (
+            target.schema(out) if isinstance(target, ObjectShape) else out.reference(target, self._name, target.schema)
+        )
 
     def convert(self, value: JSON, path: str, walk: Walk) -> Any:
         """Read the value as the type that this stands for."""
-        return self._known().convert(value, path, walk)
-
-    def _known(self) -> Shape:
-        assert self.target is not None
-        return self.target
+        return self.target.convert(value, path, walk)

@@ -13,7 +13,7 @@ from msgspec import structs
 
 from linkspan.errors import RegistrationError
 from linkspan.schema.build import build
-from linkspan.schema.constraints import Bounded, Noted
+from linkspan.schema.constraints import Bounded
 from linkspan.schema.containers import (
     ArrayShape,
     Field,
@@ -142,8 +142,10 @@ def _with_defaults(shape: ObjectShape, fields: Sequence[Field]) -> Any:
         if each.default is not before.default
     }
 
+    build_value: Any = shape.make or dict
+
     def make(taken: dict[str, Any]) -> Any:
-        return shape.make({**{name: fresh(each) for name, each in changed.items()}, **taken})
+        return build_value({**{name: fresh(each) for name, each in changed.items()}, **taken})
 
     return make
 
@@ -163,7 +165,7 @@ def _foreign(shape: ForeignShape, where: str) -> Form:
 def _plain(shape: Shape) -> Shape:
     """Return the shape below notes, bounds and null."""
     while True:
-        if isinstance(shape, Noted | Bounded):
+        if isinstance(shape, Bounded):
             shape = shape.inner
         elif isinstance(shape, UnionShape) and is_nullable(shape) and without_null(shape) is not shape:
             shape = without_null(shape)
@@ -171,18 +173,23 @@ def _plain(shape: Shape) -> Shape:
             return shape
 
 
-def _property(shape: Shape, default: Any, where: str) -> JSONObject:
+def _chosen(shape: Shape) -> Shape:
+    """Return the shape of what is chosen: of the items of a list, or of the value itself."""
     bare = _plain(shape)
-    item = _plain(bare.item) if isinstance(bare, ArrayShape) else None
+    return _plain(bare.item) if isinstance(bare, ArrayShape) and bare.item is not None else bare
+
+
+def _property(shape: Shape, default: Any, where: str) -> JSONObject:
+    bare, item = _plain(shape), _chosen(shape)
     is_text = bare.kinds == frozenset({"string"})
     if not is_text and not isinstance(bare, Plain | Number | Choice) and not isinstance(item, Choice):
         raise RegistrationError(f"{where}: {_ADVICE}")
     schema = shape.schema(Rendering())
-    texts = _choice_texts(bare if item is None else item)
+    texts = _choice_texts(item)
     if texts:
         choices: JSONObject = {"type": "string", "enum": list(texts)}
         others = {key: each for key, each in schema.items() if key not in ("type", "enum", "anyOf", "items")}
-        schema = {**choices, **others} if item is None else {"type": "array", "items": choices, **others}
+        schema = {**choices, **others} if item is bare else {"type": "array", "items": choices, **others}
     if default is not UNSET and default is not None:
         schema |= _default(default, texts)
     return _kept(schema, where)
@@ -228,13 +235,8 @@ def _closed_bounds(schema: Mapping[str, JSON], found: JSONObject) -> JSONObject:
 
 
 def _texts(shapes: Mapping[str, Shape]) -> dict[str, Mapping[JSON, JSON]]:
-    found: dict[str, Mapping[JSON, JSON]] = {}
-    for key, shape in shapes.items():
-        bare = _plain(shape)
-        texts = _choice_texts(_plain(bare.item) if isinstance(bare, ArrayShape) else bare)
-        if texts:
-            found[key] = texts
-    return found
+    found = {key: _choice_texts(_chosen(shape)) for key, shape in shapes.items()}
+    return {key: texts for key, texts in found.items() if texts}
 
 
 def _choice_texts(shape: Shape) -> dict[str, JSON]:

@@ -125,7 +125,7 @@ class Parameters:
 
     def decode_values(self, values: Mapping[str, JSON], *, repair: bool = True) -> Decoded:
         """Turn arguments that are decoded JSON already into keyword arguments. Raises: ArgumentsInvalid."""
-        walk = Walk(repair=repair)
+        walk = Walk(repair=repair, is_arguments=True)
         try:
             found = self._shape.convert(values, "", walk)
         except RecursionError:

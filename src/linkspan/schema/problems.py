@@ -73,7 +73,8 @@ def at(path: str, step: str | int) -> str:
     """Return the path of a member (a name) or an item (an index) of what `path` names."""
     if isinstance(step, int):
         return f"{path}[{step}]"
-    if not step.replace("_", "a").replace("-", "a").replace("$", "a").isalnum() or len(step) > _LONGEST_VALUE:
+    plain = step.isidentifier() or step.replace("_", "a").replace("-", "a").replace("$", "a").isalnum()
+    if not plain or len(step) > _LONGEST_VALUE:
         return f"{path}[{quote(step)}]"
     return f"{path}.{step}" if path else step
 

@@ -15,7 +15,7 @@ from linkspan.errors import RegistrationError
 from linkspan.schema.containers import refuse_by_author
 from linkspan.schema.document import LISTS, MAPS, ONES
 from linkspan.schema.problems import UnknownMember, first_line
-from linkspan.schema.shapes import INVALID, Rendering, Walk, marker
+from linkspan.schema.shapes import INVALID, Rendering, Shape, Walk
 from linkspan.schema.summary import local_target
 from linkspan.types.base import JSON, JSONObject, is_array
 from linkspan.types.base import is_mapping as is_object
@@ -37,13 +37,13 @@ def is_foreign(hint: Any, notes: Sequence[Any]) -> bool:
     return any(hasattr(each, _HOOK) for each in notes)
 
 
-class ForeignShape:
+class ForeignShape(Shape):
     """A type that pydantic reads, strictly, and whose schema it writes.
 
     The walk over that schema repairs a value and explains what is wrong with it; pydantic decides what else to accept.
     """
 
-    __slots__ = ("_adapter", "_reader", "_where", "kinds", "native", "words")
+    __slots__ = ("_adapter", "_reader", "_where")
 
     def __init__(self, hint: Any, where: str) -> None:
         from linkspan.schema.written import compile_written
@@ -57,9 +57,7 @@ class ForeignShape:
         out = Rendering(portable=False)
         closed = self.schema(out)
         self._reader = compile_written({**closed, "$defs": out.definitions}).shape
-        self.kinds = self._reader.kinds
-        self.words = self._reader.words
-        self.native: Any = marker(self)
+        super().__init__(self._reader.kinds, self._reader.words)
 
     def schema(self, out: Rendering) -> JSONObject:
         """Return pydantic's schema in our dialect. Raises: RegistrationError if pydantic has none."""

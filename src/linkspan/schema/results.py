@@ -9,7 +9,6 @@ import collections.abc as abc
 import types
 import typing
 from collections.abc import Callable
-from types import NoneType
 from typing import Any
 
 import msgspec
@@ -17,11 +16,11 @@ import msgspec
 from linkspan.errors import RegistrationError
 from linkspan.schema.annotations import EMPTY, peel
 from linkspan.schema.build import build, rendered
-from linkspan.schema.constraints import Noted
+from linkspan.schema.constraints import Bounded
 from linkspan.schema.containers import ArrayShape, ObjectShape, UnionShape
 from linkspan.schema.encode import encode_json, to_json
 from linkspan.schema.problems import ArgumentsInvalid, describe_value
-from linkspan.schema.shapes import AnyShape, Rendering, Shape, Steps, Walk, is_marker
+from linkspan.schema.shapes import Rendering, Shape, Steps, Walk, is_marker
 from linkspan.types.base import JSON, JSONObject
 from linkspan.types.base import is_mapping as is_object
 
@@ -48,7 +47,7 @@ class ResultShape(msgspec.Struct, frozen=True):
     is_text: bool = False
     """Any text keeps the promise."""
     _by_name: bool = False
-    _fits: Callable[[bytes], None] | None = None
+    _promise: _Promise | None = None
 
     def encode(self, value: object) -> bytes:
         """Return the JSON of the value itself, not wrapped.
@@ -57,14 +56,14 @@ class ResultShape(msgspec.Struct, frozen=True):
         the return type promised one.
         """
         body = encode_json(to_json(value) if self._by_name else value)
-        if self._fits is not None:
-            self._fits(body)
+        if self._promise is not None:
+            self._promise.hold(body)
         return body
 
     def check(self, structured: JSON) -> None:
         """Hold structured content that a function made by itself to the promise. Raises: TypeError."""
-        if self.json_schema is not None:
-            _Promise(AnyShape(), self.json_schema).hold(structured)
+        if self._promise is not None:
+            self._promise.walk(structured)
 
 
 class _Promise:
@@ -83,7 +82,8 @@ class _Promise:
         self._is_open = False
         self._decode: Callable[[bytes], object] | None = None
 
-    def __call__(self, body: bytes) -> None:
+    def hold(self, body: bytes) -> None:
+        """Raise TypeError for a result, as JSON, that breaks the promise."""
         if not self._is_open:
             self._is_open = True
             self._decode = _decoder(self._source)
@@ -95,9 +95,13 @@ class _Promise:
             else:
                 return
         found: JSON = msgspec.json.decode(body)
-        self.hold({"result": found} if self._wrapped else found)
+        if _is_cheap(self._source):
+            _walk(self._source, found, "result")
+        else:
+            self.walk({"result": found} if self._wrapped else found)
 
-    def hold(self, structured: JSON) -> None:
+    def walk(self, structured: JSON) -> None:
+        """Raise TypeError for structured content that breaks the promise."""
         if self._shape is None:
             from linkspan.schema.written import compile_written
 
@@ -106,10 +110,14 @@ class _Promise:
             raise TypeError(
                 f"the return type promises an object, but the function returned {describe_value(structured)}"
             )
-        walk = Walk(steps=Steps(structured))
-        self._shape.convert(structured, "", walk)
-        if walk.problems:
-            raise _broken(walk)
+        _walk(self._shape, structured, "")
+
+
+def _walk(shape: Shape, value: JSON, path: str) -> None:
+    walk = Walk(steps=Steps(value))
+    shape.convert(value, path, walk)
+    if walk.problems:
+        raise TypeError(f"the return type promises something else: {ArgumentsInvalid(walk.problems)}")
 
 
 def _decoder(shape: Shape) -> Callable[[bytes], object] | None:
@@ -124,18 +132,18 @@ def _decoder(shape: Shape) -> Callable[[bytes], object] | None:
 def _written(shape: Shape) -> Any:
     """Return a type for msgspec that holds what results of a shape hold, and takes nothing that the shape refuses."""
     match shape:
-        case Noted():
+        case Bounded() if not shape.bounds:
             return _written(shape.inner)
         case ObjectShape() if not shape.recursive and not shape.as_array:
             return _struct(shape)
-        case ArrayShape():
+        case ArrayShape() if shape.item is not None:
             item = _written(shape.item)
             return None if item is None else typing.cast("Any", list)[item]
         case UnionShape():
-            members = [NoneType if each.native is None else _written(each) for each in shape.members]
+            members = [_written(each) for each in shape.members]
             return None if None in members else typing.Union[tuple(members)]  # noqa: UP007
         case _:
-            return None if is_marker(shape.native) or not _is_cheap(shape) else shape.native
+            return None if not _is_cheap(shape) else shape.native
 
 
 def _struct(shape: ObjectShape) -> Any:
@@ -147,10 +155,6 @@ def _struct(shape: ObjectShape) -> Any:
         default = {} if each.required else {"default": None}
         fields.append((f"field{index}", kind, msgspec.field(name=each.key, **default)))
     return msgspec.defstruct(shape.name, fields, kw_only=True, gc=False)
-
-
-def _broken(walk: Walk) -> TypeError:
-    return TypeError(f"the return type promises something else: {ArgumentsInvalid(walk.problems)}")
 
 
 def compile_result(
@@ -180,7 +184,7 @@ def compile_result(
         return ResultShape()
     if _is_object(schema, schema):
         schema = {"type": "object", **schema}
-        return ResultShape(schema, False, False, out.by_name, _check(shape) or _Promise(shape, schema))
+        return ResultShape(schema, False, False, out.by_name, _Promise(shape, schema))
     definitions: JSON = schema.pop("$defs", None)
     wrapped: JSONObject = {
         "type": "object",
@@ -191,32 +195,14 @@ def compile_result(
     if definitions is not None:
         wrapped["$defs"] = definitions
     is_text = hint in _TEXTS or set(typing.get_args(hint)) == {str, type(None)}
-    return ResultShape(wrapped, True, is_text, out.by_name, _check(shape) or _Promise(shape, wrapped, wrapped=True))
+    return ResultShape(wrapped, True, is_text, out.by_name, _Promise(shape, wrapped, wrapped=True))
 
 
-def _check(shape: Shape) -> Callable[[bytes], None] | None:
-    """Return a check that a result keeps its promise, for types that msgspec reads alone: its cost is negligible."""
-    if is_marker(shape.native) or not _is_cheap(shape):
-        return None
-    decode = msgspec.json.Decoder(shape.native).decode
-
-    def fits(body: bytes) -> None:
-        try:
-            decode(body)
-        except (msgspec.DecodeError, ValueError):
-            walk = Walk()
-            shape.convert(msgspec.json.decode(body), "result", walk)
-            if walk.problems:
-                raise _broken(walk) from None
-
-    return fits
-
-
-def _is_cheap(shape: Any) -> bool:
+def _is_cheap(shape: Shape) -> bool:
+    """Return whether msgspec reads a shape and all its parts alone."""
     parts = [getattr(shape, "item", None), getattr(shape, "inner", None)]
-    for name in ("members", "items"):
-        parts.extend(each for each in getattr(shape, name, ()) if hasattr(each, "native"))
-    return not is_marker(shape.native) and all(_is_cheap(each) for each in parts if each is not None)
+    parts += [*getattr(shape, "members", ()), *getattr(shape, "first", ())]
+    return not is_marker(shape.native) and all(_is_cheap(each) for each in parts if isinstance(each, Shape))
 
 
 def _returned(hint: Any) -> Any:

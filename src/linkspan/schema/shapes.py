@@ -11,7 +11,9 @@ import decimal
 import enum
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from itertools import chain, count
+from types import NoneType
+from typing import Any, Final
 
 import msgspec
 
@@ -26,16 +28,22 @@ from linkspan.schema.problems import (
     unknown_words,
 )
 from linkspan.text import clip, nearest
-from linkspan.types.base import JSON, JSONObject, is_array, is_number, json_type
+from linkspan.types.base import JSON, UNSET, JSONObject, is_array, is_number, json_type
 from linkspan.types.base import is_mapping as is_object
 
 __all__ = [
+    "ANY",
+    "BOOLEAN",
+    "FLOAT",
     "FORMATTED",
+    "INTEGER",
     "INVALID",
-    "AnyShape",
+    "NEVER",
+    "NULL",
+    "NUMBER",
+    "TEXT",
     "Choice",
     "Formatted",
-    "NoneShape",
     "Number",
     "Plain",
     "Rendering",
@@ -46,9 +54,6 @@ __all__ = [
     "choices_of",
     "from_marker",
     "is_marker",
-    "marker",
-    "path_shape",
-    "usable",
 ]
 
 INVALID: Final[Any] = object()
@@ -68,6 +73,17 @@ class Rendering(msgspec.Struct):
     """Set when some Enum goes by its names, which msgspec does not do by itself."""
     definitions: JSONObject = msgspec.field(default_factory=dict[str, JSON])
     names: dict[int, str] = msgspec.field(default_factory=dict[int, str])
+
+    def reference(self, target: Shape, name: str, body: Callable[[Rendering], JSONObject]) -> JSONObject:
+        """Return a `$ref` to a definition, written when it is first referred to, under a name that is free."""
+        if id(target) not in self.names:
+            free = next(
+                each for each in chain([name], map(f"{name}{{}}".format, count(2))) if each not in self.definitions
+            )
+            self.names[id(target)] = free
+            self.definitions[free] = {}
+            self.definitions[free] = body(self)
+        return {"$ref": f"#/$defs/{self.names[id(target)]}"}
 
 
 class TooManySteps(RecursionError):
@@ -160,10 +176,11 @@ class Walk:
         """Write down that something else is wanted; returns INVALID."""
         return self.refuse(path, f"must be {words}, got {describe_value(value)}")
 
-    def refuse_member(self, path: str, name: str, known: Iterable[str], *, root: bool, more: str = "") -> None:
+    def refuse_member(self, path: str, name: str, known: Iterable[str], more: str = "") -> None:
         """Write down a member that the schema does not name, with the near miss it may be."""
         if not self.is_full:
-            self.problems.append(UnknownMember(path, unknown_words(name, known, root=root) + more))
+            words = unknown_words(name, known, root=self.is_arguments and not path)
+            self.problems.append(UnknownMember(path, words + more))
 
     def repaired(self, value: JSON, kind: type, path: str) -> JSON:
         """Decode a text that holds an array or object in JSON, where that kind is wanted; otherwise leave it."""
@@ -185,31 +202,42 @@ class Walk:
         self.repairs.extend(other.repairs)
 
 
-class Shape(Protocol):
-    """A type as this layer sees it."""
+class Shape:
+    """A type as this layer sees it.
+
+    `kinds` are the JSON types that a value may have: string, integer, number, boolean, null, array, object. `words` are what
+    to call a value: `an integer`.
+    """
+
+    __slots__ = ("_native", "kinds", "words")
+
+    def __init__(self, kinds: Iterable[str], words: str) -> None:
+        self.kinds = frozenset(kinds)
+        self.words = words
+        self._native: Any = UNSET
 
     @property
     def native(self) -> Any:
-        """The type that msgspec decodes, a marker where it has none."""
-        ...
+        """The type that msgspec decodes, a marker where it has none. Found when it is first needed, which no list needs."""
+        if self._native is UNSET:
+            try:
+                self._native = self.msgspec_type()
+                msgspec.json.Decoder(self._native, dec_hook=from_marker)
+            except (TypeError, ValueError, RuntimeError):
+                self._native = _Marker("Marker", (), {"shape": self})
+        return self._native
 
-    @property
-    def kinds(self) -> frozenset[str]:
-        """The JSON types a value may have: string, integer, number, boolean, null, array, object."""
-        ...
-
-    @property
-    def words(self) -> str:
-        """What to call a value of it: `an integer`."""
-        ...
+    def msgspec_type(self) -> Any:
+        """Return the type that msgspec decodes. Raises: TypeError, ValueError, RuntimeError if it has none."""
+        raise TypeError
 
     def schema(self, out: Rendering) -> JSONObject:
-        """Return the JSON Schema, a new object each time."""
-        ...
+        """Return the JSON Schema, a new object each time; that of a schema written by hand is the author's."""
+        return {}
 
     def convert(self, value: JSON, path: str, walk: Walk) -> Any:
         """Return the Python value, or INVALID after writing down at least one problem."""
-        ...
+        return value
 
 
 class _Marker(type):
@@ -219,11 +247,6 @@ class _Marker(type):
 
     def __instancecheck__(cls, instance: object) -> bool:
         return True
-
-
-def marker(shape: Shape) -> Any:
-    """Return a type for msgspec that stands for a shape."""
-    return _Marker("Marker", (), {"shape": shape})
 
 
 def is_marker(native: object) -> bool:
@@ -242,62 +265,49 @@ def from_marker(kind: type, value: JSON) -> Any:
     return found
 
 
-def usable(native: Callable[[], Any], shape: Shape) -> Any:
-    """Return a native type if msgspec takes it, else a marker for the shape."""
-    try:
-        found = native()
-        msgspec.json.Decoder(found, dec_hook=from_marker)
-    except (TypeError, ValueError, RuntimeError):
-        return marker(shape)
-    return found
-
-
 _LONGEST_SPELLED = 64
 _HUGE = 2**60
 """From here on different numbers may be chosen to have one hash."""
 
 
-class AnyShape:
+class _Any(Shape):
     """Anything at all."""
 
-    native: Any = Any
-    kinds = frozenset(TYPE_WORDS)
-    words = "any value"
+    __slots__ = ()
 
-    def schema(self, out: Rendering) -> JSONObject:
-        """Return the schema that takes everything."""
-        return {}
-
-    def convert(self, value: JSON, path: str, walk: Walk) -> Any:
-        """Return the value."""
-        return value
+    def msgspec_type(self) -> Any:
+        """Return Any."""
+        return Any
 
 
-class NoneShape:
-    """Null."""
+ANY: Final[Shape] = _Any(TYPE_WORDS, "any value")
 
-    native: Any = None
-    kinds = frozenset({"null"})
-    words = "null"
 
-    def schema(self, out: Rendering) -> JSONObject:
-        """Return the schema of null."""
-        return {"type": "null"}
+class _Never(Shape):
+    """Nothing at all: the schema `false`."""
+
+    __slots__ = ()
 
     def convert(self, value: JSON, path: str, walk: Walk) -> Any:
-        """Return None."""
-        return None if value is None else walk.refuse_value(path, self.words, value)
+        """Refuse the value."""
+        return walk.refuse(path, f"is not allowed, got {describe_value(value)}")
 
 
-class Plain:
-    """A text or a truth value."""
+NEVER: Final[Shape] = _Never((), "nothing")
 
-    __slots__ = ("kinds", "native", "words")
 
-    def __init__(self, kind: type[str] | type[bool]) -> None:
-        self.native: Any = kind
-        self.kinds = frozenset({"string" if kind is str else "boolean"})
-        self.words = "a string" if kind is str else "true or false"
+class Plain(Shape):
+    """A text, a truth value or null."""
+
+    __slots__ = ("_kind",)
+
+    def __init__(self, kind: type, name: str) -> None:
+        super().__init__({name}, TYPE_WORDS[name])
+        self._kind = kind
+
+    def msgspec_type(self) -> Any:
+        """Return the type itself."""
+        return self._kind
 
     def schema(self, out: Rendering) -> JSONObject:
         """Return `{"type": ...}`."""
@@ -305,51 +315,72 @@ class Plain:
 
     def convert(self, value: JSON, path: str, walk: Walk) -> Any:
         """Return the value if it is of the type."""
-        return value if isinstance(value, self.native) else walk.refuse_value(path, self.words, value)
+        return value if isinstance(value, self._kind) else walk.refuse_value(path, self.words, value)
 
 
-class Number:
-    """An int or a float. 1.0 is an int, true is not; an int is a float."""
+TEXT: Final = Plain(str, "string")
+BOOLEAN: Final = Plain(bool, "boolean")
+NULL: Final = Plain(NoneType, "null")
 
-    __slots__ = ("kinds", "native", "words")
 
-    def __init__(self, kind: type[int] | type[float]) -> None:
-        self.native: Any = kind
-        self.kinds = frozenset({"integer"} if kind is int else {"integer", "number"})
-        self.words = "an integer" if kind is int else "a number"
+class Number(Shape):
+    """An int or a float. 1.0 is an int, true is not; an int is a float. Without a `kind` the number is left as it is."""
+
+    __slots__ = ("_kind",)
+
+    def __init__(self, kind: type[int] | type[float] | None = None) -> None:
+        name = "integer" if kind is int else "number"
+        super().__init__({"integer", name}, TYPE_WORDS[name])
+        self._kind = kind
+
+    def msgspec_type(self) -> Any:
+        """Return int or float, or either."""
+        return int | float if self._kind is None else self._kind
 
     def schema(self, out: Rendering) -> JSONObject:
         """Return `{"type": ...}`."""
-        return {"type": "integer" if self.native is int else "number"}
+        return {"type": "integer" if self._kind is int else "number"}
 
     def convert(self, value: JSON, path: str, walk: Walk) -> Any:
         """Return an int or a float."""
-        if type(value) is self.native:
+        if type(value) is self._kind:
             return value
         if not is_number(value):
             return walk.refuse_value(path, self.words, value)
-        if isinstance(value, self.native):
+        if self._kind is None or isinstance(value, self._kind):
             return value
         if walk.exact or (isinstance(value, float) and not value.is_integer()):
             return walk.refuse_value(path, self.words, value)
         try:
-            return self.native(value)
+            return self._kind(value)
         except OverflowError:
             return walk.refuse(path, "is too large a number")
 
 
-class Formatted:
-    """A text that stands for a value of another type, such as a date. With `numbers`, a JSON number will do too."""
+INTEGER: Final = Number(int)
+FLOAT: Final = Number(float)
+NUMBER: Final = Number()
 
-    __slots__ = ("_numbers", "format", "kinds", "native", "target", "words")
 
-    def __init__(self, target: type, words: str, format: str | None = None, *, numbers: bool = False) -> None:
-        self.target = target
-        self.words = words
-        self.native: Any = target
-        self.kinds = frozenset({"string"})
+class Formatted(Shape):
+    """A text that stands for a value of another type, such as a date or a path.
+
+    msgspec makes the value, or `read`, which raises ValueError for a text that does not fit.
+    """
+
+    __slots__ = ("_read", "_target", "format")
+
+    def __init__(
+        self, words: str, target: Any, format: str | None = None, read: Callable[[Any], Any] | None = None
+    ) -> None:
+        super().__init__({"string"}, words)
+        self._target = target
+        self._read = read
         self.format = format
-        self._numbers = numbers
+
+    def msgspec_type(self) -> Any:
+        """Return the type, if msgspec makes its values."""
+        return self._target if self._read is None else super().msgspec_type()
 
     def schema(self, out: Rendering) -> JSONObject:
         """Return a string schema with its format."""
@@ -358,25 +389,24 @@ class Formatted:
 
     def convert(self, value: JSON, path: str, walk: Walk) -> Any:
         """Return the value that the text stands for."""
-        if isinstance(value, self.target):
+        if isinstance(value, self._target):
             return value
-        if not isinstance(value, str) and not (self._numbers and is_number(value)):
-            return walk.refuse_value(path, self.words, value)
-        try:
-            found: Any = msgspec.convert(value, self.native)
-        except (msgspec.ValidationError, ValueError, ArithmeticError):
-            return walk.refuse_value(path, self.words, value)
-        return found
+        if isinstance(value, str):
+            try:
+                return msgspec.convert(value, self._target) if self._read is None else self._read(value)
+            except (ValueError, ArithmeticError):
+                pass
+        return walk.refuse_value(path, self.words, value)
 
 
-class _Decimal(Formatted):
+class _Decimal(Shape):
     """A decimal number that arithmetic can take: `int(Decimal("1e999999999"))` never ends, and NaN compares with nothing."""
 
     __slots__ = ()
 
-    def __init__(self) -> None:
-        super().__init__(decimal.Decimal, 'a decimal number such as "12.50"', numbers=True)
-        self.native = marker(self)
+    def schema(self, out: Rendering) -> JSONObject:
+        """Return a string schema: numbers are taken too, but lose digits on their way."""
+        return {"type": "string"}
 
     def convert(self, value: JSON, path: str, walk: Walk) -> Any:
         """Return the number, if it is finite and neither huge nor tiny."""
@@ -395,60 +425,36 @@ class _Decimal(Formatted):
 
 _MOST_DIGITS = 1000
 _WITH_OFFSET = ("date-time", "time")
-FORMATTED: Mapping[type, Formatted] = {
-    bytes: Formatted(bytes, "base64 text"),
-    bytearray: Formatted(bytearray, "base64 text"),
-    datetime.datetime: Formatted(datetime.datetime, 'a date and time such as "1999-12-31T09:30:00Z"', "date-time"),
-    datetime.date: Formatted(datetime.date, 'a date such as "1999-12-31"', "date"),
-    datetime.time: Formatted(datetime.time, 'a time such as "09:30:00"', "time"),
-    datetime.timedelta: Formatted(datetime.timedelta, 'a duration such as "PT90M"', "duration"),
-    uuid.UUID: Formatted(uuid.UUID, "a UUID", "uuid"),
-    decimal.Decimal: _Decimal(),
+FORMATTED: Mapping[Any, Shape] = {
+    bytes: Formatted("base64 text", bytes),
+    bytearray: Formatted("base64 text", bytearray),
+    datetime.datetime: Formatted('a date and time such as "1999-12-31T09:30:00Z"', datetime.datetime, "date-time"),
+    datetime.date: Formatted('a date such as "1999-12-31"', datetime.date, "date"),
+    datetime.time: Formatted('a time such as "09:30:00"', datetime.time, "time"),
+    datetime.timedelta: Formatted('a duration such as "PT90M"', datetime.timedelta, "duration"),
+    uuid.UUID: Formatted("a UUID", uuid.UUID, "uuid"),
+    decimal.Decimal: _Decimal({"string"}, 'a decimal number such as "12.50"'),
 }
 
 
-class _Built:
-    """A text from which a class is built: paths."""
+class Choice(Shape):
+    """One of several JSON values, each standing for a Python value: an Enum or a Literal. `native` reads them, if it can."""
 
-    __slots__ = ("_target", "kinds", "native", "words")
-
-    def __init__(self, target: type, words: str) -> None:
-        self._target = target
-        self.words = words
-        self.kinds = frozenset({"string"})
-        self.native: Any = marker(self)
-
-    def schema(self, out: Rendering) -> JSONObject:
-        """Return a string schema."""
-        return {"type": "string"}
-
-    def convert(self, value: JSON, path: str, walk: Walk) -> Any:
-        """Return what the class makes of the text."""
-        if isinstance(value, self._target):
-            return value
-        return self._target(value) if isinstance(value, str) else walk.refuse_value(path, self.words, value)
-
-
-def path_shape(target: type) -> _Built:
-    """Return the shape of a class of `pathlib`."""
-    return _Built(target, "a path")
-
-
-class Choice:
-    """One of several JSON values, each standing for a Python value: an Enum or a Literal."""
-
-    __slots__ = ("_by_key", "_missing", "by_name", "kinds", "members", "native", "words")
+    __slots__ = ("_by_key", "_missing", "_type", "by_name", "members")
 
     def __init__(
-        self, members: Sequence[tuple[JSON, Any]], native: Any, missing: type[enum.Enum] | None = None
+        self, members: Sequence[tuple[JSON, Any]], native: Any = None, missing: type[enum.Enum] | None = None
     ) -> None:
+        super().__init__((json_type(wire) for wire, _ in members), join_choices([_spell(wire) for wire, _ in members]))
         self.members = tuple(members)
+        self._type = native
         self._by_key = {_key(wire): value for wire, value in members}
         self._missing = missing
         self.by_name = any(isinstance(each, enum.Enum) and not by_value(type(each)) for _, each in members)
-        self.kinds = frozenset(json_type(wire) for wire, _ in members)
-        self.words = join_choices([_spell(wire) for wire, _ in members])
-        self.native = marker(self) if native is None else native
+
+    def msgspec_type(self) -> Any:
+        """Return what msgspec reads the values by, if it can."""
+        return super().msgspec_type() if self._type is None else self._type
 
     def schema(self, out: Rendering) -> JSONObject:
         """Return an enum with its type; several types make an `anyOf` of enums."""

@@ -8,50 +8,43 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from datetime import date
+from datetime import date, datetime, time, timedelta
 from math import isfinite
+from types import NoneType
 from typing import Any, Final, NamedTuple, TypeAlias
+from uuid import UUID
 
 from linkspan.errors import RegistrationError
 from linkspan.schema.constraints import Bounded
-from linkspan.schema.containers import Container, RecursiveShape, UnionShape
+from linkspan.schema.containers import ArrayShape, Field, ObjectShape, RecursiveShape, UnionShape
 from linkspan.schema.document import Matcher, Targets, linear_matcher
-from linkspan.schema.encode import canonical
-from linkspan.schema.problems import TYPE_WORDS, at, describe_value, join_words, quote
+from linkspan.schema.problems import TYPE_WORDS, describe_value, join_words
 from linkspan.schema.shapes import (
+    ANY,
+    BOOLEAN,
     FORMATTED,
+    INTEGER,
     INVALID,
-    AnyShape,
+    NEVER,
+    NULL,
+    NUMBER,
+    TEXT,
     Choice,
-    NoneShape,
-    Number,
-    Plain,
-    Rendering,
+    Formatted,
     Shape,
     Walk,
-    marker,
 )
 from linkspan.schema.summary import types_of
-from linkspan.types.base import JSON, JSONObject, is_array, is_number
+from linkspan.types.base import JSON, is_array, is_number
 from linkspan.types.base import is_mapping as is_object
 
 __all__ = ["Compiler", "Written", "compile_written"]
 
-_KINDS: Final[Mapping[str, tuple[type, ...]]] = {
-    "string": (str,),
-    "integer": (int, float),
-    "number": (int, float),
-    "boolean": (bool,),
-    "null": (type(None),),
-    "array": (list,),
-    "object": (dict,),
-}
-_DECODED: Final[frozenset[type]] = frozenset({str, dict, list, int, float, bool, type(None)})
-_GIVEN: Final[Sequence[tuple[type, type]]] = (
-    (Mapping, dict), (list, list), (tuple, list), (int, int), (float, float), (str, str),
-)  # fmt: skip
+_KINDS: Final = tuple(TYPE_WORDS)
+_TYPES: Final[Mapping[type, str]] = {
+    str: "string", int: "integer", float: "number", bool: "boolean", NoneType: "null", list: "array", dict: "object",
+}  # fmt: skip
 _LONGEST_WORDS = 200
-_ANY = AnyShape()
 
 
 class Written(NamedTuple):
@@ -78,157 +71,23 @@ def compile_written(schema: Mapping[str, JSON], *, draft_7: bool = False) -> Wri
 # Shapes that hints have no need of.
 
 
-class _Written:
-    """What the shapes below share: msgspec cannot read them, and their schema stays as its author wrote it."""
+class _ByKind(UnionShape):
+    """A value of several JSON types, each of one shape: the type of the value chooses, also what is wrong with it."""
 
-    __slots__ = ("kinds", "words")
-    native: Any = marker(_ANY)
+    __slots__ = ("_by_type",)
 
-    def __init__(self, kinds: frozenset[str], words: str) -> None:
-        self.kinds = kinds
-        self.words = words
-
-    def schema(self, out: Rendering) -> JSONObject:
-        """Return no schema of its own."""
-        return {}
-
-
-class _Never(_Written):
-    """Nothing at all: the schema `false`."""
-
-    __slots__ = ()
-
-    def convert(self, value: JSON, path: str, walk: Walk) -> Any:
-        """Refuse the value."""
-        return walk.refuse(path, f"is not allowed, got {describe_value(value)}")
-
-
-_NEVER = _Never(frozenset(), "nothing")
-
-
-class _AnyNumber(_Written):
-    """A number, left as it is: 5 stays an int where a hint would make it a float."""
-
-    __slots__ = ()
-
-    def convert(self, value: JSON, path: str, walk: Walk) -> Any:
-        """Return the number."""
-        return value if is_number(value) else walk.refuse_value(path, self.words, value)
-
-
-_NUMBER = _AnyNumber(frozenset({"integer", "number"}), "a number")
-
-
-class _Text(_Written):
-    """A text that has a format, or matches a pattern."""
-
-    __slots__ = ("_fits", "_refusal")
-
-    def __init__(self, words: str, fits: Matcher, refusal: str) -> None:
-        super().__init__(frozenset({"string"}), words)
-        self._fits = fits
-        self._refusal = refusal
-
-    def convert(self, value: JSON, path: str, walk: Walk) -> Any:
-        """Return the text."""
-        if not isinstance(value, str):
-            return walk.refuse_value(path, "a string", value)
-        return value if self._fits(value) else walk.refuse(path, f"{self._refusal}, got {describe_value(value)}")
-
-
-class _Items(Container, _Written):
-    """An array: the first items one by one, and the rest."""
-
-    __slots__ = ("_first", "_rest", "_unique")
-
-    def __init__(self, first: Sequence[Shape], rest: Shape, *, unique: bool) -> None:
-        super().__init__(frozenset({"array"}), "an array")
-        self._first = first
-        self._rest = rest
-        self._unique = unique
-
-    def parts(self, value: Any, path: str, walk: Walk) -> Any:
-        """Return the items with their repairs."""
-        if walk.steps is not None:
-            walk.steps.take(len(value))
-        found: Sequence[JSON] = value
-        if self._first or self._rest is not _ANY:
-            found = []
-            for index, each in enumerate(value):
-                shape = self._first[index] if index < len(self._first) else self._rest
-                item = shape.convert(each, at(path, index), walk)
-                if item is INVALID and walk.is_full:
-                    return INVALID
-                found.append(item)
-        if self._unique and len(set(map(canonical, value))) < len(value):
-            return walk.refuse(path, f"must have no item twice, got {describe_value(value)}")
-        return found
-
-
-class _Members(Container, _Written):
-    """An object: its named members, those that must be there, and what the others have to be."""
-
-    __slots__ = ("_named", "_others", "_required")
-    decoded = dict
-    accepted = (dict, Mapping)
-
-    def __init__(self, named: Mapping[str, Shape], required: Sequence[str], others: Shape) -> None:
-        super().__init__(frozenset({"object"}), "an object")
-        self._named = named
-        self._required = required
-        self._others = others
-
-    def parts(self, value: Any, path: str, walk: Walk) -> Any:
-        """Return the members with their repairs."""
-        if walk.steps is not None:
-            walk.steps.take(len(value))
-        for name in self._required:
-            if name not in value:
-                walk.refuse(at(path, name), "is missing")
-        found: JSONObject = {}
-        for name, each in value.items():
-            shape = self._named.get(name, self._others)
-            member: Any = INVALID
-            if shape is _ANY:
-                member = each
-            elif shape is not _NEVER or name in self._named:
-                member = shape.convert(each, at(path, name), walk)
-            elif not walk.lenient:
-                walk.refuse_member(path, name, self._named, root=walk.is_arguments and not path)
-            if member is not INVALID:
-                found[name] = member
-            elif walk.is_full:
-                return INVALID
-        return found
-
-
-class _ByKind(_Written):
-    """A value of several JSON types, each read by its own shape."""
-
-    __slots__ = ("_shapes",)
-
-    def __init__(self, shapes: Mapping[str, Shape]) -> None:
-        words = [TYPE_WORDS[kind] for kind in shapes if kind != "integer" or "number" not in shapes]
-        super().__init__(frozenset(shapes), "any value" if len(words) == 6 else join_words(words))
-        self._shapes: dict[type, Shape] = {python: shape for kind, shape in shapes.items() for python in _KINDS[kind]}
+    def __init__(self, members: Sequence[Shape]) -> None:
+        super().__init__(members)
+        self._by_type = {python: each for python, kind in _TYPES.items() for each in members if kind in each.kinds}
 
     def convert(self, value: JSON, path: str, walk: Walk) -> Any:
         """Read the value by the shape of its type."""
-        if walk.repair and str not in self._shapes:
-            for wanted in (list, dict):
-                value = walk.repaired(value, wanted, path) if wanted in self._shapes else value
-        shape = self._shapes.get(_kind_of(value))
-        return walk.refuse_value(path, self.words, value) if shape is None else shape.convert(value, path, walk)
+        kind: type[Any] = type(value)
+        shape = self._by_type.get(kind)
+        return super().convert(value, path, walk) if shape is None else shape.convert(value, path, walk)
 
 
-def _kind_of(value: object) -> type:
-    """Return the type that the value has in decoded JSON, also for what a caller in this process may give."""
-    if type(value) in _DECODED:
-        return type(value)
-    return next((kind for given, kind in _GIVEN if isinstance(value, given)), object)
-
-
-class _All(_Written):
+class _All(Shape):
     """A value that several shapes have to take, one after the other."""
 
     __slots__ = ("_parts",)
@@ -372,7 +231,7 @@ class Compiler:
     def shape(self, schema: JSON, where: str) -> Shape:
         """Return the shape of a schema; one that is met again within itself is recursive."""
         if isinstance(schema, bool):
-            return _ANY if schema else _NEVER
+            return ANY if schema else NEVER
         if not is_object(schema):
             raise RegistrationError(
                 f"the schema is not valid: {where[:80]} must be a schema, an object or true or false"
@@ -397,7 +256,7 @@ class Compiler:
             words = (
                 join_words([TYPE_WORDS[each] for each in _KINDS if each in kinds]) if len(kinds) < 4 else "any value"
             )
-            recursive = self._open[key] = RecursiveShape("", None, words, kinds)
+            recursive = self._open[key] = RecursiveShape("", kinds, words)
         return recursive
 
     def _node(self, schema: Mapping[str, JSON], where: str) -> Shape:
@@ -405,7 +264,7 @@ class Compiler:
         parts: list[Shape] = []
         if "$id" in schema and schema is not self._root:
             self.left_out["$id"] = None
-            return _ANY  # its references have another root
+            return ANY  # its references have another root
         if "$ref" in schema:
             parts.append(self.shape(self._target(schema["$ref"]), where))
             if self._draft_7:
@@ -425,8 +284,8 @@ class Compiler:
         for keyword in _LEFT_OUT:
             if keyword in schema:
                 self.left_out[keyword] = None
-        parts = [each for each in parts if each is not _ANY]
-        return _All(parts) if len(parts) > 1 else parts[0] if parts else _ANY
+        parts = [each for each in parts if each is not ANY]
+        return _All(parts) if len(parts) > 1 else parts[0] if parts else ANY
 
     def _check(self, schema: Mapping[str, JSON], where: str) -> None:
         for keyword, value in schema.items():
@@ -452,15 +311,19 @@ class Compiler:
         kinds: list[str] = declared if is_array(declared) else [declared]
         spoken_of = [kind for kind in kinds if any(keyword in schema for keyword in _OF_KIND[kind])]
         if "type" not in schema and not spoken_of:
-            return _ANY
+            return ANY
         if "number" in kinds:
             kinds = [kind for kind in kinds if kind != "integer"]
         if kinds in (["string"], ["integer"], ["number"]) and ("enum" in schema or "const" in schema) and not spoken_of:
             values: list[JSON] = schema.get("enum", [schema.get("const")])
             if all(not self._refuses(kinds[0], each) for each in values):
-                return _ANY  # the choice says it already
-        made = {kind: self._of_kind(kind, schema, where) for kind in kinds}
-        return made[kinds[0]] if len(kinds) == 1 else _ByKind(made)
+                return ANY  # the choice says it already
+        made = [self._of_kind(kind, schema, where) for kind in kinds]
+        if len(made) == 1:
+            return made[0]
+        found = _ByKind(made)
+        found.words = found.words if "type" in schema else ANY.words
+        return found
 
     def _refuses(self, kind: str, value: JSON) -> bool:
         walk = Walk()
@@ -472,13 +335,13 @@ class Compiler:
             case "string":
                 return self._text(schema)
             case "integer":
-                found: Shape = Number(int)
+                found: Shape = INTEGER
             case "number":
-                found = _NUMBER
+                found = NUMBER
             case "boolean":
-                return Plain(bool)
+                return BOOLEAN
             case "null":
-                return NoneShape()
+                return NULL
             case "array":
                 found = self._items(schema, where)
             case _:
@@ -486,11 +349,7 @@ class Compiler:
         return _bounded(found, schema, "number" if kind == "integer" else kind)
 
     def _text(self, schema: Mapping[str, JSON]) -> Shape:
-        found: Shape = Plain(str)
-        known = _FORMATS.get(schema.get("format", ""))
-        if known is not None:
-            found = _Text(known[1], known[0], f"must be {known[1]}")
-        found = _bounded(found, schema, "string")
+        found = _bounded(_FORMATS.get(schema.get("format", ""), TEXT), schema, "string")
         pattern: str | None = schema.get("pattern")
         if pattern is None:
             return found
@@ -498,7 +357,7 @@ class Compiler:
         if matches is None:
             self.left_out["pattern"] = None
             return found
-        return _All([found, _Text(found.words, matches, f"must match the pattern {quote(pattern)}")])
+        return Bounded(found, {"pattern": pattern}, matches=matches)
 
     def _items(self, schema: Mapping[str, JSON], where: str) -> Shape:
         items: JSON = schema.get("items", True)
@@ -507,19 +366,19 @@ class Compiler:
             self.left_out["items"] = None
             items = True
         rest = self.shape(items, f"{where}/items")
-        return _Items(first, rest, unique=bool(schema.get("uniqueItems")))
+        return ArrayShape(rest, first=first, unique=bool(schema.get("uniqueItems")))
 
     def _members(self, schema: Mapping[str, JSON], where: str) -> Shape:
         properties: Mapping[str, JSON] = schema.get("properties", {})
-        named = {name: self.shape(each, f"{where}/properties/{name}") for name, each in properties.items()}
+        named = [Field(name, name, self.shape(each, f"{where}/properties/{name}")) for name, each in properties.items()]
         others = self.shape(schema.get("additionalProperties", True), f"{where}/additionalProperties")
         if "patternProperties" in schema:
-            others = _ANY  # those that match are not additional
-        return _Members(named, schema.get("required", ()), others)
+            others = ANY  # those that match are not additional
+        return ObjectShape("", named, others=others, needed=schema.get("required", ()))
 
 
 def _choice(values: Sequence[JSON]) -> Shape:
-    return Choice([(each, each) for each in values], None) if values else _NEVER
+    return Choice([(each, each) for each in values]) if values else NEVER
 
 
 def _bounded(shape: Shape, schema: Mapping[str, JSON], kind: str) -> Shape:
@@ -557,13 +416,21 @@ def _is_date_time(text: str) -> bool:
     return _is_date(text[:10]) and text[10:11] in ("T", "t", " ") and _is_time(text[11:])
 
 
-_CHECKS: Mapping[str, Matcher] = {
-    "date-time": _is_date_time,
-    "date": _is_date,
-    "time": _is_time,
-    "duration": lambda text: _DURATION.fullmatch(text) is not None,
-    "uuid": lambda text: _UUID.fullmatch(text) is not None,
-}
-_FORMATS: Mapping[str, tuple[Matcher, str]] = {
-    each.format: (_CHECKS[each.format], each.words) for each in FORMATTED.values() if each.format is not None
+def _written(known: type, fits: Matcher) -> Shape:
+    """Return the shape of a text in the format of a type, which is left as it is."""
+
+    def read(text: str) -> str:
+        if fits(text):
+            return text
+        raise ValueError
+
+    return Formatted(FORMATTED[known].words, (), read=read)
+
+
+_FORMATS: Mapping[str, Shape] = {
+    "date-time": _written(datetime, _is_date_time),
+    "date": _written(date, _is_date),
+    "time": _written(time, _is_time),
+    "duration": _written(timedelta, lambda text: _DURATION.fullmatch(text) is not None),
+    "uuid": _written(UUID, lambda text: _UUID.fullmatch(text) is not None),
 }
