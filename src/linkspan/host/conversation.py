@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from itertools import groupby
 from operator import add
@@ -182,21 +182,18 @@ class Conversation:
                 async for event in events:
                     yield event
         finally:
-            self._complete(before)
+            # Leave nothing open: the last message is the model's, or there is none.
+            last = self.messages[-1]
+            if isinstance(last, AssistantMessage) and last.tool_uses:  # stopped between the message and its calls
+                self.messages.append(ToolMessage(_unanswered(last.tool_uses)))
+            if len(self.messages) == before + 1:
+                del self.messages[before:]
+            elif not isinstance(self.messages[-1], AssistantMessage):
+                self.messages.append(AssistantMessage([Text(_CUT)]))
 
     def instructions(self) -> str:
         """Return the system prompt of the next message."""
         return "\n\n".join(part for part in (self.system, SYSTEM_NOTE, self.host.notes()) if part)
-
-    def _complete(self, before: int) -> None:
-        """Leave nothing open: the last message is the model's, or there is none."""
-        last = self.messages[-1]
-        if isinstance(last, AssistantMessage) and last.tool_uses:  # stopped between the message and its calls
-            self.messages.append(ToolMessage(_unanswered(last.tool_uses)))
-        if len(self.messages) == before + 1:
-            del self.messages[before:]
-        elif not isinstance(self.messages[-1], AssistantMessage):
-            self.messages.append(AssistantMessage([Text(_CUT)]))
 
 
 class _TimeIsUp(Exception):
@@ -264,13 +261,19 @@ class _Turn:
         try:
             async with aclosing(chat.model.reply(request)) as events:
                 while (event := await self._within(lambda: anext(events, None))) is not None:
-                    if isinstance(event, Finished):
-                        finished = event
-                    elif isinstance(event, ToolUse | Opaque):
-                        parts.append(event)
-                    else:
-                        _add(parts, event)
-                        yield event
+                    match event:
+                        case Finished():
+                            finished = event
+                        case ToolUse() | Opaque():
+                            parts.append(event)
+                        case TextDelta():
+                            if parts and isinstance(last := parts[-1], Text):
+                                parts[-1] = Text(last.text + event.text)
+                            else:
+                                parts.append(Text(event.text))
+                            yield event
+                        case ThoughtDelta():  # for the person only
+                            yield event
         finally:
             if finished is not None:
                 self._message = AssistantMessage(parts)
@@ -289,31 +292,27 @@ class _Turn:
     async def _call_all(self, uses: Sequence[ToolUse]) -> AsyncGenerator[ChatEvent, None]:
         """Make all calls of a message. Those that only read run side by side; the others wait for each other."""
         answers = _unanswered(uses)
+        batches: list[list[tuple[int, ToolUse]]] = []
+        for parallel, group in groupby(enumerate(uses), lambda each: self._chat.host.reads_only(each[1].name)):
+            calls = list(group)
+            batches += [calls] if parallel else [[each] for each in calls]
+        tasks: list[asyncio.Task[None]] = []
         try:
-            for batch in _batches(uses, self._chat.host.reads_only):
-                async with aclosing(self._side_by_side(batch, answers)) as events:
-                    async for event in events:
-                        yield event
-        finally:
-            self._chat.messages.append(ToolMessage(answers))
-
-    async def _side_by_side(
-        self, batch: Mapping[int, ToolUse], answers: list[ToolAnswer]
-    ) -> AsyncGenerator[ChatEvent, None]:
-        happening: asyncio.Queue[ChatEvent | Exception] = asyncio.Queue()
-        tasks = [asyncio.create_task(self._call(place, use, answers, happening)) for place, use in batch.items()]
-        running = len(tasks)
-        try:
-            while running:
-                event = await self._next(happening)
-                if isinstance(event, Exception):
-                    raise event
-                running -= isinstance(event, CallEnded)
-                yield event
+            for batch in batches:
+                happening: asyncio.Queue[ChatEvent | Exception] = asyncio.Queue()
+                tasks = [asyncio.create_task(self._call(*each, answers, happening)) for each in batch]
+                running = len(tasks)
+                while running:
+                    event = await self._next(happening)
+                    if isinstance(event, Exception):
+                        raise event
+                    running -= isinstance(event, CallEnded)
+                    yield event
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            self._chat.messages.append(ToolMessage(answers))
 
     async def _next(self, happening: asyncio.Queue[T]) -> T:
         """Wait for something to happen; as long as the person is asked, the end does not come nearer. Raises: _TimeIsUp."""
@@ -353,26 +352,6 @@ class _Turn:
 
 def _unanswered(uses: Sequence[ToolUse]) -> list[ToolAnswer]:
     return [ToolAnswer(use.id, use.name, _STOPPED, is_error=True) for use in uses]
-
-
-def _add(parts: list[Text | ToolUse | Opaque], event: TextDelta | ThoughtDelta) -> None:
-    """Add some more words to the text that is being said. Thoughts are for the person only."""
-    if isinstance(event, ThoughtDelta):
-        return
-    last = parts[-1] if parts else None
-    if isinstance(last, Text):
-        parts[-1] = Text(last.text + event.text)
-    else:
-        parts.append(Text(event.text))
-
-
-def _batches(uses: Sequence[ToolUse], reads_only: Callable[[str], bool]) -> Iterator[dict[int, ToolUse]]:
-    """Split calls, in their order, into those that may run at the same time."""
-    for parallel, group in groupby(enumerate(uses), lambda each: reads_only(each[1].name)):
-        if parallel:
-            yield dict(group)
-        else:
-            yield from ({place: use} for place, use in group)
 
 
 def _sum(one: Usage, other: Usage) -> Usage:

@@ -109,7 +109,12 @@ class Memory:
                 kept = _read(self.path)
                 for each in self._unsaved:
                     each(kept)
-                _put(self.path, kept)
+                # A new file is renamed: who reads meanwhile, or dies, has one or the other.
+                draft = self.path.with_name(f"{self.path.name}.{os.getpid()}")
+                descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _OWNER_ONLY)
+                with os.fdopen(descriptor, "wb") as file:
+                    file.write(msgspec.json.format(msgspec.json.encode(kept, order="sorted")))
+                draft.replace(self.path)
                 self._kept, self._state = kept, _state_of(self.path)
             self._unsaved.clear()
             self.problem = ""
@@ -140,15 +145,6 @@ def _read(path: Path) -> _Kept:
         with suppress(OSError):
             path.replace(path.with_suffix(".damaged"))
         return _Kept()
-
-
-def _put(path: Path, kept: _Kept) -> None:
-    """Write a new file and rename it: who reads meanwhile, or dies, has one or the other. Raises: OSError."""
-    draft = path.with_name(f"{path.name}.{os.getpid()}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _OWNER_ONLY)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(msgspec.json.format(msgspec.json.encode(kept, order="sorted")))
-    draft.replace(path)
 
 
 @contextmanager
@@ -213,7 +209,8 @@ class Pins:
             shown = msgspec.convert({**pinned, "name": tool.name}, Tool)
         except msgspec.ValidationError:  # the file was edited
             shown = tool
-        return Definition(shown, _difference(pinned, said))
+        lines = difflib.unified_diff(_lines(pinned), _lines(said), n=1, lineterm="")
+        return Definition(shown, "\n".join(each for each in lines if not each.startswith(("---", "+++", "@@"))))
 
     def pin(self, key: str, tool: Tool) -> None:
         """Pin a tool as its server defines it now."""
@@ -223,11 +220,6 @@ class Pins:
 def _said(tool: Tool) -> JSONObject:
     whole: Mapping[str, JSON] = to_builtins(tool)
     return {key: whole[key] for key in _SAID if key in whole}
-
-
-def _difference(before: JSONObject, after: JSONObject) -> str:
-    lines = difflib.unified_diff(_lines(before), _lines(after), n=1, lineterm="")
-    return "\n".join(line for line in lines if not line.startswith(("---", "+++", "@@")))
 
 
 def _lines(definition: JSONObject) -> list[str]:

@@ -53,17 +53,13 @@ _SPELLINGS: Final = (
     "http://HOST:PORT/v1#NAME for any OpenAI-compatible server, or scripted:FILE"
 )
 _FAMILIES: Final = {
-    "claude": "anthropic",
-    "gpt": "openai",
-    "o1": "openai",
-    "o3": "openai",
-    "o4": "openai",
-    "gemini": "gemini",
-    "mistral": "mistral",
-    "codestral": "mistral",
-    "llama": "ollama",
-    "qwen": "ollama",
+    "anthropic": ("claude",),
+    "openai": ("gpt", "o1", "o3", "o4"),
+    "gemini": ("gemini",),
+    "mistral": ("mistral", "codestral"),
+    "ollama": ("llama", "qwen"),
 }
+"""How the names of a provider's models begin."""
 
 
 class UnusableModel(LinkspanError, ValueError):
@@ -118,7 +114,7 @@ def open_model(name: str, *, key: str | None = None, environ: Mapping[str, str] 
         return _at_url(name, key, given, options)
     provider, colon, model = name.partition(":")
     if not colon:
-        family = next((provider for prefix, provider in _FAMILIES.items() if name.lower().startswith(prefix)), None)
+        family = next((each for each, begins in _FAMILIES.items() if name.lower().startswith(begins)), None)
         advice = f"do you mean {family}:{name}?" if family is not None else f"write {_SPELLINGS}"
         raise UnusableModel(f"{name!r} does not name a provider: {advice}")
     if not model.strip():

@@ -125,26 +125,20 @@ def short_id(use_id: str) -> str:
 
 
 _STATUS_OF = {
-    "invalid_request_error": 400,
-    "authentication_error": 401,
-    "permission_error": 403,
-    "not_found_error": 404,
-    "request_too_large": 413,
-    "rate_limit_error": 429,
-    "rate_limit_exceeded": 429,
-    "api_error": 500,
-    "server_error": 500,
-    "internal_server_error": 500,
-    "timeout_error": 504,
-    "overloaded_error": 529,
-    "INVALID_ARGUMENT": 400,
-    "UNAUTHENTICATED": 401,
-    "PERMISSION_DENIED": 403,
-    "NOT_FOUND": 404,
-    "RESOURCE_EXHAUSTED": 429,
-    "INTERNAL": 500,
-    "UNAVAILABLE": 503,
-    "DEADLINE_EXCEEDED": 504,
+    word: status
+    for status, words in {
+        400: ("invalid_request_error", "INVALID_ARGUMENT"),
+        401: ("authentication_error", "UNAUTHENTICATED"),
+        403: ("permission_error", "PERMISSION_DENIED"),
+        404: ("not_found_error", "NOT_FOUND"),
+        413: ("request_too_large",),
+        429: ("rate_limit_error", "rate_limit_exceeded", "RESOURCE_EXHAUSTED"),
+        500: ("api_error", "server_error", "internal_server_error", "INTERNAL"),
+        503: ("UNAVAILABLE",),
+        504: ("timeout_error", "DEADLINE_EXCEEDED"),
+        529: ("overloaded_error",),
+    }.items()
+    for word in words
 }
 """The status that an error would have had, if the stream had not begun with 200."""
 
