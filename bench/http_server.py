@@ -111,7 +111,7 @@ class Server:
         self.sent += 1
         params = {"name": self.row.tool, "arguments": {"a": self.sent, "b": 2}}
         if self.kind != "legacy":
-            params["_meta"] = META
+            params["_meta"] = META | ({"progressToken": "t"} if self.row.tool == "add_told" else {})
         return http({"jsonrpc": "2.0", "id": self.sent, "method": "tools/call", "params": params}, self.headers)
 
     def check(self) -> None:
@@ -204,26 +204,34 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--sessions", type=int, default=1000)
     parser.add_argument("--streams", type=int, default=500)
+    parser.add_argument("--only", nargs="+", metavar="WORD", help="only rows with one of these words in their name")
     options = parser.parse_args()
 
     ours = [sys.executable, str(SERVERS / "http_ours.py")]
+    run = [*ours, "run"]
     floor = Row("bare ASGI app", [sys.executable, str(SERVERS / "http_floor.py")], "add")
-    servers = [
-        Server(floor, "modern"),
-        Server(Row("linkspan modern JSON", ours), "modern"),
-        Server(Row("linkspan modern JSON, def", ours, "add_def"), "modern"),
-        Server(Row("linkspan modern SSE", ours), "modern sse"),
-        Server(Row("linkspan handshake session", ours), "legacy"),
+    rows = [
+        (floor, "modern"),
+        (Row("run, modern, async", run), "modern"),
+        (Row("run, modern, inline", run, "add_inline"), "modern"),
+        (Row("run, modern, def", run, "add_def"), "modern"),
+        (Row("run, modern, progress, SSE", run, "add_told"), "modern"),
+        (Row("run, handshake session", run), "legacy"),
+        (Row("asgi, modern, async", ours), "modern"),
+        (Row("asgi, handshake session", ours), "legacy"),
     ]
     if options.official:
         official = [options.official, str(SERVERS / "http_official.py")]
-        servers += [
-            Server(Row("official modern JSON", [*official, "fastest"], weight=0.1), "modern"),
-            Server(Row("official handshake stateless JSON", [*official, "fastest"], weight=0.1), "legacy"),
-            Server(Row("official handshake session SSE", official, weight=0.1), "legacy"),
+        rows += [
+            (Row("official modern JSON", [*official, "fastest"], weight=0.1), "modern"),
+            (Row("official handshake stateless JSON", [*official, "fastest"], weight=0.1), "legacy"),
+            (Row("official handshake session SSE", official, weight=0.1), "legacy"),
         ]
+    named = [row for row in rows if row[0] is floor or any(word in row[0].name for word in options.only or [""])]
+    servers = [Server(*row) for row in named]
     try:
-        measure_idle(servers[1], options.sessions, options.streams)
+        if not options.only:
+            measure_idle(servers[1], options.sessions, options.streams)
         measure_calls(servers, options.calls, options.rounds)
     finally:
         for server in servers:

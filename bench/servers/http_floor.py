@@ -21,6 +21,11 @@ class Request(msgspec.Struct):
     params: Params
 
 
+SAME = {
+    "resultType": "complete",
+    "_meta": {"io.modelcontextprotocol/serverInfo": {"name": "bench", "version": "0.0.0"}},
+}
+"""What else is in an answer of ours: both servers send the same number of bytes."""
 decode, encode = msgspec.json.Decoder(Request).decode, msgspec.json.encode
 
 
@@ -30,7 +35,7 @@ async def app(scope, receive, send):
     body = (await receive())["body"]
     request = decode(body)
     value = request.params.arguments.a + request.params.arguments.b
-    result = {"content": [{"type": "text", "text": str(value)}], "structuredContent": {"result": value}}
+    result = {"content": [{"type": "text", "text": str(value)}], "structuredContent": {"result": value}, **SAME}
     answer = encode({"jsonrpc": "2.0", "id": request.id, "result": result})
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(answer))]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
