@@ -248,7 +248,7 @@ CODE_LINES = {
     "revisions": 1092,
     "runtime": 1506,
     "schema": 3324,
-    "serve": 1344,
+    "serve": 1803,
     "server": 3899,
     "testing": 469,
     "types": 421,

@@ -218,7 +218,7 @@ class TestWorkers:
 
 STUBBORN = """
 import os, signal, sys, time
-from linkspan.serve.http_workers import serve_in_workers
+from linkspan.serve.http import serve_in_workers
 
 def serve(ready):
     signal.signal(signal.SIGTERM, lambda *_: os.write(1, b"asked\\n"))

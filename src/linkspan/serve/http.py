@@ -1,13 +1,15 @@
-"""Make endpoints of servers, and serve one over HTTP with uvicorn: `server.run("http")`."""
+"""Make endpoints of servers, and serve one over HTTP with uvicorn, in one process or several: `server.run("http")`."""
 
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import sys
 import threading
 from collections.abc import Callable, Set
 from functools import partial
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 import msgspec
@@ -23,7 +25,16 @@ from linkspan.wire.headers import is_loopback
 if TYPE_CHECKING:
     from linkspan.server.registration import BaseServer
 
-__all__ = ["DRAIN", "PORT", "HttpRunKeywords", "UvicornKeywords", "listen", "make_endpoint", "serve_http"]
+__all__ = [
+    "DRAIN",
+    "PORT",
+    "HttpRunKeywords",
+    "UvicornKeywords",
+    "listen",
+    "make_endpoint",
+    "serve_http",
+    "serve_in_workers",
+]
 
 PORT: Final = 8000
 DRAIN: Final = 1.0
@@ -31,6 +42,11 @@ DRAIN: Final = 1.0
 
 _EVERY_HOST: Final = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
 _BACKLOG: Final = 2048
+_SIGNALS: Final = ("SIGCHLD", "SIGTERM", "SIGINT", "SIGALRM")
+_WAITED_FOR: Final = frozenset(getattr(signal, name) for name in _SIGNALS if hasattr(signal, name))
+_MAX_EARLY_DEATHS: Final = 5
+"""One after the other, before it served: such a worker has a fault that another one would have too. Whatever ends a worker that
+serves, such as the system when memory is short, may not end the next."""
 
 
 class UvicornKeywords(TypedDict, total=False):
@@ -127,10 +143,9 @@ def serve_http(
     for a keyword that neither we nor uvicorn have.
     """
     try:
-        from linkspan.serve.http_uvicorn import SETTINGS, serve_with_uvicorn
+        from linkspan.serve.http_uvicorn import SETTINGS, make_uvicorn, serve_with_uvicorn
     except ImportError:
         raise LinkspanError(f"serving HTTP needs uvicorn: {install_hint('http')}") from None
-    from linkspan.serve.asgi import AsgiApp
 
     policy, options = _split_keywords(policy or HttpPolicy(), dict(more), SETTINGS)
     listener = listen(host, port) if fd is None else socket.socket(fileno=fd)
@@ -144,13 +159,19 @@ def serve_http(
     first_line += f", with {workers} workers\n" if workers > 1 else "\n"
 
     def serve(ready: Callable[[], object]) -> int:
-        app = AsgiApp(make_endpoint(server, policy), path=path, health=health)
-        return serve_with_uvicorn(app, listener, drain=drain, head_timeout=head_timeout, options=options, ready=ready)
+        serving = make_uvicorn(
+            make_endpoint(server, policy),
+            path=path,
+            health=health,
+            drain=drain,
+            head_timeout=head_timeout,
+            options=options,
+            ready=ready,
+        )
+        return serve_with_uvicorn(serving, listener)
 
     if workers == 1:
         return serve(partial(sys.stderr.write, first_line))
-    from linkspan.serve.http_workers import serve_in_workers
-
     server.share_request_state_key()
     return serve_in_workers(workers, serve, patience=drain + 3.0, first_line=first_line)
 
@@ -189,3 +210,132 @@ def listen(host: str, port: int) -> socket.socket:
         raise LinkspanError(
             f"cannot serve HTTP on {host}:{port}: {reason.lower()}; choose another port, or port 0 for any that is free"
         ) from None
+
+
+# Several processes behind one port: started by forking, started again when they die, stopped together. The parent only waits. It
+# holds one end of a pipe that every worker watches, so no worker outlives it, however it dies.
+
+
+def serve_in_workers(
+    count: int, serve: Callable[[Callable[[], object]], int], *, patience: float, first_line: str
+) -> int:
+    """Run `serve` in `count` processes until this one is asked to stop; return the exit code: 0, 130, or 1 for a fault.
+
+    `serve` gets a function that it calls once it can be reached.
+    `first_line` goes to stderr once there are workers. Those that do not end within `patience` seconds of a signal are killed.
+    Raises: LinkspanError where processes cannot fork, or `count` is below 1.
+    """
+    if not hasattr(os, "fork"):
+        raise LinkspanError("workers need a system that can fork; start several processes behind a proxy instead")
+    if count < 1:
+        raise LinkspanError(f"workers must be at least 1, got {count}")
+    return _Workers(serve, patience).run(count, first_line)
+
+
+class _Workers:
+    """The parent. Signals wait until it asks for them, so there are no handlers and no races."""
+
+    def __init__(self, serve: Callable[[Callable[[], object]], int], patience: float) -> None:
+        self._serve = serve
+        self._patience = patience
+        self._alive: dict[int, int] = {}
+        """The pid of each worker, and the descriptor on which it reports that it serves."""
+        self._early_deaths = 0
+        self._lifeline = os.pipe()
+
+    def run(self, count: int, first_line: str) -> int:
+        signal.pthread_sigmask(signal.SIG_BLOCK, _WAITED_FOR)
+        signal.signal(signal.SIGCHLD, _ignore)  # without a handler, a pending signal may get lost
+        for _ in range(count):
+            self._start()
+        sys.stderr.write(first_line)
+        sys.stderr.flush()
+        while True:
+            number = signal.sigwait(_WAITED_FOR)
+            if number in (signal.SIGTERM, signal.SIGINT):
+                self._stop()
+                return 130 if number == signal.SIGINT else 0
+            for pid, status in self._reap():
+                if not self._replace(pid, status):
+                    self._stop()
+                    return 1
+
+    def _start(self) -> None:
+        reader, writer = os.pipe()
+        os.set_blocking(reader, False)  # processes that a worker has forked may keep the other end open
+        pid = os.fork()
+        if pid == 0:
+            self._work(writer)
+        os.close(writer)
+        self._alive[pid] = reader
+
+    def _work(self, writer: int) -> None:
+        """Be a worker, and nothing else: never return into what the parent was doing."""
+        status = 1
+        try:
+            os.close(self._lifeline[1])
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _WAITED_FOR)
+            threading.Thread(target=self._end_with_parent, daemon=True).start()
+            status = self._serve(lambda: os.write(writer, b"1"))
+        except BaseException:
+            import traceback
+
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(status)
+
+    def _end_with_parent(self) -> None:
+        os.read(self._lifeline[0], 1)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    def _reap(self) -> list[tuple[int, int]]:
+        """Return the workers that have ended, with their statuses."""
+        ended: list[tuple[int, int]] = []
+        for pid in list(self._alive):
+            found, status = os.waitpid(pid, os.WNOHANG)
+            if found:
+                ended.append((pid, os.waitstatus_to_exitcode(status)))
+        return ended
+
+    def _replace(self, pid: int, status: int) -> bool:
+        """Start another worker for one that has died; False if they die as fast as they start."""
+        self._early_deaths = 0 if self._forget(pid) else self._early_deaths + 1
+        if self._early_deaths >= _MAX_EARLY_DEATHS:
+            sys.stderr.write("linkspan: the workers end as soon as they start; giving up\n")
+            return False
+        sys.stderr.write(f"linkspan: worker {pid} has ended ({_reason(status)}); starting another\n")
+        self._start()
+        return True
+
+    def _forget(self, pid: int) -> bool:
+        """Forget a worker that has ended; return whether it ever served."""
+        reader = self._alive.pop(pid)
+        try:
+            return bool(os.read(reader, 1))
+        except BlockingIOError:
+            return False
+        finally:
+            os.close(reader)
+
+    def _stop(self) -> None:
+        """Ask all to stop, and kill those that do not."""
+        self._signal_all(signal.SIGTERM)
+        signal.setitimer(signal.ITIMER_REAL, self._patience)
+        while self._alive:
+            if signal.sigwait(_WAITED_FOR) == signal.SIGALRM:
+                self._signal_all(signal.SIGKILL)
+            for pid, _ in self._reap():
+                self._forget(pid)
+
+    def _signal_all(self, number: int) -> None:
+        for pid in self._alive:
+            os.kill(pid, number)
+
+
+def _ignore(_number: int, _frame: FrameType | None) -> None:
+    """Do nothing, so that the signal counts as handled."""
+
+
+def _reason(status: int) -> str:
+    return f"exit status {status}" if status >= 0 else signal.strsignal(-status) or f"signal {-status}"

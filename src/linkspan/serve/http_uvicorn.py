@@ -13,14 +13,21 @@ import threading
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
+from functools import partial
+from importlib.util import find_spec
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
+from linkspan.core.http_endpoint import Endpoint
 from linkspan.serve.asgi import AsgiApp
+from linkspan.serve.http_app import HttpApp
 
-__all__ = ["SETTINGS", "QuietUvicorn", "serve_with_uvicorn"]
+if TYPE_CHECKING:
+    from linkspan.serve.http_protocol import EndpointProtocol
+
+__all__ = ["SETTINGS", "QuietUvicorn", "make_uvicorn", "serve_with_uvicorn"]
 
 _KEEP_ALIVE = 60
 """Seconds that an idle connection stays: clients that keep a pool lose a race whenever one is closed under them."""
@@ -33,28 +40,48 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _TICKS_PER_SECOND = 10
 
 
-def serve_with_uvicorn(
-    app: AsgiApp,
-    listener: socket.socket,
+def make_uvicorn(
+    endpoint: Endpoint,
     *,
+    path: str,
+    health: str,
     drain: float,
     head_timeout: float,
     options: Mapping[str, Any],
-    ready: Callable[[], object],
-) -> int:
-    """Serve until the process is asked to stop; return 0, or 130 after Ctrl-C. `ready` is called once it can be reached."""
+    ready: Callable[[], object] = int,
+) -> QuietUvicorn:
+    """Return a server of `endpoint` at `path`, with a protocol of ours where httptools is installed.
+
+    `health` is a path that answers 200. `ready` is called once the server can be reached.
+    """
     settings = {"log_level": "warning", "access_log": False, "timeout_keep_alive": _KEEP_ALIVE, **options}
-    config = uvicorn.Config(app, lifespan="on", timeout_graceful_shutdown=drain, **settings)  # type: ignore[arg-type]
-    serving = QuietUvicorn(config, app, head_timeout=head_timeout, ready=ready)
-    serving.run(sockets=[listener])
-    return 130 if serving.ended_by == signal.SIGINT else 0
+    app: HttpApp
+    if "http" not in options and find_spec("httptools") is not None:
+        from linkspan.serve.http_protocol import DirectApp, EndpointProtocol
+
+        app = DirectApp(endpoint, path=path, health=health, head_timeout=head_timeout)
+        settings |= {"app": _no_application, "http": partial(EndpointProtocol, app), "ws": "none"}
+    else:
+        settings["app"] = app = AsgiApp(endpoint, path=path, health=health)
+    config = uvicorn.Config(lifespan="off", timeout_graceful_shutdown=drain, **settings)  # type: ignore[arg-type]
+    return QuietUvicorn(config, app, head_timeout=head_timeout, ready=ready)
+
+
+def serve_with_uvicorn(server: QuietUvicorn, listener: socket.socket) -> int:
+    """Serve until the process is asked to stop; return 0, or 130 after Ctrl-C."""
+    server.run(sockets=[listener])
+    return 130 if server.ended_by == signal.SIGINT else 0
+
+
+async def _no_application(_scope: object, _receive: object, _send: object) -> None:
+    """Stand in for the application: requests do not come so far."""
 
 
 class QuietUvicorn(uvicorn.Server):
     """uvicorn that ends streams and returns when it is asked to stop, and closes idle or unread connections."""
 
     def __init__(
-        self, config: uvicorn.Config, app: AsgiApp, *, head_timeout: float, ready: Callable[[], object] = int
+        self, config: uvicorn.Config, app: HttpApp, *, head_timeout: float, ready: Callable[[], object] = int
     ) -> None:
         """Serve `app`; call `ready` once it can be reached."""
         super().__init__(config)
@@ -74,6 +101,9 @@ class QuietUvicorn(uvicorn.Server):
         """Close listening streams; running calls may finish within the drain."""
         self._app.drain()
         await super().shutdown(sockets)
+        for connection in self._own_connections():
+            connection.abandon()
+        self._app.close()
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:
@@ -99,9 +129,17 @@ class QuietUvicorn(uvicorn.Server):
         return await super().on_tick(counter)
 
     def look_after(self, now: float) -> None:
-        """Close the connections whose request head is late, and abort those whose response is not read."""
+        """Run due timers, close the connections whose request is late, and abort those whose response is not read."""
+        self._app.tick(now)
+        for connection in self._own_connections():
+            connection.look_after(now)
         self._drop_silent(now)
         self._drop_unread(now)
+
+    def _own_connections(self) -> list[EndpointProtocol]:
+        """Return the connections with a protocol of ours; where httptools is missing they have one of uvicorn's."""
+        connections: set[Any] = self.server_state.connections
+        return [each for each in connections if hasattr(each, "look_after")]
 
     def _drop_unread(self, now: float) -> None:
         """An answer is handed over as a whole, and kept below us until it is read: not for ever (`send_timeout`)."""
@@ -132,7 +170,7 @@ def _unsent(connection: Any) -> int:
 
 def _is_silent(connection: Any) -> bool:
     """Return whether the head of a request is still to arrive; between two requests uvicorn has its own bound."""
-    if not hasattr(connection, "cycle"):
-        return False  # a WebSocket, which is being refused
+    if not hasattr(connection, "cycle") or hasattr(connection, "look_after"):
+        return False  # a WebSocket, which is being refused, or a connection with bounds of its own
     cycle = connection.cycle
     return connection.timeout_keep_alive_task is None and (cycle is None or cycle.response_complete)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from http_faces import FACES, Asgi, Bare, Face
+from http_faces import FACES, Asgi, Bare, Face, Http, OnALoop
 
 from linkspan import Server
 
@@ -37,6 +37,17 @@ def asgi(_opened: list[Face]) -> Callable[..., Asgi]:
     def start(server: Server | None, app: Any = None, **policy: Any) -> Asgi:
         face = Asgi(server, app, **policy)
         _opened.append(face)
+        return face
+
+    return start
+
+
+@pytest.fixture(params=[Asgi, Http])
+def on_a_loop(request: pytest.FixtureRequest, _opened: list[Face]) -> OnALoop:
+    """Serve a server through each of the faces that have an event loop, and clients that go, stall or do not read."""
+
+    def start(server: Server, **policy: Any) -> Asgi | Http:
+        _opened.append(face := request.param(server, **policy))
         return face
 
     return start

@@ -1,4 +1,4 @@
-"""The same request through every face of an HTTP server: the bare machine, ASGI, WSGI. No sockets."""
+"""The same request through every face of an HTTP server: the bare machine, ASGI, WSGI, bytes of HTTP/1.1. No sockets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from typing import Any
+from typing import Any, TypeAlias
+
+import httptools
+import pytest
+import uvicorn
 
 from linkspan import Server
 from linkspan.core.call import CallReady, HookReady
@@ -21,6 +25,9 @@ from linkspan.revisions.neutral import TransportInfo
 from linkspan.runtime.background import BackgroundLoop
 from linkspan.runtime.system import SYSTEM
 from linkspan.serve.asgi import AsgiApp
+from linkspan.serve.http import make_endpoint
+from linkspan.serve.http_protocol import DirectApp, EndpointProtocol
+from linkspan.serve.http_uvicorn import QuietUvicorn
 from linkspan.serve.wsgi import WsgiApp
 from linkspan.wire.framing import EventReader, ServerSentEvent
 
@@ -416,7 +423,174 @@ class Wsgi(Face):
             thread.join(0.01)
 
 
-FACES: dict[str, type[Face]] = {"bare": Bare, "asgi": Asgi, "wsgi": Wsgi}
+class Wire(asyncio.Transport):
+    """What is below one connection of `Http`: what the protocol writes goes to a client that may not read."""
+
+    def __init__(self, face: Http, write: Callable[[bytes], None]) -> None:
+        super().__init__({"socket": self})
+        self._face = face
+        self._write = write
+        self._unread = 0
+        self._closing = False
+        self.protocol: asyncio.Protocol | None = None
+        self.paused = False
+
+    def getpeername(self) -> tuple[str, int] | None:
+        return (self._face.peer, 5) if self._face.peer is not None else None
+
+    def getsockname(self) -> tuple[str, int] | None:
+        return (self._face.own, 8000) if self._face.own is not None else None
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if self._face.reads:
+            self._write(bytes(data))
+            return
+        if not self._unread:
+            asyncio.get_running_loop().call_soon(self._pause)
+        self._unread += len(data)
+
+    def _pause(self) -> None:
+        if self.protocol is not None:
+            self.protocol.pause_writing()
+
+    def get_write_buffer_size(self) -> int:
+        return self._unread
+
+    def pause_reading(self) -> None:
+        self.paused = True
+
+    def resume_reading(self) -> None:
+        self.paused = False
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        """A client that sees the end goes."""
+        self.abort()
+
+    def is_closing(self) -> bool:
+        return self._closing
+
+    def close(self) -> None:
+        self._closing = True
+        if not self._unread:
+            self.abort()
+
+    def abort(self) -> None:
+        self._closing = True
+        protocol, self.protocol = self.protocol, None
+        if protocol is not None:
+            asyncio.get_running_loop().call_soon(protocol.connection_lost, None)
+
+
+class _Answers:
+    """What a client understands of the bytes of a response."""
+
+    def __init__(self, live: Live, method: str) -> None:
+        self._live = live
+        self._bodiless = method == "HEAD"
+        self._parser = httptools.HttpResponseParser(self)
+        self._headers: dict[str, str] = {}
+
+    def feed(self, data: bytes) -> None:
+        self._parser.feed_data(data)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        self._live.put((self._parser.get_status_code(), self._headers))
+        if self._bodiless:
+            self._live.put(None)
+
+    def on_body(self, body: bytes) -> None:
+        self._live.put(body)
+
+    def on_message_complete(self) -> None:
+        self._live.put(None)
+
+
+class Http(Face):
+    """The protocol of `run("http")`, fed with bytes on a loop in a thread. Each request has a connection of its own."""
+
+    def __init__(self, server: Server, **policy: Any) -> None:
+        self.endpoint = make_endpoint(server, HttpPolicy(**policy))
+        self.app = DirectApp(self.endpoint)
+        self.loop = BackgroundLoop()
+        self.root_path = ""
+        self.doubled = ""
+        self.reads = True
+        self.chunk: int | None = None
+        self.stall_after: int | None = None
+        self.go_after: int | None = None
+        self.gone = False
+        """Whether a client has gone as `go_after` says."""
+        config = uvicorn.Config(self._nothing, lifespan="off", ws="none", log_config=None, access_log=False)
+        self.serving = QuietUvicorn(config, self.app, head_timeout=30.0)
+        self.loop.loop.call_soon_threadsafe(self._look)
+
+    async def _nothing(self, scope: object, receive: object, send: object) -> None:
+        raise AssertionError("no request is for an application")
+
+    def _look(self) -> None:
+        self.serving.look_after(time.monotonic())
+        asyncio.get_running_loop().call_later(0.01, self._look)
+
+    def connect(self, write: Callable[[bytes], None]) -> tuple[EndpointProtocol, Wire]:
+        """Open a connection; to be called on the loop."""
+        config = self.serving.config
+        config.root_path = self.root_path
+        protocol = EndpointProtocol(self.app, config, self.serving.server_state, {}, asyncio.get_running_loop())
+        wire = Wire(self, write)
+        wire.protocol = protocol
+        protocol.connection_made(wire)
+        return protocol, wire
+
+    def start(
+        self, live: Live, method: str, path: str, headers: dict[str, str], body: bytes, principal: str | None
+    ) -> None:
+        if principal is not None:
+            pytest.skip("no middleware stands in front of it, so its clients have no names")
+        lines = [f"{name}: {value}\r\n" for name, value in headers.items()]
+        if self.doubled in headers:
+            lines.append(f"{self.doubled}: again\r\n")
+        size = self.chunk or len(body) or 1
+        parts = [body[at : at + size] for at in range(0, len(body), size)]
+        if body and "content-length" not in headers:
+            lines.append("transfer-encoding: chunked\r\n")
+            parts = [b"%x\r\n%b\r\n" % (len(part), part) for part in parts] + [b"0\r\n\r\n"]
+        url = f"{path}?{self.query}" if self.query else path
+        head = f"{method} {url} HTTP/{self.version}\r\n{''.join(lines)}\r\n".encode("latin-1")
+        stalls = self.stall_after if self.go_after is None else self.go_after
+        goes = self.go_after is not None
+        answers = _Answers(live, method)
+        self.loop.loop.call_soon_threadsafe(self._begin, live, answers, [head, *parts[:stalls]], goes)
+
+    def _begin(self, live: Live, answers: _Answers, parts: list[bytes], goes: bool) -> None:
+        protocol, wire = self.connect(answers.feed)
+        live.close = lambda: self.loop.loop.call_soon_threadsafe(wire.abort)
+        for part in parts if self.chunk else [b"".join(parts)]:
+            protocol.data_received(part)
+        self.gone = goes
+        if goes:
+            wire.abort()
+
+    def vanish(self, method: str, headers: Mapping[str, str], body: dict[str, Any]) -> BaseException | None:
+        """Send what `go_after` allows, and go; return what the loop reports. Nothing must be sent."""
+        reported: list[BaseException | None] = []
+        self.loop.loop.set_exception_handler(lambda _, context: reported.append(context.get("exception")))
+        live = self.open(method, headers, body)
+        self.until(lambda: self.gone)
+        assert live.waiting
+        return reported[0] if reported else None
+
+    def stop(self) -> None:
+        self.loop.close()
+
+
+OnALoop: TypeAlias = Callable[..., Asgi | Http]
+FACES: dict[str, type[Face]] = {"bare": Bare, "asgi": Asgi, "wsgi": Wsgi, "http": Http}
 
 
 def each_face(faces: Mapping[str, type[Face]] = FACES) -> Iterator[str]:

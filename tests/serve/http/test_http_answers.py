@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
-from http_faces import Asgi, Bare, Face
+from http_faces import Bare, Face, OnALoop
 from http_talk import BOTH, PREFIX, Session, body, call, mirror, modern, text_of
 from http_world import World
 
@@ -150,9 +150,9 @@ def test_a_quiet_stream_gets_a_comment_and_a_quiet_call_becomes_a_stream(bare: C
 
 
 @pytest.mark.parametrize("tool", ["hold", "hold_async", "tell_then_hold", "tell_then_hold_async"])
-def test_who_goes_away_cancels_what_was_asked(tool: str, asgi: Callable[..., Asgi]) -> None:
+def test_who_goes_away_cancels_what_was_asked(tool: str, on_a_loop: OnALoop) -> None:
     world = World()
-    face = asgi(world.server)
+    face = on_a_loop(world.server)
     live = call(face, tool, token="t")
     world.wait_for("holding")
     live.close()
@@ -255,9 +255,9 @@ def test_a_server_with_nothing_to_announce_has_no_streams(serve: Serve) -> None:
     assert (answer.status, answer.code) == (404, METHOD_NOT_FOUND)
 
 
-def test_listeners_that_went_are_forgotten(asgi: Callable[..., Asgi]) -> None:
+def test_listeners_that_went_are_forgotten(on_a_loop: OnALoop) -> None:
     world = World()
-    face = asgi(world.server)
+    face = on_a_loop(world.server)
     lives = [modern(face, "subscriptions/listen", {"notifications": ALL}, n) for n in range(20)]
     for live in lives:
         live.message()
@@ -299,18 +299,18 @@ def test_max_streams_counts_get_streams(serve: Serve) -> None:
     second.get().begin().close()
 
 
-def test_max_unsent_bytes_ends_the_stream_of_who_does_not_read(asgi: Callable[..., Asgi]) -> None:
+def test_max_unsent_bytes_ends_the_stream_of_who_does_not_read(on_a_loop: OnALoop) -> None:
     world = World()
-    face = asgi(world.server, max_unsent_bytes=100_000)
+    face = on_a_loop(world.server, max_unsent_bytes=100_000)
     face.reads = False
     call(face, "flood", {"parts": 1_000_000_000, "size": 10_000}, token="t")
     world.wait_for("cancelled")
     face.until(lambda: face.endpoint.streams == 0)
 
 
-def test_send_timeout_ends_the_stream_of_who_does_not_read(asgi: Callable[..., Asgi]) -> None:
+def test_send_timeout_ends_the_stream_of_who_does_not_read(on_a_loop: OnALoop) -> None:
     world = World()
-    face = asgi(world.server, send_timeout=0.05)
+    face = on_a_loop(world.server, send_timeout=0.05)
     face.reads = False
     call(face, "tell_then_hold_async", token="t")
     world.wait_for("cancelled")

@@ -6,10 +6,9 @@ import asyncio
 import io
 import json
 import threading
-from collections.abc import Callable
 from typing import Any
 
-from http_faces import Asgi
+from http_faces import OnALoop
 from http_talk import BOTH, Session, body, mirror
 from http_world import World
 
@@ -219,9 +218,9 @@ def noting(world: World) -> Server:
     return world.server
 
 
-def test_notifications_that_are_served_take_room_until_they_end(asgi: Callable[..., Asgi]) -> None:
+def test_notifications_that_are_served_take_room_until_they_end(on_a_loop: OnALoop) -> None:
     world = World()
-    face = asgi(noting(world), max_streams=2)
+    face = on_a_loop(noting(world), max_streams=2)
     note = body("notifications/note")
     del note["id"]
     statuses = [face.ask("POST", mirror(note), note).status for _ in range(3)]
@@ -233,17 +232,17 @@ def test_notifications_that_are_served_take_room_until_they_end(asgi: Callable[.
     face.until(lambda: face.ask("POST", mirror(note), note).status == 202)
 
 
-def test_notifications_of_a_client_without_a_session_take_room_too(asgi: Callable[..., Asgi]) -> None:
+def test_notifications_of_a_client_without_a_session_take_room_too(on_a_loop: OnALoop) -> None:
     world = World()
-    face = asgi(noting(world), max_streams=2, sessions=False)
+    face = on_a_loop(noting(world), max_streams=2, sessions=False)
     note = {"jsonrpc": "2.0", "method": "notifications/note"}
     assert [face.ask("POST", {"accept": BOTH}, note).status for _ in range(3)] == [202, 202, 503]
     world.let_go.set()
 
 
-def test_notifications_in_a_session_count_as_calls(asgi: Callable[..., Asgi]) -> None:
+def test_notifications_in_a_session_count_as_calls(on_a_loop: OnALoop) -> None:
     world = World(limits=Limits(max_running=2))
-    session = Session(asgi(noting(world)))
+    session = Session(on_a_loop(noting(world)))
     statuses = [session.send("notifications/note").whole().status for _ in range(3)]
     assert statuses == [202, 202, 429]
     assert session.send("notifications/cancelled", {"requestId": 9}).whole().status == 202
@@ -251,9 +250,9 @@ def test_notifications_in_a_session_count_as_calls(asgi: Callable[..., Asgi]) ->
     world.let_go.set()
 
 
-def test_answers_come_through_while_as_many_calls_run_as_may(asgi: Callable[..., Asgi]) -> None:
+def test_answers_come_through_while_as_many_calls_run_as_may(on_a_loop: OnALoop) -> None:
     world = World(limits=Limits(max_running=1))
-    face = asgi(noting(world), http_sse="/sse")
+    face = on_a_loop(noting(world), http_sse="/sse")
     stream = face.open("GET", {"accept": "text/event-stream"}, path="/sse")
     _, _, query = stream.event().data.partition("?")
     note = {"jsonrpc": "2.0", "method": "notifications/note"}

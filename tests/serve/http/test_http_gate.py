@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from http_faces import FACES, Asgi, Face
+from http_faces import FACES, Face, OnALoop
 from http_talk import BOTH, body, call, mirror, modern
 from http_world import World
 
@@ -354,16 +354,16 @@ def test_body_and_log_name_the_setting_to_change(name: str, kind: str, caplog: p
         face.stop()
 
 
-def test_the_log_cannot_be_filled_by_strangers(asgi: Callable[..., Asgi], caplog: pytest.LogCaptureFixture) -> None:
-    face = asgi(World().server, allowed_hosts=LOOPBACK)
+def test_the_log_cannot_be_filled_by_strangers(on_a_loop: OnALoop, caplog: pytest.LogCaptureFixture) -> None:
+    face = on_a_loop(World().server, allowed_hosts=LOOPBACK)
     for n in range(150):
         face.ask("POST", mirror(PING) | {"host": f"{n}.evil.com"}, PING)
     assert len(caplog.messages) == 100
 
 
 @pytest.mark.parametrize("name", ["host", "origin"])
-def test_two_of_either_is_a_bad_request(name: str, asgi: Callable[..., Asgi]) -> None:
-    face = asgi(World().server)
+def test_two_of_either_is_a_bad_request(name: str, on_a_loop: OnALoop) -> None:
+    face = on_a_loop(World().server)
     face.doubled = name
     assert face.ask("POST", mirror(PING) | {"origin": "http://localhost"}, PING).status == 400
 
@@ -418,8 +418,8 @@ def test_without_cors_no_page_may_read_anything(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("problem", ["slow", "large", "large and chunked", "many headers"])
-def test_a_page_that_is_allowed_may_read_what_is_wrong_with_its_body(problem: str, asgi: Callable[..., Asgi]) -> None:
-    face = asgi(
+def test_a_page_that_is_allowed_may_read_what_is_wrong_with_its_body(problem: str, on_a_loop: OnALoop) -> None:
+    face = on_a_loop(
         World().server,
         cors=["https://app.example.com"],
         body_timeout=0.05 if problem == "slow" else 30.0,
@@ -491,8 +491,8 @@ def test_max_body_bytes(size: int, status: int, serve: Serve) -> None:
         assert answer.json()["error"]["message"] == "Larger than 1000 bytes (max_body_bytes)"
 
 
-def test_max_body_bytes_counts_what_arrives_too(asgi: Callable[..., Asgi]) -> None:
-    face = asgi(World().server, max_body_bytes=1000)
+def test_max_body_bytes_counts_what_arrives_too(on_a_loop: OnALoop) -> None:
+    face = on_a_loop(World().server, max_body_bytes=1000)
     face.chunk = 100
     assert face.ask("POST", mirror(PING) | {"content-length": None}, padded(1000)).status == 200
     assert face.ask("POST", mirror(PING) | {"content-length": None}, padded(1001)).status == 413
@@ -527,8 +527,8 @@ def test_max_depth(depth: int, serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("after", [0, 1, 3])
-def test_body_timeout_is_for_the_whole_body(after: int, asgi: Callable[..., Asgi]) -> None:
-    face = asgi(World().server, body_timeout=0.05)
+def test_body_timeout_is_for_the_whole_body(after: int, on_a_loop: OnALoop) -> None:
+    face = on_a_loop(World().server, body_timeout=0.05)
     face.chunk, face.stall_after = 10, after
     answer = face.ask("POST", mirror(PING), PING)
     assert (answer.status, answer.headers["connection"]) == (408, "close")
@@ -536,8 +536,8 @@ def test_body_timeout_is_for_the_whole_body(after: int, asgi: Callable[..., Asgi
 
 
 @pytest.mark.parametrize("after", [0, 1, 3])
-def test_a_client_that_goes_in_the_middle_of_its_body_is_no_exception(after: int, asgi: Callable[..., Asgi]) -> None:
-    face = asgi(World().server)
+def test_a_client_that_goes_in_the_middle_of_its_body_is_no_exception(after: int, on_a_loop: OnALoop) -> None:
+    face = on_a_loop(World().server)
     face.chunk, face.go_after = 10, after
     assert face.vanish("POST", mirror(PING), PING) is None
     face.go_after = None

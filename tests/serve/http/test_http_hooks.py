@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from http_faces import PATIENCE, Asgi, Face, run
+from http_faces import PATIENCE, Face, OnALoop, run
 from http_talk import Session, call, modern
 from http_world import World
 
@@ -53,8 +53,8 @@ def serving(**hooks: Any) -> Server:
     return server
 
 
-def test_a_slow_server_context_of_an_async_tool_holds_no_other_call(asgi: Callable[..., Asgi], slow: Slow) -> None:
-    face = asgi(serving(server_context=slow))
+def test_a_slow_server_context_of_an_async_tool_holds_no_other_call(on_a_loop: OnALoop, slow: Slow) -> None:
+    face = on_a_loop(serving(server_context=slow))
     first = call(face, "with_context")
     assert slow.begun.wait(PATIENCE)
     assert call(face, "quick").whole().status == 200
@@ -62,8 +62,8 @@ def test_a_slow_server_context_of_an_async_tool_holds_no_other_call(asgi: Callab
     assert first.whole().status == 200
 
 
-def test_a_slow_reporter_holds_no_other_call(asgi: Callable[..., Asgi], slow: Slow) -> None:
-    face = asgi(serving(exception_reporter=slow))
+def test_a_slow_reporter_holds_no_other_call(on_a_loop: OnALoop, slow: Slow) -> None:
+    face = on_a_loop(serving(exception_reporter=slow))
     assert call(face, "failing").json()["result"]["isError"] is True
     assert slow.begun.wait(PATIENCE)
     assert call(face, "quick").whole().status == 200
@@ -72,7 +72,7 @@ def test_a_slow_reporter_holds_no_other_call(asgi: Callable[..., Asgi], slow: Sl
 
 
 @pytest.mark.parametrize("method", ["ping", "tools/list", "tools/call", "initialize", "no/such"])
-def test_slow_instrumentation_holds_no_other_request_of_its_session(method: str, asgi: Callable[..., Asgi]) -> None:
+def test_slow_instrumentation_holds_no_other_request_of_its_session(method: str, on_a_loop: OnALoop) -> None:
     heard: list[str] = []
     slow = Slow()
 
@@ -81,7 +81,7 @@ def test_slow_instrumentation_holds_no_other_request_of_its_session(method: str,
         if len(heard) > 1:
             slow()
 
-    session = Session(asgi(serving(instrumentation_callback=hear)))
+    session = Session(on_a_loop(serving(instrumentation_callback=hear)))
     params = {"name": "quick", "arguments": {}} if method == "tools/call" else {}
     first = session.send(method, params, number=1)
     assert slow.begun.wait(PATIENCE)
@@ -93,8 +93,8 @@ def test_slow_instrumentation_holds_no_other_request_of_its_session(method: str,
     assert first.whole().status == 200
 
 
-def test_hooks_of_requests_that_are_answered_take_room_until_they_end(asgi: Callable[..., Asgi], slow: Slow) -> None:
-    face = asgi(serving(instrumentation_callback=slow), max_streams=1)
+def test_hooks_of_requests_that_are_answered_take_room_until_they_end(on_a_loop: OnALoop, slow: Slow) -> None:
+    face = on_a_loop(serving(instrumentation_callback=slow), max_streams=1)
     assert modern(face, "server/discover").whole().status == 200
     assert modern(face, "server/discover").whole().status == 503
     slow.go_on.set()

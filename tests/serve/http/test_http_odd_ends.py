@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from http_faces import Asgi, Face, Live
+from http_faces import Asgi, Face, Live, OnALoop
 from http_talk import Session, call, text_of
 from http_world import World
 
@@ -93,8 +93,8 @@ def _in_session(face: Face, tool: str) -> Live:
 
 
 @pytest.mark.parametrize("tool", ["cancels_itself_and_returns", "takes_it_back"])
-def test_what_returns_after_it_cancelled_itself_is_answered(tool: str, asgi: Callable[..., Asgi]) -> None:
-    face = asgi(odd())
+def test_what_returns_after_it_cancelled_itself_is_answered(tool: str, on_a_loop: OnALoop) -> None:
+    face = on_a_loop(odd())
     for send in (call, _in_session):
         assert text_of(send(face, tool).whole().json()) == "returned"
 

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urljoin
 
 import pytest
-from http_faces import Asgi, Bare, Face, Live
+from http_faces import Bare, Face, Live, OnALoop
 from http_talk import Session, body, call, mirror, text_of
 from http_world import World
 
@@ -115,9 +115,9 @@ def test_a_session_belongs_to_who_opened_its_stream(pair: Serve) -> None:
     client.stream.close()
 
 
-def test_the_session_ends_with_its_stream_and_so_do_its_calls(asgi: Callable[..., Asgi]) -> None:
+def test_the_session_ends_with_its_stream_and_so_do_its_calls(on_a_loop: OnALoop) -> None:
     world = World()
-    face = asgi(world.server, http_sse="/sse")
+    face = on_a_loop(world.server, http_sse="/sse")
     client = Old(face)
     client.call("hold", {})
     world.wait_for("holding")
@@ -178,9 +178,9 @@ def test_max_streams_counts_here_too(pair: Serve) -> None:
     client.stream.close()
 
 
-def test_max_running_refuses_requests_and_nothing_else(asgi: Callable[..., Asgi]) -> None:
+def test_max_running_refuses_requests_and_nothing_else(on_a_loop: OnALoop) -> None:
     world = World(limits=Limits(max_running=1))
-    client = Old(asgi(world.server, http_sse="/sse"))
+    client = Old(on_a_loop(world.server, http_sse="/sse"))
     client.call("hold", {}, 1)
     world.wait_for("holding")
     refused = client.send({"jsonrpc": "2.0", "id": 2, "method": "tools/list"})

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from http_faces import Asgi, Bare, Face
+from http_faces import Bare, Face, OnALoop
 from http_talk import BOTH, Session, call, modern, text_of
 from http_world import World
 
@@ -123,9 +123,9 @@ def _refused(face: Face, principal: str | None = None) -> tuple[int, str, str]:
     return answer.status, answer.headers["retry-after"], answer.json()["error"]["message"]
 
 
-def test_max_sessions_takes_none_in_which_a_call_runs(asgi: Callable[..., Asgi]) -> None:
+def test_max_sessions_takes_none_in_which_a_call_runs(on_a_loop: OnALoop) -> None:
     world = World()
-    face = asgi(world.server, max_sessions=1)
+    face = on_a_loop(world.server, max_sessions=1)
     session = Session(face)
     call = session.call("hold")
     world.wait_for("holding")
@@ -152,9 +152,9 @@ def test_what_an_evicted_session_has_left_to_run_is_its_own(bare: Callable[..., 
     assert first.send("tools/list", number=1).whole().status == 404
 
 
-def test_max_sessions_per_principal(asgi: Callable[..., Asgi]) -> None:
+def test_max_sessions_per_principal(on_a_loop: OnALoop) -> None:
     world = World()
-    face = asgi(world.server, max_sessions_per_principal=2)
+    face = on_a_loop(world.server, max_sessions_per_principal=2)
     first, second, other, nobody = (Session(face, principal=each) for each in ("eve", "eve", "bob", None))
     nobodies = [Session(face) for _ in range(3)]  # who is not known is nobody in particular
     third = Session(face, principal="eve")
@@ -219,9 +219,9 @@ def test_a_notification_cancels_a_request_of_its_session(tool: str, serve: Serve
     assert live.messages() == []
 
 
-def test_max_running_is_for_one_session(asgi: Callable[..., Asgi]) -> None:
+def test_max_running_is_for_one_session(on_a_loop: OnALoop) -> None:
     world = World(limits=Limits(max_running=1))
-    face = asgi(world.server)
+    face = on_a_loop(world.server)
     session, other = Session(face), Session(face)
     live = session.call("hold")
     world.wait_for("holding")

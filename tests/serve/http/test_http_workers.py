@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from http_faces import Asgi, Live
+from http_faces import Asgi, Live, OnALoop
 from http_talk import body, call, mirror, text_of
 
 from linkspan import HttpPolicy, Server
@@ -51,8 +51,8 @@ def answered(live: Live) -> bool:
     return text_of(live.json()) == "done"
 
 
-def test_one_client_leaves_threads_to_the_others(asgi: Callable[..., Asgi], slow: Slow) -> None:
-    face = asgi(slow.server, max_workers=4)  # three quarters of them for one client
+def test_one_client_leaves_threads_to_the_others(on_a_loop: OnALoop, slow: Slow) -> None:
+    face = on_a_loop(slow.server, max_workers=4)  # three quarters of them for one client
     for _ in range(8):
         of(face, "greedy")
     slow.started(3)
@@ -61,16 +61,16 @@ def test_one_client_leaves_threads_to_the_others(asgi: Callable[..., Asgi], slow
     slow.started(5)  # those that waited for a thread of their client's share
 
 
-def test_an_address_is_a_client_where_there_are_no_principals(asgi: Callable[..., Asgi], slow: Slow) -> None:
-    face = asgi(slow.server, max_workers=3, max_workers_per_client=2)
+def test_an_address_is_a_client_where_there_are_no_principals(on_a_loop: OnALoop, slow: Slow) -> None:
+    face = on_a_loop(slow.server, max_workers=3, max_workers_per_client=2)
     for _ in range(4):
         call(face, "block")
     slow.started(2)
     assert answered(of(face, "modest", "quick"))
 
 
-def test_calls_that_were_given_up_leave_the_threads_to_others(asgi: Callable[..., Asgi], slow: Slow) -> None:
-    face = asgi(slow.server, max_workers=2, max_workers_per_client=2)
+def test_calls_that_were_given_up_leave_the_threads_to_others(on_a_loop: OnALoop, slow: Slow) -> None:
+    face = on_a_loop(slow.server, max_workers=2, max_workers_per_client=2)
     calls = [of(face, "impatient") for _ in range(5)]
     slow.started(2)
     for each in calls:
@@ -82,8 +82,8 @@ def test_calls_that_were_given_up_leave_the_threads_to_others(asgi: Callable[...
     slow.started(0)
 
 
-def test_the_bound_is_what_the_policy_says(asgi: Callable[..., Asgi], slow: Slow) -> None:
-    face = asgi(slow.server, max_workers=3, max_workers_per_client=3)
+def test_the_bound_is_what_the_policy_says(on_a_loop: OnALoop, slow: Slow) -> None:
+    face = on_a_loop(slow.server, max_workers=3, max_workers_per_client=3)
     for _ in range(4):
         call(face, "block")
     slow.started(3)

@@ -1,0 +1,595 @@
+"""One TCP connection of `run("http")`: uvicorn's protocol over httptools, with the endpoint in place of an application.
+
+uvicorn keeps the socket, TLS, flow control and its options, and llhttp decides what is HTTP/1.1. A request that has arrived
+goes to the endpoint without scope, receive and send; its response goes straight to the transport. There are no timers:
+`look_after` is called once a second and ends what has waited too long.
+Law: everything but `_wake` runs on the loop; nothing of the endpoint runs inside the parser, which would take an exception for an
+error in the request.
+Spec: https://www.rfc-editor.org/rfc/rfc9112.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import re
+import threading
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import lru_cache
+from math import inf
+from time import monotonic
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote, unquote
+
+import httptools
+import msgspec
+from uvicorn.config import Config
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from linkspan.core.http_checks import Arrival
+from linkspan.core.http_endpoint import Endpoint, Opened
+from linkspan.core.http_exchange import Header, HttpData, HttpEnd, HttpEvent, HttpResponse, HttpStart
+from linkspan.revisions.neutral import TransportInfo
+from linkspan.serve.http_app import TEXT, HttpApp
+
+__all__ = ["DirectApp", "EndpointProtocol"]
+
+_REMEMBERED: Final = 256
+_LARGE: Final = 65536
+"""Bytes from which the parts of a response are written one by one: a copy costs more than another write."""
+_LINGER: Final = 2.0
+"""Seconds in which a client may go on sending after a refusal. If we closed at once, the reset would take the refusal from it."""
+_FRAMING: Final = 65536
+"""Bytes of a request beside its headers and its body that are always taken: first line, chunk sizes and extensions, trailers."""
+_CLOSE: Final[Header] = ("connection", "close")
+_INVALID: Final = HttpResponse(400, (*TEXT, _CLOSE), b"Invalid HTTP request received.")
+_CROWDED: Final = HttpResponse(503, (*TEXT, _CLOSE), b"Service Unavailable")
+_STOPPING: Final = HttpResponse(503, (*TEXT, _CLOSE), b"The server is stopping")
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_METHODS: Final = {each.encode(): each for each in ("POST", "GET", "DELETE", "OPTIONS", "HEAD")}
+_FORWARDED: Final = ("x-forwarded-for", "x-forwarded-proto")
+
+
+class _Request(msgspec.Struct):
+    """A request as it arrives: complete once it is in the queue."""
+
+    method: str
+    url: bytes
+    headers: list[tuple[bytes, bytes]]
+    version: str
+    keep_alive: bool
+    body: bytes | bytearray = b""
+
+
+class _Target(NamedTuple):
+    """What a URL leads to: the endpoint, or a fixed response."""
+
+    path: str
+    query: str
+    response: HttpResponse | None = None
+
+
+class _Admitted(NamedTuple):
+    """What is known of a request that is let in. `url` is without the query."""
+
+    url: str
+    query: str
+    facts: TransportInfo
+
+
+class DirectApp(HttpApp):
+    """The endpoint, and what all its connections share."""
+
+    def __init__(
+        self, endpoint: Endpoint, *, path: str | None = None, health: str | None = None, head_timeout: float = 30.0
+    ) -> None:
+        """Serve `endpoint` at every path, or at `path` only; `health` is a path that answers 200.
+
+        `head_timeout`: seconds in which the headers of a request must arrive.
+        """
+        super().__init__(endpoint, path, self._running_loop)
+        self.head_timeout = head_timeout
+        self.target = lru_cache(_REMEMBERED)(self._judge_target)
+        self._health = health
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._arriving: dict[EndpointProtocol, int] = {}
+        self._kept = 0
+        self._fixed: tuple[object, bytes] = None, b""
+
+    def serve_on(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Run async functions on this loop."""
+        self._loop = loop
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        assert self._loop is not None
+        return self._loop
+
+    def _judge_target(self, url: bytes, root: str) -> _Target | None:
+        """Return what the URL of a request leads to, below the prefix `root`; None if it is not valid."""
+        try:
+            parsed = httptools.parse_url(url)
+            local = unquote(parsed.path.decode("ascii"))
+        except (httptools.HttpParserInvalidURLError, UnicodeDecodeError, AttributeError):
+            return None  # AttributeError: there is no path in it
+        path, query, local = root + local, (parsed.query or b"").decode("latin-1"), local.rstrip("/")
+        if local == self._health:
+            return _Target(path, query, HttpResponse(200, TEXT, b"ok"))
+        return _Target(path, query, self._nothing_here if self._is_elsewhere(local) else None)
+
+    def fixed_headers(self, given: Sequence[tuple[bytes, bytes]]) -> bytes:
+        """Return the headers of every response, encoded. uvicorn makes a new list of them once a second, for the date."""
+        of, encoded = self._fixed
+        if of is not given:
+            encoded = b"".join([b"%b: %b\r\n" % each for each in given])
+            self._fixed = given, encoded
+        return encoded
+
+    # Bodies that have not arrived completely, of all connections.
+
+    def has_room_for_body(self) -> bool:
+        """Return whether one more may begin to arrive."""
+        return len(self._arriving) < self.endpoint.policy.max_streams
+
+    def keep_body(self, connection: EndpointProtocol, size: int) -> None:
+        """Note how many bytes there are of a body. If all together are too many, the largest is refused."""
+        self._kept += size - self._arriving.get(connection, 0)
+        self._arriving[connection] = size
+        policy = self.endpoint.policy
+        if self._kept > max(policy.max_incoming_bytes, policy.max_body_bytes):
+            max(self._arriving, key=self._arriving.__getitem__).crowd_out()
+
+    def forget_body(self, connection: EndpointProtocol) -> None:
+        """Free what was kept of a body."""
+        self._kept -= self._arriving.pop(connection, 0)
+
+
+class EndpointProtocol(HttpToolsProtocol):
+    """The connection. Its phases are: new, idle (between two requests), head, body, busy (with a response), closing."""
+
+    def __init__(
+        self,
+        app: DirectApp,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        """Serve `app`. The rest is what uvicorn gives each of its protocols."""
+        super().__init__(config, server_state, app_state, _loop)
+        app.serve_on(self.loop)
+        self._app = app
+        self._endpoint = app.endpoint
+        policy = self._policy = app.endpoint.policy
+        self._thread = threading.get_ident()
+        # Each request runs in a copy, as it would in a task of its own.
+        fresh = getattr(config, "reset_contextvars", False)
+        self._context = contextvars.Context() if fresh else contextvars.copy_context()
+        trusted = config.forwarded_allow_ips
+        self._proxies = ProxyHeadersMiddleware(_forward, trusted) if config.proxy_headers and trusted else None
+        self._phase: str = "new"
+        self._since = monotonic()
+        self._patience = {
+            "new": app.head_timeout,
+            "head": app.head_timeout,
+            "body": policy.body_timeout,
+            "idle": self.timeout_keep_alive,
+            "closing": _LINGER,
+        }
+        # The request that is arriving.
+        self._version = ""
+        """That of the first request; one client does not change it. llhttp takes long to say it."""
+        self._fields: list[tuple[bytes, bytes]] = []
+        self._begun = self._upgrade = False
+        self._head: _Request | None = None
+        self._incoming: Mapping[str, str] = {}
+        self._received = 0
+        # The requests that have arrived, and the response that is being sent.
+        self._ready: deque[_Request] = deque()
+        self._broken = self._over = self._last = False
+        self._request: _Request | None = None
+        self._opened: Opened | None = None
+        self._chunked = self._woken = False
+
+    # What the transport and uvicorn call.
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes of any number of requests."""
+        if self._over:
+            return
+        if self._begun:
+            self._received += len(data)
+        try:
+            self._parse(data)
+        except httptools.HttpParserError:
+            self._broken = True
+        self._serve()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Cancel what only this client waits for."""
+        super().connection_lost(exc)
+        self._ready.clear()
+        self._app.forget_body(self)
+        self._leave()
+
+    def pause_writing(self) -> None:
+        """Keep what comes next: the client does not read."""
+        super().pause_writing()
+        self._since = monotonic()
+
+    def resume_writing(self) -> None:
+        """Go on: the client reads again."""
+        super().resume_writing()
+        self._flush() if self._opened is not None else self._serve()
+
+    def shutdown(self) -> None:
+        """Close once the request that is here has its response. Called by uvicorn as it stops."""
+        self._last = True
+        if self._over or (self._opened is None and not self._ready and self._head is None):
+            self.transport.close()
+
+    def abandon(self) -> None:
+        """Cancel what runs, and close: it has had its time to end."""
+        opened = self._leave()
+        if opened is not None and not opened.exchange.started:
+            self._refuse(_STOPPING)
+        self.transport.close()
+
+    def look_after(self, now: float) -> None:
+        """End what has waited too long: for a head, a body, the next request, the end, or a reader of a stream."""
+        waited = now - self._since
+        if self._opened is not None:
+            if self.flow.write_paused and waited >= self._policy.send_timeout:
+                self.transport.abort()
+        elif waited >= self._patience.get(self._phase, inf):
+            if self._head is not None and self._phase == "body":
+                self._refuse(self._endpoint.gate.too_slow(self._incoming))
+            else:
+                self.transport.close()
+
+    # What the parser calls.
+
+    def on_message_begin(self) -> None:
+        """Begin a request."""
+        self.url = b""
+        self._fields = []
+        self._begun = True
+        self._received = 0
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header. Those that follow a chunked body go into a list of their own, which is never read."""
+        self._fields.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        """Keep the head as llhttp has understood it."""
+        parser = self.parser
+        name, keep_alive = parser.get_method(), parser.should_keep_alive()
+        if not keep_alive or not self._version:
+            self._version = parser.get_http_version()
+        version = self._version
+        self._upgrade = parser.should_upgrade()
+        method = _METHODS.get(name) or name.decode("ascii")
+        self._head = _Request(method, self.url, self._fields, version, keep_alive and version == "1.1")
+        self._fields = []
+
+    def on_body(self, body: bytes) -> None:
+        """Take a part of the body."""
+        head = self._head
+        assert head is not None
+        if not head.body:
+            head.body = body
+            return
+        if isinstance(head.body, bytes):
+            head.body = bytearray(head.body)
+        head.body += body
+
+    def on_message_complete(self) -> None:
+        """Keep the request until it is its turn."""
+        if self._upgrade:
+            return  # it is not complete: llhttp leaves out the body
+        assert self._head is not None
+        self._ready.append(self._head)
+        self._begun, self._head = False, None
+
+    def _parse(self, data: bytes) -> None:
+        """Feed the parser. Raises: HttpParserError."""
+        rest: bytes | memoryview = data
+        while True:
+            try:
+                self.parser.feed_data(rest)
+                return
+            except httptools.HttpParserUpgrade as upgrade:
+                rest = memoryview(rest)[upgrade.args[0] :]
+                self._decline_upgrade()
+
+    def _decline_upgrade(self) -> None:
+        """Parse a head again without its wish for another protocol, which a server may ignore (RFC 9110, 7.8).
+
+        llhttp takes whatever follows such a head for the other protocol. Its body must not be read as the next request.
+        Raises: HttpParserError for a request that cannot go on as HTTP.
+        """
+        head, self._head = self._head, None
+        if head is None or head.method == "CONNECT":
+            raise httptools.HttpParserError("there are no tunnels here")
+        lines = [b"%b %b HTTP/1.1" % (head.method.encode(), head.url)]
+        for name, value in head.headers:
+            kind = name.lower()
+            if kind == b"connection":
+                tokens = [each.strip() for each in value.split(b",")]
+                value = b", ".join([each for each in tokens if each.lower() != b"upgrade"])
+            if kind != b"upgrade":
+                lines.append(b"%b: %b" % (name, value))
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.feed_data(b"\r\n".join([*lines, b"", b""]))
+
+    # One request after the other.
+
+    def _serve(self) -> None:
+        """Serve what has arrived, as long as each request is answered at once and the client reads."""
+        while self._opened is None and not self.flow.write_paused and not self._over:
+            if self._ready:
+                self._begin(self._ready.popleft())
+            elif self._broken:
+                self.logger.warning("Invalid HTTP request received.")
+                self._refuse(_INVALID)
+            else:
+                self._await_more()
+                return
+        if self._ready or self._broken:
+            self.flow.pause_reading()  # a client that sends on waits for its answers
+
+    def _begin(self, request: _Request) -> None:
+        """Begin the response to a request, and send it if it is there at once."""
+        self._app.forget_body(self)
+        self._phase, self._request = "busy", request
+        try:
+            response = self._context.copy().run(self._open, request)
+        except Exception:
+            self.logger.exception("Exception while serving a request")
+            response = HttpResponse(500, (*TEXT, _CLOSE), b"Internal Server Error")
+        if response is not None:
+            self._respond(response)
+        elif (opened := self._opened) is not None:
+            opened.exchange.attach(self._wake)
+            if opened.exchange.started:
+                self._send(opened)
+
+    def _open(self, request: _Request) -> HttpResponse | None:
+        """Give a request to the endpoint, and run what it asks for. Return the response, if it is complete then."""
+        admitted = self._admit(request)
+        if isinstance(admitted, HttpResponse):
+            return admitted
+        url, query, facts = admitted
+        opened = self._endpoint.open(request.method, url, facts.headers, bytes(request.body), facts, query=query)
+        response = self._app.perform(opened)
+        if response is None:
+            self._opened = opened
+        else:
+            self._endpoint.finished(opened.exchange)
+        return response
+
+    def _admit(self, request: _Request) -> _Admitted | HttpResponse:
+        """Let a request in by its head and what there is of its body, or return its refusal."""
+        target = self._app.target(request.url, self.root_path)
+        if target is None:
+            return _INVALID
+        if self.limit_concurrency is not None and len(self.connections) >= self.limit_concurrency:
+            self.logger.warning("Exceeded concurrency limit.")
+            return _CROWDED
+        if target.response is not None:
+            return target.response
+        raw = tuple(request.headers)
+        scheme: str | None = self.scheme
+        arrival = self._arrival(target.path, request.version, self.client)
+        headers = self._endpoint.gate.read(request.method, raw, arrival)
+        if self._proxies and (isinstance(headers, HttpResponse) or any(name in headers for name in _FORWARDED)):
+            client, scheme = self._sender(raw)
+            arrival = self._arrival(target.path, request.version, client)
+            headers = self._endpoint.gate.read(request.method, raw, arrival)
+        facts = self._app.identify(headers, arrival.peer, None, "")
+        if isinstance(facts, HttpResponse):
+            return facts
+        if request.version != "1.1" and "transfer-encoding" in facts.headers:
+            return _INVALID
+        if len(request.body) > self._policy.max_body_bytes:
+            return self._endpoint.gate.too_large(facts.headers)
+        url = target.path
+        if request.method == "GET":  # a page shows where it is
+            url = f"{scheme}://{facts.headers.get('host', '')}{url}"
+        return _Admitted(url, target.query, facts)
+
+    def _arrival(self, path: str, version: str, client: tuple[str, int] | None) -> Arrival:
+        own = self.server
+        return Arrival(own[0] if own else None, client[0] or None if client else None, path, version)
+
+    def _sender(self, headers: Iterable[tuple[bytes, bytes]]) -> tuple[tuple[str, int] | None, str | None]:
+        """Return the address of the client and the scheme that it uses, from a proxy that uvicorn trusts or the socket."""
+        if self._proxies is None:
+            return self.client, self.scheme
+        told = [(name.lower(), value) for name, value in headers]
+        scope: Any = {"type": "http", "client": self.client, "scheme": self.scheme, "headers": told}
+        with suppress(StopIteration):
+            self._proxies(scope, _forward, _forward).send(None)  # type: ignore[arg-type]
+        return scope["client"], scope["scheme"]
+
+    # A request that is still arriving.
+
+    def _await_more(self) -> None:
+        """Wait for the next request, or for the rest of one."""
+        self.flow.resume_reading()
+        if not self._begun:
+            self._enter("idle" if self._request is not None else "new")
+        elif self._head is not None:
+            self._await_body(self._head)
+        else:
+            self._enter("head")
+            most = self._policy.max_header_bytes
+            if self._received > most + _FRAMING:
+                problem = f"Headers of more than {most} bytes (max_header_bytes)"
+                self._refuse(self._endpoint.gate.refuse(431, problem, {}))
+
+    def _await_body(self, head: _Request) -> None:
+        """Refuse a request before its body is here, by its head or the size of the body; otherwise wait for the rest."""
+        gate, size, refused = self._endpoint.gate, len(head.body), None
+        if self._phase != "body":
+            admitted = self._admit(head)
+            if isinstance(admitted, HttpResponse):
+                refused = admitted
+            elif not self._app.has_room_for_body():
+                refused = gate.too_many_bodies(admitted.facts.headers, "max_streams")
+            else:
+                self._incoming = admitted.facts.headers
+                if size == 0 and self._incoming.get("expect", "").lower() == "100-continue":
+                    self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        elif size > self._policy.max_body_bytes:
+            refused = gate.too_large(self._incoming)
+        elif self._received > 8 * size + self._policy.max_header_bytes + _FRAMING:
+            refused = _INVALID
+        if refused is not None:
+            self._refuse(refused)
+            return
+        self._enter("body")
+        self._app.keep_body(self, max(size, self._received))
+
+    def crowd_out(self) -> None:
+        """Refuse the body that is arriving: others need the room."""
+        self._refuse(self._endpoint.gate.too_many_bodies(self._incoming, "max_incoming_bytes"))
+
+    def _refuse(self, response: HttpResponse) -> None:
+        """Answer before the end of a request, and take no more; close when the client has had the time to see the answer."""
+        self._app.forget_body(self)
+        self._last = self._over = True
+        self._request = self._head or self._request
+        self._respond(response)
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+
+    def _enter(self, phase: str) -> None:
+        if phase != self._phase:
+            self._phase, self._since = phase, monotonic()
+
+    # The response.
+
+    def _wake(self) -> None:
+        """Send what there is: a complete response now, the rest soon and together with what follows it. Any thread."""
+        if threading.get_ident() == self._thread:
+            opened = self._opened
+            if opened is not None and opened.exchange.ended:
+                self._flush()
+            elif not self._woken:
+                self._woken = True
+                self.loop.call_soon(self._flush)
+        elif not self._woken:
+            self._woken = True
+            with suppress(RuntimeError):  # the loop is closed
+                self.loop.call_soon_threadsafe(self._flush)
+
+    def _flush(self) -> None:
+        """Send what there is of the response that runs; after its end go on with the next request, but not under its lock."""
+        self._woken = False
+        opened = self._opened
+        if opened is None or not self._send(opened) or self._over:
+            return
+        if self._ready or self._broken or self._begun:
+            self.loop.call_soon(self._serve)
+        else:
+            self._await_more()
+
+    def _send(self, opened: Opened) -> bool:
+        """Send what there is, as long as the client reads; return whether that was the end."""
+        exchange = opened.exchange
+        if exchange.overrun:
+            self._last = True
+            self._leave()
+            self._end()
+            return True
+        if self.flow.write_paused or not (events := exchange.events()):
+            return False
+        self._write([part for event in events for part in self._encode(event)])
+        if type(events[-1]) is not HttpEnd and type(events[-1]) is not HttpResponse:
+            return False
+        self._opened = None
+        exchange.release()
+        self._endpoint.finished(exchange)
+        self._end()
+        return True
+
+    def _respond(self, response: HttpResponse) -> None:
+        """Send a whole response."""
+        self._write(self._encode(response))
+        self._end()
+
+    def _encode(self, event: HttpEvent) -> list[bytes]:
+        """Return the bytes of a part of a response."""
+        if type(event) is HttpResponse:
+            head = self._head_of(event.status, event.headers, f"content-length: {len(event.body)}")
+            return [*head, event.body if self._request is None or self._request.method != "HEAD" else b""]
+        if type(event) is HttpStart:
+            self._chunked = self._request is not None and self._request.version == "1.1"
+            return self._head_of(event.status, event.headers, "transfer-encoding: chunked" if self._chunked else None)
+        if type(event) is HttpData:
+            return [b"%x\r\n" % len(event.data), event.data, b"\r\n"] if self._chunked else [event.data]
+        return [b"0\r\n\r\n"] if self._chunked else []
+
+    def _head_of(self, status: int, headers: tuple[Header, ...], framing: str | None) -> list[bytes]:
+        """Return the head of a response. Raises: ValueError for a header with a control character."""
+        request = self._request
+        if request is None or not request.keep_alive or _CLOSE in headers:
+            self._last = True
+        lines = [f"{name}: {value}" for name, value in headers]
+        if self._last and _CLOSE not in headers:
+            lines.append("connection: close")
+        if framing is not None:
+            lines.append(framing)
+        if any(map(_CONTROL.search, lines)):
+            raise ValueError("a header of a response contains a control character")
+        if self.access_log:
+            self._log(status)
+        fixed = self._app.fixed_headers(self.server_state.default_headers)
+        return [STATUS_LINE[status], fixed, "\r\n".join([*lines, "", ""]).encode("latin-1")]
+
+    def _write(self, parts: list[bytes]) -> None:
+        if sum(map(len, parts)) < _LARGE:
+            self.transport.write(b"".join(parts))
+        else:
+            self.transport.writelines(parts)
+
+    def _end(self) -> None:
+        """Note that a response has been sent."""
+        self.server_state.total_requests += 1
+        if self._last:
+            self._enter("closing")
+            if not self._over:
+                self._over = True
+                self.transport.close()
+
+    def _log(self, status: int) -> None:
+        """Write a line of uvicorn's access log."""
+        request = self._request
+        target = self._app.target(request.url, self.root_path) if request is not None else None
+        if request is None or target is None:
+            return
+        client, _ = self._sender(request.headers)
+        path = quote(target.path) + (f"?{target.query}" if target.query else "")
+        peer = f"{client[0]}:{client[1]}" if client else ""
+        self.access_logger.info('%s - "%s %s HTTP/%s" %d', peer, request.method, path, request.version, status)
+
+    def _leave(self) -> Opened | None:
+        """Cancel what the running request has asked for, if there is one; return it."""
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            opened.exchange.release()
+            self._app.disconnect(opened)
+        return opened
+
+    def _close(self) -> None:
+        self._over = True
+        self._enter("closing")
+        self.transport.close()
+
+
+async def _forward(*_: object) -> None:
+    """Stand in for the application behind uvicorn's middleware, which only changes the scope."""

@@ -1,0 +1,624 @@
+"""The edge of an HTTP server, over sockets: what clients send that is late, doubled, broken or too much, and how they go.
+
+Each test that says nothing else holds for `run("http")` with our protocol and with uvicorn's own, which stands in where httptools
+is missing.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httptools
+import pytest
+from http_talk import BOTH, body, mirror
+from http_world import World
+
+from linkspan.core.http_checks import HttpPolicy
+from linkspan.serve.http import make_endpoint
+from linkspan.serve.http_uvicorn import make_uvicorn
+
+ADD = body("tools/call", {"name": "add", "arguments": {"a": 1, "b": 2}})
+HOST = "Host: 127.0.0.1"
+
+
+def request(message: Any = ADD, *, first: str = "POST /mcp HTTP/1.1", length: bool = True, **headers: str) -> bytes:
+    """Return the bytes of a request."""
+    content = message if isinstance(message, bytes) else json.dumps(message).encode()
+    given = {"content-type": "application/json", **(mirror(message) if isinstance(message, dict) else {"accept": BOTH})}
+    given |= {name.replace("_", "-"): value for name, value in headers.items()}
+    if length:
+        given["content-length"] = str(len(content))
+    lines = [first, HOST, *(f"{name}: {value}" for name, value in given.items()), "", ""]
+    return "\r\n".join(lines).encode("latin-1") + content
+
+
+def tool(name: str, number: Any = 1, token: str | None = None, **arguments: Any) -> bytes:
+    """Return the bytes of a call."""
+    meta = {"token": token} if token is not None else {}
+    return request(body("tools/call", {"name": name, "arguments": arguments}, number, **meta))
+
+
+class Answers:
+    """What a client understands of what it receives on one connection: responses one after the other."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[int, dict[str, str], bytes]] = []
+        self._parser = httptools.HttpResponseParser(self)
+        self._headers: dict[str, str] = {}
+        self._body = b""
+
+    def feed(self, data: bytes) -> None:
+        self._parser.feed_data(data)
+
+    def on_message_begin(self) -> None:
+        self._headers, self._body = {}, b""
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers[name.decode().lower()] = value.decode("latin-1")
+
+    def on_body(self, data: bytes) -> None:
+        self._body += data
+
+    def on_message_complete(self) -> None:
+        self.found.append((self._parser.get_status_code(), self._headers, self._body))
+
+
+class Client:
+    """A connection that sends raw bytes."""
+
+    def __init__(self, port: int) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=20)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._answers = Answers()
+        self.ended = False
+
+    def send(self, data: bytes) -> Client:
+        self.socket.sendall(data)
+        return self
+
+    def answers(self, count: int) -> list[tuple[int, dict[str, str], bytes]]:
+        """Receive so many responses."""
+        while len(self._answers.found) < count:
+            data = self.socket.recv(65536)
+            assert data, f"the server closed after {len(self._answers.found)} responses"
+            self._answers.feed(data)
+        return self._answers.found
+
+    def rest(self) -> list[tuple[int, dict[str, str], bytes]]:
+        """Receive to the end."""
+        while data := self.socket.recv(65536):
+            self._answers.feed(data)
+        return self._answers.found
+
+    def raw(self) -> bytes:
+        """Receive to the end, without understanding it."""
+        found = b""
+        while data := self.socket.recv(65536):
+            found += data
+        return found
+
+    def statuses(self) -> list[int]:
+        """Receive to the end; return the statuses."""
+        return [status for status, _, _ in self.rest()]
+
+
+class Edge:
+    """A server in a thread."""
+
+    def __init__(self, kind: str, **options: Any) -> None:
+        self.world = World()
+        policy = {name: options.pop(name) for name in HttpPolicy.__struct_fields__ if name in options}
+        own = {"drain": 1.0, "head_timeout": 30.0}
+        own |= {name: options.pop(name) for name in own if name in options}
+        if kind == "uvicorn":
+            options["http"] = "httptools"
+        self.endpoint = make_endpoint(self.world.server, HttpPolicy(**policy))
+        started = threading.Event()
+        self.serving = make_uvicorn(
+            self.endpoint,
+            path="/mcp",
+            health="/health",
+            ready=started.set,
+            options={"log_config": None, **options},
+            **own,
+        )
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.thread = threading.Thread(target=self.serving.run, kwargs={"sockets": [self.listener]}, daemon=True)
+        self.thread.start()
+        assert started.wait(20)
+        self.clients: list[Client] = []
+
+    def connect(self) -> Client:
+        self.clients.append(client := Client(self.port))
+        return client
+
+    def send(self, *pieces: bytes) -> Client:
+        """Send pieces on a new connection."""
+        client = self.connect()
+        for piece in pieces:
+            client.send(piece)
+        return client
+
+    def until(self, true: Callable[[], bool]) -> None:
+        give_up = time.monotonic() + 20
+        while not true():
+            assert time.monotonic() < give_up
+            time.sleep(0.005)
+
+    def stop(self) -> None:
+        self.world.let_go.set()
+        for client in self.clients:
+            client.socket.close()
+        self.serving.should_exit = True
+        self.thread.join(20)
+        self.listener.close()
+        assert not self.thread.is_alive()
+
+
+@pytest.fixture
+def edges() -> Iterator[list[Edge]]:
+    edges: list[Edge] = []
+    yield edges
+    for edge in edges:
+        edge.stop()
+
+
+@pytest.fixture(params=["ours", "uvicorn"])
+def edge(request: pytest.FixtureRequest, edges: list[Edge]) -> Callable[..., Edge]:
+    """Serve with each protocol."""
+
+    def start(**options: Any) -> Edge:
+        edges.append(Edge(request.param, **options))
+        return edges[-1]
+
+    return start
+
+
+@pytest.fixture
+def ours(edges: list[Edge]) -> Callable[..., Edge]:
+    """Serve with our protocol."""
+
+    def start(**options: Any) -> Edge:
+        edges.append(Edge("ours", **options))
+        return edges[-1]
+
+    return start
+
+
+def value(answer: tuple[int, dict[str, str], bytes]) -> Any:
+    """Return the number that `add` has returned."""
+    return json.loads(answer[2])["result"]["structuredContent"]["result"]
+
+
+def test_without_httptools_uvicorn_serves_with_what_it_has(monkeypatch: pytest.MonkeyPatch, edges: list[Edge]) -> None:
+    monkeypatch.setitem(sys.modules, "httptools", None)
+    monkeypatch.delitem(sys.modules, "uvicorn.protocols.http.auto", raising=False)
+    edges.append(bare := Edge("without"))
+    assert bare.serving.config.http_protocol_class.__name__ == "H11Protocol"
+    assert value(bare.send(request()).answers(1)[0]) == 3
+
+
+# What is not HTTP/1.1, or may be understood in two ways. Behind each stands a request that must not be served.
+
+SMUGGLED = request(body("tools/call", {"name": "hold", "arguments": {}}))
+CHUNKED = f"POST /mcp HTTP/1.1\r\n{HOST}\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n"
+PLAIN = f"POST /mcp HTTP/1.1\r\n{HOST}\r\n"
+BROKEN = {
+    "two lengths": f"{PLAIN}Content-Length: 2\r\nContent-Length: 3\r\n\r\n{{}}",
+    "two equal lengths": f"{PLAIN}Content-Length: 2\r\nContent-Length: 2\r\n\r\n{{}}",
+    "a list of lengths": f"{PLAIN}Content-Length: 2, 2\r\n\r\n{{}}",
+    "length and chunks": f"{CHUNKED}Content-Length: 2\r\n\r\n0\r\n\r\n",
+    "chunks and length": f"{PLAIN}Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "another coding": f"{PLAIN}Transfer-Encoding: gzip\r\n\r\n",
+    "chunks inside another coding": f"{PLAIN}Transfer-Encoding: chunked, gzip\r\n\r\n0\r\n\r\n",
+    "chunked twice": f"{CHUNKED}Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "nearly chunked": f"{PLAIN}Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
+    "a space before the colon": f"{PLAIN}Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n",
+    "an odd space in a coding": f"{PLAIN}Transfer-Encoding:\x0bchunked\r\n\r\n0\r\n\r\n",
+    "a signed length": f"{PLAIN}Content-Length: +2\r\n\r\n{{}}",
+    "a negative length": f"{PLAIN}Content-Length: -2\r\n\r\n{{}}",
+    "a hexadecimal length": f"{PLAIN}Content-Length: 0x2\r\n\r\n{{}}",
+    "an empty length": f"{PLAIN}Content-Length:\r\n\r\n{{}}",
+    "a length beyond 64 bits": f"{PLAIN}Content-Length: 18446744073709551618\r\n\r\n{{}}",
+    "lines that end with LF": f"POST /mcp HTTP/1.1\n{HOST}\nContent-Length: 2\n\n{{}}",
+    "a header that ends with LF": f"{PLAIN}X: a\nContent-Length: 2\r\n\r\n{{}}",
+    "a header that ends with CR": f"{PLAIN}X: a\rContent-Length: 2\r\n\r\n{{}}",
+    "a folded header": f"{PLAIN}X: a\r\n b\r\nContent-Length: 2\r\n\r\n{{}}",
+    "a folded first header": f"POST /mcp HTTP/1.1\r\n {HOST}\r\n\r\n",
+    "NUL in a value": f"{PLAIN}X: a\0b\r\n\r\n",
+    "NUL in a name": f"{PLAIN}X\0: a\r\n\r\n",
+    "NUL in the URL": f"POST /mcp\0 HTTP/1.1\r\n{HOST}\r\n\r\n",
+    "a control character": f"{PLAIN}X: a\x01b\r\n\r\n",
+    "no name": f"{PLAIN}: a\r\n\r\n",
+    "a name of two words": f"{PLAIN}X y: a\r\n\r\n",
+    "an unknown method": f"BREW /mcp HTTP/1.1\r\n{HOST}\r\n\r\n",
+    "a method in small letters": f"post /mcp HTTP/1.1\r\n{HOST}\r\n\r\n",
+    "an unknown version": f"POST /mcp HTTP/3.7\r\n{HOST}\r\n\r\n",
+    "HTTP/2": "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    "TLS": "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    "a chunk that ends with LF": f"{CHUNKED}\r\n2\n{{}}\n0\n\n",
+    "an extension that ends with LF": f"{CHUNKED}\r\n2;a=b\n{{}}\r\n0\r\n\r\n",
+    "a negative chunk": f"{CHUNKED}\r\n-2\r\n{{}}\r\n0\r\n\r\n",
+    "a chunk with 0x": f"{CHUNKED}\r\n0x2\r\n{{}}\r\n0\r\n\r\n",
+    "a chunk beyond 64 bits": f"{CHUNKED}\r\n10000000000000002\r\n{{}}\r\n0\r\n\r\n",
+    "a chunk longer than it says": f"{CHUNKED}\r\n1\r\n{{}}\r\n0\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_what_is_no_request_is_refused_and_nothing_behind_it_is_served(what: str, edge: Callable[..., Edge]) -> None:
+    server = edge()
+    with server.connect().socket as connection:
+        connection.sendall(BROKEN[what].encode("latin-1") + SMUGGLED)
+        found = b""
+        try:
+            while data := connection.recv(65536):
+                found += data
+        except ConnectionResetError:
+            pass
+    assert found.startswith(b"HTTP/1.1 400 ")
+    assert found.count(b"HTTP/1.1 ") == 1
+    assert server.world.seen == []
+    assert server.send(request()).answers(1)[0][0] == 200
+
+
+ONLY_OURS = {
+    "chunks in HTTP/1.0": CHUNKED.replace("HTTP/1.1", "HTTP/1.0") + "\r\n0\r\n\r\n",
+    "a tunnel": f"CONNECT 127.0.0.1:80 HTTP/1.1\r\n{HOST}\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("what", ONLY_OURS)
+def test_what_uvicorn_would_let_pass_is_refused_too(what: str, ours: Callable[..., Edge]) -> None:
+    server = ours()
+    assert server.send(ONLY_OURS[what].encode() + SMUGGLED).statuses() == [400]
+    assert server.world.seen == []
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_what_follows_a_chunked_body_is_no_header(at_once: bool, ours: Callable[..., Edge]) -> None:
+    """A trailer must not add to the headers that were checked."""
+    message = body("tools/call", {"name": "facts", "arguments": {}})
+    content = json.dumps(message).encode()
+    head = request(message, length=False, transfer_encoding="chunked").partition(b"\r\n\r\n")[0] + b"\r\n\r\n"
+    pieces = [head, b"%x\r\n%b\r\n" % (len(content), content), b"0\r\nX-Probe: late\r\nHost: evil.com\r\n\r\n"]
+    client = ours().send(*([b"".join(pieces)] if at_once else pieces))
+    assert json.loads(client.answers(1)[0][2])["result"]["structuredContent"]["probe"] is None
+
+
+# Several requests on one connection.
+
+
+def test_requests_of_one_connection_are_answered_in_their_order(edge: Callable[..., Edge]) -> None:
+    client = edge().send(b"".join(tool("add", n, a=n, b=1) for n in range(200)))
+    assert [value(each) for each in client.answers(200)] == [n + 1 for n in range(200)]
+    client.send(tool("add", 7, a=1, b=1))
+    assert value(client.answers(201)[-1]) == 2
+
+
+def test_a_request_behind_a_slow_one_waits(edge: Callable[..., Edge]) -> None:
+    server = edge()
+    client = server.send(tool("hold_async") + tool("add", 2, a=1, b=2))
+    server.world.wait_for("holding")
+    assert server.send(tool("add", a=2, b=2)).answers(1)[0][0] == 200
+    server.world.let_go.set()
+    assert [json.loads(each[2])["id"] for each in client.answers(2)] == [1, 2]
+
+
+def test_what_is_good_before_what_is_broken_is_answered(ours: Callable[..., Edge]) -> None:
+    client = ours().send(tool("add", a=1, b=2) + tool("add_async", 2, a=3, b=4), b"nonsense\r\n\r\n")
+    assert client.statuses() == [200, 200, 400]
+
+
+def test_a_stream_and_the_next_answer_share_a_connection(edge: Callable[..., Edge]) -> None:
+    client = edge().send(tool("count", token="t", to=3) + tool("add", 2, a=1, b=2))
+    first, second = client.answers(2)
+    assert first[1]["content-type"] == "text/event-stream"
+    assert first[2].count(b"notifications/progress") == 3
+    assert value(second) == 3
+
+
+def test_connection_close_is_obeyed(edge: Callable[..., Edge]) -> None:
+    answers = edge().send(request(connection="close")).rest()
+    assert [(status, headers["connection"]) for status, headers, _ in answers] == [(200, "close")]
+
+
+@pytest.mark.parametrize("headers", [{}, {"connection": "keep-alive"}])
+def test_http_1_0_gets_one_answer(headers: dict[str, str], edge: Callable[..., Edge]) -> None:
+    assert [value(each) for each in edge().send(request(first="POST /mcp HTTP/1.0", **headers)).rest()] == [3]
+
+
+def test_a_stream_in_http_1_0_ends_with_its_connection(ours: Callable[..., Edge]) -> None:
+    """That version has no chunks."""
+    message = body("tools/call", {"name": "count", "arguments": {"to": 2}}, token="t")
+    found = ours().send(request(message, first="POST /mcp HTTP/1.0")).raw()
+    head, _, rest = found.partition(b"\r\n\r\n")
+    assert b"transfer-encoding" not in head
+    assert b"connection: close" in head
+    assert [line[:5] for line in rest.split(b"\r\n") if line] == [b"data:"] * 3
+    assert rest.endswith(b"\r\n\r\n")
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1/mcp", "/mcp/", "/mcp?x=y", "/%6dcp", "http://127.0.0.1/mcp?x#y"])
+def test_urls_of_the_endpoint(url: str, edge: Callable[..., Edge]) -> None:
+    assert edge().send(request(first=f"POST {url} HTTP/1.1")).answers(1)[0][0] == 200
+
+
+@pytest.mark.parametrize(("url", "status"), [("/health", 200), ("/", 404), ("/mcp/x", 404), ("*", 404)])
+def test_other_urls(url: str, status: int, ours: Callable[..., Edge]) -> None:
+    client = ours().send(f"GET {url} HTTP/1.1\r\n{HOST}\r\n\r\n".encode())
+    assert client.answers(1)[0][0] == status
+
+
+def test_empty_lines_before_a_request_are_let_pass(edge: Callable[..., Edge]) -> None:
+    client = edge().send(b"\r\n\r\n" + request(), b"\r\n" + request())
+    assert [status for status, _, _ in client.answers(2)] == [200, 200]
+
+
+def test_head_has_no_body(edge: Callable[..., Edge]) -> None:
+    found = edge().send(f"HEAD /mcp HTTP/1.1\r\n{HOST}\r\nConnection: close\r\n\r\n".encode()).raw()
+    assert found.startswith(b"HTTP/1.1 405 ")
+    assert found.endswith(b"\r\n\r\n")
+
+
+# Wishes for another protocol.
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_body_after_a_wish_for_another_protocol_is_a_body(at_once: bool, ours: Callable[..., Edge]) -> None:
+    """So Java's client asks for HTTP/2 by default. llhttp takes no body then: what comes would be the next request."""
+    wish = request(tool("hold"), connection="Upgrade, HTTP2-Settings", upgrade="h2c", http2_settings="AAMAAABk")
+    good = request(connection="Upgrade, HTTP2-Settings", upgrade="h2c", http2_settings="AAMAAABk")
+    server = ours()
+    for message, status in ((wish, 400), (good, 200)):
+        head, _, rest = message.partition(b"\r\n\r\n")
+        pieces = [head + b"\r\n\r\n", rest, request()]
+        client = server.send(*([b"".join(pieces)] if at_once else pieces))
+        assert [found for found, _, _ in client.answers(2)] == [status, 200]
+    assert server.world.seen == []
+
+
+def test_a_websocket_is_refused(edge: Callable[..., Edge]) -> None:
+    wish = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA=="
+    status = edge().send(f"GET /mcp HTTP/1.1\r\n{HOST}\r\n{wish}\r\n\r\n".encode()).answers(1)[0][0]
+    assert status in (403, 405)
+
+
+def test_a_wish_to_close_stays_when_the_other_is_declined(ours: Callable[..., Edge]) -> None:
+    assert ours().send(request(connection="close, upgrade", upgrade="h2c")).statuses() == [200]
+
+
+# Bodies.
+
+
+def test_a_client_that_asks_is_told_to_go_on(edge: Callable[..., Edge]) -> None:
+    head, _, rest = request(expect="100-continue").partition(b"\r\n\r\n")
+    client = edge().send(head + b"\r\n\r\n")
+    assert client.socket.recv(1000) == b"HTTP/1.1 100 Continue\r\n\r\n"
+    assert client.send(rest).answers(1)[0][0] == 200
+
+
+def test_a_client_that_does_not_wait_is_not_told(ours: Callable[..., Edge]) -> None:
+    assert ours().send(request(expect="100-continue")).answers(1)[0][0] == 200
+
+
+def test_a_body_that_would_be_refused_is_not_asked_for(edge: Callable[..., Edge]) -> None:
+    head = request(expect="100-continue", origin="https://evil.com").partition(b"\r\n\r\n")[0] + b"\r\n\r\n"
+    assert edge().send(head).answers(1)[0][0] == 403
+
+
+def test_a_client_sees_why_its_body_is_refused_though_it_goes_on_sending(ours: Callable[..., Edge]) -> None:
+    server = ours(max_body_bytes=1000)
+    head = request(length=False, content_length="3000000").partition(b"\r\n\r\n")[0] + b"\r\n\r\n"
+    client = server.send(head)
+    for _ in range(30):
+        client.send(b"x" * 100_000)
+        time.sleep(0.001)
+    status, headers, data = client.rest()[0]
+    assert (status, headers["connection"]) == (413, "close")
+    assert b"max_body_bytes" in data
+
+
+def test_chunks_that_are_all_framing_are_refused(ours: Callable[..., Edge]) -> None:
+    head = request(length=False, transfer_encoding="chunked").partition(b"\r\n\r\n")[0] + b"\r\n\r\n"
+    client = ours().send(head)
+    for _ in range(10):
+        client.send(b"1;" + b"a" * 20_000 + b"\r\nx\r\n")
+        time.sleep(0.01)
+    assert client.statuses() == [400]
+
+
+def test_a_head_without_an_end_is_refused(ours: Callable[..., Edge]) -> None:
+    client = ours().send(f"{PLAIN}X: ".encode())
+    for _ in range(40):
+        client.send(b"a" * 10_000)
+        time.sleep(0.001)
+    assert client.statuses() == [431]
+
+
+def test_the_largest_of_too_many_bodies_is_refused(edge: Callable[..., Edge]) -> None:
+    server = edge(max_incoming_bytes=50_000, max_body_bytes=40_000)
+    head = request(length=False, content_length="40000").partition(b"\r\n\r\n")[0] + b"\r\n\r\n"
+    small, large = server.send(head, b" " * 10_000), server.send(head, b" " * 30_000)
+    time.sleep(0.1)
+    late = server.send(head, b" " * 15_000)
+    status, headers, data = large.rest()[0]
+    assert (status, headers["connection"]) == (503, "close")
+    assert b"max_incoming_bytes" in data
+    for client, missing in ((small, 30_000), (late, 25_000)):
+        assert client.send(b" " * missing).answers(1)[0][0] == 400  # complete, though no JSON
+
+
+def test_one_body_more_than_may_arrive_is_refused(edge: Callable[..., Edge]) -> None:
+    server = edge(max_streams=2)
+    head, _, rest = request().partition(b"\r\n\r\n")
+    first, second = server.send(head + b"\r\n\r\n"), server.send(head + b"\r\n\r\n")
+    time.sleep(0.1)
+    assert b"max_streams" in server.send(head + b"\r\n\r\n").answers(1)[0][2]
+    for client in (first, second):
+        assert client.send(rest).answers(1)[0][0] == 200
+
+
+# Clients that go, and clients that do not read.
+
+
+@pytest.mark.parametrize("name", ["hold", "hold_async", "tell_then_hold", "tell_then_hold_async"])
+@pytest.mark.parametrize("how", ["close", "half"])
+def test_a_client_that_goes_cancels_its_call(name: str, how: str, edge: Callable[..., Edge]) -> None:
+    server = edge()
+    client = server.send(tool(name, token="t"))
+    server.world.wait_for("holding")
+    if how == "half":  # it may mean that no more requests come, or that it is gone: nobody can tell
+        client.socket.shutdown(socket.SHUT_WR)
+    else:
+        client.socket.close()
+    server.world.wait_for("cancelled")
+    server.until(lambda: server.endpoint.streams == 0)
+
+
+def test_a_client_that_half_closes_gets_what_was_answered(ours: Callable[..., Edge]) -> None:
+    client = ours().send(request(body("server/discover")))
+    client.socket.shutdown(socket.SHUT_WR)
+    assert client.statuses() in ([200], [])
+
+
+def test_who_does_not_read_is_not_served_on(edge: Callable[..., Edge]) -> None:
+    server = edge()
+    client = server.connect()
+    client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+    many = 100
+    sender = threading.Thread(
+        target=client.socket.sendall,
+        args=(b"".join(tool("text", n, size=200_000) for n in range(many)),),
+        daemon=True,
+    )
+    sender.start()
+    time.sleep(0.3)
+    served = server.serving.server_state.total_requests
+    assert served < many / 2  # a few fill the buffers between us
+    assert [json.loads(each[2])["id"] for each in client.answers(many)] == list(range(many))
+    sender.join(10)
+
+
+def test_an_answer_of_megabytes_arrives_whole(edge: Callable[..., Edge]) -> None:
+    _, _, data = edge().send(tool("text", size=5_000_000)).answers(1)[0]
+    assert json.loads(data)["result"]["content"][0]["text"] == "x" * 5_000_000
+
+
+@pytest.mark.parametrize("name", ["tell_then_hold", "tell_then_hold_async"])
+def test_a_reader_that_has_stopped_ends_its_stream_after_send_timeout(name: str, ours: Callable[..., Edge]) -> None:
+    server = ours(send_timeout=0.2)
+    client = server.connect()
+    client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.send(tool("flood", token="t", parts=1_000_000, size=10_000))
+    server.world.wait_for("cancelled")
+    server.until(lambda: server.endpoint.streams == 0)
+
+
+# Time.
+
+
+def test_late_heads_bodies_and_idle_connections_are_closed(ours: Callable[..., Edge]) -> None:
+    server = ours(head_timeout=1.0, body_timeout=1.0, timeout_keep_alive=1)
+    head = request().partition(b"\r\n\r\n")[0] + b"\r\n\r\n"
+    silent, begun, idle, slow = server.connect(), server.send(b"POST /mc"), server.send(request()), server.send(head)
+    busy = server.send(tool("hold_async"))
+    assert idle.answers(1)[0][0] == 200
+    assert [silent.rest(), begun.rest(), idle.statuses(), slow.statuses()] == [[], [], [200], [408]]
+    server.world.let_go.set()
+    assert busy.answers(1)[0][0] == 200
+
+
+def test_a_head_that_drips_gets_no_more_time_for_each_byte(ours: Callable[..., Edge]) -> None:
+    client = ours(head_timeout=1.0).send(b"POST /mcp HTTP/1.1\r\nX: ")
+    client.socket.settimeout(0.05)
+    for _ in range(300):
+        try:
+            client.send(b"x")
+            assert client.socket.recv(1) == b""
+            return
+        except TimeoutError:
+            continue
+        except ConnectionError:
+            return
+    raise AssertionError("the connection is still open")
+
+
+# What uvicorn's options say.
+
+
+def test_a_trusted_proxy_names_the_client_and_others_do_not(
+    edge: Callable[..., Edge], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "uvicorn.access")
+    logging.getLogger("uvicorn.access").propagate = True  # servers without an access log switch it off for the process
+    for trusted in ("127.0.0.1", "10.9.9.9"):
+        server = edge(forwarded_allow_ips=trusted, access_log=True, log_level="info")
+        assert server.send(request(x_forwarded_for="203.0.113.7", x_forwarded_proto="https")).answers(1)[0][0] == 200
+    lines = [each.getMessage() for each in caplog.records if each.name == "uvicorn.access"]
+    assert lines[0] == '203.0.113.7:0 - "POST /mcp HTTP/1.1" 200'
+    assert lines[-1].startswith("127.0.0.1:")
+
+
+def test_limit_concurrency(edge: Callable[..., Edge]) -> None:
+    server = edge(limit_concurrency=2)
+    first = server.send(tool("hold_async"))
+    server.world.wait_for("holding")
+    status, headers, data = server.send(request()).rest()[0]
+    assert (status, headers["connection"], data) == (503, "close", b"Service Unavailable")
+    server.world.let_go.set()
+    assert first.answers(1)[0][0] == 200
+
+
+def test_limit_max_requests_ends_the_server(edge: Callable[..., Edge]) -> None:
+    server = edge(limit_max_requests=3)
+    assert len(server.send(request() * 3).answers(3)) == 3
+    server.thread.join(20)
+    assert not server.thread.is_alive()
+
+
+def test_headers_of_every_answer(edge: Callable[..., Edge]) -> None:
+    server = edge(headers=[("X-Mine", "yes")], server_header=False)
+    for message in (request(), request(origin="https://evil.com"), b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"):
+        _, headers, _ = server.send(message).answers(1)[0]
+        assert headers["x-mine"] == "yes"
+        assert "date" in headers
+        assert "server" not in headers
+
+
+def test_a_path_in_front_of_the_endpoint(edge: Callable[..., Edge]) -> None:
+    server = edge(root_path="/api")
+    assert server.send(request()).answers(1)[0][0] == 200
+    assert server.send(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n").answers(1)[0][2] == b"ok"
+
+
+# The end.
+
+
+def test_at_the_end_idle_connections_close_and_running_calls_are_answered(edge: Callable[..., Edge]) -> None:
+    server = edge(drain=10.0)
+    idle, busy = server.send(request()), server.send(tool("hold_async"))
+    idle.answers(1)
+    server.world.wait_for("holding")
+    server.serving.should_exit = True
+    assert len(idle.rest()) == 1
+    server.world.let_go.set()
+    assert busy.statuses() == [200]
+
+
+def test_a_call_that_outlasts_the_drain_is_cancelled_and_refused(ours: Callable[..., Edge]) -> None:
+    server = ours(drain=0.2)
+    busy, stream = server.send(tool("hold_async")), server.send(tool("tell_then_hold_async", token="t"))
+    server.until(lambda: server.world.seen.count("holding") == 2)
+    server.serving.should_exit = True
+    assert busy.statuses() == [503]
+    assert b"event-stream" in stream.raw()
+    server.until(lambda: server.world.seen.count("cancelled") == 2)
