@@ -66,6 +66,10 @@ if TYPE_CHECKING:
     from linkspan.schema.annotations import Header as Header
     from linkspan.serve.event_loop import AsyncMemoryTransport as AsyncMemoryTransport
     from linkspan.serve.memory import MemoryTransport as MemoryTransport
+    from linkspan.serve.policies import Audit as Audit
+    from linkspan.serve.policies import ErrorMap as ErrorMap
+    from linkspan.serve.policies import RateLimit as RateLimit
+    from linkspan.serve.policies import ResultLimit as ResultLimit
     from linkspan.serve.server import Server as Server
     from linkspan.serve.stdio import StdioTransport as StdioTransport
     from linkspan.server.asking import ask_form as ask_form
@@ -157,6 +161,7 @@ _HOMES = {
     "linkspan.server.middleware": ("Call",),
     "linkspan.server.prompts": ("Prompt", "PromptResult"),
     "linkspan.server.resources": ("Resource", "ResourceTemplate"),
+    "linkspan.serve.policies": ("Audit", "ErrorMap", "RateLimit", "ResultLimit"),
     "linkspan.serve.server": ("Server",),
     "linkspan.server.tools": ("Tool", "ToolResponse"),
     "linkspan.types.base": (
@@ -180,7 +185,9 @@ __all__ = [
     "Ask",
     "AsyncMemoryTransport",
     "AudioContent",
+    "Audit",
     "BlobResourceContents",
+    "Call",
     "CallStopped",
     "CallTimeout",
     "CallToolResult",
@@ -197,9 +204,11 @@ __all__ = [
     "Context",
     "Conversation",
     "Declined",
+    "Depends",
     "Disconnected",
     "DuplicateNameError",
     "EmbeddedResource",
+    "ErrorMap",
     "Format",
     "Header",
     "Host",
@@ -219,6 +228,7 @@ __all__ = [
     "PromptArgument",
     "PromptMessage",
     "PromptResult",
+    "RateLimit",
     "Refused",
     "RegistrationError",
     "RemoteProtocolError",
@@ -227,6 +237,7 @@ __all__ = [
     "ResourceLink",
     "ResourceNotFoundError",
     "ResourceTemplate",
+    "ResultLimit",
     "Server",
     "ServerError",
     "StateLost",

@@ -5,6 +5,7 @@ Codes: https://modelcontextprotocol.io/specification/2026-07-28/basic.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from linkspan.text import clip
@@ -101,7 +102,16 @@ class ResourceNotFoundError(RemoteProtocolError):
 
 
 class ToolError(LinkspanError):
-    """A failure that the model should read: the call's result is `isError` with exactly this text."""
+    """A failure that the model should read: the call's result is `isError` with exactly this text.
+
+    With `retry_after`, in seconds, the text ends with when to try again, and the result has it in its `_meta` too.
+    """
+
+    def __init__(self, *texts: object, retry_after: float | None = None) -> None:
+        if retry_after is not None:
+            texts = (f"{texts[0] if texts else 'Not now'} (try again in {math.ceil(retry_after)} s)",)
+        super().__init__(*texts)
+        self.retry_after = retry_after
 
 
 class Declined(ToolError):

@@ -6,10 +6,11 @@ exception; SystemExit would otherwise end a worker thread, or the loop, instead 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import AbstractContextManager
 from contextvars import Context, copy_context
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import msgspec
 from msgspec import Raw
@@ -28,11 +29,11 @@ from linkspan.errors import (
 )
 from linkspan.revisions.neutral import InputRequired, Outcome, Request, unsayable
 from linkspan.server.configuration import InstrumentationData, Profile, Settings, SettingsSource, System
-from linkspan.types.base import TextContent
+from linkspan.types.base import Meta, TextContent
 from linkspan.types.messages import CallToolParams, CallToolResult
 from linkspan.wire.values import to_builtins
 
-__all__ = ["Around", "Failures", "Observation", "instrument", "observe", "report", "tool_error", "warn"]
+__all__ = ["RETRY_AFTER", "Around", "Failures", "Observation", "instrument", "observe", "report", "tool_error", "warn"]
 
 
 class Observation:
@@ -205,9 +206,13 @@ class _Inside:
                 step, given = steps.throw, (error,)
 
 
-def tool_error(text: str) -> CallToolResult:
+RETRY_AFTER: Final = "linkspan/retryAfter"
+"""The key in `_meta` that has the seconds until a call may be tried again."""
+
+
+def tool_error(text: str, meta: Meta | None = None) -> CallToolResult:
     """Return a result that tells the model what went wrong."""
-    return CallToolResult(content=[TextContent(text)], is_error=True)
+    return CallToolResult(content=[TextContent(text)], is_error=True, meta=meta)
 
 
 class Failures:
@@ -231,7 +236,10 @@ class Failures:
                     return error
                 error = problem
             case ToolError():
-                return tool_error(_text(error)) if is_tool else RemoteProtocolError(INTERNAL_ERROR, _text(error))
+                again = {RETRY_AFTER: math.ceil(error.retry_after)} if error.retry_after is not None else None
+                if is_tool:
+                    return tool_error(_text(error), again)
+                return RemoteProtocolError(INTERNAL_ERROR, _text(error), again)
             case _ if request.cancelled:
                 return RemoteProtocolError(INTERNAL_ERROR, "cancelled")
             case _:

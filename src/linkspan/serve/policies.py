@@ -1,0 +1,180 @@
+"""Middleware that comes with the library: limits of rate and of size, an audit log, and words for exceptions.
+
+Each is added with `server.middleware(RateLimit(60, per=60))`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Hashable, Mapping
+from typing import Any, TypeAlias
+
+from msgspec import structs
+
+from linkspan.errors import RemoteProtocolError, ToolError
+from linkspan.revisions.neutral import InputRequired, Outcome
+from linkspan.runtime.forks import ForkedLock
+from linkspan.server.middleware import Call
+from linkspan.types.base import UNSET, TextContent, Wire
+from linkspan.types.messages import CallToolResult
+from linkspan.wire.jsonrpc import encode
+
+__all__ = ["Audit", "ErrorMap", "RateLimit", "ResultLimit"]
+
+_Steps: TypeAlias = Generator[None, Outcome, Outcome | None]
+
+
+class RateLimit:
+    """At most `calls` calls in `per` seconds, for each caller and each tool; beyond, the caller reads when to try again.
+
+    A call that asks the user counts when it begins and when it ends: what a client replays counts too.
+    """
+
+    def __init__(
+        self,
+        calls: int,
+        *,
+        per: float = 60.0,
+        key: Callable[[Call], Hashable] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Count by `key`; without one, by the caller and the name. `clock` gives seconds.
+
+        Without authentication all callers share their count. Raises: ValueError for limits below one call, or without a time.
+        """
+        if calls < 1 or per <= 0:
+            raise ValueError(f"RateLimit takes at least one call in a time above 0 s; got {calls} in {per} s")
+        self._cost = per / calls
+        self._per = per
+        self._text = f"at most {calls} calls in {per:g} s"
+        self._key: Callable[[Call], Hashable] = key or _caller_and_name
+        self._clock = clock
+        self._used_until: dict[Hashable, float] = {}
+        self._lock = ForkedLock()
+
+    def __call__(self, call: Call) -> _Steps:
+        """Refuse a call that is too many."""
+        key = self._key(call)
+        if call.round == 1:
+            self._take(key, self._per, call)
+        outcome = yield
+        if call.round > 1 and not isinstance(outcome, InputRequired):
+            self._take(key, 2 * self._per, call)
+        return None
+
+    def _take(self, key: Hashable, most: float, call: Call) -> None:
+        with self._lock:
+            now = self._clock()
+            until = max(self._used_until.get(key, now), now) + self._cost
+            if until - now > most + 1e-9:
+                name = call.name or call.method
+                raise ToolError(f"Too many calls of {name}: {self._text}", retry_after=until - now - most)
+            if key not in self._used_until and len(self._used_until) >= 10_000:
+                self._used_until = {each: end for each, end in self._used_until.items() if end > now}
+            self._used_until[key] = until
+
+
+def _caller_and_name(call: Call) -> Hashable:
+    return call.context.principal, call.method, call.name
+
+
+class ResultLimit:
+    """Cuts the texts of a result that is longer than a model should read, and states what is missing."""
+
+    def __init__(self, *, bytes: int | None = None, tokens: int | None = None) -> None:
+        """Allow as many bytes of UTF-8, or tokens, counted as four bytes each. Raises: TypeError unless one is given."""
+        if (bytes is None) == (tokens is None):
+            raise TypeError("ResultLimit takes bytes=... or tokens=...")
+        self._most = bytes if bytes is not None else 4 * (tokens or 0)
+
+    def __call__(self, call: Call) -> _Steps:
+        """Cut the result of a tool; one with structured content, which cannot be cut, becomes an error."""
+        outcome = yield
+        if not isinstance(outcome, CallToolResult):
+            return None
+        total = sum(map(_size, outcome.content))
+        if outcome.structured_content is not UNSET:
+            total = max(total, len(encode(outcome.structured_content)))
+        if total <= self._most:
+            return None
+        asked = f"the limit is {self._most}; ask for less"
+        if outcome.structured_content is not UNSET and call.tool is not None and call.tool.output_schema is not None:
+            return CallToolResult(content=[TextContent(f"The result has {total} bytes, {asked}")], is_error=True)
+        kept: list[Any] = []
+        room = self._most
+        for block in outcome.content:
+            if _size(block) <= room:
+                kept.append(block)
+            elif isinstance(block, TextContent):
+                kept.append(structs.replace(block, text=block.text.encode()[:room].decode(errors="ignore")))
+            room = max(0, room - _size(block))
+        left_out = total - sum(map(_size, kept))
+        kept.append(TextContent(f"[{left_out} of {total} bytes are left out: {asked}]"))
+        return structs.replace(outcome, content=kept, structured_content=UNSET)
+
+
+def _size(block: Wire) -> int:
+    return len(block.text.encode()) if isinstance(block, TextContent) else len(encode(block))
+
+
+class Audit:
+    """Logs who called what, and with which outcome: one record for each request, at INFO."""
+
+    def __init__(self, logger: str = "linkspan.audit", *, arguments: bool = False) -> None:
+        """Log to `logger`. `arguments` puts them into the record, which may then hold private data.
+
+        A record has `method`, `target`, `principal`, `client`, `request_id`, `outcome` and `duration` (seconds) in `extra`.
+        The outcome is "ok", "error", "asked" (only for the first round of questions) or the name of an exception.
+        """
+        from logging import getLogger
+
+        self._logger = getLogger(logger)
+        self._arguments = arguments
+
+    def __call__(self, call: Call) -> _Steps:
+        """Log the outcome of a call."""
+        began = time.monotonic()
+        try:
+            outcome = yield
+        except BaseException as error:
+            self._log(call, type(error).__name__, began)
+            raise
+        if isinstance(outcome, InputRequired):
+            if call.round == 1:
+                self._log(call, "asked", began)
+        else:
+            failed = isinstance(outcome, RemoteProtocolError) or getattr(outcome, "is_error", None) is True
+            self._log(call, "error" if failed else "ok", began)
+        return None
+
+    def _log(self, call: Call, outcome: str, began: float) -> None:
+        context, who = call.context, call.context.client_info
+        facts: dict[str, object] = {
+            "method": call.method,
+            "target": call.name,
+            "principal": context.principal,
+            "client": who.name if who is not None else None,
+            "request_id": context.request_id,
+            "outcome": outcome,
+            "duration": time.monotonic() - began,
+        }
+        if self._arguments:
+            facts["arguments"] = dict(call.arguments)
+        self._logger.info("%s %s: %s", call.method, call.name or "", outcome, extra=facts)
+
+
+class ErrorMap:
+    """Words for exceptions of handlers: `ErrorMap({httpx.HTTPStatusError: "The service answered {e.response.status_code}"})`."""
+
+    def __init__(self, texts: Mapping[type[Exception], str]) -> None:
+        """Answer exceptions of these types, or of subtypes, with a text that `str.format` fills in; the exception is `e`."""
+        self._texts = dict(texts)
+
+    def __call__(self, call: Call) -> _Steps:
+        """Raise a ToolError for an exception that has words; the first type that fits counts."""
+        try:
+            yield
+        except tuple(self._texts) as error:
+            text = next(text for kind, text in self._texts.items() if isinstance(error, kind))
+            raise ToolError(text.format(e=error)) from error
+        return None
