@@ -268,13 +268,15 @@ class Client(BaseClient):
         if transport is not None and self._flushing != (transport, loop):
             # Send at the end of this turn of the loop, together with what other tasks ask in it.
             self._flushing = (transport, loop)
-            loop.call_soon(self._flush, transport)
+            loop.call_soon(self._flush, transport, loop)
         detach = None if spec is None or spec.stopper is None else self._attach(spec.stopper, waiter)
         try:
             while True:
                 while not waiter.items:
                     await waiter.arrival()
-                item = waiter.items.popleft()
+                item = waiter.items.pop(0)
+                if type(item) is Response:
+                    return item
                 if isinstance(item, ProgressParams):
                     assert spec is not None
                     assert spec.on_progress is not None
@@ -283,7 +285,7 @@ class Client(BaseClient):
                 elif isinstance(item, ClientError):
                     raise item
                 else:
-                    return cast("Response | ErrorResponse | ClientTransport", item)
+                    return cast("ErrorResponse | ClientTransport", item)
         except BaseException as error:
             if not isinstance(error, ClientError):  # the caller was cancelled, or its callback raised
                 self._supervisor.withdraw(waiter, "the caller gave up")
@@ -292,9 +294,9 @@ class Client(BaseClient):
             if detach is not None:
                 detach()
 
-    def _flush(self, transport: ClientTransport) -> None:
+    def _flush(self, transport: ClientTransport, loop: asyncio.AbstractEventLoop) -> None:
         self._flushing = None
-        transport.flush()
+        transport.flush(loop)
 
     _flushing: tuple[ClientTransport, asyncio.AbstractEventLoop] | None = None
 

@@ -245,7 +245,9 @@ class SyncClient(BaseClient):
         detach = None if spec is None or spec.stopper is None else self._attach(spec.stopper, waiter)
         try:
             while True:
-                item = waiter.get()
+                item = transport.wait(waiter) if transport is not None else waiter.get()
+                if type(item) is Response:
+                    return item
                 if isinstance(item, ProgressParams):
                     assert spec is not None
                     assert spec.on_progress is not None
@@ -253,7 +255,7 @@ class SyncClient(BaseClient):
                 elif isinstance(item, ClientError):
                     raise item
                 else:
-                    return cast("Response | ErrorResponse | ClientTransport", item)
+                    return cast("ErrorResponse | ClientTransport", item)
         except BaseException as error:
             if not isinstance(error, ClientError):  # the caller was interrupted, or its callback raised
                 self._supervisor.withdraw(waiter, "the caller gave up")

@@ -81,7 +81,11 @@ class Reactor:
         """Begin to watch something and its descriptors."""
         self._watched.append(watched)
         for fd in fds:
-            self._fds[fd] = watched
+            self.add_fd(watched, fd)
+
+    def add_fd(self, watched: Watched, fd: int) -> None:
+        """Watch another descriptor of something, or one that was dropped."""
+        self._fds[fd] = watched
         self._waiter = None
 
     def drop_fd(self, fd: int) -> None:

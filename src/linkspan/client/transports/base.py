@@ -17,7 +17,6 @@ from __future__ import annotations
 import threading
 import time
 from abc import abstractmethod
-from collections import deque
 from collections.abc import Callable, Iterable
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
@@ -96,17 +95,25 @@ class Waiter(Protocol):
 
 
 class ThreadWaiter:
-    """For a thread."""
+    """For a thread. While it reads for all who wait, `wake` ends its wait for input."""
 
-    __slots__ = ("get", "pending_request", "put")
+    __slots__ = ("_put", "empty", "get", "pending_request", "wake")
 
     loop = None
 
     def __init__(self) -> None:
         queue: SimpleQueue[Any] = SimpleQueue()
         self.pending_request: Any = None
-        self.put = queue.put
+        self.wake: Callable[[], object] | None = None
+        self._put = queue.put
         self.get = queue.get
+        self.empty = queue.empty
+
+    def put(self, item: object) -> None:
+        """Deliver an item; any thread."""
+        self._put(item)
+        if self.wake is not None:
+            self.wake()
 
 
 class CallbackWaiter:
@@ -124,7 +131,7 @@ class LoopWaiter(msgspec.Struct, eq=False):
 
     loop: asyncio.AbstractEventLoop
     pending_request: Any = None
-    items: deque[Any] = msgspec.field(default_factory=deque[Any])
+    items: list[Any] = []
     _future: asyncio.Future[None] | None = None
 
     def put(self, item: object) -> None:
@@ -143,18 +150,21 @@ class LoopWaiter(msgspec.Struct, eq=False):
         """Wait for the next item."""
         while not self.items:
             await self.arrival()
-        return self.items.popleft()
+        return self.items.pop(0)
 
 
 _Deliveries: TypeAlias = list[tuple[Waiter, object]]
 
 
-def deliver(deliveries: Iterable[tuple[Waiter, object]]) -> None:
-    """Put items into waiters, from any thread, with one wake-up for each loop. Slots of a closed loop get nothing."""
+def deliver(deliveries: Iterable[tuple[Waiter, object]], here: asyncio.AbstractEventLoop | None = None) -> None:
+    """Put items into waiters, from any thread, with one wake-up for each loop but `here`, which runs in this thread.
+
+    Waiters of a closed loop get nothing.
+    """
     by_loop: dict[asyncio.AbstractEventLoop, _Deliveries] = {}
     for waiter, item in deliveries:
         loop = waiter.loop
-        if loop is None:
+        if loop is here or loop is None:
             waiter.put(item)
         else:
             by_loop.setdefault(loop, []).append((waiter, item))
@@ -263,11 +273,10 @@ class ClientTransport:
 
     def submit(self, spec: RequestSpec, waiter: Waiter) -> None:
         """Send a request; all that it results in goes to `waiter`. `flush` must follow. Raises: ConnectionLost."""
-        timeouts = self.state.options.timeouts
-        timeout = timeouts.list if spec.timeout is None else spec.timeout
+        timeout = self.state.options.timeouts.list if spec.timeout is None else spec.timeout
         total = spec.left
         if total is None:
-            total = max(timeout, timeouts.total) if spec.total is None else spec.total
+            total = max(timeout, self.state.options.timeouts.total) if spec.total is None else spec.total
         with self.lock:
             if not self.alive:
                 raise self._gone("not_sent", spec.phase)
@@ -283,7 +292,7 @@ class ClientTransport:
                 cancellable=spec.cancellable,
             )
             waiter.pending_request = PendingRequest(self, spec, request_id)
-        self._reactor.expect(time.monotonic() + min(timeout, total))
+        self._reactor.expect(time.monotonic() + (timeout if timeout < total else total))
 
     def give_up(self, request_id: RequestId, reason: str | None, *, tell: bool = False) -> None:
         """Cancel a request and tell the server; with `tell` its waiter gets a `CallStopped`."""
@@ -353,9 +362,13 @@ class ClientTransport:
         raise reason
 
     @abstractmethod
-    def flush(self) -> None:
-        """Send what there is to send, without blocking."""
+    def flush(self, here: asyncio.AbstractEventLoop | None = None) -> None:
+        """Send what there is to send, without blocking; `here`, the loop of this thread, may read what comes of it."""
         raise NotImplementedError
+
+    def wait(self, waiter: ThreadWaiter) -> Any:
+        """Return the next item of `waiter`; meanwhile this thread may read for all."""
+        return waiter.get()
 
     @abstractmethod
     def close(self) -> None:
@@ -392,15 +405,15 @@ class ClientTransport:
             self.recorder.client(data)
         return data
 
-    def receive_data(self, data: bytes) -> None:
-        """Understand bytes from the server, and hand out what they say."""
+    def receive_data(self, data: bytes, here: asyncio.AbstractEventLoop | None = None) -> None:
+        """Understand bytes from the server, and hand out what they say; `here` is the loop of this thread."""
         if self.recorder is not None:
             self.recorder.server(data)
         with self.lock:
             events = self.machine.receive_data(data)
-        self.receive(events)
+        self.receive(events, here)
 
-    def receive(self, events: list[ClientStreamEvent[Waiter]]) -> None:
+    def receive(self, events: list[ClientStreamEvent[Waiter]], here: asyncio.AbstractEventLoop | None = None) -> None:
         """Hand out what the machine has understood. Without the lock."""
         deliveries: list[tuple[Waiter, object]] = []
         for event in events:
@@ -424,7 +437,7 @@ class ClientTransport:
                 case NotificationReceived():
                     self._owner.notification_received(self, event.message)
         if deliveries:
-            deliver(deliveries)
+            deliver(deliveries, here)
 
     def expire(self, now: float) -> list[RequestId]:
         """Give up what was not answered in time; return which requests that were."""

@@ -179,7 +179,7 @@ class HttpClientTransport(ClientTransport):
         if telling := [task for key, task in self._tasks.items() if isinstance(key, _Sent)]:
             await asyncio.wait(telling, timeout=_SETTLE)
 
-    def flush(self) -> None:
+    def flush(self, here: asyncio.AbstractEventLoop | None = None) -> None:
         """Start what was submitted."""
         with self.lock:
             self._queue.extend(_Sent(each, self._session.headers()) for each in self._messages())

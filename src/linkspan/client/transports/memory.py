@@ -69,7 +69,7 @@ class MemoryClientTransport(ClientTransport):
 
     # Callers, and the server's driver, which calls `flush` too: either side may have something to send.
 
-    def flush(self) -> None:
+    def flush(self, here: asyncio.AbstractEventLoop | None = None) -> None:
         """Let each side receive what the other has sent."""
         self._to_server.carry()
         self._to_client.carry()

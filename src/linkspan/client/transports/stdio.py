@@ -7,21 +7,28 @@ process dies, the transport waits briefly for its exit status before it reports 
 from __future__ import annotations
 
 import codecs
+import logging
 import os
+import select
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from linkspan.client.transports.base import ClientTransport, TransportOwner, Waiter
+from linkspan.client.transports.base import ClientTransport, ThreadWaiter, TransportOwner, Waiter
 from linkspan.core.flow import RequestSpec
 from linkspan.flows.client_errors import ConnectError, ConnectionLost, Ending, hint_for_missing_command
 from linkspan.flows.state import ClientState
-from linkspan.runtime.descriptors import CHUNK, Writer, can_poll, pump
+from linkspan.runtime.descriptors import CHUNK, WakePipe, Writer, can_poll, pump
+from linkspan.runtime.forks import lead_nowhere, renew
 from linkspan.runtime.process import Child, signal_name
 from linkspan.wire.redaction import redact
+
+if TYPE_CHECKING:
+    import asyncio
 
 __all__ = ["Command", "StdioClientTransport"]
 
@@ -32,6 +39,8 @@ _DYING: Final = 1.0
 _TICK: Final = 0.01
 _LOOK: Final = 1.0
 """Seconds between looks at the process, where its end cannot be waited for."""
+_LENT: Final = 0.05
+"""Seconds between looks at what callers read instead of the reactor. One that has not read for so long is not relied on."""
 
 
 class Command(msgspec.Struct, frozen=True):
@@ -41,6 +50,132 @@ class Command(msgspec.Struct, frozen=True):
     env: Mapping[str, str]
     cwd: str | None = None
     secrets: tuple[str, ...] = ()
+
+
+class LoopReader:
+    """Reads a descriptor on an event loop, through a copy of its own, which needs no other to be closed in time."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, fd: int, read: Callable[[LoopReader], object]) -> None:
+        """Call `read` on the loop, which runs in this thread, whenever there is input.
+
+        Raises: NotImplementedError or OSError if that loop cannot wait for pipes.
+        """
+        self.loop = loop
+        self.fd = os.dup(fd)
+        renew(self)
+        loop.add_reader(self.fd, read, self)
+
+    def start_afresh(self) -> None:
+        """In a forked child: let go of the parent's pipe."""
+        lead_nowhere([self.fd])
+
+    def end(self) -> None:
+        """Read no more, as soon as the loop runs; any thread."""
+        with suppress(RuntimeError):
+            self.loop.call_soon_threadsafe(self.remove)
+
+    def remove(self) -> None:
+        """Read no more; on the loop."""
+        if self.fd >= 0:
+            self.loop.remove_reader(self.fd)
+            self.__del__()
+
+    def __del__(self) -> None:
+        """Close the copy, also where the loop was closed before `remove` could run on it."""
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+_LEAD: Final = object()
+"""What a follower gets that shall lead from now on."""
+
+
+class LeaderFollowers:
+    """Of the threads that wait for answers, one reads for all, until it has its own; then another one does."""
+
+    def __init__(self, fd: int, read: Callable[[], bool]) -> None:
+        """`read` reads from `fd` without blocking and returns whether there may be more."""
+        self._fd = fd
+        self._read = read
+        self._lock = threading.Lock()
+        self._leader: ThreadWaiter | None = None
+        self._followers: dict[ThreadWaiter, None] = {}
+        self._wakes: WakePipe | None = None
+        self._closed = False
+        renew(self)
+
+    def start_afresh(self) -> None:
+        """In a forked child: let go of the pipe that wakes the parent's leader."""
+        if self._wakes is not None:
+            lead_nowhere([self._wakes.reader, self._wakes.writer])
+
+    def wait(self, waiter: ThreadWaiter) -> Any:
+        """Return the next item of `waiter`; until there is one, this thread reads if no other one does."""
+        with self._lock:
+            if self._leader is None:
+                self._leader = waiter
+            else:
+                self._followers[waiter] = None
+        try:
+            while True:
+                if self._leader is waiter:
+                    self._lead(waiter)
+                item = waiter.get()
+                if item is not _LEAD:
+                    return item
+        finally:
+            with self._lock:
+                if self._leader is not waiter:
+                    self._followers.pop(waiter, None)
+                elif self._followers:
+                    self._leader = next(iter(self._followers))
+                    del self._followers[self._leader]
+                    self._leader.put(_LEAD)
+                else:
+                    self._leader = None
+
+    def _lead(self, waiter: ThreadWaiter) -> None:
+        """Read until `waiter` has an item, or nothing can be read any more."""
+        with self._lock:
+            if self._closed:
+                return
+            if self._wakes is None:
+                self._wakes = WakePipe()
+                self._poll = select.poll()
+                self._poll.register(self._fd, select.POLLIN)
+                self._poll.register(self._wakes.reader, select.POLLIN)
+        try:
+            while True:
+                waiter.wake = self._wake  # before looking, so that an item that comes from here on wakes us
+                if not waiter.empty():
+                    return
+                readable = self._poll.poll()
+                waiter.wake = None
+                for fd, _ in readable:
+                    if fd != self._fd:
+                        self._drain()
+                    elif not self._read():
+                        return
+        finally:
+            waiter.wake = None
+
+    def _wake(self) -> None:
+        with self._lock:  # a pipe that is being closed must not be touched: its number may stand for another one
+            if self._wakes is not None and not self._closed:
+                self._wakes.wake()
+
+    def _drain(self) -> None:
+        with self._lock:
+            if self._wakes is not None and not self._closed:
+                self._wakes.drain()
+
+    def close(self) -> None:
+        """Give back what it holds; who still leads has an item already."""
+        with self._lock:
+            if self._wakes is not None and not self._closed:
+                self._wakes.close()
+            self._closed = True
 
 
 class StdioClientTransport(ClientTransport):
@@ -62,6 +197,17 @@ class StdioClientTransport(ClientTransport):
         self._dying_until: float | None = None
         self._next_look = 0.0
         self._buried = threading.Lock()
+        self._receiving = threading.Lock()
+        """Held by the thread that reads stdout until all is delivered, so that messages keep their order."""
+        self._eof = False
+        self._shared = not can_poll
+        """Whether the reactor reads in any case."""
+        self._lent = self._used = False
+        """Whether callers read instead of the reactor; whether one has, since the reactor looked."""
+        self._on_loop: LoopReader | None = None
+        self._threads = LeaderFollowers(self._stdout_fd, self._read_in_thread)
+        if can_poll:
+            os.set_blocking(self._stdout_fd, False)
         self.watch(*self._open)
 
     def _spawn(self) -> Child:
@@ -93,13 +239,19 @@ class StdioClientTransport(ClientTransport):
 
     # Callers.
 
-    def flush(self) -> None:
-        """Send what goes out without blocking; the rest follows when the server reads."""
-        self._writer.flush_now()
+    def flush(self, here: asyncio.AbstractEventLoop | None = None) -> None:
+        """Send what goes out without blocking; the rest follows when the server reads. From now on `here` reads."""
+        if here is not None and (self._on_loop is None or self._on_loop.loop is not here):
+            self._read_on(here)
+        try:
+            self._writer.flush_now()
+        except BaseException:  # the caller was interrupted: how much was written is not known
+            self._reactor.call(self._begin_to_end)
+            raise
 
     def submit(self, spec: RequestSpec, waiter: Waiter) -> None:
         """Send a request. Raises: ConnectionLost, also if the server has stopped reading."""
-        if self.alive and self._writer.full:
+        if self._writer.unsent > _MAX_UNSENT and self.alive:
             problem = "the server does not read its input, and too much is waiting for it"
             raise ConnectionLost(problem, self.state.origin, phase=spec.phase)
         super().submit(spec, waiter)
@@ -124,21 +276,92 @@ class StdioClientTransport(ClientTransport):
             tuple(self._stray),
         )
 
+    # Reading. Any thread may read at any time; who waits for input is a question of speed only.
+
+    def _read_on(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Let `loop` read what comes. The reactor reads where two running loops use one client."""
+        if self._shared or not self.alive:
+            return
+        with self.lock:
+            if self._on_loop is not None:
+                self._shared = self._on_loop.loop.is_running()
+                self._take_back()
+            if self._shared:
+                return
+            try:
+                self._on_loop = LoopReader(loop, self._stdout_fd, self._read_on_loop)
+            except (NotImplementedError, OSError):
+                self._shared = True
+            else:
+                self._lent = self._used = True
+
+    def _read_on_loop(self, reader: LoopReader) -> None:
+        self._used = True
+        if not self._read(reader.fd, reader.loop):
+            reader.remove()
+
+    def wait(self, waiter: ThreadWaiter) -> Any:
+        """Return the next item of `waiter`; until there is one, one of the threads that wait reads for all."""
+        return waiter.get() if self._shared else self._threads.wait(waiter)
+
+    def _read_in_thread(self) -> bool:
+        self._lent = self._used = True
+        return self._read(self._stdout_fd)
+
+    def _read(self, fd: int, here: asyncio.AbstractEventLoop | None = None) -> bool:
+        """Read what the server wrote and hand it out, unless another thread is doing that; return whether more may come."""
+        if not self._receiving.acquire(blocking=False):
+            return True
+        try:
+            if self._eof:
+                return False
+            try:
+                data = os.read(fd, CHUNK)
+            except BlockingIOError:
+                return True
+            except OSError:
+                data = b""
+            if data:
+                self.receive_data(data, here)
+                return True
+            self._eof = True
+            with self.lock:
+                events = self.machine.receive_eof()
+            self.receive(events, here)
+            self._reactor.call(self._stdout_ended)
+        except Exception:  # a mistake of ours or of a recorder must not end the thread that reads
+            logging.getLogger("linkspan").exception("an error in a client's connection")
+        except BaseException:  # the caller in whose thread we are was interrupted: part of a message may be lost
+            self._reactor.call(self._begin_to_end)
+            raise
+        finally:
+            self._receiving.release()
+        return not self._eof
+
+    def _stdout_ended(self) -> None:
+        self._close_fd(self._stdout_fd)
+        self._begin_to_end()
+
     # The reactor.
 
     def next_timeout(self) -> float | None:
         """Return when something is due."""
         with self.lock:
             due = self.machine.next_timeout()
-        if self._dying_until is not None or (due is not None and self._process_fd is None):
+        if self._lent or self._dying_until is not None or (due is not None and self._process_fd is None):
             return self._next_look if due is None else min(due, self._next_look)
         return due
 
     def handle_timeout(self, now: float) -> None:
         """Give up late requests, and look after a process that has ended or hung up."""
+        if self._lent:
+            used, self._used = self._used, False
+            self._read(self._stdout_fd)  # what a busy loop has left
+            if not used:
+                self._take_back()
         self.expire(now)
         if self._dying_until is None:
-            self._next_look = now + _LOOK
+            self._next_look = now + (_LENT if self._lent else _LOOK)
             if self._process_fd is None and self._child.exit_code() is not None:
                 self._begin_to_end()
             return
@@ -159,28 +382,39 @@ class StdioClientTransport(ClientTransport):
         if fd == self._process_fd:
             self._close_fd(fd)
             self._begin_to_end()
-            return
-        try:
-            data = os.read(fd, CHUNK)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        if not data:
-            self._close_fd(fd)
-        if fd == self._stderr_fd:
-            self._keep_stderr(data)
-        elif data:
-            self.receive_data(data)
+        elif fd == self._stdout_fd:
+            if self._lent:
+                self._next_look = time.monotonic() + _LENT
+                self._reactor.drop_fd(fd)
+            else:
+                self._read(fd)
         else:
-            with self.lock:
-                events = self.machine.receive_eof()
-            self.receive(events)
-            self._begin_to_end()
+            try:
+                data = os.read(fd, CHUNK)
+            except OSError:
+                data = b""
+            if not data:
+                self._close_fd(fd)
+            self._keep_stderr(data)
+
+    def _take_back(self) -> None:
+        """Let the reactor read again."""
+        with self.lock:
+            self._lent = False
+            if self._on_loop is not None:
+                self._on_loop.end()
+                self._on_loop = None
+        self._reactor.call(self._watch_stdout)
+
+    def _watch_stdout(self) -> None:
+        if self._stdout_fd in self._open:
+            self._reactor.add_fd(self, self._stdout_fd)
 
     def _begin_to_end(self) -> None:
         """Ask nothing more of the server. What it has said is still read, and how it ended is waited for, briefly."""
         self.alive = False
+        if self._lent:
+            self._take_back()
         if self._dying_until is None:
             self._next_look = now = time.monotonic()
             self._dying_until = now + _DYING
@@ -206,6 +440,14 @@ class StdioClientTransport(ClientTransport):
 
     def _leave(self) -> None:
         """In the reactor's thread, when the process is gone: give everything back."""
+        if not self._receiving.acquire(blocking=False):  # the last reader is just leaving
+            self._reactor.call_later(_TICK, self._leave)
+            return
+        self._eof = True
+        self._receiving.release()
+        self._threads.close()
+        if self._on_loop is not None:
+            self._on_loop.end()
         self._reactor.forget(self)
         for fd in list(self._open):
             self._close_fd(fd)
