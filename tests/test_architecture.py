@@ -240,13 +240,13 @@ FILES = {
 }
 CODE_LINES = {
     "cli": 3361,
-    "client": 3704,
-    "core": 2455,
+    "client": 3901,
+    "core": 2462,
     "flows": 1565,
     "host": 3168,
     "linkspan": 356,
     "revisions": 1092,
-    "runtime": 1506,
+    "runtime": 1508,
     "schema": 3324,
     "serve": 1915,
     "server": 3903,

@@ -12,13 +12,17 @@ from typing import Any
 
 import pytest
 from faces import wait_until
-from wild import raw, result, wild
+from wild import LEGACY_ONLY, raw, result, wild
 
 from linkspan import CallTimeout, Client, ClientClosed, ConnectionLost, Stopper, SyncClient, Timeouts
 from linkspan.client.transports.base import ThreadWaiter
 from linkspan.client.transports.stdio import LeaderFollowers, StdioClientTransport
 
 HI = result({"resultType": "complete", "content": [{"type": "text", "text": "hi"}]})
+PING = LEGACY_ONLY | {
+    "tools/call hi": [HI, {"sleep": 0.2}, raw(id="p", method="ping")],
+    "answer": [{"stderr": "ponged"}],
+}
 LATER = {"tools/call hi": [HI, {"sleep": 0.2}, raw(method="notifications/later")]}
 
 
@@ -92,6 +96,31 @@ def test_what_comes_after_its_loop_has_ended_is_received(new_loop: Any) -> None:
     wait_until(lambda: heard)
     assert heard == ["notifications/later", None]
     client.close_now()
+
+
+def ponged(client: Client) -> bool:
+    transport = client._supervisor._transport
+    return isinstance(transport, StdioClientTransport) and b"ponged" in transport._stderr
+
+
+def test_a_server_that_pings_is_answered_while_the_loop_rests() -> None:
+    client = Client(wild(PING), era="legacy")
+    with asyncio.Runner() as runner:
+        runner.run(client.call_tool("again"))
+        runner.run(client.call_tool("hi"))
+        wait_until(lambda: ponged(client))
+        assert runner.run(client.call_tool("again")).text == "hi"
+        runner.run(client.close())
+
+
+def test_a_server_that_pings_is_answered_while_the_loop_is_blocked() -> None:
+    async def run() -> None:
+        async with Client(wild(PING), era="legacy") as client:
+            await client.call_tool("again")
+            await client.call_tool("hi")
+            wait_until(lambda: ponged(client))  # without an await
+
+    asyncio.run(run())
 
 
 def test_a_response_that_comes_while_the_loop_is_blocked_is_in_time() -> None:
@@ -176,11 +205,15 @@ def test_loops_and_threads_leave_no_descriptor_behind(new_loop: Any) -> None:
 
 
 def test_what_comes_when_no_thread_waits_is_received() -> None:
-    heard = Noted()
+    heard, stderr = Noted(), Noted()
     with SyncClient(wild(LATER), on_notification=heard) as client:
         client.call_tool("again")
         client.call_tool("hi")
         wait_until(lambda: heard)
+    with SyncClient(wild(PING), era="legacy", on_stderr=stderr) as client:
+        client.call_tool("again")
+        client.call_tool("hi")
+        wait_until(lambda: stderr)
 
 
 def test_the_thread_that_reads_for_all_is_stopped_times_out_and_hands_on() -> None:

@@ -192,6 +192,8 @@ class ClientConnection(Generic[OwnerT]):
         """For how long any questions were open, until the first of those that are open now came at `_asked_since`."""
         self._asked_since = 0.0
         self._out: list[bytes] = []
+        self.replied = False
+        """Whether it has answered or refused requests of the server by itself, which must be sent now."""
         self._heard = False
         self.tells_cancel = True
         """Whether a request is cancelled by a message. Over HTTP, in the modern era, closing its stream says it (CAN-3)."""
@@ -311,11 +313,13 @@ class ClientConnection(Generic[OwnerT]):
         self._out.append(b"")
         data = b"\n".join(self._out)
         self._out = []
+        self.replied = False
         return data
 
     def messages_to_send(self) -> list[bytes]:
         """Return the same as `data_to_send`, message by message, for other framings."""
         messages, self._out = self._out, []
+        self.replied = False
         return messages
 
     # What the driver calls when something came.
@@ -475,6 +479,7 @@ class ClientConnection(Generic[OwnerT]):
         if message.id in self._questions:
             problem = "Invalid Request: a request with this id is still running"
             self._out.append(encode_error(message.id, INVALID_REQUEST, problem))
+            self.replied = True
         elif (echoed := self._pending.get(message.id)) is not None and echoed.method == message.method:
             del self._pending[message.id]
             events.append(InvalidMessage(echoed.owner, "the command echoes its input; is it an MCP server?"))
@@ -482,9 +487,11 @@ class ClientConnection(Generic[OwnerT]):
             events.append(Forbidden(message.method))
         elif message.method == "ping":
             self._out.append(encode_response(message.id, b"{}"))
+            self.replied = True
         elif len(self._questions) >= self._limits.max_running:
             problem = "This client has too many questions to answer already"
             self._out.append(encode_error(message.id, INTERNAL_ERROR, problem))
+            self.replied = True
         else:
             if not self._questions:
                 self._asked_since = self._clock()
@@ -546,6 +553,7 @@ class ClientConnection(Generic[OwnerT]):
             self._heard = True
             if message is remains:  # it came whole, only too large: the server waits for an answer
                 self._out.append(encode_error(request_id, message.code, message.message))
+                self.replied = True
             return message is remains
         pending = self._pending.pop(request_id, None)
         if pending is None:

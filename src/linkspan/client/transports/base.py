@@ -412,6 +412,8 @@ class ClientTransport:
         with self.lock:
             events = self.machine.receive_data(data)
         self.receive(events, here)
+        if self.machine.replied:
+            self.flush()
 
     def receive(self, events: list[ClientStreamEvent[Waiter]], here: asyncio.AbstractEventLoop | None = None) -> None:
         """Hand out what the machine has understood. Without the lock."""
