@@ -411,7 +411,7 @@ class _Entry:
         try:
             lines = (folder / path).read_text("utf-8-sig").splitlines()
         except (OSError, UnicodeError) as error:
-            self._refuse("envFile", f"{path!r} cannot be read: {getattr(error, 'strerror', None) or 'it is no text'}")
+            self._refuse("envFile", f"{path!r} cannot be read: {getattr(error, 'strerror', None) or 'it is not UTF-8'}")
         found: dict[str, str] = {}
         for line in lines:
             match = _LINE.fullmatch(line)

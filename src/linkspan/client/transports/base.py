@@ -363,7 +363,7 @@ class ClientTransport:
 
     @abstractmethod
     def flush(self, here: asyncio.AbstractEventLoop | None = None) -> None:
-        """Send what there is to send, without blocking; `here`, the loop of this thread, may read what comes of it."""
+        """Send what there is to send, without blocking; `here`, the loop of this thread, may read the responses."""
         raise NotImplementedError
 
     def wait(self, waiter: ThreadWaiter) -> Any:
