@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from linkspan import Limits, Server
-from linkspan.core.call import Call, CallCancelled, CallReady
+from linkspan.core.call import Call, CallCancelled, CallReady, HookReady
 from linkspan.core.http_checks import HttpPolicy
 from linkspan.core.http_endpoint import Endpoint, Opened
 from linkspan.core.http_exchange import HttpData, HttpResponse, HttpStart, OwnConnection, Page, ServerExchange
@@ -42,9 +42,10 @@ def hello(version: str = LATEST_LEGACY.date) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
 
 
-def serve(page: Any = None, **policy: Any) -> Endpoint:
-    server = Server("endpoint")
-    server.tool(name="t")(lambda: "ok")
+def serve(server: Server | None = None, page: Any = None, **policy: Any) -> Endpoint:
+    if server is None:
+        server = Server("endpoint")
+        server.tool(name="t")(lambda: "ok")
     return Endpoint(
         server,
         HttpPolicy(**policy),
@@ -194,6 +195,30 @@ def test_a_handshake_that_fails_leaves_no_session() -> None:
     (response,) = send(endpoint, BOTH, {**hello(), "params": {}}).exchange.events()
     assert isinstance(response, HttpResponse)
     assert ("mcp-session-id" in dict(response.headers), len(endpoint.sessions)) == (False, 0)
+
+
+def test_a_handshake_without_room_does_nothing_and_calls_no_hook() -> None:
+    seen: list[Any] = []
+    server = Server("observed", instrumentation_callback=lambda data: seen.append(data["method"]))
+    server.tool(name="t")(lambda: "ok")
+    endpoint = serve(server, max_sessions=1)
+    first = send(endpoint, BOTH, hello())
+    call = send(endpoint, BOTH | {"mcp-session-id": first.owner.id}, CALL)  # type: ignore[union-attr]
+    assert [type(each) for each in first.events] == [HookReady]
+    assert refused(send(endpoint, BOTH, hello())) == (503, INVALID_REQUEST)
+    assert (seen, list(endpoint.sessions)) == ([], [first.owner])
+    assert call.connection is not None
+    call.connection.finish(begun(call), "ok")
+    last = send(endpoint, BOTH, hello())
+    assert [type(each) for each in last.events] == [HookReady]
+    assert (list(endpoint.sessions), last.also) == ([last.owner], [(first.connection, [])])
+
+
+def test_a_handshake_that_fails_takes_no_room() -> None:
+    endpoint = serve(max_sessions=1)
+    session, _ = session_of(endpoint)
+    assert taken(send(endpoint, BOTH, {**hello(), "params": {}}).exchange)[0] == 200
+    assert list(endpoint.sessions) == [session]
 
 
 def test_the_requests_of_a_session_share_its_connection() -> None:

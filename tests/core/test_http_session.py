@@ -117,8 +117,10 @@ def test_a_post_is_answered_on_its_own_response() -> None:
 def test_at_the_bound_the_session_used_longest_ago_goes_first() -> None:
     sessions = Sessions(HttpPolicy(max_sessions=2), os.urandom, nullcontext())
     old, new, last = (sessions.new(None, connect) for _ in range(3))
-    assert (sessions.keep(old, 1.0), sessions.keep(new, 2.0)) == (None, None)
-    assert sessions.keep(last, 3.0) is old
+    for session, now, victim in ((old, 1.0, None), (new, 2.0, None), (last, 3.0, old)):
+        assert sessions.victim(None) is victim
+        sessions.keep(session, now, victim)
+    assert len(sessions) == 2
     assert sessions.find(new.id, None, 4.0) is new
     assert sessions.find(new.id, "another", 4.0) is None
 

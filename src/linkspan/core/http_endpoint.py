@@ -18,6 +18,7 @@ from linkspan.core.call import NO_PORTS, Event, Ports, read_meta
 from linkspan.core.connection import ServerConnection
 from linkspan.core.http_checks import VERSION_HEADER, Gate, HttpPolicy, compare_headers, refusal_body
 from linkspan.core.http_exchange import (
+    EVENTS,
     JSON_HEADERS,
     Header,
     Outlet,
@@ -58,7 +59,6 @@ _FREE: Final = 64
 """Connections that are kept for further requests."""
 _MARKER = PROTOCOL_VERSION.encode()
 _DISAGREES: Final = f"{VERSION_HEADER} is not what this session agreed on"
-_EVENTS: Final = "text/event-stream"
 _NO_EVENTS: Final = "GET opens a stream: accept text/event-stream"
 _FULL: Final = "Too many responses are open (max_streams); try again later"
 _BUSY: Final = "Too many requests are running in this session (max_running); try again when one has ended"
@@ -206,7 +206,7 @@ class Endpoint:
         if len(self._open) + len(self._orphans) >= self.policy.max_streams and self._is_full:
             return request.busy(503, _FULL, 5)
         listens = message.method == "subscriptions/listen"
-        if listens and not accepts(request.headers.get("accept"), _EVENTS):
+        if listens and not accepts(request.headers.get("accept"), EVENTS):
             problem = "subscriptions/listen opens a stream: accept text/event-stream"
             return request.refuse(406, encode_error(message.id, INVALID_REQUEST, problem))
         try:
@@ -263,19 +263,22 @@ class Endpoint:
         return self._in_session(request, session, message)
 
     def _initialize(self, request: _Arrived, message: Message | Batch) -> Opened:
-        session = self.sessions.new(request.facts.principal, self._connect)
-        opened = self._in_session(request, session, message, announces=True)
-        if not session.connection.session.negotiated:
-            return opened  # sessions exist only after a handshake that succeeded
-        try:
-            evicted = self.sessions.keep(session, self._clock())
-        except OverflowError as bound:
-            self.finished(opened.exchange)
-            status = 503 if str(bound) == "max_sessions" else 429
-            return request.busy(status, f"Too many sessions ({bound}); try again later", 5)
-        if evicted is None:
+        """Begin a session. Where there is no room for one, nothing of the handshake is done, and no hook runs."""
+        principal = request.facts.principal
+        with self.sessions.lock:
+            try:
+                victim = self.sessions.victim(principal)
+            except OverflowError as bound:
+                status = 503 if str(bound) == "max_sessions" else 429
+                return request.busy(status, f"Too many sessions ({bound}); try again later", 5)
+            session = self.sessions.new(principal, self._connect)
+            opened = self._in_session(request, session, message, announces=True)
+            if not session.connection.session.negotiated:
+                return opened  # sessions exist only after a handshake that succeeded
+            self.sessions.keep(session, self._clock(), victim)
+        if victim is None:
             return opened
-        return Opened(opened.exchange, opened.events, session, [(evicted.connection, evicted.close())])
+        return Opened(opened.exchange, opened.events, session, [(victim.connection, victim.close())])
 
     def _in_session(
         self, request: _Arrived, session: HttpSession, message: Message | Batch, *, announces: bool = False
@@ -313,14 +316,14 @@ class Endpoint:
             if self._is_pair(request.url) and "text/html" not in wanted:
                 return self._open_pair(request)
             # A browser names HTML outright; a client names the stream that it wants.
-            if self._page is not None and names(wanted, "text/html") and not names(wanted, _EVENTS):
+            if self._page is not None and names(wanted, "text/html") and not names(wanted, EVENTS):
                 page = self._page(request.url, request.facts)
                 response: ServerExchange = request.respond()
                 return Opened(response.respond(200, page.body, tuple(page.headers)))
         session = self._session_of(request)
         if isinstance(session, Opened):
             return session
-        if _EVENTS not in wanted:
+        if EVENTS not in wanted:
             return request.refuse(406, _error(_NO_EVENTS))
         if self._is_full:
             return request.busy(503, _FULL, 5)
@@ -346,7 +349,7 @@ class Endpoint:
     def _open_pair(self, request: _Arrived) -> Opened:
         if self._is_full:
             return request.busy(503, _FULL, 5)
-        if not accepts(request.headers.get("accept"), _EVENTS):
+        if not accepts(request.headers.get("accept"), EVENTS):
             return request.refuse(406, _error(_NO_EVENTS))
         pair = self.pairs.open(request.respond, self._connect, request.facts.principal, self._lock())
         self._note(pair.exchange, pair)
@@ -467,8 +470,9 @@ def _initializes(message: Message | Batch) -> bool:
 
 def _asks(connection: ServerConnection, message: Message | Batch) -> bool:
     """Return whether a message needs room: it is, or has in it, what must be run."""
-    messages = message.messages if isinstance(message, Batch) else [message]
-    return any(connection.serves(each) for each in messages)
+    if isinstance(message, Batch):
+        return any(connection.serves(each) for each in message.messages)
+    return connection.serves(message)
 
 
 def _error(message: str) -> bytes:

@@ -83,9 +83,10 @@ class Page(msgspec.Struct, frozen=True):
 
 HttpEvent: TypeAlias = HttpResponse | HttpStart | HttpData | HttpEnd
 END: Final = HttpEnd()
+EVENTS: Final = "text/event-stream"
 JSON_HEADERS: Final[tuple[Header, ...]] = (("content-type", "application/json"),)
 EVENT_STREAM_HEADERS: Final[tuple[Header, ...]] = (
-    ("content-type", "text/event-stream"),
+    ("content-type", EVENTS),
     ("cache-control", "no-cache, no-transform"),
     ("x-accel-buffering", "no"),
 )
@@ -131,43 +132,33 @@ class EventStream(Protocol):
         ...
 
 
-class ServerExchange:
+class ServerExchange(msgspec.Struct, eq=False, kw_only=True):
     """The response of one request. The driver takes its events and sends them, as soon as it is woken."""
 
-    # Most responses are one message that is there at once, so what only the others need has its defaults here.
+    now: float = 0.0
+    """When something was sent last, or the request began."""
+    accept: str | None = None
+    """What the client takes; None for everything."""
+    headers: tuple[Header, ...] = ()
+    """They go with every response."""
+    bound: int = 4 * 1024 * 1024
+    """For bytes that wait for a reader who does not read."""
+    lock: AbstractContextManager[object] = NO_LOCK
+    """That of the connection which answers."""
+    stream: EventStream | None = None
+    event_name: str | None = None
+    """Names each event."""
     response: HttpResponse | None = None
     """All of the response, where nothing was sent before the answer."""
-    started = ended = overrun = False
-    _waiting = 0
-    _unread_changes: frozenset[bytes] = frozenset()
+    started: bool = False
+    ended: bool = False
+    overrun: bool = False
+    """The reader does not read."""
     _wake: Callable[[], object] = bool
     """Wakes the driver, if there is one. It is never None: a thread may call it while another lets go of the driver."""
-
-    def __init__(
-        self,
-        *,
-        now: float = 0.0,
-        accept: str | None = None,
-        headers: tuple[Header, ...] = (),
-        bound: int = 4 * 1024 * 1024,
-        lock: AbstractContextManager[object] = NO_LOCK,
-        stream: EventStream | None = None,
-        event_name: str | None = None,
-    ) -> None:
-        """Begin.
-
-        `accept` is what the client takes, None for everything; `headers` go with every response; `bound` is for bytes that
-        wait for a reader who does not read. `lock` is that of the connection which answers. `event_name` names each event.
-        """
-        self.takes_events = accepts(accept, "text/event-stream")
-        self._takes_json = accepts(accept, "application/json")
-        self._headers = headers
-        self._lock = lock
-        self._stream = stream
-        self._event_name = event_name
-        self._quiet_since = now
-        self._bound = bound
-        self._events: list[HttpEvent] = []
+    _events: list[HttpEvent] = []
+    _waiting: int = 0
+    _unread_changes: frozenset[bytes] = frozenset()
 
     # The driver.
 
@@ -181,19 +172,19 @@ class ServerExchange:
 
     def events(self) -> list[HttpEvent]:
         """Return what must be sent now, and forget it."""
-        with self._lock:
+        with self.lock:
             events, self._events = self._events, []
             self._waiting, self._unread_changes = 0, frozenset()
             return events
 
     def keep_alive(self, now: float, *, silence: float) -> None:
         """After `silence` seconds without a message begin a stream, or send a comment, so that no proxy closes it."""
-        if now - self._quiet_since < silence or self.ended or not self.takes_events:
+        if now - self.now < silence or self.ended or not accepts(self.accept, EVENTS):
             return
-        with self._lock:
+        with self.lock:
             if self.ended:
                 return  # it was answered while we waited for the lock
-            self._quiet_since = now
+            self.now = now
             self._open_stream()
             self._add(COMMENT)
         self._wake()
@@ -203,10 +194,10 @@ class ServerExchange:
     def respond(self, status: int, body: bytes = b"", headers: tuple[Header, ...] = ()) -> ServerExchange:
         """Answer with a whole response; return the exchange."""
         self.started = self.ended = True
-        if self._headers:
-            headers = self._headers + headers
-        if self._stream is not None:
-            headers += self._stream.headers
+        if self.headers:
+            headers = self.headers + headers
+        if self.stream is not None:
+            headers += self.stream.headers
         self.response = HttpResponse(status, headers, body)
         self._events.append(self.response)
         return self
@@ -216,12 +207,12 @@ class ServerExchange:
 
         `status` is that of the response if the answer is all of it.
         """
-        with self._lock:
+        with self.lock:
             if self.ended:
                 return
-            if final and not self.started and self._takes_json and message is not None:
+            if final and not self.started and message is not None and accepts(self.accept, "application/json"):
                 self.respond(status, message, JSON_HEADERS)
-            elif message is not None and (self.takes_events or self.started):
+            elif message is not None and (self.started or accepts(self.accept, EVENTS)):
                 self._event(message, final=final)
             elif final:
                 self._end()
@@ -229,13 +220,13 @@ class ServerExchange:
 
     def open_events(self) -> None:
         """Begin a stream without a message."""
-        with self._lock:
+        with self.lock:
             self._open_stream()
         self._wake()
 
     def send_events(self, events: Iterable[bytes]) -> None:
         """Send events that are encoded already: the beginning of a stream that its client has come back to."""
-        with self._lock:
+        with self.lock:
             if not self.started:
                 self._begin_stream()
             for event in events:
@@ -244,7 +235,7 @@ class ServerExchange:
 
     def end(self) -> None:
         """End the stream, or the request without an answer."""
-        with self._lock:
+        with self.lock:
             self._end()
         self._wake()
 
@@ -257,12 +248,12 @@ class ServerExchange:
             if message in self._unread_changes:
                 return  # it would say nothing new
             self._unread_changes |= {message}
-        event_id = self._stream.number(message) if self._stream is not None else None
-        if self.overrun or (self._waiting > self._bound and not final):
+        event_id = self.stream.number(message) if self.stream is not None else None
+        if self.overrun or (self._waiting > self.bound and not final):
             self.overrun = True  # a reader who does not read gets no more; the driver hangs up
             return
         self._open_stream()
-        self._add(encode_event(message, event=self._event_name, event_id=event_id))
+        self._add(encode_event(message, event=self.event_name, event_id=event_id))
         if final:
             self._end()
 
@@ -270,13 +261,13 @@ class ServerExchange:
         if self.started:
             return
         self._begin_stream()
-        if self._stream is not None and (first := self._stream.opening()):
+        if self.stream is not None and (first := self.stream.opening()):
             self._add(first)
 
     def _begin_stream(self) -> None:
         self.started = True
-        late = self._stream.headers if self._stream is not None else ()
-        self._events.append(HttpStart(200, (*self._headers, *late, *EVENT_STREAM_HEADERS)))
+        late = self.stream.headers if self.stream is not None else ()
+        self._events.append(HttpStart(200, (*self.headers, *late, *EVENT_STREAM_HEADERS)))
 
     def _add(self, data: bytes) -> None:
         self._waiting += len(data)
@@ -295,7 +286,7 @@ class ServerExchange:
 class Outlet(msgspec.Struct, eq=False):
     """Sends for a connection that serves one request at a time. It does not refer to it, or the two would be a cycle."""
 
-    exchange: ServerExchange = ServerExchange()
+    exchange: ServerExchange = msgspec.field(default_factory=ServerExchange)
     """The response of the request at hand."""
 
     def begin(self, exchange: ServerExchange) -> None:

@@ -35,38 +35,38 @@ Respond = Callable[..., ServerExchange]
 """Begins the response of the request at hand, with what is given by name."""
 
 
-class _Stream:
+class _Stream(msgspec.Struct, eq=False):
     """The events of one POST, or of the GET: numbered, kept, and sent to the client that is there now."""
 
-    def __init__(self, name: str, session: HttpSession, announces: bool = False) -> None:
-        self.name = name
-        self.finished = False
-        self.exchange: ServerExchange | None = None
-        self.kept = 0
-        self._session = session
-        self._announces = announces
-        self._count = 0
+    session: HttpSession
+    name: str
+    announces: bool = False
+    """It answers the handshake that begins the session."""
+    exchange: ServerExchange | None = None
+    finished: bool = False
+    kept: int = 0
+    count: int = 0
 
     @property
     def headers(self) -> tuple[Header, ...]:
         """The id of the session, where this stream answers the handshake that began it."""
-        session = self._session
-        return session.headers if self._announces and session.connection.session.negotiated else ()
+        return self.session.headers if self.announces and self.session.connection.session.negotiated else ()
 
     def number(self, message: bytes) -> str | None:
         """Give a message its id, and keep it; no client can come back to a request that stands alone."""
-        if not self._session.id:
+        if not self.session.id:
             return None
-        self._count += 1
-        event_id = f"{self.name}-{self._count}"
-        self._session.store(self, self._count, encode_event(message, event_id=event_id))
+        self.count += 1
+        event_id = f"{self.name}-{self.count}"
+        self.session.store(self, self.count, encode_event(message, event_id=event_id))
         return event_id
 
     def opening(self) -> bytes:
         """Return the event that gives the id under which the client can come back (HL-10, HL-11)."""
-        if not self._session.primes:
+        if not self.session.primes:
             return b""
-        return encode_event(b"", event_id=f"{self.name}-0", retry=self._session.policy.retry)
+        self.session.remember(self)
+        return encode_event(b"", event_id=f"{self.name}-0", retry=self.session.policy.retry)
 
     def message(self, message: bytes | None, *, final: bool, status: int = 200) -> None:
         """Send a message, or keep it for a client that is away. `status` is for an answer that is the whole response."""
@@ -93,7 +93,7 @@ class _Stream:
     def resume(self, exchange: ServerExchange, after: int) -> None:
         """Send on `exchange` what came after an event, and what comes from now on."""
         self.end()
-        exchange.send_events(self._session.stored(self, after))
+        exchange.send_events(self.session.stored(self, after))
         if self.finished:
             exchange.end()
         else:
@@ -122,15 +122,16 @@ class HttpSession:
         self.connection = connect(send=self._send, close_stream=self._close_stream)
         self.policy = policy
         self.used = 0.0
-        self._count = 0
-        self._streams: dict[str, _Stream] = {}
+        self._count = 1
         self._of_request: dict[RequestId, _Stream] = {}
         self._receiving: _Stream | None = None
         self._stored: deque[_Stored] = deque()
         self._stored_bytes = 0
         self._missed: dict[bytes, None] = {}
         """The lists that have changed while the client had no GET stream, as notifications."""
-        self._general = self._new_stream()
+        self._general = _Stream(self, "1")
+        self._streams: dict[str, _Stream] = {"1": self._general}
+        """Those whose events the client may come back for."""
 
     @property
     def headers(self) -> tuple[Header, ...]:
@@ -150,9 +151,8 @@ class HttpSession:
 
     @property
     def working(self) -> bool:
-        """Whether a request has not ended, or its response is on its way. Other threads may work on it meanwhile."""
-        streams = list(self._streams.values())
-        return bool(self._of_request) or any(each.exchange for each in streams if each is not self._general)
+        """Whether a request has not ended, or is being received by another thread."""
+        return bool(self._of_request) or self._receiving is not None
 
     def use(self, now: float) -> None:
         """Note that the client is there."""
@@ -163,21 +163,26 @@ class HttpSession:
     ) -> tuple[ServerExchange, Sequence[Event]]:
         """Take a POST; return its response, and what must run for it. `announces`: the answer names the session."""
         connection = self.connection
-        messages = message.messages if isinstance(message, Batch) else [message]
+        messages = message.messages if type(message) is Batch else (message,)
+        requests = [each.id for each in messages if type(each) is RpcRequest]
         with connection.lock:
-            stream = self._new_stream(announces)
+            self._count += 1
+            self._receiving = stream = _Stream(self, str(self._count), announces)
             exchange: ServerExchange = respond(lock=connection.lock, stream=stream)
             stream.attach(exchange)
-            for each in messages:
-                if isinstance(each, RpcRequest):
-                    self._of_request.setdefault(each.id, stream)
-            self._receiving = stream
+            for request_id in requests:
+                self._of_request.setdefault(request_id, stream)
             events = connection.receive(message, facts)
             self._receiving = None
-            for request_id, of_stream in list(self._of_request.items()):
-                if of_stream is stream and not connection.is_running(request_id):
+            waits = False
+            for request_id in requests:
+                if self._of_request.get(request_id) is not stream:
+                    continue
+                if connection.is_running(request_id):
+                    waits = True
+                else:
                     del self._of_request[request_id]  # it was refused as part of something else
-            if stream not in self._of_request.values():
+            if not waits:
                 self._drop_if_empty(stream)
                 if not exchange.ended:
                     exchange.respond(202)
@@ -209,8 +214,13 @@ class HttpSession:
         stream.resume(exchange, int(count))
         return exchange
 
+    def remember(self, stream: _Stream) -> None:
+        """Find a stream again when its client comes back for it."""
+        self._streams[stream.name] = stream
+
     def store(self, stream: _Stream, count: int, event: bytes) -> None:
         """Keep an event for a client that comes back; the oldest go when there are too many, or they are too large."""
+        self.remember(stream)
         self._stored.append(_Stored(stream, count, event))
         self._stored_bytes += len(event)
         stream.keep(1)
@@ -230,7 +240,7 @@ class HttpSession:
     def leave(self, exchange: ServerExchange) -> Sequence[Event]:
         """Note that the client of `exchange` is away. That cancels nothing (HL-3)."""
         with self.connection.lock:
-            for stream in list(self._streams.values()):
+            for stream in (self._general, *self._of_request.values()):
                 if stream.exchange is exchange:
                     stream.detach()
         return ()
@@ -253,8 +263,9 @@ class HttpSession:
     def close(self) -> Sequence[Event]:
         """Cancel what runs, and end all streams."""
         with self.connection.lock:
+            streams = (self._general, *self._of_request.values())
             events = self.connection.close()
-            for stream in self._streams.values():
+            for stream in streams:
                 stream.end()
             return events
 
@@ -288,11 +299,6 @@ class HttpSession:
             self._missed[message] = None
         self._general.message(message, final=False)
 
-    def _new_stream(self, announces: bool = False) -> _Stream:
-        self._count += 1
-        stream = self._streams[str(self._count)] = _Stream(str(self._count), self, announces)
-        return stream
-
     def _drop_if_empty(self, stream: _Stream) -> None:
         """Forget a stream that has ended, unless a client may come back for its last events."""
         if not stream.kept:
@@ -306,8 +312,9 @@ class Sessions:
         self, policy: HttpPolicy, random: Callable[[int], bytes], lock: AbstractContextManager[object]
     ) -> None:
         """Keep sessions as `policy` says; `random(n)` gives n unguessable bytes, `lock` keeps threads apart."""
+        self.lock = lock
+        """Held while one session takes the place of another."""
         self._policy = policy
-        self._lock = lock
         self._random = random
         self._sessions: dict[str, HttpSession] = {}
 
@@ -321,28 +328,32 @@ class Sessions:
         """Return a session that is not kept yet: that comes after its handshake."""
         return HttpSession(self._random(16).hex(), principal, connect, self._policy)
 
-    def keep(self, session: HttpSession, now: float) -> HttpSession | None:
-        """Keep a session; return the one that has to go for it. Raises: OverflowError with the bound, if calls run in all."""
-        policy = self._policy
-        with self._lock:
-            evicted: HttpSession | None = None
-            own = [each for each in self if each.principal == session.principal is not None]
-            if len(own) >= policy.max_sessions_per_principal:
-                evicted = self._evict(own, "max_sessions_per_principal")
-            elif len(self._sessions) >= policy.max_sessions:
-                evicted = self._evict(list(self), "max_sessions")
-            session.use(now)
-            self._sessions[session.id] = session
-        return evicted
+    def victim(self, principal: str | None) -> HttpSession | None:
+        """Return the session that must go for another one of `principal`: the one that matters least, None if there is room.
 
-    def _evict(self, among: list[HttpSession], bound: str) -> HttpSession:
-        """Forget the session that matters least: a client that listens may still get a message."""
+        A client that listens may still get a message. Raises: OverflowError with the bound, if calls run in all. Hold `lock`
+        until the new one is kept.
+        """
+        policy = self._policy
+        among = [each for each in self if each.principal == principal is not None]
+        if len(among) >= policy.max_sessions_per_principal:
+            bound = "max_sessions_per_principal"
+        elif len(self._sessions) >= policy.max_sessions:
+            among, bound = list(self), "max_sessions"
+        else:
+            return None
         free = (each for each in among if not each.working)
         found = min(free, key=lambda each: (each.listening, each.used), default=None)
         if found is None:
             raise OverflowError(bound)
-        self.remove(found)
         return found
+
+    def keep(self, session: HttpSession, now: float, victim: HttpSession | None = None) -> None:
+        """Keep a session, in place of its victim."""
+        if victim is not None:
+            self.remove(victim)
+        session.use(now)
+        self._sessions[session.id] = session
 
     def find(self, session_id: str, principal: str | None, now: float) -> HttpSession | None:
         """Return a session of `principal`, and note that it was used. Those of other principals are not found (HL-8)."""
