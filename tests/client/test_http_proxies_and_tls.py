@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from linkspan import ClientError, ConnectError, Server, SyncClient, Timeouts
 from linkspan.client.targets import resolve
-from linkspan.client.transports.http_aiohttp import AiohttpPort
+from linkspan.client.transports.http_loops import LoopPool, Routes
 from over_http import serving
 from raw_http import RawServer
 from raw_http import http as http_answer
@@ -186,9 +186,7 @@ def test_a_token_that_goes_over_plain_http_is_a_warning_once(
 ) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
-    said = (
-        "auth= sends its token to http://far.example/one unencrypted, and everybody on the way can read it: use https"
-    )
+    said = "auth= sends its token to http://far.example/one unencrypted, and anyone on the way can read it: use https"
     assert _warnings("http://far.example/one?key=secret", caplog, auth="token") == [said]
     assert len(_warnings("http://far.example/two", caplog, headers={"Authorization": "Basic x"})) == 1
     assert _warnings("http://far.example/three", caplog) == []
@@ -225,7 +223,7 @@ def test_a_header_that_comes_twice_keeps_both_values() -> None:
     twice = ["WWW-Authenticate: Bearer realm=a", "www-authenticate: DPoP algs=b", "X-Same: 1", "x-same: 1"]
 
     async def ask(url: str) -> tuple[str, str]:
-        port = AiohttpPort(ssl=None, connect_timeout=5.0)
+        port = LoopPool(Routes(None, 5.0), asyncio.get_running_loop())
         try:
             async with port.send("POST", url, {}, b"{}") as reply:
                 return reply.headers["www-authenticate"], reply.headers["x-same"]

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from linkspan.client.transports.base import CallbackWaiter, ClientTransport, ThreadWaiter
+from linkspan.client.transports.base import CallbackWaiter, ClientTransport
 from linkspan.core.flow import RequestSpec
 from linkspan.flows.client_errors import (
     CallTimeout,
@@ -269,7 +269,7 @@ class SubscriptionSet:
         for uri in wanted.uris - others:
             try:
                 transport.submit(
-                    RequestSpec("resources/unsubscribe", encode({"uri": uri}), phase="list"), ThreadWaiter()
+                    RequestSpec("resources/unsubscribe", encode({"uri": uri}), phase="list"), CallbackWaiter()
                 )
             except ClientError:
                 return

@@ -19,7 +19,7 @@ import msgspec
 from linkspan.client.callbacks import CallbackQueue, Callbacks, Question, answer_in_thread
 from linkspan.client.probing import Asking
 from linkspan.client.subscriptions import Filter, Subscription, SubscriptionSet
-from linkspan.client.transports.base import ClientTransport, PendingRequest, Recorder, ThreadWaiter, Waiter, deliver
+from linkspan.client.transports.base import CallbackWaiter, ClientTransport, PendingRequest, Recorder, Waiter, deliver
 from linkspan.core.flow import Effect, FallBack, Reopen, RequestSpec, Send, Sleep, Tell
 from linkspan.errors import INVALID_PARAMS, METHOD_NOT_FOUND
 from linkspan.flows.answers import Handlers, read_question
@@ -412,7 +412,7 @@ class Supervisor:
         """Ask a new connection for what the last one was asked for."""
         if self._log_level is not None and not agreement.revision.log_level_in_envelope:
             level = RequestSpec("logging/setLevel", encode({"level": self._log_level}), phase="list")
-            transport.submit(level, ThreadWaiter())
+            transport.submit(level, CallbackWaiter())
         if self._standing is not None and self._standing not in self.listeners:
             self.listeners.add(self._standing, None)  # the client was closed, or had given up
         elif self._standing is None and self.callbacks.on_change is not None:
@@ -586,7 +586,7 @@ class Sessions:
                 "logging/setLevel", encode({"level": level}), phase="list", principal=each.state.principal
             )
             try:
-                transport = each.submit(wanted, ThreadWaiter())
+                transport = each.submit(wanted, CallbackWaiter())
             except ClientError:
                 continue
             if transport is not None:

@@ -224,7 +224,7 @@ class HttpModel:
         self._options = options or {}
         self._timeouts = timeouts or ModelTimeouts()
         self._backoff = backoff or Backoff()
-        self._open_port = open_port or self._aiohttp
+        self._open_port = open_port or self._pool
         self._sleep = sleep
         self._chance = chance
         self._kept: HttpPort | None = None
@@ -361,12 +361,13 @@ class HttpModel:
                 f"{self.name}: it has been silent for too long: ask again, or allow it more time (timeouts=)"
             ) from None
 
-    def _aiohttp(self) -> HttpPort:
+    def _pool(self) -> HttpPort:
         try:
-            from linkspan.client.transports.http_aiohttp import AiohttpPort
+            from linkspan.client.transports.http_connections import Routes
+            from linkspan.client.transports.http_loops import LoopPool
         except ImportError:
-            raise ModelError(f"{self.name}: this needs aiohttp: {install_hint('http')}") from None
-        return AiohttpPort(ssl=None, connect_timeout=self._timeouts.connect)
+            raise ModelError(f"{self.name}: this needs httptools: {install_hint('http')}") from None
+        return LoopPool(Routes(None, self._timeouts.connect), asyncio.get_running_loop())
 
 
 def _json(data: str | bytes) -> JSON:

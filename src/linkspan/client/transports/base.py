@@ -97,13 +97,14 @@ class Waiter(Protocol):
 class ThreadWaiter:
     """For a thread. While it reads for all who wait, `wake` ends its wait for input."""
 
-    __slots__ = ("_put", "empty", "get", "pending_request", "wake")
+    __slots__ = ("_put", "empty", "get", "pending_request", "thread", "wake")
 
     loop = None
 
     def __init__(self) -> None:
         queue: SimpleQueue[Any] = SimpleQueue()
         self.pending_request: Any = None
+        self.thread = threading.get_ident()
         self.wake: Callable[[], object] | None = None
         self._put = queue.put
         self.get = queue.get
@@ -117,11 +118,11 @@ class ThreadWaiter:
 
 
 class CallbackWaiter:
-    """For a function, which is called at once in the thread that delivers. It must not block."""
+    """For a function, which is called at once in the thread that delivers. It must not block. By default it does nothing."""
 
     loop = None
 
-    def __init__(self, function: Callable[[object], object]) -> None:
+    def __init__(self, function: Callable[[object], object] = lambda item: None) -> None:
         self.pending_request: Any = None
         self.put: Callable[[object], object] = function
 

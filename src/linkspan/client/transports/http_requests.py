@@ -1,24 +1,39 @@
-"""The HTTP requests of one connection, and the port through which an HTTP library sends them.
+"""The HTTP requests of one connection, as flows: with the caller's headers, redirected within the origin only, and bounded.
 
-Requests carry the caller's headers, follow redirects within the origin only, and read bounded responses."""
+What a flow yields is done in the thread that waits, in one of its own, or on the caller's loop.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Generator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from functools import lru_cache
-from typing import Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 from urllib.parse import urljoin, urlsplit
 
 import msgspec
 
+from linkspan.core.flow import Sleep
 from linkspan.flows.client_errors import InvalidResponse
 from linkspan.flows.http_messages import http_error, secrets_in, shown_url
 from linkspan.flows.state import Auth, ClientState, bearer
 from linkspan.wire.headers import is_loopback
 from linkspan.wire.redaction import redact
 
-__all__ = ["HttpFailure", "HttpPort", "HttpReply", "HttpRequests", "may_send_to"]
+__all__ = [
+    "HttpEffect",
+    "HttpFailure",
+    "HttpFlow",
+    "HttpPort",
+    "HttpReply",
+    "HttpRequests",
+    "Open",
+    "Read",
+    "Reply",
+    "may_send_to",
+]
+
+T = TypeVar("T")
 
 
 class HttpFailure(Exception):
@@ -39,7 +54,7 @@ class HttpFailure(Exception):
 
 
 class HttpReply(msgspec.Struct):
-    """An answer whose body is still to come. `chunks` may raise HttpFailure."""
+    """A response whose body is still to come. `chunks` may raise HttpFailure."""
 
     status: int
     headers: Mapping[str, str]
@@ -48,7 +63,7 @@ class HttpReply(msgspec.Struct):
 
 
 class HttpPort(Protocol):
-    """A pool of connections on one event loop."""
+    """A pool of connections on one event loop, for those who await it."""
 
     def send(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes
@@ -61,6 +76,48 @@ class HttpPort(Protocol):
         ...
 
 
+class Reply(Protocol):
+    """What a flow knows of a response whose body is still to come."""
+
+    @property
+    def status(self) -> int:
+        """The status."""
+        ...
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Names in lower case. A header that came more than once has its values joined by commas."""
+        ...
+
+    def take(self) -> bytes | None:
+        """Return the part of the body that has come: empty at its end, None if there is nothing yet. Raises: HttpFailure."""
+        ...
+
+    def give_back(self) -> None:
+        """Let go of it: its connection is kept for the next request, or closed if it was not read to its end."""
+        ...
+
+
+class Open(msgspec.Struct, frozen=True):
+    """Send a request; the outcome is a `Reply`, which must be given back. Raises: HttpFailure."""
+
+    method: str
+    url: str
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Read(msgspec.Struct, frozen=True):
+    """Wait for a piece of a body; the outcome is empty at its end. Raises: HttpFailure."""
+
+    reply: Reply
+
+
+HttpEffect: TypeAlias = Open | Read | Sleep
+HttpFlow: TypeAlias = Generator[HttpEffect, Any, T]
+"""Is closed where it stands when its work is cancelled."""
+
+
 _REDIRECTS: Final = 4
 _KEPT: Final = (307, 308)
 """Redirects after which a request is the same as before."""
@@ -69,19 +126,14 @@ _PORTS: Final = {"http": 80, "https": 443}
 
 
 class HttpRequests:
-    """Sends requests on the loop that calls it. The pool is opened by the first of them."""
+    """How the requests of one connection are sent and read."""
 
     def __init__(
-        self,
-        state: ClientState,
-        headers: Mapping[str, str],
-        open_port: Callable[[], HttpPort],
-        auth: Auth | None = None,
-        hidden: Sequence[str] = (),
+        self, state: ClientState, headers: Mapping[str, str], auth: Auth | None = None, hidden: Sequence[str] = ()
     ) -> None:
         """Send `headers` with every request, and the token of `auth` unless the request has an Authorization header.
 
-        `open_port` opens the pool, and may raise HttpFailure. `hidden` are secrets of the URL, which no text may show.
+        `hidden` are secrets of the URL, which no text may show.
         """
         self._hidden = hidden
         self._auth = auth
@@ -89,25 +141,27 @@ class HttpRequests:
         self._token: Mapping[str, str] = {}
         self._state = state
         self._own = {name.lower(): value for name, value in headers.items()}
-        self._open_port = open_port
-        self._port: HttpPort | None = None
-        self._closed = False
 
-    @asynccontextmanager
-    async def send(
+    def send(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes = b"", *, what: str = "a message"
-    ) -> AsyncGenerator[HttpReply, None]:
-        """Send a request, and again where it is redirected to. Raises: HttpFailure, HttpError for a bad redirect."""
+    ) -> HttpFlow[Reply]:
+        """Send a request, and again where it is redirected to; return what must be given back.
+
+        Raises: HttpFailure, HttpError for a bad redirect.
+        """
         first, status = url, 0
-        headers = {**self._who_asks(headers), **headers}
+        if self._auth is not None and "authorization" not in headers:
+            headers = {**self._who_asks(self._auth), **headers}
         if self._in_the_clear and "authorization" in headers:
             _warn_of_plain_http(shown_url(url))
         for _ in range(_REDIRECTS):
-            async with self._opened().send(method, url, headers, body) as reply:
-                if reply.status not in _ALL:
-                    yield reply
-                    return
+            reply: Reply = yield Open(method, url, headers, body)
+            if reply.status not in _ALL:
+                return reply
+            try:
                 url, status = self._redirected(method, url, reply, what), reply.status
+            finally:
+                reply.give_back()
         raise http_error(self._state.origin, what, status, b"", hint=f"it redirects {self._shown(first)} without end")
 
     def secrets(self, more: Mapping[str, str] | None = None) -> list[str]:
@@ -121,11 +175,12 @@ class HttpRequests:
         """Return the headers of a request: what it needs, what the caller wants with every one, and what counts most."""
         return {**first, **self._own, **last}
 
-    async def whole(self, reply: HttpReply, bound: int, *, cut: bool = False) -> bytes:
+    def whole(self, reply: Reply, bound: int, *, cut: bool = False) -> HttpFlow[bytes]:
         """Read a body. Raises: HttpFailure; InvalidResponse for one that is larger than `bound`, unless it may be cut."""
         parts: list[bytes] = []
         size = 0
-        async for chunk in reply.chunks:
+        read = Read(reply)
+        while chunk := (yield read):
             parts.append(chunk)
             size += len(chunk)
             if size > bound:
@@ -135,32 +190,16 @@ class HttpRequests:
                 raise InvalidResponse(problem, self._state.origin, delivery="answered")
         return parts[0] if len(parts) == 1 and not cut else b"".join(parts)[:bound]
 
-    async def close(self) -> None:
-        """Close all connections."""
-        self._closed = True
-        port, self._port = self._port, None
-        if port is not None:
-            await port.close()
-
-    def _who_asks(self, headers: Mapping[str, str]) -> Mapping[str, str]:
-        """Return the token of now, unless the request has one of its own. Raises: HttpFailure if there is none to be had."""
-        if self._auth is None or "authorization" in headers:
-            return {}
+    def _who_asks(self, auth: Auth) -> Mapping[str, str]:
+        """Return the token of now. Raises: HttpFailure if there is none to be had."""
         try:
-            self._token = bearer(self._auth)
+            self._token = bearer(auth)
         except Exception as problem:  # the application's own function
             ours = str(problem) if isinstance(problem, ValueError) else f"it raised {type(problem).__name__}"
             raise HttpFailure("auth= gave no token", sent=False, ours=True, hint=ours) from problem
         return self._token
 
-    def _opened(self) -> HttpPort:
-        if self._closed:
-            raise HttpFailure("the connection was closed", sent=False)
-        if self._port is None:
-            self._port = self._open_port()
-        return self._port
-
-    def _redirected(self, method: str, url: str, reply: HttpReply, what: str) -> str:
+    def _redirected(self, method: str, url: str, reply: Reply, what: str) -> str:
         """Return where to go; never to another origin, which should get neither our message nor our headers."""
         location = reply.headers.get("location", "")
         try:
@@ -193,7 +232,7 @@ def _warn_of_plain_http(url: str) -> None:
     import logging
 
     logging.getLogger("linkspan").warning(
-        "auth= sends its token to %s unencrypted, and everybody on the way can read it: use https", url
+        "auth= sends its token to %s unencrypted, and anyone on the way can read it: use https", url
     )
 
 

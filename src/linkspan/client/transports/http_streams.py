@@ -5,18 +5,17 @@ Spec: checklist 5.3 (HL-4, HL-10), 5.4.
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import AbstractAsyncContextManager
-from typing import Any, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urljoin
 
 import msgspec
 
-from linkspan.client.transports.http_requests import HttpFailure, HttpReply, HttpRequests, may_send_to
+from linkspan.client.transports.http_requests import HttpFailure, HttpFlow, HttpRequests, Read, Reply, may_send_to
 from linkspan.core.client_connection import ClientConnection
+from linkspan.core.flow import Sleep
 from linkspan.flows.client_errors import (
     ClientError,
     ConnectError,
@@ -32,6 +31,9 @@ from linkspan.revisions.record import Revision
 from linkspan.wire.framing import EventReader, ServerSentEvent
 from linkspan.wire.headers import media_type
 from linkspan.wire.jsonrpc import RequestId
+
+if TYPE_CHECKING:
+    import asyncio
 
 __all__ = [
     "SESSION",
@@ -55,7 +57,7 @@ _HELD: Final = 1.0
 """A stream that was open for so many seconds has not failed."""
 
 
-class Read(msgspec.Struct, frozen=True):
+class StreamEnd(msgspec.Struct, frozen=True):
     """What is left of a stream when it ends."""
 
     last_id: str | None = None
@@ -65,12 +67,12 @@ class Read(msgspec.Struct, frozen=True):
     """None if it ended in good order."""
 
 
-def is_event_stream(reply: HttpReply) -> bool:
+def is_event_stream(reply: Reply) -> bool:
     """Return whether the response is a stream of events."""
     return reply.status == 200 and media_type(reply.headers.get("content-type", "")) == "text/event-stream"
 
 
-def wait_asked_for(reply: HttpReply) -> float | None:
+def wait_asked_for(reply: Reply) -> float | None:
     """Return how many seconds the response asks to wait, if it does."""
     return retry_after(reply.headers.get("retry-after", ""), time.time())
 
@@ -127,10 +129,13 @@ class SseReader:
         requests: HttpRequests,
         session: HttpSessionState,
         url: str,
-        receive: Callable[[ServerSentEvent, RequestId | None], None],
-        refused: Callable[[HttpReply], Awaitable[None]],
+        receive: Callable[[ServerSentEvent, RequestId | None, asyncio.AbstractEventLoop | None], None],
+        refused: Callable[[Reply], HttpFlow[None]],
     ) -> None:
-        """`receive` gets each event, and the request on whose stream it came; `refused` each reply without a stream."""
+        """`receive` gets each event, the request on whose stream it came and the loop that reads it, if one does.
+
+        `refused` gets each reply without a stream.
+        """
         self._state = state
         self._requests = requests
         self._session = session
@@ -138,62 +143,76 @@ class SseReader:
         self.receive = receive
         self.refused = refused
 
-    def get(self, last_id: str | None) -> AbstractAsyncContextManager[HttpReply]:
-        """Request a stream, from the event `last_id` on."""
+    def get(self, last_id: str | None) -> HttpFlow[Reply]:
+        """Request a stream, from the event `last_id` on; return what must be given back."""
         after = {"last-event-id": last_id} if last_id is not None else {}
         headers = self._requests.headers(_EVENTS, {**self._session.headers(), **after})
         return self._requests.send("GET", self._url, headers, what="the stream")
 
-    async def read(
-        self, reply: HttpReply, last_id: str | None, request_id: RequestId | None = None, what: str = "the stream"
-    ) -> Read:
+    def read(
+        self,
+        reply: Reply,
+        last_id: str | None,
+        request_id: RequestId | None = None,
+        what: str = "the stream",
+        here: asyncio.AbstractEventLoop | None = None,
+    ) -> HttpFlow[StreamEnd]:
         """Read events until the request is answered or the stream ends. Raises: InvalidResponse."""
         reader = EventReader(self._state.options.limits.max_line_bytes)
         reader.last_id = last_id
         retry: float | None = None
+        read = Read(reply)
         try:
-            async for chunk in reply.chunks:
+            while chunk := (yield read):
                 for event in reader.receive_data(chunk):
                     retry = event.retry / 1000 if event.retry is not None else retry
-                    self.receive(event, request_id)
+                    self.receive(event, request_id, here)
                 if request_id is not None and not self._session.is_pending(request_id):
                     break
         except HttpFailure as failure:
-            return Read(reader.last_id, retry, failure)
+            return StreamEnd(reader.last_id, retry, failure)
         except ValueError as problem:
             raise invalid(self._state.origin, what, str(problem)) from None
-        return Read(reader.last_id, retry)
+        return StreamEnd(reader.last_id, retry)
 
-    async def read_answer(self, reply: HttpReply, request_id: RequestId, method: str) -> None:
+    def read_answer(
+        self, reply: Reply, request_id: RequestId, method: str, here: asyncio.AbstractEventLoop | None
+    ) -> HttpFlow[None]:
         """Read the stream of one request until it is answered. Raises: HttpFailure, InvalidResponse."""
-        read = await self.read(reply, None, request_id, method)
+        end = yield from self.read(reply, None, request_id, method, here)
         failures = 0
         while self._session.is_pending(request_id):
-            if read.last_id is None or self._session.revision.cancels_by_closing or failures >= _RESUMES:
-                raise read.cut or HttpFailure("the stream ended before the answer came", sent=True)
-            pause = _PAUSE if read.retry is None else read.retry
-            await asyncio.sleep(max(pause, backoff(failures, self._state.random())) if failures else pause)
-            again = await self._resume(read, request_id, method)
+            reply.give_back()
+            if end.last_id is None or self._session.revision.cancels_by_closing or failures >= _RESUMES:
+                raise end.cut or HttpFailure("the stream ended before the answer came", sent=True)
+            pause = _PAUSE if end.retry is None else end.retry
+            yield Sleep(max(pause, backoff(failures, self._state.random())) if failures else pause)
+            again = yield from self._resume(end, request_id, method, here)
             failures = failures + 1 if again is None else 0
-            read = read if again is None else again
+            end = end if again is None else again
 
-    async def _resume(self, read: Read, request_id: RequestId, method: str) -> Read | None:
+    def _resume(
+        self, end: StreamEnd, request_id: RequestId, method: str, here: asyncio.AbstractEventLoop | None
+    ) -> HttpFlow[StreamEnd | None]:
         """Go on with a stream; return None if the server cannot be reached at the moment."""
         try:
-            async with self.get(read.last_id) as reply:
-                if is_event_stream(reply):
-                    again = await self.read(reply, read.last_id, request_id, method)
-                    return again if again.retry is not None else msgspec.structs.replace(again, retry=read.retry)
-                if reply.status in BUSY:
-                    return None
-                await self.refused(reply)
-                raise InvalidResponse(
-                    f"the stream with the answer to {method} was cut and cannot be resumed (status {reply.status})",
-                    self._state.origin,
-                    delivery="maybe_sent",
-                )
+            reply = yield from self.get(end.last_id)
         except HttpFailure:
             return None
+        try:
+            if is_event_stream(reply):
+                again = yield from self.read(reply, end.last_id, request_id, method, here)
+                return again if again.retry is not None else msgspec.structs.replace(again, retry=end.retry)
+            if reply.status in BUSY:
+                return None
+            yield from self.refused(reply)
+        finally:
+            reply.give_back()
+        raise InvalidResponse(
+            f"the stream with the answer to {method} was cut and cannot be resumed (status {reply.status})",
+            self._state.origin,
+            delivery="maybe_sent",
+        )
 
 
 class OwnStream:
@@ -209,26 +228,26 @@ class OwnStream:
         self._failures = 0
         self._lost: ClientError | None = None
 
-    async def keep_open(self) -> None:
+    def keep_open(self) -> HttpFlow[None]:
         """Listen until the server reports that it has no such stream, then return."""
-        read = Read()
+        end = StreamEnd()
         while True:
             pause: float | None = None
-            began = time.monotonic()
             try:
-                async with self._streams.get(read.last_id) as reply:
+                reply = yield from self._streams.get(end.last_id)
+                try:
                     self.open.set()
                     if is_event_stream(reply):
-                        self._opened()
-                        read = await self._streams.read(reply, read.last_id)
-                        self._ended(read, time.monotonic() - began)
-                        pause = None if read.retry is None else max(read.retry, _LEAST_PAUSE)
+                        end = yield from self._listen(reply, end)
+                        pause = None if end.retry is None else max(end.retry, _LEAST_PAUSE)
                     elif reply.status in BUSY:
                         pause = wait_asked_for(reply)
                         self._failed(http_error(self._state.origin, "the stream", reply.status, b""))
                     else:
-                        await self._streams.refused(reply)
+                        yield from self._streams.refused(reply)
                         return
+                finally:
+                    reply.give_back()
             except HttpFailure as failure:
                 self._failed(failed(self._state.origin, failure))
             except ClientError as error:
@@ -237,21 +256,22 @@ class OwnStream:
                 self.open.set()
             if self._failures:
                 pause = max(pause or 0.0, backoff(self._failures + 2, self._state.random()))
-            await asyncio.sleep(_PAUSE if pause is None else pause)
+            yield Sleep(_PAUSE if pause is None else pause)
 
-    def _opened(self) -> None:
+    def _listen(self, reply: Reply, last: StreamEnd) -> HttpFlow[StreamEnd]:
+        """Read one stream; one that gave ids and ended in good order goes on where it stopped, and nothing is missed."""
         lost, self._lost = self._lost, None
         if lost is not None:
             self._restored(lost)
-
-    def _ended(self, read: Read, seconds: float) -> None:
-        """Where the server has given ids and ended in good order, it will go on where it stopped, and nothing is missed."""
-        if seconds >= _HELD:
+        began = time.monotonic()
+        end = yield from self._streams.read(reply, last.last_id)
+        if time.monotonic() - began >= _HELD:
             self._failures = 0
-        if read.cut is not None:
-            self._failed(failed(self._state.origin, read.cut))
-        elif read.last_id is None:
+        if end.cut is not None:
+            self._failed(failed(self._state.origin, end.cut))
+        elif end.last_id is None:
             self._lost = ConnectionLost("the stream on which the server tells of changes ended", self._state.origin)
+        return end
 
     def _failed(self, error: ClientError) -> None:
         self._failures += 1
@@ -266,14 +286,17 @@ class FirstTransport:
         self._streams = streams
         self._state = state
         self._lost = lost
-        self._endpoint: asyncio.Future[str] | None = None
+        self._named = threading.Event()
+        self._endpoint: str | None = None
         self.used = False
         """Whether the connection lives from this stream."""
 
-    async def endpoint(self, url: str) -> str:
-        """Return where to send, which the stream names first. Raises: ConnectError for another origin; HttpFailure."""
-        assert self._endpoint is not None
-        target = urljoin(url, await self._endpoint)
+    def endpoint(self, url: str, timeout: float) -> str | None:
+        """Return where to send, which the stream names first; None if it does not. Raises: ConnectError for another origin."""
+        self._named.wait(timeout)
+        if self._endpoint is None:
+            return None
+        target = urljoin(url, self._endpoint)
         if not may_send_to(target, url):
             raise ConnectError(
                 f"it wants messages to be sent to another origin, or with credentials of its own: {shown_url(target)}",
@@ -283,40 +306,31 @@ class FirstTransport:
             )
         return target
 
-    def listen(self) -> Coroutine[Any, Any, None]:
-        """Return what opens the stream and reads it to its end."""
-        self._endpoint = asyncio.get_running_loop().create_future()
-        return self._listen(self._endpoint)
-
-    async def _listen(self, endpoint: asyncio.Future[str]) -> None:
-        problem = HttpFailure("the stream ended", sent=True)
-        try:
-            async with self._streams.get(None) as reply:
-                if not is_event_stream(reply):
-                    raise HttpFailure("no stream", sent=False)
-                await self._read(reply, endpoint)
-        except HttpFailure as failure:
-            problem = failure
-        except (ClientError, ValueError) as error:
-            problem = HttpFailure(str(error), sent=True)
-        finally:
-            if not endpoint.done():
-                endpoint.set_exception(problem)
-            elif self.used:
-                problem_of_all = "the stream of its answers ended"
-                self._lost(ConnectionLost(problem_of_all, self._state.origin, delivery="maybe_sent"))
-
-    async def _read(self, reply: HttpReply, endpoint: asyncio.Future[str]) -> None:
+    def listen(self) -> HttpFlow[None]:
+        """Open the stream and read it to its end."""
         reader = EventReader(self._state.options.limits.max_line_bytes)
-        async for chunk in reply.chunks:
-            for event in reader.receive_data(chunk):
-                if not endpoint.done():
-                    endpoint.set_result(_where_to_send(event))
-                else:
-                    self._streams.receive(event, None)
+        try:
+            reply = yield from self._streams.get(None)
+            try:
+                while is_event_stream(reply) and (chunk := (yield Read(reply))):
+                    for event in reader.receive_data(chunk):
+                        self._receive(event)
+            finally:
+                reply.give_back()
+        except (HttpFailure, ClientError, ValueError):
+            pass  # the stream ends with it, whatever it was
+        finally:
+            self._named.set()
+            if self.used:
+                problem = "the stream of its answers ended"
+                self._lost(ConnectionLost(problem, self._state.origin, delivery="maybe_sent"))
 
-
-def _where_to_send(event: ServerSentEvent) -> str:
-    if event.event != "endpoint" or not event.data.strip():
-        raise ValueError("its first event names no endpoint")
-    return event.data.strip()
+    def _receive(self, event: ServerSentEvent) -> None:
+        """Take an event; the first names the endpoint. Raises: ValueError if it does not."""
+        if self._endpoint is not None:
+            self._streams.receive(event, None, None)
+            return
+        if event.event != "endpoint" or not event.data.strip():
+            raise ValueError("its first event names no endpoint")
+        self._endpoint = event.data.strip()
+        self._named.set()

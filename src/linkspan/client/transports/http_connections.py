@@ -1,0 +1,395 @@
+"""HTTP/1.1 as a client uses it, without I/O: a request to bytes, bytes to a response, and the way through a proxy.
+
+llhttp reads (httptools); what is here is the client around it. Why this is our own: docs/decisions/0006. No redirect is followed
+here: whether one may be is for the caller to decide. What moves the bytes: http_threads, http_loops.
+"""
+
+from __future__ import annotations
+
+import re
+import select
+import socket
+import zlib
+from binascii import b2a_base64
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, unquote, urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import msgspec
+from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpResponseParser
+
+from linkspan._version import __version__
+from linkspan.client.transports.http_requests import HttpFailure
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+__all__ = [
+    "IDLE_SECONDS",
+    "LARGEST_READ",
+    "HttpConnection",
+    "Place",
+    "Route",
+    "Routes",
+    "connect_failure",
+    "patiences",
+    "plain",
+    "tunnel",
+]
+
+_CUT: Final = "the connection was cut in the middle of the answer"
+_CLOSED: Final = "the server closed the connection before it answered"
+_REFUSED: Final = "is the server running, and are host and port of the URL right?"
+_TLS: Final = "is https right for this port? For a certificate of your own pass ssl=..., an SSLContext that knows it"
+_OTHER_PORT: Final = "does something else serve that port, or does it want https?"
+_BAD_HEADERS: Final = "are the names and values of headers= text without line breaks?"
+_LONGEST_HEAD: Final = 128 * 1024
+_LARGE_HEAD: Final = "its headers are too large"
+_MOST_ROUTES: Final = 64
+LARGEST_READ: Final = 65536
+IDLE_SECONDS: Final = 15.0
+"""How long a connection is kept for the next request."""
+_BRIEFLY: Final = 0.3
+_PORTS: Final = {"http": 80, "https": 443}
+_AS_THEY_ARE: Final = "/%:@!$&'()*+,;=~-._[]?"
+_NAMES: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_NO_VALUE: Final = re.compile(r"[\r\n\0]")
+_FIRST_LINE: Final = re.compile(rb"HTTP/1\.[01] (\d{3})[ \r]")
+
+
+# Where a URL leads.
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where connections go: to the server, or to a proxy."""
+
+    host: str
+    port: int
+    secure: bool
+
+
+class Route(msgspec.Struct, frozen=True):
+    """How requests for one URL are sent."""
+
+    place: Place
+    server: Place
+    """The same, unless there is a proxy."""
+    target: str
+    """What follows the method in a request."""
+    headers: Mapping[str, str]
+    """What each request carries unless its caller says otherwise."""
+    tunnel: bytes = b""
+    """What a proxy is sent first, if it only opens a tunnel."""
+
+    @property
+    def key(self) -> tuple[Place, Place]:
+        """What the connections have in common that can carry a request."""
+        return self.place, self.server if self.tunnel else self.place
+
+    def encode(self, method: str, headers: Mapping[str, str], body: bytes) -> bytes:
+        """Return a request; names of headers in lower case. Raises: HttpFailure."""
+        try:
+            sent = {**self.headers, **headers}
+            if not _NAMES.fullmatch("".join(sent)) or "" in sent or _NO_VALUE.search("".join(sent.values())):
+                raise ValueError
+            head = "".join([f"{name}: {value}\r\n" for name, value in sent.items()])
+            length = f"content-length: {len(body)}\r\n" if body or method == "POST" else ""
+            return f"{method} {self.target} HTTP/1.1\r\n{head}{length}\r\n".encode() + body
+        except (ValueError, TypeError):
+            raise HttpFailure("the request cannot be sent", sent=False, ours=True, hint=_BAD_HEADERS) from None
+
+
+class Routes:
+    """The routes to the URLs of one client, with the proxies of the system. Any thread."""
+
+    def __init__(self, ssl: SSLContext | None, connect_timeout: float) -> None:
+        """Use `ssl` or the system's certificates; `connect_timeout` is in seconds, proxies and encryption included."""
+        self._ssl = ssl
+        self._known: dict[str, Route] = {}
+        self.connect_timeout = connect_timeout
+
+    def known(self, url: str) -> Route | None:
+        """Return a route that was found before: to find one may take a while, since some systems are slow to name a proxy."""
+        return self._known.get(url)
+
+    def find(self, url: str) -> Route:
+        """Return the route to a URL. Raises: HttpFailure for one that is not valid."""
+        found = self._known.get(url)
+        if found is None:
+            try:
+                found = _route(url)
+            except (ValueError, TypeError):
+                problem = "a URL is like https://example.com/mcp"
+                raise HttpFailure("invalid URL", sent=False, ours=True, hint=problem) from None
+            if len(self._known) >= _MOST_ROUTES:
+                self._known.clear()
+            self._known[url] = found
+        return found
+
+    def ssl(self, place: Place) -> SSLContext | None:
+        """Return what secures connections to a place, if anything does; made when it is needed first."""
+        if not place.secure:
+            return None
+        if self._ssl is None:
+            import ssl
+
+            self._ssl = ssl.create_default_context()
+            self._ssl.set_alpn_protocols(["http/1.1"])
+        return self._ssl
+
+
+def _route(url: str) -> Route:
+    parts = urlsplit(url)
+    server = _place(url)
+    path = quote(parts.path or "/", _AS_THEY_ARE) + (f"?{quote(parts.query, _AS_THEY_ARE)}" if parts.query else "")
+    shown = f"[{server.host}]" if ":" in server.host else server.host
+    host = shown if server.port == _PORTS[parts.scheme] else f"{shown}:{server.port}"
+    headers = {"host": host, "user-agent": f"linkspan/{__version__}", "accept-encoding": "gzip, deflate"}
+    headers |= _basic("authorization", url)
+    proxy = getproxies().get(parts.scheme)
+    if not proxy or proxy_bypass(server.host):
+        return Route(server, server, path, headers)
+    proxy = proxy if "://" in proxy else f"http://{proxy}"
+    credentials = _basic("proxy-authorization", proxy)
+    if not server.secure:
+        return Route(_place(proxy), server, f"http://{host}{path}", headers | credentials)
+    there = f"{shown}:{server.port}"
+    head = "".join(f"{name}: {value}\r\n" for name, value in ({"host": there} | credentials).items())
+    return Route(_place(proxy), server, path, headers, f"CONNECT {there} HTTP/1.1\r\n{head}\r\n".encode())
+
+
+def _place(url: str) -> Place:
+    """Return where a URL leads. Raises: ValueError."""
+    parts = urlsplit(url)
+    host = parts.hostname
+    if not host or parts.scheme not in _PORTS or re.search(r"[\s\0-\x20%]", host):
+        raise ValueError("invalid URL")
+    host = host if host.isascii() else host.encode("idna").decode()
+    return Place(host, parts.port or _PORTS[parts.scheme], parts.scheme == "https")
+
+
+def _basic(name: str, url: str) -> dict[str, str]:
+    """Return the header that carries the user name and the password of a URL, if it has them."""
+    parts = urlsplit(url)
+    if parts.username is None:
+        return {}
+    who = f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()
+    return {name: f"Basic {b2a_base64(who, newline=False).decode()}"}
+
+
+# What comes back.
+
+
+class HttpConnection:
+    """A connection, and the response to the one request that it carries at a time. Its faces add how bytes come and go."""
+
+    def __init__(self) -> None:
+        self._parser = HttpResponseParser(self)
+        self._unpacker: _Unpacker | None = None
+        self._chunks: list[bytes] = []
+        self._until_eof = False
+        self._persists = False
+        self._head = 0
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        """Names in lower case. A header that came more than once has its values joined by commas (RFC 9110, section 5.3)."""
+        self.idle = True
+        """Whether no response is expected."""
+        self.answered = False
+        """Whether the head of the response has come."""
+        self.complete = False
+        self.failure: HttpFailure | None = None
+        """Why no more will come, or why what came is not HTTP."""
+        self.used_at = 0.0
+        self._poll: Any = None
+
+    def watch(self, sock: Any) -> None:
+        """Take the socket, for `is_quiet`."""
+        if hasattr(select, "poll"):
+            self._poll = select.poll()
+            self._poll.register(sock.fileno(), select.POLLIN)
+
+    def is_quiet(self) -> bool:
+        """Return whether nothing has come since the last response: not even its end, which the loop may not have seen yet."""
+        return self._poll is None or not self._poll.poll(0)
+
+    def expect(self) -> None:
+        """Prepare for the response to a request that is about to be sent."""
+        self.idle = self.answered = self.complete = self._persists = False
+        self._unpacker = None
+        self._chunks = []
+        self._head = 0
+
+    @property
+    def reusable(self) -> bool:
+        """Whether the connection can carry another request."""
+        return self.complete and self.failure is None and not self._chunks and self._persists
+
+    def receive(self, data: bytes) -> None:
+        """Take bytes of the server; `answered`, `complete`, `failure` and `take` give what they are."""
+        if self.idle or self.complete:
+            self._fail("it sent what was not requested", garbled=True)
+            return
+        if not self.answered:
+            self._head += len(data)
+        try:
+            self._parser.feed_data(data)
+        except HttpParserUpgrade:
+            self._fail("it switches to another protocol", garbled=True)
+        except HttpParserError as error:
+            cause = error.__context__ if isinstance(error, HttpParserCallbackError) else error
+            if self.answered:
+                self._fail(_CUT, garbled=False)
+            else:
+                self._fail(" ".join(str(cause).split(":")[0].split())[:80], garbled=True)
+        else:
+            if self._head > _LONGEST_HEAD and not self.answered:
+                self._fail(_LARGE_HEAD, garbled=True)
+
+    def receive_eof(self, reason: str = "") -> None:
+        """Record that nothing more will come; `reason` is an error of the connection."""
+        if self.complete or self.failure is not None:
+            return
+        if self.answered and self._until_eof and not reason:
+            self.complete = True
+        elif self.answered:
+            self._fail(f"{_CUT} ({reason})" if reason else _CUT)
+        else:
+            self._fail(f"the connection was lost before the answer came ({reason})" if reason else _CLOSED)
+
+    def take(self) -> bytes | None:
+        """Return the part of the body that has come: empty at its end, None if there is nothing yet. Raises: HttpFailure."""
+        while True:
+            if self._unpacker is not None and (data := self._unpacker.take()):
+                return data
+            if not self._chunks:
+                break
+            data = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
+            self._chunks = []
+            if self._unpacker is None:
+                return data
+            self._unpacker.feed(data)
+        if self.complete:
+            return b""
+        if self.failure is not None:
+            raise self.failure
+        return None
+
+    def _fail(self, problem: str, *, garbled: bool = False) -> None:
+        if self.failure is None:
+            hint = _OTHER_PORT if garbled else None
+            text = f"the response is not valid HTTP: {problem}" if garbled else problem
+            self.failure = HttpFailure(text, sent=True, garbled=garbled, hint=hint)
+
+    # What llhttp calls.
+
+    def on_message_begin(self) -> None:
+        """Begin a response. Raises: ValueError if there was one."""
+        if self.complete:
+            raise ValueError("a second response")
+        self.headers = {}
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header."""
+        key = name.decode("latin-1").lower()
+        text = value.decode("utf-8", "surrogateescape").strip()
+        before = self.headers.get(key)
+        if before is None:
+            self.headers[key] = text
+        elif text not in before.split(", "):
+            self.headers[key] = f"{before}, {text}"
+
+    def on_headers_complete(self) -> None:
+        """Take the end of the head, of which there may be several before the response proper."""
+        self.status = self._parser.get_status_code()
+        if self.status < 200:
+            self._head = 0
+        else:
+            headers = self.headers
+            if self._head > _LONGEST_HEAD and sum(map(len, headers.values())) > _LONGEST_HEAD:
+                raise ValueError(_LARGE_HEAD)
+            self.answered = True
+            self._until_eof = "content-length" not in headers and "chunked" not in headers.get("transfer-encoding", "")
+            if coding := headers.get("content-encoding", ""):
+                self._unpacker = _Unpacker(coding.lower())
+
+    def on_body(self, data: bytes) -> None:
+        """Take a piece of the body."""
+        self._chunks.append(data)
+
+    def on_message_complete(self) -> None:
+        """Take the end of a response, or of what came before it."""
+        if self.answered:
+            self.complete = True
+            self._persists = self._parser.should_keep_alive()
+
+
+class _Unpacker:
+    """Unpacks a body, a bounded piece at a time: a small body may hold a very large one."""
+
+    def __init__(self, coding: str) -> None:
+        self._coding = coding
+        self._rest = b""
+        self._inflate: Any = None
+
+    def feed(self, data: bytes) -> None:
+        """Take packed bytes."""
+        self._rest += data
+
+    def take(self) -> bytes:
+        """Return a piece of what they hold; nothing if more must come first. Raises: HttpFailure."""
+        if not self._rest or self._coding == "identity":
+            data, self._rest = self._rest, b""
+            return data
+        try:
+            if self._inflate is None:
+                raw = self._coding == "deflate" and self._rest[0] & 15 != 8
+                if self._coding not in ("gzip", "x-gzip", "deflate"):
+                    raise zlib.error
+                self._inflate = zlib.decompressobj(-15 if raw else 47)
+            data = bytes(self._inflate.decompress(self._rest, LARGEST_READ))
+        except zlib.error:
+            raise HttpFailure("its compressed body cannot be read", sent=True, garbled=True) from None
+        self._rest = self._inflate.unconsumed_tail
+        return data
+
+
+# What can go wrong before there is a connection.
+
+
+def connect_failure(error: Exception) -> HttpFailure:
+    """Return why there is no connection."""
+    if isinstance(error, HttpFailure):
+        return error
+    if isinstance(error, socket.gaierror | UnicodeError):
+        return HttpFailure("it cannot be reached: there is no such host", sent=False, hint="is the URL right?")
+    if isinstance(error, TimeoutError):
+        return HttpFailure("it cannot be reached: it did not answer in time", sent=False, hint=_REFUSED)
+    if type(error).__module__ == "ssl":
+        return HttpFailure(f"no secure connection was possible: {plain(error)}", sent=False, hint=_TLS)
+    reason = f"it cannot be reached: the connection was refused or not possible ({plain(error)})"
+    return HttpFailure(reason, sent=False, hint=_REFUSED)
+
+
+def plain(error: Exception) -> str:
+    """Return the reason of an error of a connection in one line."""
+    text = getattr(error, "verify_message", None) or getattr(error, "strerror", None) or str(error)
+    return " ".join(str(text or type(error).__name__).split())[:160]
+
+
+def tunnel(answer: bytes) -> bool:
+    """Return whether what a proxy has sent so far opens the tunnel; False if more must come. Raises: HttpFailure."""
+    if b"\r\n\r\n" not in answer and len(answer) < _LONGEST_HEAD:
+        return False
+    found = _FIRST_LINE.match(answer)
+    if found is not None and found[1].startswith(b"2"):
+        return True
+    problem = f"answered with status {int(found[1])}" if found is not None else "does not speak HTTP"
+    hint = "see HTTP_PROXY, HTTPS_PROXY and NO_PROXY"
+    raise HttpFailure(f"the proxy between us and it {problem}", sent=False, hint=hint)
+
+
+def patiences(addresses: int) -> tuple[float | None, ...]:
+    """Return how many seconds each address of a host is given, round by round, so that a dead one holds up the others briefly."""
+    return (None,) if addresses == 1 else (_BRIEFLY, None)
