@@ -19,6 +19,7 @@ from linkspan.errors import RegistrationError
 from linkspan.schema.annotations import Ask, Header
 from linkspan.schema.parameters import Decoded, compile_parameters
 from linkspan.schema.problems import ArgumentsInvalid
+from linkspan.schema.results import compile_result
 
 if TYPE_CHECKING:
     from nowhere import Missing, Request
@@ -508,3 +509,20 @@ def test_no_arguments_are_an_empty_object() -> None:
         with pytest.raises(ArgumentsInvalid) as caught:
             parameters.decode(raw)
         assert str(caught.value) == words
+
+
+def test_nothing_is_compiled_for_msgspec_until_arguments_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object, **__: object) -> object:
+        raise AssertionError("compiled")
+
+    def move(points: list[Point], colour: Colour | None = None) -> dict[str, Point]:
+        return {}
+
+    with monkeypatch.context() as patch:
+        patch.setattr(msgspec, "defstruct", refused)
+        patch.setattr(msgspec.json, "Decoder", refused)
+        parameters = compile_parameters(move)
+        result = compile_result(dict[str, Point])
+    assert parameters.json_schema["required"] == ["points"]
+    assert parameters.decode(b'{"points": []}') == ({"points": [], "colour": None}, ())
+    assert result.encode({"a": Point(1, 2)}) == b'{"a":{"x":1,"y":2,"tags":[]}}'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import UserDict
 from typing import Any
 
 import pytest
@@ -108,3 +109,17 @@ def test_progress_is_dropped_for_a_client_that_does_not_read_and_the_answer_is_n
     (event,) = connection.receive_data(request.encode())
     connection.finish(event.call, event.call.run())
     assert [json.loads(line)["id"] for line in connection.messages_to_send()] == [1]
+
+
+def test_a_schema_made_of_other_mappings_than_dictionaries_is_listed() -> None:
+    server = Server()
+
+    @server.define_tool(name="t", input_schema=UserDict({"properties": UserDict({"a": UserDict({"type": "string"})})}))
+    def t(a: str) -> str:
+        return a
+
+    request = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": ENVELOPE}}
+    answer = server.handle_json(json.dumps(request))
+    assert answer is not None
+    schema = json.loads(answer)["result"]["tools"][0]["inputSchema"]
+    assert schema == {"type": "object", "properties": {"a": {"type": "string"}}}

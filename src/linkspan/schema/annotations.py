@@ -5,6 +5,7 @@ Names and scopes only: JSON Schema begins in `schema/build.py`.
 
 from __future__ import annotations
 
+import builtins
 import functools
 import re
 import sys
@@ -149,11 +150,16 @@ def resolve(hint: object, function: Callable[..., object]) -> Any:
 
     Raises: NameError for a name that is not there, TypeError or SyntaxError for a string that is no type.
     """
+    if isinstance(hint, type):
+        return hint
     bearer = underlying(function)
-    scope: Mapping[str, Any] = getattr(bearer, "__globals__", {})
-    return _looked_up(
-        lambda names: typing.get_type_hints(_Holder(hint), dict(scope), names, True)["hint"], _closure(bearer)
-    )
+    scope: dict[str, Any] = getattr(bearer, "__globals__", {})
+    closure = _closure(bearer)
+    if isinstance(hint, str):  # the name of a class, as most strings are, needs no evaluation
+        found = closure.get(hint, scope.get(hint, getattr(builtins, hint, None)))
+        if isinstance(found, type):
+            return found
+    return _looked_up(lambda names: typing.get_type_hints(_Holder(hint), scope, names, True)["hint"], closure)
 
 
 def class_hints(source: type) -> dict[str, Any]:
@@ -191,7 +197,7 @@ def _unresolved(what: str) -> str:
 def peel(hint: Any) -> tuple[Any, tuple[Any, ...]]:
     """Return a hint without `Annotated`, `NewType`, `Required` and `Final`, and the metadata that it carried."""
     notes: tuple[Any, ...] = ()
-    while True:
+    while not isinstance(hint, type):
         origin = typing.get_origin(hint)
         if origin is typing.Annotated:
             notes = (*hint.__metadata__, *notes)
@@ -201,7 +207,8 @@ def peel(hint: Any) -> tuple[Any, tuple[Any, ...]]:
         elif isinstance(hint, typing.NewType):
             hint = hint.__supertype__
         else:
-            return hint, notes
+            break
+    return hint, notes
 
 
 def _looked_up(look: Callable[[dict[str, Any]], Any], names: dict[str, Any]) -> Any:
@@ -411,6 +418,8 @@ def parse_docstring(doc: str | None) -> Docstring:
     if not doc or not doc.strip():
         return Docstring()
     lines = clean_docstring(doc).splitlines()
+    if ":" not in doc and "---" not in doc:
+        return Docstring(_joined(lines))
     kept: list[str] = []
     parameters: dict[str, str] = {}
     position = 0

@@ -424,6 +424,8 @@ _KINDS: Mapping[str, _Reader] = {
 def runs_author_code(hint: Any, seen: frozenset[Any] = frozenset()) -> bool:
     """Return whether the author's code runs when a value of this type is read. When in doubt it does."""
     bare, notes = peel(hint)
+    if not notes and bare in _HARMLESS:
+        return False
     if is_foreign(bare, notes):
         return True
     target: Any = typing.get_origin(bare) or bare

@@ -310,6 +310,8 @@ _HEADER_MAPS = ("properties", "$defs", "definitions", "patternProperties", "depe
 def header_paths(schema: Mapping[str, JSON], name: str = "the input schema") -> dict[tuple[str, ...], str]:
     """Return the header name of each annotated property, by its path. Raises: RegistrationError for a misplaced one."""
     found: dict[tuple[str, ...], str] = {}
+    if HEADER_KEYWORD not in repr(schema):  # as in nearly all; to search takes ten times as long
+        return found
     try:
         _search(schema, (), True, found)
         names = [each.lower() for each in found.values()]

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -45,6 +45,7 @@ from linkspan.types.base import JSON, UNSET
 
 __all__ = ["AskParameter", "Decoded", "Parameters", "compile_parameters", "read_arguments"]
 
+T = TypeVar("T")
 CONTEXT_NAMES = ("ctx", "server_context")
 _KEYWORD = (POSITIONAL_OR_KEYWORD, KEYWORD_ONLY)
 _IMMUTABLE = (str, int, float, bool, bytes, type(None))
@@ -110,7 +111,7 @@ class Parameters:
         self.json_schema = rendered(shape, Rendering(portable=portable))
         self.json_schema.pop("description", None)
         self.headers: Mapping[tuple[str, ...], str] = header_paths(self.json_schema, shape.name)
-        self._decode = _fast_decoder(shape)
+        self._decode: Callable[[bytes | Raw], Any] | None = None  # compiled for the first call: many tools get none
 
     def decode(self, raw: bytes | Raw | None, *, repair: bool = True, check: bool = True) -> Decoded:
         """Turn the arguments of a call, a JSON object in bytes, into keyword arguments (None means none).
@@ -118,8 +119,11 @@ class Parameters:
         A text that holds JSON is decoded where an array or object is wanted, if `repair`. What follows from hints is always
         checked; `check` is for the other kind of parameters. Raises: ArgumentsInvalid.
         """
+        decode = self._decode
+        if decode is None:
+            decode = self._decode = _fast_decoder(self._shape)
         try:
-            return _decoded(Decoded, (_asdict(self._decode(raw or b"{}")), ()))
+            return _decoded(Decoded, (_asdict(decode(raw or b"{}")), ()))
         except Exception:
             return self.decode_values(read_arguments(raw), repair=repair)
 
@@ -195,17 +199,18 @@ class _Compiler(msgspec.Struct, frozen=True):
         for parameter in self._signature():
             self._check_kind(parameter)
             hint = self._hint(parameter)
-            if (dependency := _dependency_of(parameter, hint)) is not None:
+            bare, notes = peel(hint)
+            if (dependency := _first((parameter.default, *notes), Dependency)) is not None:
                 dependencies[parameter.name] = dependency
                 continue
             runs_code = runs_code or runs_author_code(hint)
-            if self._is_context(parameter, hint):
+            if self._is_context(parameter, bare):
                 if context is not None:
                     raise RegistrationError(
                         f"{self.name}: both {context} and {parameter.name} are the context; keep one"
                     )
                 context = parameter.name
-            elif (ask := _ask_of(hint)) is not None:
+            elif (ask := _first(notes, Ask)) is not None:
                 asks.append(self._ask(parameter, hint, ask))
             else:
                 fields.append(self._field(parameter, hint, doc.parameters.get(parameter.name)))
@@ -229,6 +234,8 @@ class _Compiler(msgspec.Struct, frozen=True):
         return [each for each in parameters if each.name not in fixed]
 
     def _check_kind(self, parameter: Parameter) -> None:
+        if parameter.kind in _KEYWORD:
+            return
         shown = {
             VAR_POSITIONAL: f"*{parameter.name} cannot be said in a schema; use a parameter such as "
             f"{parameter.name}: list[str]",
@@ -237,8 +244,7 @@ class _Compiler(msgspec.Struct, frozen=True):
             POSITIONAL_ONLY: f"the parameter {parameter.name} is positional-only, but arguments have names; "
             "remove the `/`",
         }
-        if parameter.kind not in _KEYWORD:
-            raise RegistrationError(f"{self.name}: {shown[parameter.kind]}")
+        raise RegistrationError(f"{self.name}: {shown[parameter.kind]}")
 
     def _hint(self, parameter: Parameter) -> Any:
         if parameter.annotation is EMPTY:
@@ -264,10 +270,11 @@ class _Compiler(msgspec.Struct, frozen=True):
             each.__name__ for each in self.context_types
         }
 
-    def _is_context(self, parameter: Parameter, hint: Any) -> bool:
+    def _is_context(self, parameter: Parameter, bare: Any) -> bool:
         if parameter.annotation is EMPTY:
             return parameter.name in self.context_names
-        bare = peel(hint)[0]
+        if isinstance(bare, type):
+            return self._is_context_type(bare)
         arms = typing.get_args(bare) if type(None) in typing.get_args(bare) else (bare,)
         return any(self._is_context_type(peel(each)[0]) for each in arms)
 
@@ -312,14 +319,8 @@ def _docstring(function: Callable[..., object]) -> str | None:
     return inner if type(function) is partial else inner or own
 
 
-def _ask_of(hint: Any) -> Ask | None:
-    return next((each for each in peel(hint)[1] if isinstance(each, Ask)), None)
-
-
-def _dependency_of(parameter: Parameter, hint: Any) -> Dependency | None:
-    if isinstance(parameter.default, Dependency):
-        return parameter.default
-    return next((each for each in peel(hint)[1] if isinstance(each, Dependency)), None)
+def _first(notes: Iterable[object], kind: type[T]) -> T | None:
+    return next((each for each in notes if isinstance(each, kind)), None)
 
 
 def _without_ask(hint: Any) -> Any:

@@ -82,8 +82,7 @@ class _ByKind(UnionShape):
 
     def convert(self, value: JSON, path: str, walk: Walk) -> Any:
         """Read the value by the shape of its type."""
-        kind: type[Any] = type(value)
-        shape = self._by_type.get(kind)
+        shape = self._by_type.get(value.__class__)
         return super().convert(value, path, walk) if shape is None else shape.convert(value, path, walk)
 
 

@@ -28,9 +28,9 @@ from linkspan.revisions import REVISIONS
 from linkspan.revisions.neutral import Encoded
 from linkspan.revisions.record import Revision
 from linkspan.revisions.stepdown import knows_field, step_down
-from linkspan.server.content_blocks import check_shown
+from linkspan.server.content_blocks import check_shown, is_plain
 from linkspan.server.handlers import Handler
-from linkspan.types.base import JSON, UNSET, JSONObject, Wire, is_array, is_mapping
+from linkspan.types.base import JSON, UNSET, JSONObject, Wire, is_array, is_mapping, unknown_members
 from linkspan.types.messages import (
     ListChangedCapability,
     ListPromptsResult,
@@ -283,13 +283,21 @@ class Registry(Generic[ItemT]):
         self, revision: Revision, cursor: str | None, page_size: int | None, ttl_ms: int, cache_scope: str
     ) -> Encoded:
         page = paginate(list(self._items.values()), cursor, page_size)
-        shown: list[JSON] = [to_builtins(step_down(revision, item.spec)) for item in page.items]
+        shown: list[JSON] = [_shown(step_down(revision, item.spec)) for item in page.items]
         body: JSONObject = {self._member: shown}
         if page.next_cursor is not None:
             body["nextCursor"] = page.next_cursor
         if revision.caches_results:
             body |= {"ttlMs": ttl_ms, "cacheScope": cache_scope}
-        return Encoded(encode(body))
+        try:
+            return Encoded(encode(body))
+        except TypeError:  # a schema of the author's is made of mappings that are not dictionaries
+            return Encoded(encode(to_builtins(body)))
+
+
+def _shown(spec: Wire | JSON) -> JSON:
+    """Return what is encoded for an item: the shape itself, where encoding loses nothing of it."""
+    return spec if isinstance(spec, Wire) and is_plain(spec) and not unknown_members(spec) else to_builtins(spec)
 
 
 def check_pinned(pinned: Revision | None, spec: Wire, *, derived: Collection[str] = ()) -> None:

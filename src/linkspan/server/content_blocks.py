@@ -43,6 +43,7 @@ __all__ = [
     "contents_of",
     "image",
     "is_block",
+    "is_plain",
     "meta_of",
 ]
 
@@ -117,13 +118,18 @@ def check_shown(spec: Wire) -> None:
 
     Raises: RegistrationError.
     """
-    members = (getattr(spec, name) for name in spec.__struct_fields__ if name not in _SCHEMAS)
-    if all(each is None or isinstance(each, str) for each in members):
-        return  # nothing but texts, as nearly always; the way below looks at hints, which takes long
+    if is_plain(spec):
+        return  # as nearly always; the way below looks at hints, which takes long
     try:
         checked(spec)
     except TypeError as problem:
         raise RegistrationError(str(problem)) from None
+
+
+def is_plain(spec: Wire) -> bool:
+    """Return whether there is nothing in a shape but texts, and perhaps schemas."""
+    members = (getattr(spec, name) for name in spec.__struct_fields__ if name not in _SCHEMAS)
+    return all(each is None or isinstance(each, str) for each in members)
 
 
 _SCHEMAS = ("input_schema", "output_schema")
@@ -169,7 +175,7 @@ def _block(value: object) -> object:
     if is_mapping(value):
         value = _described(value)
     elif isinstance(value, BLOCKS):
-        value = value if _is_plain(value) or isinstance(value, UnknownContent) else checked(_in_base64(value))
+        value = value if _is_text(value) or isinstance(value, UnknownContent) else checked(_in_base64(value))
     if isinstance(value, BLOCKS):
         return to_builtins(value) if isinstance(value, UnknownContent) or unknown_members(value) else value
     raise TypeError(f"a content block is a text, a content object or a mapping with a type; got {type(value).__name__}")
@@ -189,7 +195,7 @@ def _described(members: Mapping[str, JSON]) -> Wire:
     return found
 
 
-def _is_plain(value: Wire) -> bool:
+def _is_text(value: Wire) -> bool:
     """Return whether a block is a plain text without annotations, the most common one."""
     return type(value) is TextContent and type(value.text) is str and value.annotations is None and value.meta is None
 
