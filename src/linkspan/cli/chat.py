@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from linkspan.cli.options import WrongUse, add_output, seconds, split, timeouts_of
+from linkspan.cli.options import REPEATABLE, WrongUse, add_output, seconds, split, timeouts_of
 from linkspan.cli.session import WRONG_USE
 from linkspan.wire.redaction import neutral
 
@@ -83,32 +83,24 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     add: Any = parser.add_argument
-    add(
-        "server",
-        metavar="SERVER",
-        nargs="*",
-        help="a .py file, a command in quotes, mcp.json:NAME or a URL; or `-- COMMAND ARGS...` at the end",
-    )
-    add("--config", action="append", default=[], metavar="FILE", help="all servers of an mcp.json (repeatable)")
+    server = "a .py file, a command in quotes, mcp.json:NAME or a URL; or `-- COMMAND ARGS...` at the end"
+    add("server", metavar="SERVER", nargs="*", help=server)
+    add("--config", metavar="FILE", help="all servers of an mcp.json (repeatable)", **REPEATABLE)
     add("--model", metavar="NAME", help=f"anthropic:NAME, openai:NAME, http://HOST/v1#NAME, ...; otherwise {_MODEL}")
     add("-p", "--prompt", metavar="TEXT", help="ask this, print the answer and exit; - reads it from stdin")
     add("--system", metavar="TEXT", help="system prompt; @FILE reads it from a file")
     add("--load", metavar="FILE", help="continue a conversation that /save wrote")
     consent: Any = parser.add_argument_group("what may run without a question").add_argument
-    consent("--allow", action="append", default=[], metavar="PATTERN", help="SERVER, or SERVER/TOOL with * in it")
-    consent("--deny", action="append", default=[], metavar="PATTERN", help="never let these run")
-    consent(
-        "--trust", action="append", default=[], metavar="SERVER", help="trust its hints: let its read-only tools run"
-    )
+    consent("--allow", metavar="PATTERN", help="SERVER, or SERVER/TOOL with * in it", **REPEATABLE)
+    consent("--deny", metavar="PATTERN", help="never let these run", **REPEATABLE)
+    consent("--trust", metavar="SERVER", help="trust its hints: let its read-only tools run", **REPEATABLE)
     consent("--yes", action="store_true", help="everything, including texts that servers request from the model")
     bounds: Any = parser.add_argument_group("bounds").add_argument
     bounds("--max-rounds", type=_count, metavar="N", help="messages of the model in one turn (25)")
-    bounds(
-        "--timeout", type=seconds, metavar="SECONDS", help="deadline for servers: for the start, and for each response"
-    )
-    parser.add_argument_group("the servers").add_argument(
-        "--root", action="append", default=[], metavar="DIR", help="offer this directory to them (repeatable)"
-    )
+    by_seconds = "deadline for servers: for the start, and for each response"
+    bounds("--timeout", type=seconds, metavar="SECONDS", help=by_seconds)
+    servers: Any = parser.add_argument_group("the servers").add_argument
+    servers("--root", metavar="DIR", help="offer this directory to them (repeatable)", **REPEATABLE)
     add_output(parser)
     return parser
 
@@ -126,8 +118,15 @@ def _options(found: argparse.Namespace, command: tuple[str, ...] | None, termina
     from linkspan.host.consent import Policy
     from linkspan.host.conversation import Bounds
 
-    if found.json and found.prompt is None:
+    question: str | None = found.prompt
+    if found.json and question is None:
         raise WrongUse("--json goes with -p: a dialogue has no single JSON document")
+    piped = question == "-"
+    if piped:
+        question = sys.stdin.read() if sys.stdin is not None else ""
+    if question is not None and not question.strip():
+        empty = "-p - reads the question from stdin, which is empty"
+        raise WrongUse(empty if piped else "-p must be followed by a question")
     targets = [*found.server, *([command] if command else [])]
     servers, left_out = _servers(found.config, targets, terminal)
     return ChatOptions(
@@ -136,7 +135,7 @@ def _options(found: argparse.Namespace, command: tuple[str, ...] | None, termina
         configs=[] if found.config or targets else [f"{known.path} ({known.host})" for known in known_configs()],
         model=_model(found.model or os.environ.get(_MODEL, "").strip()),
         home=Path(os.environ.get(_HOME) or Path.home() / ".linkspan"),
-        question=_question(found.prompt),
+        question=question,
         as_json=found.json,
         system=_system(found.system),
         bounds=Bounds(rounds=found.max_rounds) if found.max_rounds else Bounds(),
@@ -194,17 +193,6 @@ def _model(name: str) -> Model:
         return open_model(name)
     except UnusableModel as problem:
         raise WrongUse(str(problem)) from None
-
-
-def _question(text: str | None) -> str | None:
-    if text != "-":
-        if text is not None and not text.strip():
-            raise WrongUse("-p must be followed by a question")
-        return text
-    question = sys.stdin.read() if sys.stdin is not None else ""
-    if not question.strip():
-        raise WrongUse("-p - reads the question from stdin, which is empty")
-    return question
 
 
 def _system(text: str | None) -> str | None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext, suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,7 +26,7 @@ from linkspan.host.memory import Memory
 from linkspan.host.messages import Model, ModelError
 from linkspan.host.sampling import sample_with
 from linkspan.text import nearest
-from linkspan.types.base import JSON
+from linkspan.types.base import JSONObject
 from linkspan.types.messages import CreateMessageParams, ElicitParams
 from linkspan.wire.redaction import neutral, one_line
 
@@ -101,14 +100,14 @@ class ChatSession:
         return Host(
             options.servers,
             policy=options.policy,
-            approve=self._approve if person else None,
+            approve=self.approve if person else None,
             memory=self._memory,
-            elicitation=self._elicit if person else None,
-            sampling=sample_with(lambda: self._chat.model, self._approve_sampling, self._review_sampling)
+            elicitation=self.elicit if person else None,
+            sampling=sample_with(lambda: self._chat.model, self.approve_sampling, self.review_sampling)
             if person or options.sampling_allowed
             else None,
-            on_event=lambda event: self._worker.later(self._show_event, event),
-            on_stderr=(lambda server, text: self._worker.later(self._show_stderr, server, text))
+            on_event=lambda event: self._worker.later(self.show_event, event),
+            on_stderr=(lambda server, text: self._worker.later(self.show_stderr, server, text))
             if options.verbose
             else None,
             timeouts=options.timeouts,
@@ -161,21 +160,20 @@ class ChatSession:
             )
             self._worker.run(self._chat.host.connect)
             if not self._options.quiet:
-                self._commands.show_servers()
-            self._warn_of_idle_patterns()
+                with suppress(Stopped):
+                    self._commands.servers("")
+            entries = self._worker.run(self._chat.host.catalogue)
+            missing = [each.server for each in self._chat.host.status() if each.state == "failed"]
+            policy = self._options.policy
+            for option, pattern in (
+                *(("--allow", each) for each in policy.allow),
+                *(("--deny", each) for each in policy.deny),
+            ):
+                found = any(matches(pattern, each.server, each.item.name) for each in entries)
+                if not found and not any(matches(pattern.partition("/")[0], server, "") for server in missing):
+                    self._terminal.warn(f"{option} {one_line(pattern, 100)} matches no tool")  # it would deny nothing
         self._started = True
         self._warn_of_memory()
-
-    def _warn_of_idle_patterns(self) -> None:
-        """Name the patterns that match no tool: a misspelt one would deny nothing."""
-        entries = self._worker.run(self._chat.host.catalogue)
-        missing = [each.server for each in self._chat.host.status() if each.state == "failed"]
-        policy = self._options.policy
-        for option, patterns in (("--allow", policy.allow), ("--deny", policy.deny)):
-            for pattern in patterns:
-                of_missing = any(matches(pattern.partition("/")[0], server, "") for server in missing)
-                if not of_missing and not any(matches(pattern, each.server, each.item.name) for each in entries):
-                    self._terminal.warn(f"{option} {one_line(pattern, 100)} matches no tool")
 
     def _take(self, line: str) -> None:
         text = line.strip()
@@ -191,29 +189,29 @@ class ChatSession:
         except Stopped:
             self._terminal.warn("stopped; the conversation so far is kept")
         except ModelError as error:
-            self._terminal.write_line(self._terminal.err.red(neutral(str(error))))
+            self._terminal.fail(neutral(str(error)))
             self._terminal.info("the conversation is unchanged; try again, or switch with /model NAME")
         self._warn_of_memory()
 
     def _turn(self, text: str) -> TurnEnded | None:
         """Take a turn. Raises: Stopped, ModelError."""
-        self._screen.begin(self._chat.model.name)
-        try:
-            return self._worker.run(partial(self._ask, text))
-        finally:
-            self._screen.end()
-
-    async def _ask(self, text: str) -> TurnEnded | None:
-        ended: TurnEnded | None = None
+        ended: list[TurnEnded] = []
         model = self._chat.model
         # A model over HTTP keeps its connections from one message of a turn to the next.
         connections: AbstractAsyncContextManager[object] = model if isinstance(model, HttpModel) else nullcontext()
-        async with connections, aclosing(self._chat.ask(text)) as events:
-            async for event in events:
-                self._worker.later(self._screen.show, event)
-                if isinstance(event, TurnEnded):
-                    ended = event
-        return ended
+
+        async def take() -> None:
+            async with connections, aclosing(self._chat.ask(text)) as events:
+                async for event in events:
+                    self._worker.later(self._screen.show, event)
+                    ended.extend([event] if isinstance(event, TurnEnded) else [])
+
+        self._screen.begin(model.name)
+        try:
+            self._worker.run(take)
+        finally:
+            self._screen.end()
+        return ended[0] if ended else None
 
     # One question.
 
@@ -226,38 +224,38 @@ class ChatSession:
             if self._options.as_json:
                 self._terminal.emit(dump({"error": {"type": "ModelError", "problem": problem}}))
             else:
-                self._terminal.write_line(self._terminal.err.red(problem))
+                self._terminal.fail(problem)
             return FAILED
         assert ended is not None
         if self._options.as_json:
-            self._terminal.emit(dump(self._document(ended)))
+            document: JSONObject = {
+                "text": ended.text,
+                "reason": ended.reason,
+                **({} if ended.reason == "answered" else {"problem": ended_words(ended)}),
+                "model": self._chat.model.name,
+                "messages": msgspec.to_builtins(self._chat.messages),
+                "usage": msgspec.to_builtins(ended.usage),
+            }
+            self._terminal.emit(dump(document))
         elif ended.text.strip():
             self._terminal.emit(neutral(ended.text))
         else:
             self._terminal.warn("No response from the server")
         return 0 if ended.reason == "answered" else FAILED
 
-    def _document(self, ended: TurnEnded) -> JSON:
-        problem = {} if ended.reason == "answered" else {"problem": ended_words(ended)}
-        return {
-            "text": ended.text,
-            "reason": ended.reason,
-            **problem,
-            "model": self._chat.model.name,
-            "messages": msgspec.to_builtins(self._chat.messages),
-            "usage": msgspec.to_builtins(ended.usage),
-        }
+    # What the host asks the user, on its event loop, and what it reports.
 
-    # Questions from the event loop to the user.
-
-    async def _approve(self, approval: Approval) -> Verdict:
+    async def approve(self, approval: Approval) -> Verdict:
+        """Ask whether a tool may be called."""
         return await self._worker.ask(lambda is_over: ask_approval(self._terminal, approval, is_over), "no")
 
-    async def _elicit(self, server: str, params: ElicitParams) -> Any:
+    async def elicit(self, server: str, params: ElicitParams) -> Any:
+        """Answer a server."""
         name = called(server, self._chat.host.group.client(server).server_info)
         return await self._worker.ask(lambda is_over: ask_user(self._terminal, name, params, {}, is_over), None)
 
-    async def _approve_sampling(self, server: str, params: CreateMessageParams) -> bool:
+    async def approve_sampling(self, server: str, params: CreateMessageParams) -> bool:
+        """Ask whether the model may write a text for a server."""
         if self._options.sampling_allowed or server in self._sampled:
             return True
         async with self._chat.host.user_lock:
@@ -269,19 +267,21 @@ class ChatSession:
             self._sampled.add(server)
         return verdict != "no"
 
-    async def _review_sampling(self, server: str, text: str) -> bool:
+    async def review_sampling(self, server: str, text: str) -> bool:
+        """Ask whether a text may be sent to a server."""
         if self._options.sampling_allowed or server in self._sampled:
             return True
         async with self._chat.host.user_lock:
             return await self._worker.ask(lambda is_over: ask_review(self._terminal, server, text, is_over), False)
 
-    # Events for the user.
-
-    def _show_event(self, event: ClientEvent) -> None:
+    def show_event(self, event: ClientEvent) -> None:
+        """Show what happened to a server."""
         if self._started:
             self._screen.server_event(event)
 
-    def _show_stderr(self, server: str, text: str) -> None:
+    def show_stderr(self, server: str, text: str) -> None:
+        """Show what a server writes to stderr."""
+
         def show(line: str) -> None:
             self._terminal.info(f"{one_line(server, 60)} | {neutral(line)}")
 
@@ -293,7 +293,7 @@ class ChatSession:
             self._terminal.warn(f"permissions are not kept for the next chat: {one_line(problem)}")
 
 
-_HELP: Final[Mapping[str, tuple[str, str]]] = {
+_HELP: Final = {
     "help": ("", "show this"),
     "tools": ("[WORD]", "list the tools, or those that match a word"),
     "servers": ("", "show the state of the servers"),
@@ -303,6 +303,7 @@ _HELP: Final[Mapping[str, tuple[str, str]]] = {
     "reset": ("", "forget the conversation"),
     "quit": ("", "end; so do exit and Ctrl-D"),
 }
+"""For each command, which is a method of `Commands`, what it takes and what it does."""
 
 NAMES: Final = [f"/{name}" for name in _HELP]
 
@@ -316,57 +317,30 @@ class Commands:
         self._chat = chat
         self._saved: set[Path] = set()
         self.leaving = False
-        self._known: Mapping[str, Callable[[str], object]] = {
-            "help": self._help,
-            "tools": self._tools,
-            "servers": self._servers,
-            "allow": self._allow,
-            "model": self._model,
-            "save": self._save,
-            "reset": self._reset,
-            "quit": self._quit,
-        }
 
     def run(self, line: str) -> None:
         """Run a line that begins with a slash."""
         name, _, rest = line.strip().removeprefix("/").partition(" ")
-        found = self._known.get(name.casefold())
-        if found is not None:
-            found(rest.strip())
+        if name.casefold() in _HELP:
+            with suppress(Stopped):
+                getattr(self, name.casefold())(rest.strip())
             return
-        near = nearest(name, self._known)
+        near = nearest(name, _HELP)
         meant = f"; did you mean /{near}?" if near is not None else "."
-        self._terminal.write_line(
-            self._terminal.err.yellow(f"There is no /{one_line(name, 40)}{meant} /help lists the commands.")
-        )
+        self._advise(f"There is no /{one_line(name, 40)}{meant} /help lists the commands.")
 
-    def show_servers(self) -> None:
-        """Show the state of each server, each on its own line."""
-        try:
-            entries = self._worker.run(self._chat.host.catalogue)
-        except Stopped:
-            return
-        for status in self._chat.host.status():
-            words = status_words(status, sum(entry.server == status.server for entry in entries))
-            words = textwrap.fill(words, self._terminal.columns - 1, subsequent_indent="  ")
-            style = self._terminal.err
-            self._terminal.write_line(style.yellow(words) if status.state == "failed" else style.dim(words))
-
-    def _help(self, rest: str) -> None:
+    def help(self, _: str) -> None:
+        """List the commands."""
+        dim = self._terminal.err.dim
         width = max(len(f"{name} {takes}") for name, (takes, _) in _HELP.items())
         for name, (takes, does) in _HELP.items():
-            self._terminal.write_line(f"/{f'{name} {takes}':<{width}}  {self._terminal.err.dim(does)}")
-        self._terminal.write_line(
-            self._terminal.err.dim("Ctrl-C stops the model; twice at the empty prompt it ends the chat.")
-        )
+            self._terminal.write_line(f"/{f'{name} {takes}':<{width}}  {dim(does)}")
+        self._terminal.write_line(dim("Ctrl-C stops the model; twice at the empty prompt it ends the chat."))
 
-    def _tools(self, word: str) -> None:
-        try:
-            entries = self._worker.run(self._chat.host.catalogue)
-        except Stopped:
-            return
+    def tools(self, word: str) -> None:
+        """List the tools, or those that match a word. Raises: Stopped."""
         style, wanted, shown = self._terminal.err, word.casefold(), 0
-        for entry in entries:
+        for entry in self._worker.run(self._chat.host.catalogue):
             described = entry.item.description or entry.item.title or ""
             if wanted not in f"{entry.name} {entry.server} {described}".casefold():
                 continue
@@ -374,81 +348,83 @@ class Commands:
             room = max(20, self._terminal.columns - len(entry.name) - len(entry.server) - 8)
             hints = f" [{', '.join(hints_of(entry.item))}]" if hints_of(entry.item) else ""
             first = one_line(described.strip().partition("\n")[0] + hints, room)
-            self._terminal.write_line(
-                f"{style.cyan(one_line(entry.name, 64))}  {style.dim(f'({one_line(entry.server, 60)})')} {first}"
-            )
+            name = style.cyan(one_line(entry.name, 64))
+            self._terminal.write_line(f"{name}  {style.dim(f'({one_line(entry.server, 60)})')} {first}")
         if not shown:
             self._terminal.write_line("No tools match that." if word else "There are no tools.")
 
-    def _servers(self, rest: str) -> None:
+    def servers(self, _: str) -> None:
+        """Show the state of each server, each on its own line. Raises: Stopped."""
         if not self._chat.host.status():
             self._terminal.write_line("There are no servers, so the model has no tools.")
-        self.show_servers()
+        entries = self._worker.run(self._chat.host.catalogue)
+        for status in self._chat.host.status():
+            words = status_words(status, sum(entry.server == status.server for entry in entries))
+            words = textwrap.fill(words, self._terminal.columns - 1, subsequent_indent="  ")
+            style = self._terminal.err
+            self._terminal.write_line(style.yellow(words) if status.state == "failed" else style.dim(words))
 
-    def _allow(self, pattern: str) -> None:
+    def allow(self, pattern: str) -> None:
+        """Let tools run without a question. Raises: Stopped."""
         if not pattern:
             self._show_usage("allow")
             return
         host = self._chat.host
-        try:
-            entries = self._worker.run(host.catalogue)
-        except Stopped:
-            return
-        matching = [
-            f"{entry.server}/{entry.item.name}" for entry in entries if matches(pattern, entry.server, entry.item.name)
-        ]
-        if not matching:
+        entries = self._worker.run(host.catalogue)
+        fitting = [each for each in entries if matches(pattern, each.server, each.item.name)]
+        if not fitting:
             known = ", ".join(sorted({entry.server for entry in entries})) or "none"
-            self._terminal.write_line(
-                self._terminal.err.yellow(f"No tool matches this pattern; servers with tools: {known}")
-            )
+            self._advise(f"No tool matches this pattern; servers with tools: {known}")
             return
         host.policy = msgspec.structs.replace(host.policy, allow=[*host.policy.allow, pattern])
-        shown = ", ".join(one_line(each, 80) for each in matching[:5]) + (", ..." if len(matching) > 5 else "")
-        self._terminal.write_line(f"These run without a question until the chat ends: {shown}")
+        shown = [one_line(f"{each.server}/{each.item.name}", 80) for each in fitting[:5]]
+        shown += ["..."] if len(fitting) > 5 else []
+        self._terminal.write_line(f"These run without a question until the chat ends: {', '.join(shown)}")
 
-    def _model(self, name: str) -> None:
+    def model(self, name: str) -> None:
+        """Show the model, or switch to another one."""
         if name:
             from linkspan.host.models import UnusableModel, open_model
 
             try:
                 self._chat.model = open_model(name)
             except UnusableModel as problem:
-                self._terminal.write_line(self._terminal.err.red(one_line(str(problem))))
+                self._terminal.fail(one_line(str(problem)))
                 return
         self._terminal.write_line(f"The model is {one_line(self._chat.model.name, 200)}.")
 
-    def _save(self, file: str) -> None:
+    def save(self, file: str) -> None:
+        """Write the conversation to a file."""
+        path = Path(file).expanduser()
         if not file:
             self._show_usage("save")
-            return
-        path = Path(file).expanduser()
-        if path.exists() and path not in self._saved:
-            self._terminal.write_line(
-                self._terminal.err.yellow(f"{one_line(file)} exists already; choose another name.")
-            )
-            return
-        try:
-            self._chat.save(path)
-        except OSError as error:
-            self._terminal.write_line(
-                self._terminal.err.red(f"{one_line(file)} cannot be written: {error.strerror or error}")
-            )
-            return
-        self._saved.add(path)
-        self._terminal.write_line(f"{_messages(len(self._chat.messages))} saved in {one_line(file)}.")
+        elif path.exists() and path not in self._saved:
+            self._advise(f"{one_line(file)} exists already; choose another name.")
+        else:
+            try:
+                self._chat.save(path)
+            except OSError as error:
+                self._terminal.fail(f"{one_line(file)} cannot be written: {error.strerror or error}")
+                return
+            self._saved.add(path)
+            self._terminal.write_line(f"{_messages(len(self._chat.messages))} saved in {one_line(file)}.")
 
-    def _reset(self, rest: str) -> None:
+    def reset(self, _: str) -> None:
+        """Forget the conversation."""
         count = len(self._chat.messages)
         self._chat.reset()
         self._terminal.write_line(f"{_messages(count)} forgotten.")
 
-    def _quit(self, rest: str) -> None:
+    def quit(self, _: str) -> None:
+        """End the chat."""
         self.leaving = True
 
     def _show_usage(self, name: str) -> None:
         takes, does = _HELP[name]
-        self._terminal.write_line(self._terminal.err.yellow(f"/{name} {takes}: {does}"))
+        self._advise(f"/{name} {takes}: {does}")
+
+    def _advise(self, text: str) -> None:
+        self._terminal.write_line(self._terminal.err.yellow(text))
 
 
 def _messages(count: int) -> str:

@@ -15,8 +15,8 @@ from typing import Final, TypeVar
 
 from linkspan.cli.forms import Prompter
 from linkspan.cli.session import for_the_shell
-from linkspan.cli.show import event_words, milliseconds, progress_line
-from linkspan.cli.terminal import Terminal, dump
+from linkspan.cli.show import event_words, progress_line
+from linkspan.cli.terminal import Terminal, dump, milliseconds
 from linkspan.client.config import InputWanted, UnusableTarget, variable_of
 from linkspan.flows.client_errors import ClientEvent, Connected, Disconnected
 from linkspan.host.consent import Approval, Verdict, hints_of
@@ -91,7 +91,16 @@ class Screen:
             case CallEnded():
                 self._ended(event)
             case TurnEnded():
-                self._over(event)
+                self.end()
+                if self._answer and not self._has_text and not event.text.strip():
+                    self._terminal.emit("No response from the server")
+                if event.reason != "answered":
+                    self._terminal.warn(ended_words(event))
+                usage = event.usage
+                if (
+                    self._terminal.interactive and self._answer and usage.input_tokens
+                ):  # 0 if the provider does not count
+                    self._terminal.info(f"   {usage.input_tokens:,} tokens in, {usage.output_tokens:,} out")
             case _:
                 self._terminal.end_line()
 
@@ -123,23 +132,10 @@ class Screen:
         else:
             took = milliseconds(event.seconds)
             words = f"<- {one_line(event.use.name, 64)} after {took}: {one_line(answer, _ANSWER)}"
-        if event.answer.is_error:
-            self._terminal.warn(words)
-        else:
-            self._terminal.info(words)
+        (self._terminal.warn if event.answer.is_error else self._terminal.info)(words)
         self._running -= event.seconds is not None
         if not self._running:
             self._wait()
-
-    def _over(self, event: TurnEnded) -> None:
-        self.end()
-        if self._answer and not self._has_text and not event.text.strip():
-            self._terminal.emit("No response from the server")
-        if event.reason != "answered":
-            self._terminal.warn(ended_words(event))
-        usage = event.usage
-        if self._terminal.interactive and self._answer and usage.input_tokens:  # 0 if the provider does not count
-            self._terminal.info(f"   {usage.input_tokens:,} tokens in, {usage.output_tokens:,} out")
 
 
 def ended_words(event: TurnEnded) -> str:
@@ -169,16 +165,12 @@ T = TypeVar("T")
 
 _LINES: Final = 40
 _CHARACTERS: Final = 4_000
+_NO: Final[Verdict] = "no"
 _VERDICTS: Final[Mapping[str, Verdict]] = {
-    "y": "once",
-    "yes": "once",
-    "once": "once",
-    "s": "session",
-    "session": "session",
-    "a": "always",
-    "always": "always",
-    "n": "no",
-    "no": "no",
+    **dict.fromkeys(("y", "yes", "once"), "once"),
+    **dict.fromkeys(("s", "session"), "session"),
+    **dict.fromkeys(("a", "always"), "always"),
+    **dict.fromkeys(("n", "no"), _NO),
 }
 _YES_OR_NO: Final[Mapping[str, bool]] = {"y": True, "yes": True, "n": False, "no": False}
 
@@ -205,7 +197,7 @@ def ask_approval(terminal: Prompter, approval: Approval, is_over: Callable[[], b
     terminal.write_line("  arguments that will be sent:")
     shown_all = _show(terminal, text)
     choices = "[y]es, for this [s]ession, [a]lways, [n]o" + ("" if shown_all else ", [m]ore")
-    return _choose(terminal, f"{style.bold('Call it?')} {choices}: ", _VERDICTS, _VERDICTS["no"], text, is_over)
+    return _choose(terminal, f"{style.bold('Call it?')} {choices}: ", _VERDICTS, _NO, text, is_over)
 
 
 def ask_sampling(
@@ -221,13 +213,22 @@ def ask_sampling(
         f"\n{style.bold(f'The server {revealed_line(server, 60)} requests a text from the model')} "
         f"{style.dim(f'({revealed_line(model, 80)}, at most {params.max_tokens} tokens)')}"
     )
-    text = _sampling_text(params)
+    parts = [f"system: {params.system_prompt}"] if params.system_prompt else []
+    for message in params.messages:
+        for block in message.content if is_array(message.content) else [message.content]:
+            match block:
+                case TextContent():
+                    said = block.text
+                case ImageContent():
+                    said = f"[a picture, {block.mime_type}]"
+                case _:
+                    said = "[content that is not text]"
+            parts.append(f"{message.role}: {said}")
+    text = "\n".join(parts)
     shown_all = _show(terminal, text)
     choices = "[y]es and show me the text, for this [s]ession, [n]o" + ("" if shown_all else ", [m]ore")
     verdicts: dict[str, Verdict] = {word: verdict for word, verdict in _VERDICTS.items() if verdict != "always"}
-    return _choose(
-        terminal, f"{style.bold('Let the model write it?')} {choices}: ", verdicts, _VERDICTS["no"], text, is_over
-    )
+    return _choose(terminal, f"{style.bold('Let the model write it?')} {choices}: ", verdicts, _NO, text, is_over)
 
 
 def ask_review(terminal: Prompter, server: str, text: str, is_over: Callable[[], bool] = lambda: False) -> bool:
@@ -272,22 +273,6 @@ def _indented(text: str) -> str:
     return "\n".join(f"    {line}" for line in text.removesuffix("\n").split("\n"))
 
 
-def _sampling_text(params: CreateMessageParams) -> str:
-    parts = [f"system: {params.system_prompt}"] if params.system_prompt else []
-    for message in params.messages:
-        blocks = message.content if is_array(message.content) else [message.content]
-        for block in blocks:
-            match block:
-                case TextContent():
-                    text = block.text
-                case ImageContent():
-                    text = f"[a picture, {block.mime_type}]"
-                case _:
-                    text = "[content that is not text]"
-            parts.append(f"{message.role}: {text}")
-    return "\n".join(parts)
-
-
 _LONGEST: Final = 200
 
 
@@ -297,37 +282,27 @@ def inputs_from(terminal: Terminal) -> Callable[[InputWanted], str] | None:
         return None
 
     def ask(wanted: InputWanted) -> str:
-        known = os.environ.get(variable_of(wanted.id))
-        return known if known is not None else _ask(terminal, wanted)
+        """Ask until there is a value. Raises: UnusableTarget at the end of the input, so that only this server fails."""
+        if (known := os.environ.get(variable_of(wanted.id))) is not None:
+            return known
+        terminal.write_line(f"The configuration needs {one_line(wanted.description or wanted.id, _LONGEST)}")
+        for number, option in enumerate(wanted.options, 1):
+            terminal.write_line(f"  {number}) {one_line(option, _LONGEST)}")
+        bracket = f" [{one_line(wanted.default, _LONGEST)}]" if wanted.default and not wanted.secret else ""
+        read = terminal.read_secret if wanted.secret else terminal.read
+        while True:
+            try:
+                typed = read(f"{one_line(wanted.id, _LONGEST)}{bracket}: ").strip()
+            except EOFError:
+                raise UnusableTarget(f"no value was given for the input {wanted.id!r}") from None
+            if typed in wanted.options or (typed and not wanted.options):
+                return typed
+            if typed.isdecimal() and len(typed) < 4 and 0 < int(typed) <= len(wanted.options):
+                return wanted.options[int(typed) - 1]
+            if not typed and wanted.default is not None:
+                return wanted.default
 
     return ask
-
-
-def _ask(terminal: Terminal, wanted: InputWanted) -> str:
-    """Ask until there is a value. Raises: UnusableTarget at the end of the input, so that only this server fails."""
-    terminal.write_line(f"The configuration needs {one_line(wanted.description or wanted.id, _LONGEST)}")
-    for number, option in enumerate(wanted.options, 1):
-        terminal.write_line(f"  {number}) {one_line(option, _LONGEST)}")
-    default = wanted.default if wanted.default is not None and not wanted.secret else None
-    bracket = f" [{one_line(default, _LONGEST)}]" if default else ""
-    prompt = f"{one_line(wanted.id, _LONGEST)}{bracket}: "
-    read = terminal.read_secret if wanted.secret else terminal.read
-    while True:
-        try:
-            typed = read(prompt).strip()
-        except EOFError:
-            raise UnusableTarget(f"no value was given for the input {wanted.id!r}") from None
-        if (
-            typed.isdecimal()
-            and len(typed) < 4
-            and typed not in wanted.options
-            and 0 < int(typed) <= len(wanted.options)
-        ):
-            return wanted.options[int(typed) - 1]
-        if typed and (typed in wanted.options or not wanted.options):
-            return typed
-        if not typed and wanted.default is not None:
-            return wanted.default
 
 
 _KEPT: Final = 1000

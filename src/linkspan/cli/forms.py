@@ -7,8 +7,11 @@ Spec: https://modelcontextprotocol.io/specification/2026-07-28/client/elicitatio
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import date, datetime
 from typing import Final, Protocol
 from urllib.parse import SplitResult, urlsplit
 
@@ -50,13 +53,11 @@ class Field(msgspec.Struct, frozen=True):
         if form_choices(self.schema):
             return "one of these"
         wanted: JSON = self.schema.get("format")
-        words = (
-            _FORMATS[wanted][0]
-            if isinstance(wanted, str) and wanted in _FORMATS
-            else _KINDS.get(_type(self.schema), "text")
-        )
-        bounds = [(text, self.schema.get(name)) for name, text in _BOUNDS.items()]
-        return ", ".join([words, *(text.format(bound) for text, bound in bounds if isinstance(bound, int | float))])
+        named = _FORMATS.get(wanted) if isinstance(wanted, str) else None
+        words = (named or _KINDS.get(_type(self.schema), _KINDS["string"]))[0]
+        words = words.removeprefix("a ") if named is None else words
+        bounds = ((text, self.schema.get(name)) for name, text in _BOUNDS.items())
+        return ", ".join([words, *(text.format(each) for text, each in bounds if isinstance(each, int | float))])
 
     def shown(self, value: JSON) -> str:
         """Return a value in the words of the form."""
@@ -95,12 +96,20 @@ def read_value(field: Field, text: str) -> JSON:
     elif form_choices(schema):
         value = _chosen(schema, text.strip())
     else:
-        value = _READERS.get(_type(schema), _text)(text)
+        words, read = _KINDS.get(_type(schema), _KINDS["string"])
+        try:
+            value = read(text)
+        except (ValueError, KeyError):
+            raise Unreadable(f"must be {words}, not {text!r}") from None
     problem = form_problem(schema, value)
     wanted: JSON = schema.get("format")
     if problem is None and isinstance(value, str) and isinstance(wanted, str) and wanted in _FORMATS:
-        words, fits = _FORMATS[wanted]
-        problem = None if fits(value) else f"must be {words}"
+        words, form, read = _FORMATS[wanted]
+        try:
+            fits = re.match(form, value) is not None and read(value) is not None
+        except ValueError:
+            fits = False
+        problem = None if fits else f"must be {words}"
     if problem is not None:
         raise Unreadable(problem)
     return value
@@ -124,74 +133,31 @@ def _chosen(schema: Mapping[str, JSON], text: str) -> JSON:
     raise Unreadable(f"must be one of {', '.join(choices.values())} (or its number), not {text!r}")
 
 
-def _text(text: str) -> JSON:
-    return text
-
-
-def _whole(text: str) -> JSON:
-    try:
-        return int(text)
-    except ValueError:
-        raise Unreadable(f"must be a whole number, not {text!r}") from None
-
-
-def _decimal(text: str) -> JSON:
-    try:
-        value = float(text)
-    except ValueError:
-        value = float("nan")
-    if value != value or value in (float("inf"), float("-inf")):
-        raise Unreadable(f"must be a number, not {text!r}")
+def _number(text: str) -> JSON:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError
     return int(value) if re.fullmatch(r"[+-]?\d+", text.strip()) else value
 
 
-def _truth(text: str) -> JSON:
-    word = text.strip().casefold()
-    if word in ("y", "yes", "true", "on", "1"):
-        return True
-    if word in ("n", "no", "false", "off", "0"):
-        return False
-    raise Unreadable(f"must be yes or no, not {text!r}")
-
-
-def _is_date(text: str) -> bool:
-    from datetime import date
-
-    try:
-        date.fromisoformat(text)
-    except ValueError:
-        return False
-    return len(text) == 10
-
-
-def _is_moment(text: str) -> bool:
-    from datetime import datetime
-
-    try:
-        datetime.fromisoformat(text)
-    except ValueError:
-        return False
-    return "T" in text
-
-
-_READERS: Final[Mapping[str, Callable[[str], JSON]]] = {
-    "string": _text,
-    "integer": _whole,
-    "number": _decimal,
-    "boolean": _truth,
+_TRUTHS: Final = {
+    **dict.fromkeys(("y", "yes", "true", "on", "1"), True),
+    **dict.fromkeys(("n", "no", "false", "off", "0"), False),
 }
-_KINDS: Final[Mapping[str, str]] = {
-    "string": "text",
-    "integer": "whole number",
-    "number": "number",
-    "boolean": "yes or no",
+_KINDS: Final[Mapping[str, tuple[str, Callable[[str], JSON]]]] = {
+    "string": ("text", str),
+    "integer": ("a whole number", int),
+    "number": ("a number", _number),
+    "boolean": ("yes or no", lambda text: _TRUTHS[text.strip().casefold()]),
 }
-_FORMATS: Final[Mapping[str, tuple[str, Callable[[str], bool]]]] = {
-    "date": ("a date like 1999-12-31", _is_date),
-    "date-time": ("a date and time like 1999-12-31T09:00:00Z", _is_moment),
-    "email": ("an e-mail address", lambda text: re.fullmatch(r"[^@\s]+@[^@\s]+", text) is not None),
-    "uri": ("a URI like https://example.com", lambda text: re.match(r"[A-Za-z][A-Za-z0-9+.-]*:\S", text) is not None),
+"""What a type is called, and what reads it."""
+_FORMATS: Final[Mapping[str, tuple[str, str, Callable[[str], object]]]] = {
+    "date": ("a date like 1999-12-31", r".{10}\Z", date.fromisoformat),
+    "date-time": ("a date and time like 1999-12-31T09:00:00Z", r".*T", datetime.fromisoformat),
+    "email": ("an e-mail address", r"[^@\s]+@[^@\s]+\Z", str),
+    "uri": ("a URI like https://example.com", r"[A-Za-z][A-Za-z0-9+.-]*:\S", str),
 }
+"""What a format is called, its form, and what reads it."""
 
 
 _BOUNDS: Final = {
@@ -260,7 +226,13 @@ def _form(
     terminal: Prompter, server: str, params: ElicitParams, answers: Mapping[str, str], is_over: Callable[[], bool]
 ) -> JSONObject:
     fields = fields_of(params.requested_schema)
-    known = _known(fields, answers)
+    known: JSONObject = {}
+    for field in fields:
+        if field.name in answers:
+            try:
+                known[field.name] = read_value(field, answers[field.name])
+            except Unreadable as problem:
+                raise Refused(f"--answer {field.name} {problem}") from None
     open_fields = [each for each in fields if each.name not in known]
     missing = [each for each in open_fields if each.required and each.default is None]
     if known and not missing:
@@ -289,21 +261,18 @@ def _form(
             return known | given
 
 
-def _known(fields: Sequence[Field], answers: Mapping[str, str]) -> JSONObject:
-    """Return the answers of the command line. Raises: Refused if one does not fit."""
-    known: JSONObject = {}
-    for field in fields:
-        if field.name in answers:
-            try:
-                known[field.name] = read_value(field, answers[field.name])
-            except Unreadable as problem:
-                raise Refused(f"--answer {field.name} {problem}") from None
-    return known
-
-
 def _ask_field(terminal: Prompter, field: Field, default: JSON) -> JSON:
     """Ask until there is a value, or an optional field is left out."""
-    _describe(terminal, field)
+    style = terminal.err
+    needed = "" if field.required or field.default is not None else ", optional"
+    terminal.write_line(f"\n  {style.bold(one_line(field.title))} {style.dim(f'({one_line(field.kind)}{needed})')}")
+    if isinstance(description := field.schema.get("description"), str):
+        terminal.write_line(f"  {one_line(description)}")
+    if field.secret:
+        warning = "Forms must not ask for passwords or other secrets: be careful with your answer."
+        terminal.write_line(style.yellow(f"  {warning}"))
+    for number, title in enumerate(form_choices(field.schema).values(), 1):
+        terminal.write_line(f"    {number}) {revealed_line(title)}")
     bracket = f" [{revealed_line(field.shown(default), 200)}]" if default is not None else ""
     while True:
         text = read_answer(terminal, f"  {revealed_line(field.name)}{bracket}: ")
@@ -316,21 +285,7 @@ def _ask_field(terminal: Prompter, field: Field, default: JSON) -> JSON:
                 text = text.strip('"')
             return read_value(field, text)
         except Unreadable as problem:
-            terminal.write_line(terminal.err.yellow(f"  {revealed_line(field.name)} {one_line(str(problem))}"))
-
-
-def _describe(terminal: Prompter, field: Field) -> None:
-    style = terminal.err
-    needed = "" if field.required or field.default is not None else ", optional"
-    terminal.write_line(f"\n  {style.bold(one_line(field.title))} {style.dim(f'({one_line(field.kind)}{needed})')}")
-    if isinstance(description := field.schema.get("description"), str):
-        terminal.write_line(f"  {one_line(description)}")
-    if field.secret:
-        terminal.write_line(
-            style.yellow("  Forms must not ask for passwords or other secrets: be careful with your answer.")
-        )
-    for number, title in enumerate(form_choices(field.schema).values(), 1):
-        terminal.write_line(f"    {number}) {revealed_line(title)}")
+            terminal.write_line(style.yellow(f"  {revealed_line(field.name)} {one_line(str(problem))}"))
 
 
 def _review(terminal: Prompter, server: str, fields: Sequence[Field], values: Mapping[str, JSON]) -> bool:
@@ -378,7 +333,15 @@ def ask_to_open(terminal: Prompter, server: str, params: ElicitParams) -> bool:
         ).casefold()
         if text in ("", "n", "no"):
             raise Dismissed(False)
-        if text == "self" or (text in ("y", "yes") and _open(terminal, url)):
+        if text in ("y", "yes"):
+            import webbrowser
+
+            with suppress(webbrowser.Error):
+                if webbrowser.open(url):
+                    return True
+            advice = '  No browser could be started. Open the page yourself, then answer "self".'
+            terminal.write_line(style.yellow(advice))
+        if text == "self":
             return True
 
 
@@ -412,17 +375,3 @@ def _split(url: str) -> SplitResult | None:
     except ValueError:
         return None
     return parts if usable else None
-
-
-def _open(terminal: Prompter, url: str) -> bool:
-    import webbrowser
-
-    try:
-        opened = webbrowser.open(url)
-    except webbrowser.Error:
-        opened = False
-    if not opened:
-        terminal.write_line(
-            terminal.err.yellow('  No browser could be started. Open the page yourself, then answer "self".')
-        )
-    return opened

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    import argparse
-
     from linkspan.runtime.calls import Connectable
     from linkspan.serve.server import Server
 
@@ -55,38 +53,40 @@ def _serve_as_asked(arguments: Sequence[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("target", metavar="FILE[:OBJECT]", help="what to serve")
-    parser.add_argument(
-        "--reload",
-        action="store_true",
-        help="restart the server when its source changes; the client stays connected",
-    )
-    _add_http_options(parser)
-    options = parser.parse_args(list(arguments))
-    given = {name: value for name, value in vars(options).items() if name in _HTTP_OPTIONS and value is not None}
-    if given and not options.http:
+    reload = "restart the server when its source changes; the client stays connected"
+    parser.add_argument("--reload", action="store_true", help=reload)
+    add: Any = parser.add_argument_group("over HTTP").add_argument
+    add("--http", action="store_true", help="serve over HTTP; the first line of output is the URL")
+    for name, more in _HTTP_OPTIONS.items():
+        add(f"--{name}", **more)
+    options = vars(parser.parse_args(list(arguments)))
+    target, http, reloads = (options.pop(name) for name in ("target", "http", "reload"))
+    given = {name: value for name, value in options.items() if value is not None}
+    if given and not http:
         parser.error(f"--{next(iter(given)).replace('_', '-')} goes with --http")
-    if options.reload:
-        return _serve_reloading(options.target, arguments, http=options.http, **given)
-    return _serve_http(options.target, **given) if options.http else _serve(options.target)
+    if not reloads:
+        return _serve_http(target, **given) if http else _serve(target)
+    from linkspan.cli.reload import serve_reloading, serve_reloading_http
+
+    path, _ = _split(target)
+    return serve_reloading_http(path, arguments, **given) if http else serve_reloading(target, path)
 
 
-_HTTP_OPTIONS = ("host", "port", "path", "workers", "drain", "fd", "allow_host", "cors", "no_page")
-
-
-def _add_http_options(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("over HTTP")
-    group.add_argument("--http", action="store_true", help="serve over HTTP; the first line of output is the URL")
-    group.add_argument("--host", help="address to listen on (127.0.0.1); 0.0.0.0 for all interfaces")
-    group.add_argument("--port", type=int, help="port to listen on (8000); 0 for any free one")
-    group.add_argument("--path", help="path of the endpoint (/mcp)")
-    group.add_argument("--workers", type=int, metavar="N", help="number of processes that share the port (1)")
-    group.add_argument("--drain", type=float, metavar="SECONDS", help="time for running calls to end at a stop (1)")
-    group.add_argument("--fd", type=int, metavar="N", help="serve on the listening socket with this descriptor")
-    group.add_argument(
-        "--allow-host", action="append", metavar="NAME[:PORT]", help="a Host that requests may name (repeatable)"
-    )
-    group.add_argument("--cors", action="append", metavar="ORIGIN", help="an origin whose pages may call (repeatable)")
-    group.add_argument("--no-page", action="store_const", const=True, help="do not serve the page for browsers")
+_HTTP_OPTIONS: dict[str, dict[str, Any]] = {
+    "host": {"help": "address to listen on (127.0.0.1); 0.0.0.0 for all interfaces"},
+    "port": {"type": int, "help": "port to listen on (8000); 0 for any free one"},
+    "path": {"help": "path of the endpoint (/mcp)"},
+    "workers": {"type": int, "metavar": "N", "help": "number of processes that share the port (1)"},
+    "drain": {"type": float, "metavar": "SECONDS", "help": "time for running calls to end at a stop (1)"},
+    "fd": {"type": int, "metavar": "N", "help": "serve on the listening socket with this descriptor"},
+    "allow-host": {
+        "action": "append",
+        "metavar": "NAME[:PORT]",
+        "help": "a Host that requests may name (repeatable)",
+    },
+    "cors": {"action": "append", "metavar": "ORIGIN", "help": "an origin whose pages may call (repeatable)"},
+    "no-page": {"action": "store_const", "const": True, "help": "do not serve the page for browsers"},
+}
 
 
 def _serve(target: str) -> int:
@@ -120,17 +120,6 @@ def _serve_http(
         return serve_http(server, policy=policy, **options)
     except LinkspanError as problem:
         raise CannotLoad(str(problem)) from None
-
-
-def _serve_reloading(target: str, arguments: Sequence[str], *, http: bool, **options: Any) -> int:
-    path, _ = _split(target)
-    if http:
-        from linkspan.cli.reload import serve_reloading_http
-
-        return serve_reloading_http(path, arguments, **options)
-    from linkspan.cli.reload import serve_reloading
-
-    return serve_reloading(target, path)
 
 
 def _load(target: str) -> Connectable:

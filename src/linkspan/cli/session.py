@@ -13,8 +13,8 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from linkspan.cli.options import Options, WrongUse, timeouts_of
-from linkspan.cli.show import Lines, called, event_words, introduction, log_words, milliseconds
-from linkspan.cli.terminal import Style, Terminal, ThreadWorker, dump
+from linkspan.cli.show import Lines, called, event_words, introduction, log_words
+from linkspan.cli.terminal import Style, Terminal, ThreadWorker, dump, milliseconds
 from linkspan.client.sync_client import SyncClient
 from linkspan.client.targets import UnusableTarget
 from linkspan.core.flow import Stopper
@@ -163,7 +163,7 @@ class Session:
             return found.status
         # A handshake server without an answer may still have a result, but not the wanted one.
         wanted = f"{self.client.name}: it requested input: {neutral(self._unanswered)}"
-        self.terminal.write_line(self.terminal.err.red(wanted))
+        self.terminal.fail(wanted)
         return NO_INPUT
 
     # For the conversation's thread.

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from linkspan.cli.options import WrongUse
-from linkspan.cli.terminal import Style, dump
+from linkspan.cli.terminal import Style, dump, milliseconds
 from linkspan.client.sync_client import SyncClient
 from linkspan.flows.client_errors import ClientEvent, Connected, Disconnected, StreamRestored
 from linkspan.revisions import REVISIONS
@@ -33,7 +33,6 @@ __all__ = [
     "event_words",
     "introduction",
     "log_words",
-    "milliseconds",
     "progress_line",
     "progress_words",
     "saver",
@@ -329,13 +328,6 @@ def called(name: str, info: Implementation | None) -> str:
     """Return the names of a server for its user: the configured one, and the one it declares (ELI-8)."""
     own = one_line(info.title or info.name, 60) if info is not None else ""
     return name if own in ("", name) else f"{name} ({own})"
-
-
-def milliseconds(seconds: float) -> str:
-    """Return a duration for people."""
-    if seconds >= 1:
-        return f"{seconds:.1f} s"
-    return f"{seconds * 1000:.1f} ms" if seconds < 0.01 else f"{seconds * 1000:.0f} ms"
 
 
 def introduction(client: SyncClient, seconds: float) -> str:

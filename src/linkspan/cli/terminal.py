@@ -36,7 +36,7 @@ from linkspan.wire.redaction import HIDDEN, belongs, neutral
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["Interrupted", "LoopWorker", "Stopped", "Style", "Terminal", "ThreadWorker", "dump"]
+__all__ = ["Interrupted", "LoopWorker", "Stopped", "Style", "Terminal", "ThreadWorker", "dump", "milliseconds"]
 
 T = TypeVar("T")
 
@@ -59,6 +59,13 @@ def dump(value: JSON, indent: int | None = 2, *, reveal: bool = False) -> str:
         return f"\\u{number:04x}" if number <= 0xFFFF else json.dumps(found[0])[1:-1]
 
     return HIDDEN.sub(escaped, text)
+
+
+def milliseconds(seconds: float, below: float = 1.0) -> str:
+    """Return a duration for people; in milliseconds if it is below so many seconds."""
+    if seconds >= below:
+        return f"{seconds:.1f} s"
+    return f"{seconds * 1000:.1f} ms" if seconds < 0.01 else f"{seconds * 1000:.0f} ms"
 
 
 class Style:
@@ -101,7 +108,12 @@ class Terminal:
     ) -> None:
         """`editing` loads readline, if a line can be edited at all: Python does that on a stdout that is a terminal."""
         for name in ("stdout", "stderr"):
-            _make_usable(name)
+            stream: Any = getattr(sys, name)
+            if stream is None:  # it was closed
+                setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - it stays open
+                continue
+            with suppress(AttributeError, ValueError):
+                stream.reconfigure(errors="backslashreplace")
         color = color and not os.environ.get("NO_COLOR")
         self.quiet = quiet
         self.verbose = verbose and not quiet
@@ -168,6 +180,10 @@ class Terminal:
         """Write a warning, unless the command is quiet."""
         if not self.quiet:
             self.write_line(self.err.yellow(text))
+
+    def fail(self, text: str) -> None:
+        """Write an error in any case."""
+        self.write_line(self.err.red(text))
 
     def status(self, text: str) -> None:
         """Rewrite the last line in place; an empty text erases it."""
@@ -300,16 +316,6 @@ class Terminal:
 
 def _erase(shown: str) -> str:
     return "\r\x1b[K" if shown else ""
-
-
-def _make_usable(name: str) -> None:
-    """Replace a closed stream by the null device; escape characters that an open one cannot encode."""
-    stream: Any = getattr(sys, name)
-    if stream is None:
-        setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - it stays open
-        return
-    with suppress(AttributeError, ValueError):
-        stream.reconfigure(errors="backslashreplace")
 
 
 def _write(stream: TextIO, text: str) -> None:
@@ -468,27 +474,27 @@ class LoopWorker(Worker):
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {signal.SIGINT: signal.signal(signal.SIGINT, self._interrupt)}
+
+        def interrupt(number: int, frame: FrameType | None) -> None:
+            self._interrupts += not self._terminal.reading
+            if self._terminal.reading or self._interrupts >= _IMPATIENT:
+                raise KeyboardInterrupt
+            self._stop()
+
+        def leave(number: int, frame: FrameType | None) -> None:
+            signal.signal(number, signal.SIG_DFL)  # a second signal ends the process at once
+            raise SystemExit(128 + number)
+
+        before = {signal.SIGINT: signal.signal(signal.SIGINT, interrupt)}
         for name in ("SIGTERM", "SIGHUP"):
             if (number := getattr(signal, name, None)) is not None:
-                before[number] = signal.signal(number, _leave)
+                before[number] = signal.signal(number, leave)
         try:
             yield
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def _interrupt(self, number: int, frame: FrameType | None) -> None:
-        self._interrupts += not self._terminal.reading
-        if self._terminal.reading or self._interrupts >= _IMPATIENT:
-            raise KeyboardInterrupt
-        self._stop()
-
     def _stop(self) -> None:
         if (task := self._task) is not None:
             self._loop.loop.call_soon_threadsafe(task.cancel)
-
-
-def _leave(number: int, frame: FrameType | None) -> None:
-    signal.signal(number, signal.SIG_DFL)  # a second signal ends the process at once
-    raise SystemExit(128 + number)

@@ -20,7 +20,7 @@ from typing import Any, Final
 import msgspec
 
 from linkspan.cli.relay import GRACE, relay
-from linkspan.cli.terminal import Style, dump
+from linkspan.cli.terminal import Style, dump, milliseconds
 from linkspan.runtime.descriptors import Outbox
 from linkspan.runtime.process import signal_name
 from linkspan.testing.recorder import Side, TranscriptWriter
@@ -137,7 +137,7 @@ class TraceView:
 
     def _words(self, kind: str, method: str, seconds: float | None, message: JSONObject) -> Iterator[str]:
         style, name = self._style, neutral(method) or "an unknown request"
-        took = "" if seconds is None else f"({_duration(seconds)})"
+        took = "" if seconds is None else f"({milliseconds(seconds, below=10)})"
         if kind in ("request", "notification"):
             yield style.bold(name)
         elif kind == "result":
@@ -148,7 +148,11 @@ class TraceView:
         if message.get("id") is not None:
             yield style.dim(f"#{neutral(str(message['id']))}")
         body = message.get("params") if kind in ("request", "notification") else message.get(kind)
-        body = _without_envelope(body)
+        meta = body.get("_meta") if is_object(body) else None
+        if is_object(body) and is_object(meta):  # without what every message of the modern era repeats
+            body = {name: value for name, value in body.items() if name != "_meta"}
+            kept = {name: each for name, each in meta.items() if not name.startswith(_PREFIX) or name.endswith("Id")}
+            body |= {"_meta": kept} if kept else {}
         yield style.dim(_clipped(dump(body, None))) if body else ""
 
     # How a line looks.
@@ -161,28 +165,8 @@ class TraceView:
         return dump({"time": round(at, 6), **members}, None) + "\n"
 
 
-def _without_envelope(body: JSON) -> JSON:
-    """Return a body without the members that every message of the modern era repeats."""
-    meta = body.get("_meta") if is_object(body) else None
-    if not is_object(body) or not is_object(meta):
-        return body
-    kept = {name: value for name, value in meta.items() if not name.startswith(_PREFIX) or name.endswith("Id")}
-    plain = {name: value for name, value in body.items() if name != "_meta"}
-    return {**plain, "_meta": kept} if kept else plain
-
-
 def _clipped(text: str) -> str:
     return clip(text, _SHOWN, f"... ({len(text):,} characters)")
-
-
-def _duration(seconds: float) -> str:
-    return (
-        f"{seconds:.1f} s"
-        if seconds >= 10
-        else f"{seconds * 1000:.0f} ms"
-        if seconds >= 0.01
-        else f"{seconds * 1000:.1f} ms"
-    )
 
 
 _NOT_FOUND: Final = 127
@@ -210,15 +194,14 @@ def main(arguments: Sequence[str]) -> int:
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--out", metavar="FILE", help="record the conversation in a file that linkspan run can play")
-    parser.add_argument(
-        "--only", metavar="METHOD", action="append", default=[], help="show these methods only, such as tools/*"
-    )
-    parser.add_argument("--hide", metavar="METHOD", action="append", default=[], help="do not show these methods")
-    parser.add_argument("--json", action="store_true", help="write one JSON object per message")
-    parser.add_argument("--no-redact", action="store_true", help="show and record secrets too")
-    parser.add_argument("--grace", type=float, default=GRACE, metavar="SECONDS", help=f"wait before SIGTERM ({GRACE})")
-    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND ...", help="the server")
+    add: Any = parser.add_argument
+    add("--out", metavar="FILE", help="record the conversation in a file that linkspan run can play")
+    add("--only", metavar="METHOD", action="append", default=[], help="show these methods only, such as tools/*")
+    add("--hide", metavar="METHOD", action="append", default=[], help="do not show these methods")
+    add("--json", action="store_true", help="write one JSON object per message")
+    add("--no-redact", action="store_true", help="show and record secrets too")
+    add("--grace", type=float, default=GRACE, metavar="SECONDS", help=f"wait before SIGTERM ({GRACE})")
+    add("command", nargs=argparse.REMAINDER, metavar="-- COMMAND ...", help="the server")
     options = parser.parse_args(list(arguments))
     command: list[str] = options.command[1:] if options.command[:1] == ["--"] else options.command
     if not command:
