@@ -18,6 +18,7 @@ from linkspan.revisions import REVISIONS
 SOURCE = Path(__file__).parent.parent / "src" / "linkspan"
 
 LAYERS = {
+    "habits": -1,
     "loading": 0,
     "text": 0,
     "types": 1,
@@ -228,7 +229,7 @@ FILES = {
     "core": 10,
     "flows": 10,
     "host": 19,
-    "linkspan": 6,
+    "linkspan": 7,
     "revisions": 12,
     "runtime": 11,
     "schema": 16,
@@ -244,12 +245,12 @@ CODE_LINES = {
     "core": 2458,
     "flows": 1565,
     "host": 3168,
-    "linkspan": 356,
+    "linkspan": 445,
     "revisions": 1092,
     "runtime": 1508,
     "schema": 3338,
-    "serve": 1915,
-    "server": 3911,
+    "serve": 1920,
+    "server": 3927,
     "testing": 469,
     "types": 421,
     "wire": 988,

@@ -49,6 +49,10 @@ F = TypeVar("F", bound=Callable[..., object])
 
 def unknown_keyword(call: str, given: str, known: Collection[str]) -> TypeError:
     """Return the error for a keyword that `call` does not have."""
+    from linkspan.habits import KEYWORDS, missing
+
+    if given in KEYWORDS:
+        return TypeError(missing(f"{call}()", given, KEYWORDS))
     meant = nearest(given, known)
     guess = f", did you mean {meant!r}? It" if meant is not None else "; it"
     return TypeError(f"{call}() has no {given!r}{guess} takes {', '.join(known)}")

@@ -131,10 +131,17 @@ class Server(BaseServer):
         check_stdio_keywords(options)
         raise SystemExit(StdioTransport(self, **options).open())
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Never:
+            if name == "transport":  # what its property raises ends up here
+                raise AttributeError(_no_transport("StdioTransport"), name=name, obj=self)
+            super().__getattr__(name)
+
     @property
     def transport(self) -> Never:
         """Nothing: a server does not know its transports, of which it may have several. Raises: AttributeError."""
-        raise AttributeError(_no_transport("StdioTransport"), name="transport", obj=self)
+        raise AttributeError
 
     @transport.setter
     def transport(self, value: Never) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
 from math import isfinite
 from types import MappingProxyType
-from typing import Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Never, TypeVar, overload
 
 import msgspec
 
@@ -67,6 +67,13 @@ class Context(Mapping[str, Any]):
 
     def __bool__(self) -> bool:
         return True
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Never:
+            from linkspan.habits import CONTEXT, missing
+
+            raise AttributeError(missing("Context", name, CONTEXT), name=name, obj=self)
 
     # Facts.
 
@@ -149,6 +156,8 @@ class Context(Mapping[str, Any]):
         params = ProgressParams(progress_token=token, progress=progress, total=total, message=message)
         request.emit(request, "notifications/progress", params)
         return _DONE
+
+    report_progress = progress
 
     def log(self, level: LoggingLevel, data: JSON, logger: str | None = None) -> Awaitable[None]:
         """Send a log message to a client that wants messages of this level. No secrets belong in it (LOG-4).

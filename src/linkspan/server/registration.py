@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Never, TypeVar, Unpack, overload
 from weakref import WeakKeyDictionary
 
 from linkspan.core.call import NO_PORTS, Ports
@@ -50,10 +50,12 @@ from linkspan.server.resources import (
     from_function,
 )
 from linkspan.server.tools import (
+    Description,
     PromptDefinition,
     PromptKeywords,
     Tool,
     ToolDefinition,
+    ToolDescription,
     ToolInfo,
     ToolKeywords,
     ToolSource,
@@ -195,6 +197,13 @@ class BaseServer(metaclass=_ProposesRevision):
         self._add_resources(resources)
         self._add_templates(resource_templates)
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Never:
+            from linkspan.habits import SERVER, missing
+
+            raise AttributeError(missing(type(self).__name__, name, SERVER), name=name, obj=self)
+
     # Facts, live: the next request sees a change.
 
     @property
@@ -252,15 +261,18 @@ class BaseServer(metaclass=_ProposesRevision):
     @overload
     def tool(self, function: F, /) -> F: ...
     @overload
+    def tool(self, name: str, /, **described: Unpack[ToolDescription]) -> Callable[[F], F]: ...
+    @overload
     def tool(self, **described: Unpack[ToolKeywords]) -> Callable[[F], F]: ...
     @described_by(ToolKeywords)
     def tool(self, *function: Any, **described: Any) -> Any:
         """Offer a function as a tool: its name, its docstring and its hints say the rest.
 
-        Use it bare or with keywords; it gives the function back unchanged. `inline=True` runs a tiny plain function where the
-        transport is, instead of in a thread. Raises: RegistrationError, which names what to write instead.
+        Use it bare, with a name, or with keywords; it gives the function back unchanged. `inline=True` runs a tiny plain
+        function where the transport is, instead of in a thread. Raises: RegistrationError, which names what to write instead.
         """
-        info = ToolInfo(**described)
+        named, function = _named(function)
+        info = ToolInfo(**named, **described)
         register = _decorator(lambda made: self._add_tools([made], info))
         return register(*function) if function else register
 
@@ -305,13 +317,16 @@ class BaseServer(metaclass=_ProposesRevision):
     @overload
     def prompt(self, function: F, /) -> F: ...
     @overload
+    def prompt(self, name: str, /, **described: Unpack[Description]) -> Callable[[F], F]: ...
+    @overload
     def prompt(self, **described: Unpack[PromptKeywords]) -> Callable[[F], F]: ...
     @described_by(PromptKeywords)
     def prompt(self, *function: Any, **described: Any) -> Any:
         """Offer a function as a prompt: it returns a text, messages, or a list of them. Raises: RegistrationError."""
         from linkspan.server.prompts import PromptInfo
 
-        info = PromptInfo(**described)
+        named, function = _named(function)
+        info = PromptInfo(**named, **described)
         register = _decorator(lambda made: self._add_prompts([made], info))
         return register(*function) if function else register
 
@@ -597,6 +612,11 @@ class BaseServer(metaclass=_ProposesRevision):
         everywhere = global_configuration().protocol_version
         family: _ProposesRevision = type(self)
         return family.protocol_version or (everywhere if everywhere is not UNSET else None)
+
+
+def _named(given: tuple[Any, ...]) -> tuple[dict[str, Any], tuple[Any, ...]]:
+    """Return the keyword for a name that a decorator got in place of a function, and what it got otherwise."""
+    return ({"name": given[0]}, given[1:]) if given and isinstance(given[0], str) else ({}, given)
 
 
 def _decorator(add: Callable[[Any], object]) -> Callable[[F], F]:

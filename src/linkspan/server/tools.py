@@ -37,6 +37,7 @@ __all__ = [
     "PromptKeywords",
     "Tool",
     "ToolDefinition",
+    "ToolDescription",
     "ToolInfo",
     "ToolKeywords",
     "ToolResponse",

@@ -1,0 +1,106 @@
+"""What other SDKs have under other names, and the line to write here instead. Loaded when a name is not found.
+
+The pages docs/coming-from-fastmcp.md and docs/coming-from-mcp.md show the same names with the reasons.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+__all__ = ["CONTEXT", "KEYWORDS", "PACKAGE", "SERVER", "missing"]
+
+SERVER: Final[Mapping[str, str]] = {
+    "add_completion_handler": "server.completion_handler(function)",
+    "add_middleware": "server.middleware(function)",
+    "add_prompt": "server.prompt(function)",
+    "add_resource": "server.define_resource(uri, text=...) or @server.resource(uri)",
+    "add_template": "server.define_resource_template(uri_template, read=function)",
+    "add_tool": "server.tool(function)",
+    "call_tool": "client.call_tool(name, arguments), with `SyncClient(server) as client`",
+    "custom_route": "server.asgi(otherwise=app), where `app` is the application that has the route",
+    "get_prompt": "client.get_prompt(name, arguments), with `SyncClient(server) as client`",
+    "http_app": "server.asgi(path='/mcp')",
+    "list_prompts": "client.list_prompts(), with `SyncClient(server) as client`",
+    "list_resource_templates": "client.list_resource_templates(), with `SyncClient(server) as client`",
+    "list_resources": "client.list_resources(), with `SyncClient(server) as client`",
+    "list_tools": "client.list_tools(), with `SyncClient(server) as client`",
+    "read_resource": "client.read_resource(uri), with `SyncClient(server) as client`",
+    "run_async": "asyncio.to_thread(server.run), or serve server.asgi() in the running loop",
+    "run_http_async": "server.run('http', port=...) in a thread, or serve server.asgi() in the running loop",
+    "run_sse_async": "server.run('http', http_sse=True)",
+    "run_stdio_async": "asyncio.to_thread(server.run)",
+    "run_streamable_http_async": "server.run('http', port=...) in a thread, or serve server.asgi() in the running loop",
+    "session_manager": "leave it out: server.asgi() needs no lifespan",
+    "sse_app": "server.asgi(http_sse=True)",
+    "streamable_http_app": "server.asgi(path='/mcp')",
+}
+"""What servers of other SDKs have."""
+
+CONTEXT: Final[Mapping[str, str]] = {
+    "client_capabilities": "ctx.peer.capabilities",
+    "client_id": "ctx.principal",
+    "close_sse_stream": "ctx.close_stream()",
+    "close_standalone_sse_stream": "ctx.close_stream()",
+    "elicit": "answer = ctx.ask('key', Type, 'message'), without await",
+    "elicit_url": "ctx.ask_url('key', url, 'message'), without await",
+    "fastmcp": "the name of the server variable",
+    "get_state": "it into a variable of the handler, or into a database if it must outlast the request",
+    "mcp_server": "the name of the server variable",
+    "notify_prompts_changed": "server.notify_prompts_list_changed()",
+    "notify_resource_updated": "server.notify_resource_updated(uri)",
+    "notify_resources_changed": "server.notify_resources_list_changed()",
+    "notify_tools_changed": "server.notify_tools_list_changed()",
+    "request_context": "ctx.meta, ctx.headers or ctx.request_id",
+    "send_notification": "ctx.progress(...), ctx.log(...) or server.notify_tools_list_changed()",
+    "session": "ctx.ask, ctx.sample and ctx.roots for questions, ctx.log and ctx.progress for notifications",
+    "session_id": "ctx.principal for who calls; modern clients have no session",
+    "set_state": "it into a variable of the handler, or into a database if it must outlast the request",
+}
+"""What contexts of other SDKs have."""
+
+PACKAGE: Final[Mapping[str, str]] = {
+    "ClientSession": "linkspan.Client",
+    "ClientSessionGroup": "linkspan.ClientGroup",
+    "FastMCP": "linkspan.Server",
+    "Image": "linkspan.image(data, mime_type)",
+    "MCPServer": "linkspan.Server",
+    "Middleware": "@server.middleware",
+    "StdioServerParameters": "Client(['python', 'server.py'])",
+    "stdio_client": "Client(['python', 'server.py'])",
+    "stdio_server": "server.run()",
+    "streamablehttp_client": "Client('https://host/mcp')",
+}
+"""What packages of other SDKs have."""
+
+KEYWORDS: Final[Mapping[str, str]] = {
+    "cache_ttl": "Server(ttl_ms=...), in milliseconds",
+    "dependencies": "leave it out: the environment that runs the server has them",
+    "debug": "leave it out: logging shows what happens, logger 'linkspan'",
+    "host": "server.run('http', host=...)",
+    "json_response": "leave it out: a response is JSON unless something is sent before it",
+    "list_page_size": "Server(page_size=...)",
+    "log_level": "logging.basicConfig(level=...)",
+    "mask_error_details": "leave it out: exceptions are masked; Configuration(tool_error_mode='message') shows them",
+    "middleware": "server.middleware(function)",
+    "mount_path": "server.asgi(path=...)",
+    "on_duplicate": "leave it out: a name that is taken is refused; server.remove_tool(name) makes room",
+    "port": "server.run('http', port=...)",
+    "run_in_thread": "leave it out: a plain function runs in a thread; inline=True runs it where the transport is",
+    "stateless_http": "server.run('http', sessions=False), or server.asgi(sessions=False)",
+    "strict_input_validation": "leave it out: arguments are checked; Configuration(repair_arguments=False) repairs nothing",
+    "streamable_http_path": "server.run('http', path=...)",
+    "structured_output": "structured=True or structured=False",
+    "task": "leave it out: there are no tasks yet",
+}
+"""Keywords of servers and decorators of other SDKs."""
+
+
+def missing(owner: str, name: str, known: Mapping[str, str]) -> str:
+    """Return the text of the error for a name that `owner` does not have, with what to use instead if another SDK has it."""
+    instead = known.get(name)
+    return f"{owner} has no {name!r}" + (f": {_imperative(instead)}" if instead is not None else "")
+
+
+def _imperative(instead: str) -> str:
+    return instead if instead.startswith("leave ") else f"use {instead}"

@@ -1,0 +1,117 @@
+"""Names of other SDKs work, or raise an error with the line to use; the pages for newcomers promise the same lines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import linkspan
+from linkspan import Context, Server
+from linkspan.habits import CONTEXT, KEYWORDS, PACKAGE, SERVER
+from linkspan.revisions import LATEST
+from linkspan.revisions.neutral import Peer, Request
+from linkspan.server.asking import Round
+
+DOCS = Path(__file__).parent.parent / "docs"
+PAGES = ["coming-from-fastmcp.md", "coming-from-mcp.md"]
+ROW = re.compile(r"^\| (`.+?) \| (.+?) \|$", re.M)
+CODE = re.compile(r"`([^`]+)`")
+
+
+def rows() -> list[tuple[str, str, str]]:
+    """Return the page, a thing of the other SDK, and what the page says of it."""
+    found = [(page, *row) for page in PAGES for row in ROW.findall((DOCS / page).read_text())]
+    return [(page, theirs, here) for page, cell, here in found for theirs in CODE.findall(cell)]
+
+
+ROWS = rows()
+
+
+def context() -> Context:
+    return Context(Request(1, "tools/call", None, Peer(LATEST)), Round())
+
+
+def problem(use: Callable[[], object]) -> str | None:
+    """Return the text of the error; None where the name works."""
+    try:
+        use()
+    except (AttributeError, ImportError, TypeError) as error:
+        return str(error)
+    return None
+
+
+def error_for(theirs: str) -> str | None:
+    """Return what happens where the line of the other SDK is written with our objects."""
+    if found := re.fullmatch(r"from [\w.]+ import (\w+)", theirs):
+        return problem(lambda: getattr(linkspan, found[1]))
+    if found := re.match(r"(@?)(mcp|ctx)\.(\w+)", theirs):
+        owner: Any = Server("shop") if found[2] == "mcp" else context()
+        return problem(lambda: getattr(owner, found[3]))
+    if found := re.fullmatch(r"(FastMCP|tool)\((\w+)=\.\.\.\)", theirs):
+        make: Any = Server if found[1] == "FastMCP" else Server("shop").tool
+        return problem(lambda: make(**{found[2]: 1}))
+    raise AssertionError(f"a row has another form: {theirs}")
+
+
+@pytest.mark.parametrize(("page", "theirs", "here"), ROWS, ids=[f"{page}: {theirs}" for page, theirs, _ in ROWS])
+def test_a_row_says_what_the_error_says(page: str, theirs: str, here: str) -> None:
+    error = error_for(theirs)
+    if error is None:
+        assert here.startswith("the same") or "linkspan." in here, "it works, which the page does not say"
+        return
+    assert not here.startswith("the same"), error
+    for code in CODE.findall(here)[:1]:
+        assert code in error
+    if not CODE.findall(here):
+        assert here.removeprefix("the ") in error
+
+
+def test_every_known_name_is_on_a_page() -> None:
+    text = "".join((DOCS / page).read_text() for page in PAGES)
+    missing = [
+        name for table in (CONTEXT, KEYWORDS, PACKAGE, SERVER) for name in table if not re.search(rf"\b{name}\b", text)
+    ]
+    assert missing == []
+
+
+def test_what_is_recommended_exists() -> None:
+    """Methods and keywords that the errors name are ours."""
+    texts = [*SERVER.values(), *CONTEXT.values(), *PACKAGE.values(), *KEYWORDS.values()]
+    for owner, name in re.findall(r"(?<!')\b(server|ctx|client|linkspan)\.(?!py\b)(\w+)", " ".join(texts)):
+        home: Any = {"server": Server, "ctx": Context, "client": linkspan.SyncClient, "linkspan": linkspan}[owner]
+        assert hasattr(home, name), f"{owner}.{name}"
+
+
+def test_what_works_the_same_works() -> None:
+    server = Server("shop")
+
+    @server.tool("renamed", description="Add.")
+    def add(a: int, b: int, ctx: Context) -> int:
+        ctx.report_progress(1, 2)
+        return a + b
+
+    @server.prompt("greeting")
+    def greet(name: str) -> str:
+        return f"Hello {name}"
+
+    with linkspan.SyncClient(server) as client:
+        [tool] = client.list_tools()
+        assert (tool.name, tool.description) == ("renamed", "Add.")
+        assert client.call_tool("renamed", {"a": 1, "b": 2}).text == "3"
+        assert [prompt.name for prompt in client.list_prompts()] == ["greeting"]
+
+
+def test_an_import_names_what_to_import() -> None:
+    with pytest.raises(ImportError, match=r"linkspan has no 'FastMCP': use linkspan\.Server"):
+        exec("from linkspan import FastMCP")
+    assert not hasattr(linkspan, "nonsense")
+
+
+def test_an_unknown_name_without_a_habit_is_only_unknown() -> None:
+    assert problem(lambda: Server("shop").nonsense) == "Server has no 'nonsense'"  # type: ignore[attr-defined]
+    assert problem(lambda: context().nonsense) == "Context has no 'nonsense'"  # type: ignore[attr-defined]
+    assert not hasattr(Server("shop"), "nonsense")
