@@ -18,7 +18,8 @@ import msgspec
 from linkspan.errors import INTERNAL_ERROR
 from linkspan.revisions.modern import SUBSCRIPTION_ID
 from linkspan.runtime.descriptors import CHUNK, DescriptorWaiter, can_poll, write_all
-from linkspan.runtime.process import Child
+from linkspan.runtime.forks import lead_nowhere
+from linkspan.runtime.process import Child, Ending
 from linkspan.types.base import JSON, JSONObject, is_object
 from linkspan.wire.framing import LineReader, TooLong
 from linkspan.wire.jsonrpc import (
@@ -38,7 +39,6 @@ from linkspan.wire.jsonrpc import (
 
 __all__ = [
     "GRACE",
-    "Ending",
     "Handover",
     "Note",
     "Signals",
@@ -56,7 +56,6 @@ Tap: TypeAlias = Callable[[bytes], object]
 GRACE: Final = 2.0
 """Seconds that a server has to end after its client has hung up."""
 
-_AFTER_SIGNAL: Final = 1.5
 _QUIET: Final = 0.3
 _TICK: Final = 0.02
 _SIGNALS: Final = [
@@ -112,50 +111,6 @@ def next_note(notes: queue.SimpleQueue[Note], ending: Ending) -> Note | None:
     with suppress(queue.Empty):
         return notes.get(timeout=0.5 if left is None else left)
     return None
-
-
-class Ending:
-    """How a server is brought to its end: its input ends, it gets a grace, then SIGTERM, then SIGKILL."""
-
-    def __init__(self, child: Child, grace: float) -> None:
-        self._child = child
-        self._grace = grace
-        self._deadline: float | None = None
-        self._asked = 0
-
-    def left(self) -> float | None:
-        """Return for how many seconds nothing is due; None if nothing will ever be."""
-        return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
-
-    def receive(self, note: Note | None) -> None:
-        """Process what happened, or, with None, do what is due."""
-        match note:
-            case ("hung up", _) if self._deadline is None:
-                self._child.close_stdin()
-                self._deadline = time.monotonic() + self._grace
-            case ("signal", number):
-                self._ask(number)
-            case None if self.left() == 0.0:
-                self._ask(signal.SIGTERM)
-            case _:
-                pass
-
-    def _ask(self, number: int) -> None:
-        """The first signal goes to the server and whatever it has started; SIGTERM after SIGINT too; the last is SIGKILL."""
-        if self._asked in (signal.SIGTERM, number):
-            number = getattr(signal, "SIGKILL", signal.SIGTERM)
-        self._asked = number
-        self._deadline = time.monotonic() + _AFTER_SIGNAL
-        send_signal(self._child, number)
-
-
-def send_signal(child: Child, number: int) -> None:
-    """Send a signal to a server and whatever it has started."""
-    with suppress(ProcessLookupError, PermissionError):
-        if hasattr(os, "killpg"):
-            os.killpg(child.pid, number)
-        else:
-            child.reap()
 
 
 class Signals:
@@ -218,7 +173,7 @@ class _Threads:
                 self._moved += 1
                 tap(data)
                 write_all(sink, data)
-            _end(sink)
+            lead_nowhere([sink])  # the client sees the end, and the number stays taken
         except OSError:  # the reader is gone
             self._notes.put(("hung up", 0))
 
@@ -252,14 +207,6 @@ def read_some(fd: int) -> bytes:
                 DescriptorWaiter(fd).wait(None)
         except OSError:
             return b""  # hung up: a terminal that went away, or how Windows spells end of file
-
-
-def _end(sink: int) -> None:
-    """Let the client see the end of the server's output, and keep the number taken."""
-    with suppress(OSError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sink, inheritable=False)
-        os.close(nowhere)
 
 
 def note_exit(child: Child, notes: queue.SimpleQueue[Note], number: int = 0) -> None:

@@ -26,10 +26,10 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import linkspan
-from linkspan.cli.relay import GRACE, Ending, Handover, Note, Signals, exit_status, note_exit, read_some
+from linkspan.cli.relay import GRACE, Handover, Note, Signals, exit_status, note_exit, read_some
 from linkspan.errors import LinkspanError
 from linkspan.runtime.descriptors import Outbox, write_all
-from linkspan.runtime.process import Child
+from linkspan.runtime.process import Child, Ending
 
 __all__ = ["Watch", "serve_reloading", "serve_reloading_http"]
 

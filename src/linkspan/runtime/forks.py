@@ -55,7 +55,7 @@ def keep(*things: object) -> None:
 
 
 def lead_nowhere(fds: Iterable[int]) -> None:
-    """In a child: keep the numbers of the parent's descriptors taken, but let nothing that is done with them reach it."""
+    """Point descriptors to /dev/null: their numbers stay taken, and nothing that is done with them reaches the other end."""
     with suppress(OSError):
         nowhere = os.open(os.devnull, os.O_RDWR)
         for fd in fds:

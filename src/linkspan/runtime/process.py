@@ -16,12 +16,13 @@ from typing import Final
 
 from linkspan.runtime.forks import lead_nowhere, renew, start_afresh_with
 
-__all__ = ["Child", "guard_group", "release_group", "signal_name"]
+__all__ = ["Child", "Ending", "guard_group", "release_group", "signal_name"]
 
 _HAS_GROUPS: Final = hasattr(os, "killpg")
+_KILL: Final = getattr(signal, "SIGKILL", signal.SIGTERM)
 _HAS_WAITID: Final = hasattr(os, "waitid")
 _TICK: Final = 0.01
-_AFTER_TERM: Final = 1.0
+_AFTER_SIGNAL: Final = 1.5
 
 
 class Child:
@@ -98,17 +99,15 @@ class Child:
         """
         if self._process.returncode is not None:
             return
-        with suppress(OSError):
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, self.stdin, inheritable=False)
-            os.close(nowhere)
+        lead_nowhere([self.stdin])
 
     def stop(self, grace: float) -> None:
         """Hang up and wait; after `grace` seconds ask the group to end, then end it. Blocks until it is gone."""
-        self.close_stdin()
-        if not self._wait(grace):
-            self._signal("SIGTERM")
-            self._wait(_AFTER_TERM)
+        ending = Ending(self, grace)
+        ending.receive(("hung up", 0))
+        while self.exit_code() is None:
+            time.sleep(_TICK)
+            ending.receive(None)
         self.reap()
 
     def watch(self) -> int | None:
@@ -120,7 +119,7 @@ class Child:
 
     def reap(self) -> None:
         """End whatever is left of the group and collect the process. A second time does nothing."""
-        self._signal("SIGKILL")
+        self.signal(_KILL)
         if _HAS_GROUPS:
             release_group(self.pid)
         if self._process.returncode is None:
@@ -135,20 +134,13 @@ class Child:
                 with suppress(OSError):
                     pipe.close()
 
-    def _wait(self, seconds: float) -> bool:
-        give_up = time.monotonic() + seconds
-        while self.exit_code() is None:
-            if time.monotonic() >= give_up:
-                return False
-            time.sleep(_TICK)
-        return True
-
-    def _signal(self, name: str) -> None:
+    def signal(self, number: int) -> None:
+        """Send a signal to it and whatever it has started. On Windows every signal ends them."""
         if self._process.returncode is not None:
             return  # collected: its number may belong to another process by now
         if _HAS_GROUPS:
             with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.pid, getattr(signal, name))
+                os.killpg(self.pid, number)
         elif sys.platform == "win32":
             subprocess.run(
                 ["taskkill", "/F", "/T", "/PID", str(self.pid)],
@@ -156,6 +148,42 @@ class Child:
                 stderr=subprocess.DEVNULL,
                 check=False,
             )
+
+
+class Ending:
+    """How a child is brought to its end: its input ends, it gets a grace, then SIGTERM, then SIGKILL. It does not wait."""
+
+    def __init__(self, child: Child, grace: float) -> None:
+        """`grace` is in seconds."""
+        self._child = child
+        self._grace = grace
+        self._deadline: float | None = None
+        self._asked = 0
+
+    def left(self) -> float | None:
+        """Return for how many seconds nothing is due; None if nothing will ever be."""
+        return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+
+    def receive(self, note: tuple[str, int] | None) -> None:
+        """Process what happened: "hung up", or a "signal" of this number. With None, do what is due."""
+        match note:
+            case ("hung up", _) if self._deadline is None:
+                self._child.close_stdin()
+                self._deadline = time.monotonic() + self._grace
+            case ("signal", number):
+                self._ask(number)
+            case None if self.left() == 0.0:
+                self._ask(signal.SIGTERM)
+            case _:
+                pass
+
+    def _ask(self, number: int) -> None:
+        """The first signal goes to the server and whatever it has started; SIGTERM after SIGINT too; the last is SIGKILL."""
+        if self._asked in (signal.SIGTERM, number):
+            number = _KILL
+        self._asked = number
+        self._deadline = time.monotonic() + _AFTER_SIGNAL
+        self._child.signal(number)
 
 
 def signal_name(code: int | None) -> str | None:
