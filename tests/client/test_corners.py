@@ -32,6 +32,7 @@ from linkspan import (
     SyncClient,
     Timeouts,
 )
+from linkspan.client.transports.memory import _Wire
 from linkspan.runtime.descriptors import DescriptorWaiter
 from linkspan.types.messages import CreateMessageResult
 
@@ -238,3 +239,45 @@ def test_waiting_for_years_is_possible() -> None:
     assert DescriptorWaiter(reader).wait(1e12) == [reader]
     os.close(reader)
     os.close(writer)
+
+
+class Faulty:
+    """A recorder that fails on every message, in either direction."""
+
+    def __init__(self) -> None:
+        self.failures = 0
+
+    def client(self, data: bytes) -> None:
+        self.failures += 1
+        raise ValueError("mine")
+
+    server = client
+
+
+@pytest.mark.parametrize("where", ["process", "memory"])
+@pytest.mark.parametrize("face", FACES)
+def test_a_recorder_that_raises_costs_no_message(face: str, where: str, caplog: pytest.LogCaptureFixture) -> None:
+    server = Server("here")
+    server.tool(name="hi", inline=True)(lambda: "hi")
+    recorder = Faulty()
+    found = outcome(face, wild() if where == "process" else server, lambda c: c.call_tool("hi"), recorder=recorder)
+    assert found.text == "hi"
+    assert recorder.failures >= 4
+    assert "the recorder of a client raised" in caplog.text
+
+
+def test_a_thread_that_is_interrupted_while_it_carries_messages_does_not_block_the_others() -> None:
+    received: list[bytes] = []
+
+    def receive(data: bytes) -> None:
+        if data == b"two":
+            raise KeyboardInterrupt
+        received.append(data)
+
+    sent = iter([b"one", b"two", b"three"])
+    wire = _Wire(threading.RLock(), lambda: next(sent), receive)
+    wire.carry()
+    with pytest.raises(KeyboardInterrupt):
+        wire.carry()
+    wire.carry()
+    assert received == [b"one", b"three"]

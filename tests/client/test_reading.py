@@ -258,45 +258,6 @@ def test_a_server_that_closes_its_output_costs_no_time(face: str) -> None:
         assert time.process_time() - began < 0.4
 
 
-class Faulty:
-    """A recorder that fails when the server sends something."""
-
-    def __init__(self) -> None:
-        self.failures = 0
-
-    def client(self, data: bytes) -> None:
-        return
-
-    def server(self, data: bytes) -> None:
-        self.failures += b"once" in data
-        if b"once" in data:
-            raise ValueError("mine")
-
-
-@pytest.mark.parametrize("face", ["async", "sync"])
-def test_a_recorder_that_raises_does_not_end_the_connection(face: str, caplog: pytest.LogCaptureFixture) -> None:
-    plan = wild({"tools/call once": [HI.replace("hi", "once")]})
-
-    async def run() -> None:
-        async with Client(plan, recorder=recorder, timeouts=Timeouts(call=0.3)) as client:
-            await client.call_tool("hi")
-            with pytest.raises(CallTimeout):
-                await client.call_tool("once")
-            assert (await client.call_tool("hi")).text == "hi"
-
-    recorder = Faulty()
-    if face == "async":
-        asyncio.run(run())
-    else:
-        with SyncClient(plan, recorder=recorder, timeouts=Timeouts(call=0.3)) as client:
-            client.call_tool("hi")
-            with pytest.raises(CallTimeout):
-                client.call_tool("once")
-            assert client.call_tool("hi").text == "hi"
-    assert recorder.failures == 1
-    assert "an error in a client's connection" in caplog.text
-
-
 # Leader and followers alone, on a pipe whose bytes are the numbers of those who wait.
 
 

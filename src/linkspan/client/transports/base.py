@@ -196,6 +196,27 @@ class Recorder(Protocol):
         ...
 
 
+class _SafeRecorder:
+    """A recorder whose failures are logged: they must not cost a message."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+
+    def client(self, data: bytes) -> None:
+        self._record(self._recorder.client, data)
+
+    def server(self, data: bytes) -> None:
+        self._record(self._recorder.server, data)
+
+    def _record(self, take: Callable[[bytes], object], data: bytes) -> None:
+        try:
+            take(data)
+        except Exception:
+            import logging
+
+            logging.getLogger("linkspan").exception("the recorder of a client raised")
+
+
 class TransportOwner(Protocol):
     """Who opened a transport. Called in whatever thread brings the news; must not block."""
 
@@ -256,7 +277,7 @@ class ClientTransport:
         self.alive = True
         self.agreed = False
         self.opened_at = time.monotonic()
-        self.recorder = owner.recorder
+        self.recorder = _SafeRecorder(owner.recorder) if owner.recorder is not None else None
         self.data_to_send: Callable[[], bytes] = (
             self.machine.data_to_send if self.recorder is None else self._recorded_data_to_send
         )

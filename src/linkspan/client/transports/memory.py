@@ -46,7 +46,12 @@ class _Wire:
                     self._busy = False
                     return
                 data = self._waiting.popleft()
-            self._receive(data)
+            try:
+                self._receive(data)
+            except BaseException:  # the thread that carries was interrupted: others must be able to go on
+                with self._lock:
+                    self._busy = False
+                raise
 
 
 class MemoryClientTransport(ClientTransport):
