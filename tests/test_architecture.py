@@ -242,7 +242,7 @@ FILES = {
 CODE_LINES = {
     "cli": 3208,
     "client": 4666,
-    "core": 2458,
+    "core": 2469,
     "flows": 1565,
     "host": 3168,
     "linkspan": 445,

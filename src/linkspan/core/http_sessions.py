@@ -27,6 +27,8 @@ from linkspan.wire.jsonrpc import Batch, Message, RequestId, RpcRequest
 __all__ = ["SESSION_HEADER", "SESSION_PARAMETER", "HttpSession", "Pair", "Pairs", "Sessions"]
 
 SESSION_HEADER: Final = "mcp-session-id"
+_GENERAL: Final = "1"
+"""The name of the stream of a session for what belongs to no request."""
 SESSION_PARAMETER: Final = "session"
 """The parameter of the URL that names a pair."""
 Connect = Callable[..., ServerConnection]
@@ -113,7 +115,26 @@ class _Stored(msgspec.Struct, frozen=True):
 
 
 class HttpSession:
-    """One client's session. Its connection is shared by all its requests, so use it with the connection's lock."""
+    """One client's session. Its connection is shared by all its requests, so use it with the connection's lock.
+
+    Most sessions wait for their client most of the time, so what they hold is made when it is needed.
+    """
+
+    __slots__ = (
+        "_count",
+        "_general",
+        "_missed",
+        "_of_request",
+        "_receiving",
+        "_stored",
+        "_stored_bytes",
+        "_streams",
+        "connection",
+        "id",
+        "policy",
+        "principal",
+        "used",
+    )
 
     def __init__(self, session_id: str, principal: str | None, connect: Connect, policy: HttpPolicy) -> None:
         """Begin; the handshake is still to come."""
@@ -125,13 +146,13 @@ class HttpSession:
         self._count = 1
         self._of_request: dict[RequestId, _Stream] = {}
         self._receiving: _Stream | None = None
-        self._stored: deque[_Stored] = deque()
+        self._stored: deque[_Stored] | None = None
         self._stored_bytes = 0
-        self._missed: dict[bytes, None] = {}
+        self._missed: tuple[bytes, ...] = ()
         """The lists that have changed while the client had no GET stream, as notifications."""
-        self._general = _Stream(self, "1")
-        self._streams: dict[str, _Stream] = {"1": self._general}
-        """Those whose events the client may come back for."""
+        self._general = _Stream(self, _GENERAL)
+        self._streams: dict[str, _Stream] = {}
+        """Those whose events the client may come back for, besides the general one."""
 
     @property
     def headers(self) -> tuple[Header, ...]:
@@ -164,24 +185,17 @@ class HttpSession:
         """Take a POST; return its response, and what must run for it. `announces`: the answer names the session."""
         connection = self.connection
         messages = message.messages if type(message) is Batch else (message,)
-        requests = [each.id for each in messages if type(each) is RpcRequest]
         with connection.lock:
             self._count += 1
             self._receiving = stream = _Stream(self, str(self._count), announces)
             exchange: ServerExchange = respond(lock=connection.lock, stream=stream)
             stream.attach(exchange)
-            for request_id in requests:
-                self._of_request.setdefault(request_id, stream)
             events = connection.receive(message, facts)
             self._receiving = None
             waits = False
-            for request_id in requests:
-                if self._of_request.get(request_id) is not stream:
-                    continue
-                if connection.is_running(request_id):
-                    waits = True
-                else:
-                    del self._of_request[request_id]  # it was refused as part of something else
+            for each in messages:
+                if type(each) is RpcRequest and connection.is_running(each.id):
+                    waits = self._of_request.setdefault(each.id, stream) is stream or waits
             if not waits:
                 self._drop_if_empty(stream)
                 if not exchange.ended:
@@ -198,44 +212,45 @@ class HttpSession:
             exchange: ServerExchange = respond(lock=self.connection.lock, stream=stream)
             stream.attach(exchange)
             exchange.open_events()
-            missed, self._missed = self._missed, {}
+            missed, self._missed = self._missed, ()
             for message in missed:
                 exchange.message(message, final=False)
             return exchange
 
     def _resume(self, respond: Respond, last_event_id: str) -> ServerExchange | None:
         name, _, count = last_event_id.rpartition("-")
-        stream = self._streams.get(name)
+        stream = self._general if name == _GENERAL else self._streams.get(name)
         if stream is None or not (count.isascii() and count.isdigit() and len(count) < 20):
             return None
         if stream is self._general:
-            self._missed = {}  # they are among the events that are sent again
+            self._missed = ()  # they are among the events that are sent again
         exchange: ServerExchange = respond(lock=self.connection.lock, stream=stream)
         stream.resume(exchange, int(count))
         return exchange
 
     def remember(self, stream: _Stream) -> None:
         """Find a stream again when its client comes back for it."""
-        self._streams[stream.name] = stream
+        if stream is not self._general:
+            self._streams[stream.name] = stream
 
     def store(self, stream: _Stream, count: int, event: bytes) -> None:
         """Keep an event for a client that comes back; the oldest go when there are too many, or they are too large."""
         self.remember(stream)
+        if self._stored is None:
+            self._stored = deque()
         self._stored.append(_Stored(stream, count, event))
         self._stored_bytes += len(event)
         stream.keep(1)
         while len(self._stored) > self.policy.max_stored_events or self._stored_bytes > self.policy.max_stored_bytes:
-            self._forget(self._stored.popleft())
+            old = self._stored.popleft()
+            self._stored_bytes -= len(old.event)
+            old.stream.keep(-1)
+            if old.stream.finished:
+                self._drop_if_empty(old.stream)
 
     def stored(self, stream: _Stream, after: int) -> list[bytes]:
         """Return the events of a stream that came after the one with this number."""
-        return [each.event for each in self._stored if each.stream is stream and each.count > after]
-
-    def _forget(self, old: _Stored) -> None:
-        self._stored_bytes -= len(old.event)
-        old.stream.keep(-1)
-        if old.stream.finished:
-            self._drop_if_empty(old.stream)
+        return [each.event for each in self._stored or () if each.stream is stream and each.count > after]
 
     def leave(self, exchange: ServerExchange) -> Sequence[Event]:
         """Note that the client of `exchange` is away. That cancels nothing (HL-3)."""
@@ -272,9 +287,10 @@ class HttpSession:
     def _send(self, delivery: Delivery) -> None:
         """Send a message on the one stream that it belongs to."""
         message, about, final = delivery.data, delivery.about, delivery.final
-        stream = self._of_request.get(about) if about is not None else None
-        if stream is None and final:
-            stream = self._receiving  # an answer to an invalid request, or to all of a batch
+        # What is received at the moment may be answered at once; an answer to a batch, or to an invalid message, has no request.
+        stream = (
+            self._of_request.get(about, self._receiving) if about is not None else self._receiving if final else None
+        )
         if stream is None:
             if message is not None and about is None:
                 self._announce(message)
@@ -296,7 +312,7 @@ class HttpSession:
         if self._general.exchange is None and is_list_changed(message):
             if message in self._missed:
                 return
-            self._missed[message] = None
+            self._missed += (message,)
         self._general.message(message, final=False)
 
     def _drop_if_empty(self, stream: _Stream) -> None:
