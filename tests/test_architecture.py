@@ -249,7 +249,7 @@ CODE_LINES = {
     "revisions": 1092,
     "runtime": 1525,
     "schema": 3338,
-    "serve": 1920,
+    "serve": 1929,
     "server": 3927,
     "testing": 469,
     "types": 421,

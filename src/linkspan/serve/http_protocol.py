@@ -98,7 +98,8 @@ class DirectApp(HttpApp):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._arriving: dict[EndpointProtocol, int] = {}
         self._kept = 0
-        self._fixed: tuple[object, bytes] = None, b""
+        self._fixed: object = None
+        self._heads: dict[tuple[int, tuple[Header, ...]], bytes] = {}
 
     def serve_on(self, loop: asyncio.AbstractEventLoop) -> None:
         """Run async functions on this loop."""
@@ -120,13 +121,22 @@ class DirectApp(HttpApp):
             return _Target(path, query, HttpResponse(200, TEXT, b"ok"))
         return _Target(path, query, self._nothing_here if self._is_elsewhere(local) else None)
 
-    def fixed_headers(self, given: Sequence[tuple[bytes, bytes]]) -> bytes:
-        """Return the headers of every response, encoded. uvicorn makes a new list of them once a second, for the date."""
-        of, encoded = self._fixed
-        if of is not given:
-            encoded = b"".join([b"%b: %b\r\n" % each for each in given])
-            self._fixed = given, encoded
-        return encoded
+    def head(self, status: int, headers: tuple[Header, ...], fixed: Sequence[tuple[bytes, bytes]]) -> bytes:
+        """Return the beginning of a response with the `fixed` headers of all: uvicorn makes new ones once a second, for the date.
+
+        Raises: ValueError for a header with a control character.
+        """
+        if fixed is not self._fixed or len(self._heads) > _REMEMBERED:
+            self._fixed, self._heads = fixed, {}
+        found = self._heads.get((status, headers))
+        if found is None:
+            lines = [f"{name}: {value}" for name, value in headers]
+            if any(map(_CONTROL.search, lines)):
+                raise ValueError("a header of a response contains a control character")
+            own = "".join([f"{line}\r\n" for line in lines]).encode("latin-1")
+            found = b"".join([STATUS_LINE[status], *(b"%b: %b\r\n" % each for each in fixed), own])
+            self._heads[status, headers] = found
+        return found
 
     # Bodies that have not arrived completely, of all connections.
 
@@ -186,6 +196,8 @@ class EndpointProtocol(HttpToolsProtocol):
         self._begun = self._upgrade = False
         self._head: _Request | None = None
         self._incoming: Mapping[str, str] = {}
+        self._known: tuple[object, _Admitted | None] = None, None
+        """The last head that was let in, and what is known of it: a client repeats its heads."""
         self._received = 0
         # The requests that have arrived, and the response that is being sent.
         self._ready: deque[_Request] = deque()
@@ -203,7 +215,9 @@ class EndpointProtocol(HttpToolsProtocol):
         if self._begun:
             self._received += len(data)
         try:
-            self._parse(data)
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._decline_upgrades(memoryview(data)[upgrade.args[0] :])
         except httptools.HttpParserError:
             self._broken = True
         self._serve()
@@ -244,7 +258,7 @@ class EndpointProtocol(HttpToolsProtocol):
         if self._opened is not None:
             if self.flow.write_paused and waited >= self._policy.send_timeout:
                 self.transport.abort()
-        elif waited >= self._patience.get(self._phase, inf):
+        elif not self.flow.write_paused and waited >= self._patience.get(self._phase, inf):
             if self._head is not None and self._phase == "body":
                 self._refuse(self._endpoint.gate.too_slow(self._incoming))
             else:
@@ -294,36 +308,22 @@ class EndpointProtocol(HttpToolsProtocol):
         self._ready.append(self._head)
         self._begun, self._head = False, None
 
-    def _parse(self, data: bytes) -> None:
-        """Feed the parser. Raises: HttpParserError."""
-        rest: bytes | memoryview = data
-        while True:
+    def _decline_upgrades(self, rest: memoryview) -> None:
+        """Parse a head again without its wish for another protocol, which a server may ignore (RFC 9110, 7.8), and what follows.
+
+        llhttp takes whatever follows such a head for the other protocol. Its body must not be read as the next request.
+        """
+        while (head := self._head) is not None and head.method != "CONNECT":
+            self._head, self.parser = None, httptools.HttpRequestParser(self)
+            self.parser.feed_data(_without_upgrade(head))
             try:
                 self.parser.feed_data(rest)
                 return
             except httptools.HttpParserUpgrade as upgrade:
-                rest = memoryview(rest)[upgrade.args[0] :]
-                self._decline_upgrade()
-
-    def _decline_upgrade(self) -> None:
-        """Parse a head again without its wish for another protocol, which a server may ignore (RFC 9110, 7.8).
-
-        llhttp takes whatever follows such a head for the other protocol. Its body must not be read as the next request.
-        Raises: HttpParserError for a request that cannot go on as HTTP.
-        """
-        head, self._head = self._head, None
-        if head is None or head.method == "CONNECT":
-            raise httptools.HttpParserError("there are no tunnels here")
-        lines = [b"%b %b HTTP/1.1" % (head.method.encode(), head.url)]
-        for name, value in head.headers:
-            kind = name.lower()
-            if kind == b"connection":
-                tokens = [each.strip() for each in value.split(b",")]
-                value = b", ".join([each for each in tokens if each.lower() != b"upgrade"])
-            if kind != b"upgrade":
-                lines.append(b"%b: %b" % (name, value))
-        self.parser = httptools.HttpRequestParser(self)
-        self.parser.feed_data(b"\r\n".join([*lines, b"", b""]))
+                rest = rest[upgrade.args[0] :]
+            except httptools.HttpParserError:
+                break
+        self._broken = True
 
     # One request after the other.
 
@@ -343,8 +343,10 @@ class EndpointProtocol(HttpToolsProtocol):
 
     def _begin(self, request: _Request) -> None:
         """Begin the response to a request, and send it if it is there at once."""
-        self._app.forget_body(self)
-        self._phase, self._request = "busy", request
+        if self._phase != "idle":
+            self._app.forget_body(self)
+            self._phase = "busy"
+        self._request = request
         try:
             response = self._context.copy().run(self._open, request)
         except Exception:
@@ -359,9 +361,16 @@ class EndpointProtocol(HttpToolsProtocol):
 
     def _open(self, request: _Request) -> HttpResponse | None:
         """Give a request to the endpoint, and run what it asks for. Return the response, if it is complete then."""
-        admitted = self._admit(request)
-        if isinstance(admitted, HttpResponse):
-            return admitted
+        head = request.headers, request.url, request.method, request.version
+        known, admitted = self._known
+        if head != known or admitted is None or self.limit_concurrency is not None:
+            found = self._admit(request)
+            if isinstance(found, HttpResponse):
+                return found
+            admitted = found
+            self._known = head, admitted
+        if len(request.body) > self._policy.max_body_bytes:
+            return self._endpoint.gate.too_large(admitted.facts.headers)
         url, query, facts = admitted
         opened = self._endpoint.open(request.method, url, facts.headers, bytes(request.body), facts, query=query)
         response = self._app.perform(opened)
@@ -372,7 +381,7 @@ class EndpointProtocol(HttpToolsProtocol):
         return response
 
     def _admit(self, request: _Request) -> _Admitted | HttpResponse:
-        """Let a request in by its head and what there is of its body, or return its refusal."""
+        """Let a request in by its head, or return its refusal."""
         target = self._app.target(request.url, self.root_path)
         if target is None:
             return _INVALID
@@ -394,8 +403,6 @@ class EndpointProtocol(HttpToolsProtocol):
             return facts
         if request.version != "1.1" and "transfer-encoding" in facts.headers:
             return _INVALID
-        if len(request.body) > self._policy.max_body_bytes:
-            return self._endpoint.gate.too_large(facts.headers)
         url = target.path
         if request.method == "GET":  # a page shows where it is
             url = f"{scheme}://{facts.headers.get('host', '')}{url}"
@@ -419,9 +426,11 @@ class EndpointProtocol(HttpToolsProtocol):
 
     def _await_more(self) -> None:
         """Wait for the next request, or for the rest of one."""
-        self.flow.resume_reading()
+        if self.flow.read_paused:
+            self.flow.resume_reading()
         if not self._begun:
-            self._enter("idle" if self._request is not None else "new")
+            if self._request is not None:
+                self._phase, self._since = "idle", monotonic()
         elif self._head is not None:
             self._await_body(self._head)
         else:
@@ -433,26 +442,22 @@ class EndpointProtocol(HttpToolsProtocol):
 
     def _await_body(self, head: _Request) -> None:
         """Refuse a request before its body is here, by its head or the size of the body; otherwise wait for the rest."""
-        gate, size, refused = self._endpoint.gate, len(head.body), None
+        gate, size = self._endpoint.gate, len(head.body)
         if self._phase != "body":
             admitted = self._admit(head)
             if isinstance(admitted, HttpResponse):
-                refused = admitted
-            elif not self._app.has_room_for_body():
-                refused = gate.too_many_bodies(admitted.facts.headers, "max_streams")
-            else:
-                self._incoming = admitted.facts.headers
-                if size == 0 and self._incoming.get("expect", "").lower() == "100-continue":
-                    self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        elif size > self._policy.max_body_bytes:
-            refused = gate.too_large(self._incoming)
-        elif self._received > 8 * size + self._policy.max_header_bytes + _FRAMING:
-            refused = _INVALID
-        if refused is not None:
-            self._refuse(refused)
-            return
-        self._enter("body")
-        self._app.keep_body(self, max(size, self._received))
+                return self._refuse(admitted)
+            self._incoming = admitted.facts.headers
+            if not self._app.has_room_for_body():
+                return self._refuse(gate.too_many_bodies(self._incoming, "max_streams"))
+            if size == 0 and self._incoming.get("expect", "").lower() == "100-continue":
+                self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            self._enter("body")
+        if size > self._policy.max_body_bytes:
+            return self._refuse(gate.too_large(self._incoming))
+        if self._received > 8 * size + self._policy.max_header_bytes + _FRAMING:
+            return self._refuse(_INVALID)
+        return self._app.keep_body(self, max(size, self._received))
 
     def crowd_out(self) -> None:
         """Refuse the body that is arriving: others need the room."""
@@ -501,6 +506,12 @@ class EndpointProtocol(HttpToolsProtocol):
     def _send(self, opened: Opened) -> bool:
         """Send what there is, as long as the client reads; return whether that was the end."""
         exchange = opened.exchange
+        if (response := exchange.response) is not None and not self.flow.write_paused:
+            self._opened = None
+            exchange.release()
+            self._endpoint.finished(exchange)
+            self._respond(response)
+            return True
         if exchange.overrun:
             self._last = True
             self._leave()
@@ -509,7 +520,7 @@ class EndpointProtocol(HttpToolsProtocol):
         if self.flow.write_paused or not (events := exchange.events()):
             return False
         self._write([part for event in events for part in self._encode(event)])
-        if type(events[-1]) is not HttpEnd and type(events[-1]) is not HttpResponse:
+        if type(events[-1]) is not HttpEnd:
             return False
         self._opened = None
         exchange.release()
@@ -519,37 +530,31 @@ class EndpointProtocol(HttpToolsProtocol):
 
     def _respond(self, response: HttpResponse) -> None:
         """Send a whole response."""
-        self._write(self._encode(response))
+        request, body = self._request, response.body
+        head = b"%bcontent-length: %d\r\n\r\n" % (self._head_of(response.status, response.headers), len(body))
+        self._write([head] if request is not None and request.method == "HEAD" else [head, body])
         self._end()
 
-    def _encode(self, event: HttpEvent) -> list[bytes]:
-        """Return the bytes of a part of a response."""
-        if type(event) is HttpResponse:
-            head = self._head_of(event.status, event.headers, f"content-length: {len(event.body)}")
-            return [*head, event.body if self._request is None or self._request.method != "HEAD" else b""]
-        if type(event) is HttpStart:
-            self._chunked = self._request is not None and self._request.version == "1.1"
-            return self._head_of(event.status, event.headers, "transfer-encoding: chunked" if self._chunked else None)
+    def _encode(self, event: HttpEvent) -> Iterable[bytes]:
+        """Return the bytes of a part of a stream."""
         if type(event) is HttpData:
-            return [b"%x\r\n" % len(event.data), event.data, b"\r\n"] if self._chunked else [event.data]
-        return [b"0\r\n\r\n"] if self._chunked else []
+            return (b"%x\r\n" % len(event.data), event.data, b"\r\n") if self._chunked else (event.data,)
+        if type(event) is not HttpStart:
+            return (b"0\r\n\r\n",) if self._chunked else ()
+        self._chunked = self._request is not None and self._request.version == "1.1"
+        framing = b"transfer-encoding: chunked\r\n" if self._chunked else b""
+        return self._head_of(event.status, event.headers), framing, b"\r\n"
 
-    def _head_of(self, status: int, headers: tuple[Header, ...], framing: str | None) -> list[bytes]:
-        """Return the head of a response. Raises: ValueError for a header with a control character."""
+    def _head_of(self, status: int, headers: tuple[Header, ...]) -> bytes:
+        """Return the beginning of a response, without its framing."""
         request = self._request
         if request is None or not request.keep_alive or _CLOSE in headers:
             self._last = True
-        lines = [f"{name}: {value}" for name, value in headers]
         if self._last and _CLOSE not in headers:
-            lines.append("connection: close")
-        if framing is not None:
-            lines.append(framing)
-        if any(map(_CONTROL.search, lines)):
-            raise ValueError("a header of a response contains a control character")
+            headers = (*headers, _CLOSE)
         if self.access_log:
             self._log(status)
-        fixed = self._app.fixed_headers(self.server_state.default_headers)
-        return [STATUS_LINE[status], fixed, "\r\n".join([*lines, "", ""]).encode("latin-1")]
+        return self._app.head(status, headers, self.server_state.default_headers)
 
     def _write(self, parts: list[bytes]) -> None:
         if sum(map(len, parts)) < _LARGE:
@@ -585,11 +590,18 @@ class EndpointProtocol(HttpToolsProtocol):
             self._app.disconnect(opened)
         return opened
 
-    def _close(self) -> None:
-        self._over = True
-        self._enter("closing")
-        self.transport.close()
-
 
 async def _forward(*_: object) -> None:
     """Stand in for the application behind uvicorn's middleware, which only changes the scope."""
+
+
+def _without_upgrade(head: _Request) -> bytes:
+    """Return a head again, without its wish for another protocol."""
+    lines = [b"%b %b HTTP/1.1" % (head.method.encode(), head.url)]
+    for name, value in head.headers:
+        if name.lower() == b"connection":
+            tokens = [each.strip() for each in value.split(b",")]
+            lines.append(b"%b: %b" % (name, b", ".join([each for each in tokens if each.lower() != b"upgrade"])))
+        elif name.lower() != b"upgrade":
+            lines.append(b"%b: %b" % (name, value))
+    return b"\r\n".join([*lines, b"", b""])
