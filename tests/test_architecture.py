@@ -250,7 +250,7 @@ CODE_LINES = {
     "runtime": 1525,
     "schema": 3338,
     "serve": 1929,
-    "server": 3927,
+    "server": 3912,
     "testing": 469,
     "types": 421,
     "wire": 988,

@@ -61,8 +61,8 @@ _MAX_PAGES = 256
 class Catalogue:
     """The registries of one server."""
 
-    def __init__(self) -> None:
-        """Begin empty."""
+    def __init__(self, capabilities: object = None) -> None:
+        """Take what the author declares instead of, or besides, what is registered. Raises: RegistrationError."""
         self.tools: Registry[BoundTool] = Registry("tool", "tools", "tools", "name")
         self.prompts: Registry[BoundPrompt] = Registry("prompt", "prompts", "prompts", "name")
         self.resources: Registry[BoundResource] = Registry("resource", "resources", "resources", "uri")
@@ -73,12 +73,8 @@ class Catalogue:
         self.read_handler: Handler | None = None
         self.completers: dict[tuple[str, str], Handler] = {}
         self.completion_handler: Handler | None = None
-        self.declared: Mapping[str, JSON] | ServerCapabilities | None = None
-        self._promised: set[str] = set()  # lists that a client has seen stay, even when they are empty
-
-    def declare(self, capabilities: object) -> None:
-        """Take what the author declares instead of, or besides, what is registered. Raises: RegistrationError."""
         self.declared = _checked(capabilities) if capabilities is not None else None
+        self._promised: set[str] = set()  # lists that a client has seen stay, even when they are empty
 
     def find_resource(self, uri: str) -> tuple[BoundResource | BoundTemplate, dict[str, str]] | None:
         """Return what answers `uri`, and the variables in it: an exact resource first, then templates in their order."""

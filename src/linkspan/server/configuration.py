@@ -11,7 +11,7 @@ import msgspec
 from msgspec import structs
 
 from linkspan.errors import UnsupportedProtocolVersion
-from linkspan.revisions import supported_versions
+from linkspan.revisions import REVISIONS, supported_versions
 from linkspan.revisions.modern import result_suffix
 from linkspan.revisions.neutral import NO_FACTS, NOTHING, Request
 from linkspan.revisions.record import Revision
@@ -30,6 +30,7 @@ __all__ = [
     "InstrumentationCallback",
     "InstrumentationData",
     "Profile",
+    "ProposesRevision",
     "SecretHeaders",
     "ServerContext",
     "Settings",
@@ -41,6 +42,7 @@ __all__ = [
     "configuration",
     "configure",
     "reset_configuration",
+    "with_hooks",
 ]
 
 
@@ -198,6 +200,43 @@ _CHECKS: Mapping[str, Callable[[object], None]] = {
     "tool_error_mode": _check_mode,
 }
 """An invalid setting is refused where it is set, not when the first request needs it."""
+
+
+def with_hooks(
+    given: Configuration | None, reporter: ExceptionReporter | None, callback: InstrumentationCallback | None
+) -> Configuration | None:
+    """Return a configuration with hooks that were passed besides it (C18)."""
+    hooks: dict[str, Any] = {"exception_reporter": reporter, "instrumentation_callback": callback}
+    passed = Configuration(**{name: hook for name, hook in hooks.items() if hook is not None})
+    if not passed.chosen():
+        return given
+    return given.merge(passed) if given is not None else passed
+
+
+class ProposesRevision(type):
+    """Gives the class `Server` a setting of its own: `Server.protocol_version`, for servers made from now on (H12).
+
+    It is proposed to clients that ask for no revision spoken here; one that asks for another gets that.
+    """
+
+    _pinned: str | None = None
+
+    @property
+    def protocol_version(cls) -> str | None:
+        """The revision that new servers propose, or None for the newest."""
+        return cls._pinned
+
+    @protocol_version.setter
+    def protocol_version(cls, version: str | None) -> None:
+        check_protocol_version(version)
+        cls._pinned = version
+
+    def revision_for(cls, own: Configuration | None) -> Revision | None:
+        """Return the revision that is set: by the server's own configuration, then here, then by the global one (C7)."""
+        chosen = UNSET if own is None else own.protocol_version
+        if chosen is UNSET:
+            chosen = cls._pinned or _global.protocol_version
+        return REVISIONS[chosen] if isinstance(chosen, str) else None
 
 
 def configuration() -> Configuration:
@@ -387,6 +426,10 @@ class Profile(msgspec.Struct):
     """What ends every complete result of the newest revision."""
 
     def __post_init__(self) -> None:
+        if self.cache_scope not in ("public", "private"):
+            raise ValueError(f"cache_scope must be 'public' or 'private', got {self.cache_scope!r}")
+        if self.page_size is not None and self.page_size < 1:
+            raise ValueError(f"page_size must be at least 1, or None for all; got {self.page_size!r}")
         self.result_suffix = result_suffix(self.implementation)
 
     def rename(self, **changes: str) -> None:

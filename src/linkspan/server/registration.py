@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 from linkspan.core.call import NO_PORTS, Ports
 from linkspan.core.connection import ServerConnection
 from linkspan.errors import MethodAlreadyDefinedError, RegistrationError
-from linkspan.revisions import MESSAGES, REVISIONS
+from linkspan.revisions import MESSAGES
 from linkspan.revisions.neutral import NO_FACTS, TransportInfo
 from linkspan.server import observation
 from linkspan.server.asking import cannot_ask
@@ -25,14 +25,12 @@ from linkspan.server.configuration import (
     ExceptionReporter,
     InstrumentationCallback,
     Profile,
+    ProposesRevision,
     SecretHeaders,
     ServerContext,
     SettingsSource,
     System,
-    check_protocol_version,
-)
-from linkspan.server.configuration import (
-    configuration as global_configuration,
+    with_hooks,
 )
 from linkspan.server.content_blocks import check_shown
 from linkspan.server.dispatch import Dispatcher
@@ -62,7 +60,7 @@ from linkspan.server.tools import (
     bind_tool,
 )
 from linkspan.text import closed, described_by
-from linkspan.types.base import JSON, UNSET, Icon, Implementation, JSONObject
+from linkspan.types.base import JSON, Icon, Implementation, JSONObject
 from linkspan.types.messages import ServerCapabilities
 from linkspan.wire.values import DEFAULT_LIMITS, Limits
 
@@ -76,26 +74,7 @@ __all__ = ["BaseServer"]
 F = TypeVar("F", bound=Callable[..., object])
 
 
-class _ProposesRevision(type):
-    """Gives the class `Server` a setting of its own: `Server.protocol_version`, for servers made from now on (H12).
-
-    It is proposed to clients that ask for no revision spoken here; one that asks for another gets that.
-    """
-
-    _pinned: str | None = None
-
-    @property
-    def protocol_version(cls) -> str | None:
-        """The revision that new servers propose, or None for the newest."""
-        return cls._pinned
-
-    @protocol_version.setter
-    def protocol_version(cls, version: str | None) -> None:
-        check_protocol_version(version)
-        cls._pinned = version
-
-
-class BaseServer(metaclass=_ProposesRevision):
+class BaseServer(metaclass=ProposesRevision):
     """What is offered, and the connections that offer it. `linkspan.Server` is this with its transports and a `system`."""
 
     @closed
@@ -148,33 +127,22 @@ class BaseServer(metaclass=_ProposesRevision):
 
         Raises: RegistrationError, TypeError, UnsupportedProtocolVersion.
         """
-        if cache_scope not in ("public", "private"):
-            raise ValueError(f"cache_scope must be 'public' or 'private', got {cache_scope!r}")
-        if page_size is not None and page_size < 1:
-            raise ValueError(f"page_size must be at least 1, or None for all; got {page_size!r}")
         keys: RequestStateKeys | None = None
         if request_state_keys:
             from linkspan.server.request_state import RequestStateKeys
 
             keys = RequestStateKeys(*request_state_keys)
-        self.configuration = _configuration(configuration, exception_reporter, instrumentation_callback)
+        self.configuration = with_hooks(configuration, exception_reporter, instrumentation_callback)
         self._settings = SettingsSource(self.configuration)
-        pinned = self._pinned_version()
-        implementation = Implementation(
-            name=name,
-            version=version,
-            title=title,
-            description=description,
-            website_url=website_url,
-            icons=list(icons) if icons is not None else None,
-        )
+        shown = list(icons) if icons is not None else None
+        implementation = Implementation(name, version, title, description, website_url, shown)
+        pinned = type(self).revision_for(self.configuration)
         check_shown(implementation)
-        revision = REVISIONS[pinned] if (pinned := self._pinned_version()) is not None else None
-        check_pinned(revision, implementation)
+        check_pinned(pinned, implementation)
         self._profile = Profile(
             implementation,
             instructions=instructions,
-            pinned=revision,
+            pinned=pinned,
             server_context=server_context,
             page_size=page_size,
             ttl_ms=ttl_ms,
@@ -185,8 +153,7 @@ class BaseServer(metaclass=_ProposesRevision):
             request_state_ttl=request_state_ttl,
             secret_headers=SecretHeaders(secret_headers),
         )
-        self._catalogue = Catalogue()
-        self._catalogue.declare(capabilities)
+        self._catalogue = Catalogue(capabilities)
         self._auto_notify = auto_notify
         self._structured_text = structured_text
         self._unlistened: set[str] = set()  # lists whose changes reached no client, which was logged
@@ -604,15 +571,6 @@ class BaseServer(metaclass=_ProposesRevision):
     def _dispatcher(self) -> Dispatcher:
         return Dispatcher(self._catalogue, self._profile, self._settings, self.system())
 
-    def _pinned_version(self) -> str | None:
-        """Explicit configuration, then `Server.protocol_version`, then the global configuration (C7)."""
-        own = self.configuration.protocol_version if self.configuration is not None else UNSET
-        if own is not UNSET:
-            return own
-        everywhere = global_configuration().protocol_version
-        family: _ProposesRevision = type(self)
-        return family.protocol_version or (everywhere if everywhere is not UNSET else None)
-
 
 def _named(given: tuple[Any, ...]) -> tuple[dict[str, Any], tuple[Any, ...]]:
     """Return the keyword for a name that a decorator got in place of a function, and what it got otherwise."""
@@ -642,19 +600,3 @@ def _without_asks(function: Function, method: str, members: Collection[str] = ()
     if handler.parameters.asks:
         raise RegistrationError(cannot_ask(method))
     return handler
-
-
-def _configuration(
-    given: Configuration | None,
-    exception_reporter: ExceptionReporter | None,
-    instrumentation_callback: InstrumentationCallback | None,
-) -> Configuration | None:
-    """Put hooks that were passed to the constructor over the configuration that was (C18)."""
-    hooks: dict[str, Any] = {
-        "exception_reporter": exception_reporter,
-        "instrumentation_callback": instrumentation_callback,
-    }
-    passed = Configuration(**{name: hook for name, hook in hooks.items() if hook is not None})
-    if not passed.chosen():
-        return given
-    return given.merge(passed) if given is not None else passed
