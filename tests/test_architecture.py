@@ -243,7 +243,7 @@ CODE_LINES = {
     "cli": 3208,
     "client": 4666,
     "core": 2469,
-    "flows": 1565,
+    "flows": 1559,
     "host": 3168,
     "linkspan": 445,
     "revisions": 1092,

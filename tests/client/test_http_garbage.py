@@ -82,7 +82,7 @@ STATUSES: dict[int, tuple[str, str]] = {
     421: ("answered", "allowed hosts"),
     429: ("not_sent", "send fewer"),
     431: ("answered", "fewer, or shorter"),
-    500: ("maybe_sent", "its log says why"),
+    500: ("maybe_sent", "see its log"),
     502: ("maybe_sent", "cannot reach it"),
     503: ("not_sent", "try again in a moment"),
     504: ("maybe_sent", "waits no longer"),

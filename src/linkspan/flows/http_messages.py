@@ -59,7 +59,7 @@ _HINTS: Final = {
     421: "the server does not serve this host name: see its allowed hosts",
     429: "it gets too many requests: send fewer, or wait longer between them",
     431: "the headers are larger than the server takes: send fewer, or shorter ones",
-    500: "the server failed: its log says why",
+    500: "the server failed: see its log",
     502: "something in front of the server cannot reach it",
     503: "the server is starting, stopping or too busy: try again in a moment",
     504: "something in front of the server waits no longer for it",

@@ -7,6 +7,8 @@ Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/versioning 
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import msgspec
 
 from linkspan.core.flow import FallBack, Flow, Reopen, RequestSpec, Send, Tell
@@ -93,35 +95,29 @@ def _probe(
     except HttpError as error:
         if only_modern or error.status not in _NOT_MODERN:
             raise  # 401, 403 and 5xx say nothing about the era
-        return (yield from _shake_hands(state, LATEST_LEGACY))
-    except ConnectionLost:
-        if certain or state.origin.url is not None:
-            raise
-        yield Reopen()
-        return (yield from _shake_hands(state, LATEST_LEGACY))
-    except CallTimeout:
+        answer = None
+    except (ConnectionLost, CallTimeout) as error:
         if patient:
             raise
-        return (yield from _shake_hands(state, LATEST_LEGACY))
+        if isinstance(error, ConnectionLost):
+            yield Reopen()
+        answer = None
     except InvalidResponse:
         if certain:
             raise
-        return (yield from _shake_hands(state, LATEST_LEGACY))
+        answer = None
     if answer is None:
         return (yield from _shake_hands(state, LATEST_LEGACY))
-    offered: list[str] | None
-    if isinstance(answer, Response):
-        try:
-            agreement, offered = agree_modern(revision, answer.result, state.options.profile)
-        except (msgspec.DecodeError, RecursionError):
-            offered = None
-        else:
-            if revision.date in offered:
-                return agreement
-    else:
-        offered = offered_versions(answer)
+    offered: list[str] | None = None
+    if isinstance(answer, ErrorResponse):
         if answer.code in (HEADER_MISMATCH, MISSING_CLIENT_CAPABILITY):
             raise _refused(state, "server/discover", answer)
+        offered = offered_versions(answer)
+    else:
+        with suppress(msgspec.DecodeError, RecursionError):
+            agreement, offered = agree_modern(revision, answer.result, state.options.profile)
+            if revision.date in offered:
+                return agreement
     return (yield from _after_refusal(state, answer, offered, only_modern=only_modern, repeated=repeated))
 
 
