@@ -78,10 +78,11 @@ def test_a_port_that_is_taken_is_one_line(more: tuple[str, ...]) -> None:
 
 
 @pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="sockets are passed on by number only where there is fork")
-def test_a_change_starts_the_server_anew_and_clients_stay(tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [("--reload",), ("--rel", "--hos=127.0.0.1")], ids=["in full", "abbreviated"])
+def test_a_change_starts_the_server_anew_and_clients_stay(tmp_path: Path, options: tuple[str, ...]) -> None:
     source = tmp_path / "changing.py"
     source.write_text(SOURCE.format(number=1))
-    running = Running(str(source), "--reload")
+    running = Running(str(source), *options)
     try:
         with SyncClient(running.url) as client:
             assert client.call_tool("number").structured == {"result": 1}

@@ -9,6 +9,7 @@ Law: one lock around the handover; no read, write or wait happens while it is he
 
 from __future__ import annotations
 
+import argparse
 import ast
 import os
 import queue
@@ -23,7 +24,7 @@ from contextlib import suppress
 from functools import lru_cache, partial
 from importlib.util import cache_from_source
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import linkspan
 from linkspan.cli.relay import GRACE, Handover, Note, Signals, exit_status, note_exit, read_some
@@ -41,7 +42,6 @@ _STDERR: Final = 2
 _MORE_THAN_DRAIN: Final = 3.0
 _WAKE: Final = 0.5
 """Seconds between two returns to Python, where Windows delivers signals."""
-_OURS: Final = ("--reload", "--host", "--port", "--fd")
 _NOTICE_TIMEOUT: Final = 1000
 """Milliseconds after which files are looked at, notified or not."""
 _SETTLED: Final = 0.05
@@ -53,71 +53,68 @@ Stamp: TypeAlias = tuple[int, int]
 
 def serve_reloading(target: str, file: str) -> int:
     """Serve `target`, whose source is `file`, until the client has left; return the exit status of the server."""
-    return _StdioReload(target, file).serve()
+    notes: queue.SimpleQueue[Note] = queue.SimpleQueue()
+    return _serve(file, _StdioServers(target, notes), notes)
 
 
-class _Reload:
-    """Runs one server process after the other: a change to the source replaces it."""
+class _Servers(Protocol):
+    """One server process after the other, of which one runs at a time."""
 
-    def __init__(self, file: str) -> None:
-        self._notes: queue.SimpleQueue[Note] = queue.SimpleQueue()
-        self._started = 0
-        self._watch = Watch(file)
-        self._changed = ""
-        self._ending = threading.Event()
+    def start(self, number: int) -> None:
+        """Start a server; its exit is noted with this number."""
+        ...
 
-    def serve(self) -> int:
-        """Serve until the client has left or a signal asks this process to stop; return the exit status."""
-        with Signals(self._notes):
-            self._start()
-            watching = _run(self._note_changes)
-            try:
-                return self._follow()
-            finally:
-                self._ending.set()
-                watching.join(_LAST_WORDS)
-
-    def _follow(self) -> int:
-        while True:
-            match self._next(_WAKE):
-                case ("changed", _):
-                    self._stop(f"{self._changed} changed: starting again")
-                    self._start()
-                case ("exited", number) if number == self._started:
-                    self.give_up()
-                case ("hung up" | "signal", _) as note:
-                    self._ending.set()
-                    return self.end(note)
-                case _:
-                    pass
-
-    def _note_changes(self) -> None:
-        while not self._ending.is_set():
-            self._watch.wait(self._ending)
-            if (changed := self._watch.changed()) is not None:
-                self._changed = changed
-                self._notes.put(("changed", 0))
-
-    def _next(self, timeout: float | None) -> Note | None:
-        with suppress(queue.Empty):
-            return self._notes.get(timeout=timeout)
-        return None
-
-    def _start(self) -> None:
-        """Start a server, and note its exit with the number of servers started so far."""
-        raise NotImplementedError
-
-    def _stop(self, why: str) -> None:
+    def stop(self, why: str) -> None:
         """Stop the server, if one runs; report `why` once requests wait for the next one."""
-        raise NotImplementedError
+        ...
 
     def give_up(self) -> None:
         """The server exited by itself: wait for a change to its source."""
-        raise NotImplementedError
+        ...
 
     def end(self, note: Note) -> int:
         """Let the server finish, within reason; return the exit status."""
-        raise NotImplementedError
+        ...
+
+
+def _serve(file: str, servers: _Servers, notes: queue.SimpleQueue[Note]) -> int:
+    """Serve until the client has left or a signal asks this process to stop: a change to the source replaces the server."""
+    watch, ending, path, started = Watch(file), threading.Event(), "", 1
+
+    def note_changes() -> None:
+        nonlocal path
+        while not ending.is_set():
+            watch.wait(ending)
+            if (changed := watch.changed()) is not None:
+                path = changed
+                notes.put(("changed", 0))
+
+    with Signals(notes):
+        servers.start(started)
+        watching = _run(note_changes)
+        try:
+            while True:
+                match _next(notes, _WAKE):
+                    case ("changed", _):
+                        servers.stop(f"{path} changed: starting again")
+                        started += 1
+                        servers.start(started)
+                    case ("exited", number) if number == started:
+                        servers.give_up()
+                    case ("hung up" | "signal", _) as note:
+                        ending.set()
+                        return servers.end(note)
+                    case _:
+                        pass
+        finally:
+            ending.set()
+            watching.join(_LAST_WORDS)
+
+
+def _next(notes: queue.SimpleQueue[Note], timeout: float | None) -> Note | None:
+    with suppress(queue.Empty):
+        return notes.get(timeout=timeout)
+    return None
 
 
 class _Running:
@@ -147,10 +144,10 @@ class _Running:
             self.child.close_pipes()
 
 
-class _StdioReload(_Reload):
-    def __init__(self, target: str, file: str) -> None:
-        super().__init__(file)
+class _StdioServers:
+    def __init__(self, target: str, notes: queue.SimpleQueue[Note]) -> None:
         self._command = [sys.executable, "-m", "linkspan", "run", target]
+        self._notes = notes
         self._lock = threading.Lock()
         self._handover = Handover()
         self._server: _Running | None = None
@@ -158,18 +155,17 @@ class _StdioReload(_Reload):
 
     # Servers come and go.
 
-    def _start(self) -> None:
+    def start(self, number: int) -> None:
         child = Child(self._command, os.environ, None)
         with self._lock:
-            self._started += 1
-            self._server = _Running(child, self._started, self._receive_from_server)
+            self._server = _Running(child, number, self._receive_from_server)
             self._handover.begin()
             self._flush()
-        _run(note_exit, child, self._notes, self._started)
-        if self._started == 1:
+        _run(note_exit, child, self._notes, number)
+        if number == 1:
             _run(self._read_client)
 
-    def _stop(self, why: str) -> None:
+    def stop(self, why: str) -> None:
         with self._lock:
             server, self._server = self._server, None  # its output is discarded from here on
             self._handover.replace()
@@ -202,7 +198,7 @@ class _StdioReload(_Reload):
                 server.outbox.end()
                 server.outbox.thread.join(_LAST_WORDS)  # what was asked before the end still gets there
             ending.receive(note)
-            while (later := self._next(ending.left())) != ("exited", server.number):
+            while (later := _next(self._notes, ending.left())) != ("exited", server.number):
                 ending.receive(later)
             server.join_readers()
             server.child.reap()
@@ -214,19 +210,17 @@ class _StdioReload(_Reload):
     # Bytes from both sides.
 
     def _read_client(self) -> None:
-        _carry(_STDIN, self._receive_from_client)
+        while data := read_some(_STDIN):
+            with self._lock:
+                self._handover.receive_from_client(data)
+                self._flush()
+                server = self._server
+            if server is not None:
+                server.outbox.wait_for_room()
         with self._lock:
             self._handover.receive_client_eof()
             self._flush()
         self._notes.put(("hung up", 0))
-
-    def _receive_from_client(self, data: bytes) -> None:
-        with self._lock:
-            self._handover.receive_from_client(data)
-            self._flush()
-            server = self._server
-        if server is not None:
-            server.outbox.wait_for_room()
 
     def _receive_from_server(self, number: int, data: bytes) -> None:
         with self._lock:
@@ -287,30 +281,36 @@ def serve_reloading_http(
     except LinkspanError as problem:
         print(f"linkspan run: {problem}", file=sys.stderr)
         return 2
-    command = [sys.executable, "-m", "linkspan", "run", *_without(arguments), f"--fd={listener.fileno()}"]
+    ours = argparse.ArgumentParser(add_help=False)  # what is about this process, or the socket that it holds
+    ours.add_argument("--reload", action="store_true")
+    for name in ("--host", "--port", "--fd"):
+        ours.add_argument(name)
+    kept = ours.parse_known_args(arguments)[1]
+    command = [sys.executable, "-m", "linkspan", "run", *kept, f"--fd={listener.fileno()}"]
     patience = (DRAIN if drain is None else drain) + _MORE_THAN_DRAIN
+    notes: queue.SimpleQueue[Note] = queue.SimpleQueue()
     with listener:
-        return _HttpReload(command, listener.fileno(), file, patience).serve()
+        return _serve(file, _HttpServers(command, listener.fileno(), patience, notes), notes)
 
 
-class _HttpReload(_Reload):
-    def __init__(self, command: Sequence[str], fd: int, file: str, patience: float) -> None:
-        super().__init__(file)
+class _HttpServers:
+    def __init__(self, command: Sequence[str], fd: int, patience: float, notes: queue.SimpleQueue[Note]) -> None:
         self._command = command
         self._fd = fd
         self._patience = patience
+        self._notes = notes
         self._child: subprocess.Popen[bytes] | None = None
 
-    def _start(self) -> None:
-        self._started += 1
-        self._child = subprocess.Popen(self._command, pass_fds=[self._fd], stdin=subprocess.DEVNULL)
-        _run(self._note_exit, self._child, self._started)
+    def start(self, number: int) -> None:
+        child = self._child = subprocess.Popen(self._command, pass_fds=[self._fd], stdin=subprocess.DEVNULL)
 
-    def _note_exit(self, child: subprocess.Popen[bytes], number: int) -> None:
-        child.wait()
-        self._notes.put(("exited", number))
+        def note_exit() -> None:
+            child.wait()
+            self._notes.put(("exited", number))
 
-    def _stop(self, why: str) -> None:
+        _run(note_exit)
+
+    def stop(self, why: str) -> None:
         _say(why)
         self._terminate()
 
@@ -335,20 +335,6 @@ class _HttpReload(_Reload):
         return 130 if note == ("signal", signal.SIGINT) else 0
 
 
-def _without(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments without those that are about this process, or the socket that it holds."""
-    kept: list[str] = []
-    skip = False
-    for each in arguments:
-        if skip:
-            skip = False
-        elif each in _OURS:
-            skip = each != "--reload"
-        elif not each.startswith(tuple(f"{name}=" for name in _OURS)):
-            kept.append(each)
-    return kept
-
-
 # The source.
 
 
@@ -358,7 +344,15 @@ class Watch:
     def __init__(self, file: str) -> None:
         """Begin with what is there now."""
         self._file = Path(os.path.abspath(file))
-        self._roots = [self._file.parent, *_own_roots()]
+        ours = Path(linkspan.__file__).parent.parent
+        paths = [Path(os.path.abspath(path)) for path in sys.path if os.path.isdir(path)]
+        standard = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
+        installed = {
+            path
+            for path in paths
+            if {"site-packages", "dist-packages"} & {*path.parts} or any(map(path.is_relative_to, standard))
+        }
+        self._roots = [self._file.parent, *(path for path in paths if path != ours and path not in installed)]
         self._imported: set[Path] = set()
         self._seen: dict[Path, Stamp | None] = {}
         self._folders: set[Path] = set()
@@ -412,8 +406,22 @@ class Watch:
         return os.fspath(first.relative_to(folder) if first.is_relative_to(folder) else first)
 
     def _begin(self) -> None:
-        """Take what is there now for what the server will run."""
-        self._imported |= _imports([self._file, *self._beside()], self._roots)
+        """Take what is there now for what the server will run: its files, and what they import from below the roots."""
+        todo = [self._file, *self._beside()]
+        found: set[Path] = set()
+        while todo and len(found) < _AT_MOST:
+            path = todo.pop()
+            if (stamp := _stamp(path)) is None:
+                continue
+            places: set[Path] = set()
+            for level, names in _imported_by(path, stamp):
+                for folder in self._roots if not level else path.parents[level - 1 : level]:
+                    for name in names:  # the last one may be that of a thing inside
+                        places |= {folder / f"{name}.py", folder / name / "__init__.py"}
+                        folder = folder / name
+            todo += places - found
+            found |= places
+        self._imported |= found
         self._seen = self._look()
 
     def _look(self) -> dict[Path, Stamp | None]:
@@ -429,32 +437,6 @@ def _stamp(path: Path) -> Stamp | None:
     except OSError:
         return None  # not there, or not yet
     return found.st_mtime_ns, found.st_size
-
-
-def _own_roots() -> list[Path]:
-    """Return from where Python imports what is not installed: a project that is being worked on."""
-    ours = Path(linkspan.__file__).parent.parent
-    paths = [Path(os.path.abspath(path)) for path in sys.path if os.path.isdir(path)]
-    return [path for path in paths if path != ours and not _is_installed(path)]
-
-
-def _is_installed(folder: Path) -> bool:
-    standard = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
-    return bool({"site-packages", "dist-packages"} & {*folder.parts}) or any(map(folder.is_relative_to, standard))
-
-
-def _imports(files: Sequence[Path], roots: Sequence[Path]) -> set[Path]:
-    """Return where the modules are, or would be, that `files` import from below `roots`, and those that these import."""
-    found: set[Path] = set()
-    todo = list(files)
-    while todo and len(found) < _AT_MOST:
-        path = todo.pop()
-        if (stamp := _stamp(path)) is None:
-            continue
-        places = {place for module in _imported_by(path, stamp) for place in _places(path, module, roots)}
-        todo += places - found
-        found |= places
-    return found
 
 
 Module: TypeAlias = tuple[int, tuple[str, ...]]
@@ -476,14 +458,3 @@ def _imported_by(path: Path, stamp: Stamp) -> Sequence[Module]:
             package = tuple(node.module.split(".")) if node.module else ()
             modules += [(node.level, (*package, alias.name)) for alias in node.names]
     return modules
-
-
-def _places(importer: Path, module: Module, roots: Sequence[Path]) -> Iterator[Path]:
-    """Where a module and the packages around it would be. The last name may be that of a thing inside."""
-    level, names = module
-    for start in roots if not level else importer.parents[level - 1 : level]:
-        folder = start
-        for name in names:
-            yield folder / f"{name}.py"
-            folder = folder / name
-            yield folder / "__init__.py"
