@@ -197,7 +197,7 @@ class CallRunner:
             _call_on(loop, self._start_task, loop, connection, call, awaitable)
         except RuntimeError as closed:  # the loop ended while a thread was at work: the call must end, too
             del self._loops[call]
-            getattr(awaitable, "close", bool)()  # a coroutine
+            _close(awaitable)
             self.perform(connection, connection.fail(call, closed))
         return LATER
 
@@ -206,6 +206,7 @@ class CallRunner:
     ) -> None:
         if call.cancelled:
             del self._loops[call]
+            _close(awaitable)
         elif not (task := loop.create_task(self._await(connection, call, awaitable))).done():
             self._tasks[call] = task  # an eager one may have ended already
 
@@ -236,6 +237,11 @@ class CallRunner:
         """End a call whose end runs hooks of the author's, which an event loop must not wait for."""
         self.perform(connection, end())
         self._flush()
+
+
+def _close(awaitable: Awaitable[object] | None) -> None:
+    """Close a coroutine that is never awaited, of which Python would warn."""
+    getattr(awaitable, "close", bool)()
 
 
 def _is_current(task: Task[None] | None) -> bool:

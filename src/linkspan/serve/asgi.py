@@ -192,16 +192,18 @@ class _Timers:
     def _fire(self) -> None:
         self._timer, self._next = None, inf
         now = self.loop.time()
-        for incoming, until in self.bodies.items():
-            if until > now:
-                break
-            incoming.expire()
-        for act in [act for act, when in self.due.items() if when <= now]:
-            del self.due[act]
-            act()
-        waiting = [*self.due.values(), *(until for each, until in self.bodies.items() if not each.expired)]
-        if waiting:
-            self._arm(max(min(waiting), now + _WATCH_AFTER))
+        try:
+            for incoming, until in self.bodies.items():
+                if until > now:
+                    break
+                incoming.expire()
+            for act in [act for act, when in self.due.items() if when <= now]:
+                del self.due[act]
+                act()
+        finally:  # one that raises, which the loop reports, must not stop the others
+            waiting = [*self.due.values(), *(until for each, until in self.bodies.items() if not each.expired)]
+            if waiting:
+                self._arm(max(min(waiting), now + _WATCH_AFTER))
 
     def _tick(self) -> None:
         if self._app.tick(time.monotonic()):

@@ -18,7 +18,7 @@ from linkspan import Server
 from linkspan.core.call import Delivery, Ports
 from linkspan.core.http_checks import HttpPolicy
 from linkspan.runtime.calls import CallRunner
-from linkspan.serve.asgi import AsgiApp
+from linkspan.serve.asgi import AsgiApp, _Timers  # pyright: ignore[reportPrivateUsage]
 from linkspan.wire.jsonrpc import RpcRequest, decode
 
 Message = dict[str, Any]
@@ -216,3 +216,22 @@ def test_a_loop_whose_timers_do_not_know_their_time_serves() -> None:
 
     asyncio.run(run())
     assert [messages[0]["type"] for messages in sent] == ["http.response.start"] * 2
+
+
+def test_a_timer_function_that_raises_does_not_stop_the_others() -> None:
+    loop = asyncio.new_event_loop()
+    reported: list[Any] = []
+    loop.set_exception_handler(lambda _, context: reported.append(context["exception"]))
+    timers = _Timers(Server("loops").asgi(), loop)
+
+    def fail() -> None:
+        raise ValueError("a mistake")
+
+    timers.after(0.0, fail)
+    timers.after(0.0, loop.stop)
+    loop.call_later(5.0, loop.stop)
+    begun = time.monotonic()
+    loop.run_forever()
+    loop.close()
+    assert [type(each) for each in reported] == [ValueError]
+    assert time.monotonic() - begun < 4.0
