@@ -40,7 +40,7 @@ from linkspan.core.call import (
     read_meta,
     read_params,
 )
-from linkspan.core.waiting import Batches, HeldRequests, Subscriptions
+from linkspan.core.waiting import Batches, HeldRequests, Subscriptions, goodbye, untagged
 from linkspan.errors import INVALID_REQUEST, LocalProtocolError, RemoteProtocolError
 from linkspan.revisions.legacy import OWN_METHODS, LegacySession, encode_params
 from linkspan.revisions.modern import Envelope, encode_outcome, read_envelope
@@ -83,6 +83,33 @@ _data_of: Final[Callable[[Delivery], bytes | None]] = attrgetter("data")
 class ServerConnection:
     """The machine. Feed it bytes, run the calls it hands out, send what it has to send."""
 
+    __slots__ = (  # there may be many connections, most of which wait
+        "__weakref__",
+        "_back_channel",
+        "_batches",
+        "_calls",
+        "_clock",
+        "_deliver",
+        "_facts",
+        "_held",
+        "_hooks",
+        "_in_flight",
+        "_legacy",
+        "_limits",
+        "_line_bytes",
+        "_modern",
+        "_one_shot",
+        "_out",
+        "_ports",
+        "_random",
+        "_reader",
+        "_server",
+        "_streams",
+        "_subscriptions",
+        "_unanswered",
+        "lock",
+    )
+
     def __init__(
         self,
         server: ConnectionServer,
@@ -104,13 +131,13 @@ class ServerConnection:
         self._clock = clock
         self._back_channel = back_channel
         self._one_shot = one_shot
-        self._reader = LineReader(self._limits.max_line_bytes)
+        self._reader: LineReader | None = None
         self._legacy: LegacySession | None = None
         self._random = random
-        self._subscriptions = Subscriptions(self._limits.max_subscriptions)
+        self._subscriptions: Subscriptions | None = None
         self._in_flight: dict[RequestId, Request] = {}
         self._calls: dict[RequestId, Call] = {}
-        self._unanswered: set[Call] = set()
+        self._unanswered: dict[Call, None] = {}
         self._hooks = 0
         self._streams = False
         self._modern = False
@@ -127,12 +154,14 @@ class ServerConnection:
 
     def receive_data(self, data: bytes) -> list[Event]:
         """Take bytes from the stream, in any chunks. Answers that need no author's code are in `data_to_send` afterwards."""
-        self._streams = True
+        if self._reader is None:
+            self._reader = LineReader(self._limits.max_line_bytes)
+            self._streams = True
         return self._receive_lines(self._reader.receive_data(data))
 
     def receive_eof(self) -> list[Event]:
         """Receive the end of the input."""
-        return self._receive_lines(self._reader.receive_eof())
+        return self._receive_lines(self._reader.receive_eof()) if self._reader is not None else []
 
     def receive(self, message: Message | Batch, facts: TransportInfo = NO_FACTS) -> list[Event]:
         """Take a message that is decoded already, and what the transport knows of it."""
@@ -169,7 +198,7 @@ class ServerConnection:
         events: list[Event] = []
         with self.lock:
             if request.is_notification or request.cancelled:
-                self._unanswered.discard(call)
+                self._unanswered.pop(call, None)
                 self._end_observation(request, CANCELLED, events)
             elif self._calls.get(request.id) is not call:
                 raise LocalProtocolError(f"the call for request {request.id!r} has ended already")
@@ -273,9 +302,9 @@ class ServerConnection:
         while held is not None and (request := held.take()) is not None:
             if not request.is_notification:
                 self._cancel(request.id, _CLOSING, events)
-        for request in list(self._subscriptions.requests()):
-            self._subscriptions.remove(request.id)
-            self._reply(request, self._subscriptions.goodbye(request), events)
+        subscriptions, self._subscriptions = self._subscriptions, None
+        for request in subscriptions.requests() if subscriptions is not None else ():
+            self._reply(request, goodbye(request), events)
         for request_id in list(self._in_flight):
             self._cancel(request_id, _CLOSING, events)
         for call in self._unanswered:
@@ -296,10 +325,12 @@ class ServerConnection:
 
     def _announce(self, method: str, kind: str | None, uri: str | None) -> bool:
         with self.lock:
-            found = self._subscriptions.tagged(method, kind, uri)
+            found = [] if self._subscriptions is None else self._subscriptions.tagged(method, kind, uri)
             if self._legacy is not None and self._legacy.hears_of(kind, uri):
-                found.insert(0, Delivery(self._subscriptions.untagged(method, uri)))
+                found.insert(0, Delivery(untagged(method, uri)))
             for each in found:
+                if each in self._out:  # not sent yet: one is enough, behind what was sent meanwhile
+                    self._out.remove(each)
                 self._deliver(each)
         if found:
             self._ports.on_output()
@@ -491,6 +522,8 @@ class ServerConnection:
         assert isinstance(params, ListenParams)
         if self._one_shot:
             return NOTHING_TO_LISTEN_ON
+        if self._subscriptions is None:
+            self._subscriptions = Subscriptions(self._limits.max_subscriptions)
         refusal, acknowledgement = self._subscriptions.add(request, params, self._server)
         if refusal is not None:
             return refusal
@@ -557,7 +590,7 @@ class ServerConnection:
     def _begin_unanswered(self, request: Request, events: list[Event]) -> None:
         step = self._server.begin(request)
         if isinstance(step, Call):
-            self._unanswered.add(step)
+            self._unanswered[step] = None
             events.append(CallReady(step))
 
     def _cancel(self, request_id: RequestId, reason: str | None, events: list[Event]) -> None:
@@ -566,7 +599,8 @@ class ServerConnection:
             return
         request.cancel(reason)
         self._end_observation(request, CANCELLED, events)
-        self._subscriptions.remove(request_id)
+        if self._subscriptions is not None:
+            self._subscriptions.remove(request_id)
         if self._legacy is not None:
             self._send_all(self._legacy.forget(request_id, reason or "cancelled"), request_id)
         self._push(Delivery(None, request_id, True))

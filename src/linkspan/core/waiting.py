@@ -18,7 +18,7 @@ from linkspan.types.base import JSON, JSONObject
 from linkspan.types.messages import ListenParams
 from linkspan.wire.jsonrpc import RequestId, encode, encode_batch, encode_notification
 
-__all__ = ["Batches", "HeldRequests", "Subscriptions"]
+__all__ = ["Batches", "HeldRequests", "Subscriptions", "goodbye", "untagged"]
 
 _ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 
@@ -70,10 +70,6 @@ class Subscriptions(msgspec.Struct):
         """Return the requests that are open."""
         return (subscription.request for subscription in self._open.values())
 
-    def goodbye(self, request: Request) -> Outcome:
-        """Return the result that ends a subscription gracefully (SUB-8)."""
-        return Raw(encode({"_meta": {SUBSCRIPTION_ID: request.id}}))
-
     def tagged(self, method: str, kind: str | None, uri: str | None) -> list[Delivery]:
         """Encode a notification once for each subscription that asked for it, with its id (SUB-4)."""
         params: JSONObject = {} if uri is None else {"uri": uri}
@@ -83,9 +79,15 @@ class Subscriptions(msgspec.Struct):
                 found.append(Delivery(_tagged(method, request_id, params), request_id))
         return found
 
-    def untagged(self, method: str, uri: str | None) -> bytes:
-        """Encode a notification as a handshake client gets it."""
-        return encode_notification(method, None if uri is None else encode({"uri": uri}))
+
+def goodbye(request: Request) -> Outcome:
+    """Return the result that ends a subscription gracefully (SUB-8)."""
+    return Raw(encode({"_meta": {SUBSCRIPTION_ID: request.id}}))
+
+
+def untagged(method: str, uri: str | None) -> bytes:
+    """Encode a notification of a change as a handshake client gets it."""
+    return encode_notification(method, None if uri is None else encode({"uri": uri}))
 
 
 def _tagged(method: str, request_id: RequestId, params: dict[str, JSON]) -> bytes:
