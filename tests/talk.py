@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from linkspan import Server
-from linkspan.core.call import CallReady, Event, HookReady
+from linkspan.core.call import CallReady, Event
 from linkspan.core.connection import ServerConnection
 from linkspan.revisions import LATEST_LEGACY
 from test_transcripts import feed
@@ -55,7 +55,5 @@ def say(
 def run(connection: ServerConnection, events: Iterable[Event]) -> None:
     """Run the calls that a connection hands out, hooks too."""
     for event in events:
-        if isinstance(event, HookReady):
-            run(connection, connection.run_hook(event.hook))
-        elif isinstance(event, CallReady):
+        if isinstance(event, CallReady):
             run(connection, connection.finish(event.call, event.call.run()))

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from linkspan.core.call import CallReady, HookReady
+from linkspan.core.call import CallReady
 from linkspan.core.connection import ServerConnection
 from linkspan.revisions import MODERN
 from linkspan.serve.memory import MemoryTransport
@@ -35,9 +35,7 @@ def feed(connection: ServerConnection, data: bytes, size: int | None) -> None:
         events = list(connection.receive_data(chunk))
         while events:
             event = events.pop(0)
-            if isinstance(event, HookReady):
-                events += connection.run_hook(event.hook)
-            elif isinstance(event, CallReady) and not event.call.cancelled:
+            if isinstance(event, CallReady) and not event.call.cancelled:
                 try:
                     value = event.call.run()
                     if hasattr(value, "send"):

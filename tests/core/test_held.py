@@ -126,7 +126,7 @@ def test_a_long_row_of_waiting_calls_does_not_nest(max_workers: int) -> None:
 def test_reports_that_pile_up_stop_the_reading() -> None:
     server = Server("slow hooks", limits=Limits(max_running=2), instrumentation_callback=lambda data: None)
     connection = server.connect()
-    hooks = [event.hook for number in range(4) for event in connection.receive_data(line("ping", number))]
+    hooks = [event.call for number in range(4) for event in connection.receive_data(line("ping", number))]
     assert not connection.accepting
-    connection.run_hook(hooks[0])
+    connection.finish(hooks[0], hooks[0].run())
     assert connection.accepting

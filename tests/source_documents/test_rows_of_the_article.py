@@ -27,7 +27,7 @@ from linkspan import (
     SyncClient,
     SyncClientGroup,
 )
-from linkspan.core.call import CallReady, HookReady
+from linkspan.core.call import CallReady
 from linkspan.host.consent import Policy
 from linkspan.host.conversation import Conversation
 from linkspan.host.dialects.anthropic import AnthropicDialect
@@ -108,8 +108,6 @@ def serve(server: Server, transport: ClientConnection) -> None:
         for event in connection.receive_message(message.encode()):
             if isinstance(event, CallReady):
                 connection.finish(event.call, event.call.run())
-            elif isinstance(event, HookReady):
-                connection.run_hook(event.hook)
         for answer in connection.messages_to_send():
             transport.send_message(answer.decode())
 

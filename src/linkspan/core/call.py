@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
-from typing import Any, Final, Protocol, TypeAlias, cast
+from typing import Any, Final, Literal, Protocol, TypeAlias, cast
 
 import msgspec
 from msgspec import Raw
@@ -19,12 +19,12 @@ from linkspan.errors import (
     RemoteProtocolError,
     clipped,
 )
-from linkspan.revisions import supported_versions
+from linkspan.revisions import LATEST, supported_versions
 from linkspan.revisions.neutral import Outcome, Peer, Request, ServerFacts, TransportInfo
 from linkspan.types import messages
 from linkspan.types.base import ABSENT
 from linkspan.types.messages import DiscoverResult
-from linkspan.wire.jsonrpc import RequestId, RpcRequest, encode_error, repeated
+from linkspan.wire.jsonrpc import SLACK, RequestId, RpcRequest, encode_error, repeated
 
 __all__ = [
     "BUSY",
@@ -33,7 +33,9 @@ __all__ = [
     "NOTHING_TO_LISTEN_ON",
     "NOT_ASKABLE",
     "NO_PORTS",
+    "NO_REQUEST",
     "AnyParams",
+    "AnyRequest",
     "Call",
     "CallCancelled",
     "CallReady",
@@ -41,18 +43,19 @@ __all__ = [
     "ConnectionServer",
     "Delivery",
     "Event",
-    "Failure",
     "HasMeta",
     "HeaderPlan",
-    "HookReady",
+    "Hook",
     "Ports",
     "RunsCalls",
+    "ToolCall",
     "UnknownIdentity",
     "encode_refusal",
     "method_not_found",
     "not_in_a_batch",
     "not_initialized",
     "principal_of",
+    "read_call",
     "read_meta",
     "read_params",
     "run_call",
@@ -134,6 +137,50 @@ def _refuse_repeated(params: Raw, arguments: Raw) -> None:
     if name is not None:
         problem = f"{clipped(name)!r} appears more than once" if name else "too many members"
         raise RemoteProtocolError(INVALID_PARAMS, f"Invalid params: {problem}")
+
+
+class ToolCall(msgspec.Struct, gc=False):
+    """A `tools/call` that was read in one pass."""
+
+    jsonrpc: Literal["2.0"]
+    id: RequestId
+    method: Literal["tools/call"]
+    params: messages.CallToolParams
+
+
+AnyRequest: TypeAlias = RpcRequest | ToolCall
+
+_read_call = msgspec.json.Decoder(ToolCall).decode
+_CALL_LINE = len(b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"","arguments":,"_meta":}}')
+_CALL_QUOTES = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"","arguments":,"_meta":}}'.count(b'"')
+_BEGINNING = 100
+"""Bytes in which the name of a method stands, if a message says early what it is."""
+
+
+def read_call(line: bytes, max_depth: int) -> ToolCall | None:
+    """Read the commonest message in one pass; None for whatever needs a closer look, by `decode` and `read_params`.
+
+    Those give the same for what is returned here: a `tools/call` with a name, arguments, an envelope and no other member.
+    """
+    if line.find(b'"tools/call"', 0, _BEGINNING) < 0:
+        return None
+    size = len(line)
+    if size > 2 * max_depth and line.count(b"[") + line.count(b"{") > max_depth:
+        return None
+    try:
+        if not line.isascii():
+            line.decode()
+        call = _read_call(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    params = call.params
+    arguments, meta = params.arguments, params.meta
+    if not arguments or not meta:
+        return None
+    if size - _CALL_LINE - len(params.name) - len(arguments) - len(meta) <= SLACK:
+        return call  # no room for another member
+    quotes = _CALL_QUOTES + bytes(arguments).count(b'"') + bytes(meta).count(b'"') + (2 if type(call.id) is str else 0)
+    return call if line.count(b'"') == quotes else None  # each member has two, however much space is between them
 
 
 def read_meta(params: Raw) -> Raw:
@@ -218,7 +265,7 @@ HeaderPlan: TypeAlias = Callable[[str], Mapping[tuple[str, ...], str]]
 """Returns which arguments of a tool must be repeated in HTTP headers: paths, and the names of the headers."""
 
 Check: TypeAlias = Callable[
-    [TransportInfo, RpcRequest, HasMeta | None, Peer | None, RemoteProtocolError | None, HeaderPlan],
+    [TransportInfo, AnyRequest, HasMeta | None, Peer | None, RemoteProtocolError | None, HeaderPlan],
     RemoteProtocolError | None,
 ]
 """Returns what is wrong with a request for reasons that only its transport knows, None to go on.
@@ -251,7 +298,7 @@ class Ports(msgspec.Struct, frozen=True):
     """What a connection is connected to. It gets them when it is made, and they never change."""
 
     lock: AbstractContextManager[object] = nullcontext()
-    """Guards the connection: the driver holds it around each method but `finish`, `fail` and `run_hook`."""
+    """Guards the connection: the driver holds it around each method but `finish` and `fail`."""
     on_output: Callable[[], object] = _ignore
     """Called without the lock, from any thread, after something was sent outside the driver's calls."""
     congested: Callable[[], bool] = bool
@@ -332,19 +379,22 @@ class ConnectionServer(ServerFacts, Protocol):
         ...
 
 
-class Failure(Call, kw_only=True):
-    """Ends a request that failed in the machine itself."""
-
-    server: ConnectionServer
+class Hook(Call):
+    """Runs a hook of the author's, which must not run under the lock. Its value, if any client waits for it, is the outcome."""
 
     def finish(self, value: object) -> Outcome:
-        """Report the exception, which is the value."""
+        """Take the outcome."""
         self.end()
-        return self.server.unsendable(self.request, value if isinstance(value, Exception) else Exception(value))
+        return cast("Outcome", value)
 
     def fail(self, error: BaseException) -> Outcome:
-        """Report the exception."""
-        return self.finish(error)
+        """Give a fixed error: hooks report their own failures."""
+        self.end()
+        return RemoteProtocolError(INTERNAL_ERROR, "Internal error")
+
+
+NO_REQUEST: Final = Request(0, "", None, Peer(LATEST), is_notification=True)
+"""Stands for the request of a hook for which no client waits."""
 
 
 # What a connection answers to a request that it does not serve.
@@ -410,13 +460,7 @@ class CallCancelled(msgspec.Struct, frozen=True):
     call: Call
 
 
-class HookReady(msgspec.Struct, frozen=True, eq=False):
-    """Hand this hook of the author's to `run_hook`, off the event loop. No client waits for it."""
-
-    hook: Callable[[], object]
-
-
-Event: TypeAlias = CallReady | CallCancelled | HookReady
+Event: TypeAlias = CallReady | CallCancelled
 
 
 class RunsCalls(Protocol):
@@ -424,7 +468,6 @@ class RunsCalls(Protocol):
 
     def finish(self, call: Call, value: object) -> list[Event]: ...
     def fail(self, call: Call, error: BaseException) -> list[Event]: ...
-    def run_hook(self, hook: Callable[[], object]) -> list[Event]: ...
     def __hash__(self) -> int: ...
 
 

@@ -1,60 +1,53 @@
 """The server's end of one duplex byte stream: bytes in, calls out; values in, bytes out. No I/O, no clock of its own.
 
 Both eras share the stream: an envelope in a request's `_meta` means modern, none means the handshake session. Every request
-is answered exactly once or cancelled. Not thread-safe: the driver holds the lock of the ports around each method but `finish`,
-`fail` and `run_hook`, which take it themselves once the author's code in them has run; no other method runs any of that.
+is answered exactly once or cancelled. Not thread-safe: the driver holds the lock of the ports around each method but `finish` and
+`fail`, which take it themselves once the author's code in them has run; no other method runs any of that.
 Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/transports.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from functools import partial
 from operator import attrgetter
 from typing import Final
 
-from msgspec import structs
+from msgspec import Raw, structs
 
 from linkspan.core.call import (
     BUSY,
     CANCELLED,
     NO_PORTS,
+    NO_REQUEST,
     NOT_ASKABLE,
     NOTHING_TO_LISTEN_ON,
     AnyParams,
+    AnyRequest,
     Call,
     CallCancelled,
     CallReady,
     ConnectionServer,
     Delivery,
     Event,
-    Failure,
     HasMeta,
-    HookReady,
+    Hook,
     Ports,
+    ToolCall,
     encode_refusal,
     method_not_found,
     not_in_a_batch,
     not_initialized,
+    read_call,
     read_meta,
     read_params,
 )
 from linkspan.core.waiting import Batches, HeldRequests, Subscriptions, goodbye, untagged
 from linkspan.errors import INVALID_REQUEST, LocalProtocolError, RemoteProtocolError
 from linkspan.revisions.legacy import OWN_METHODS, LegacySession, encode_params
-from linkspan.revisions.modern import Envelope, encode_outcome, read_envelope
-from linkspan.revisions.neutral import (
-    NO_FACTS,
-    InputRequired,
-    Outcome,
-    Peer,
-    Request,
-    TransportInfo,
-    stay,
-    unsayable,
-)
-from linkspan.types.base import Wire
+from linkspan.revisions.modern import NO_ENVELOPE, Envelope, encode_answer, read_envelope
+from linkspan.revisions.neutral import NO_FACTS, InputRequired, Outcome, Peer, Request, TransportInfo, stay, unsayable
+from linkspan.types.base import ABSENT, Wire
 from linkspan.types.messages import CancelledParams, InputParams, ListenParams
 from linkspan.wire.framing import LineReader, TooLong
 from linkspan.wire.jsonrpc import (
@@ -69,7 +62,6 @@ from linkspan.wire.jsonrpc import (
     decode,
     encode_error,
     encode_notification,
-    encode_response,
 )
 from linkspan.wire.values import Limits
 
@@ -77,38 +69,15 @@ __all__ = ["ServerConnection"]
 
 _CLOSING = "the server is closing"
 _NO_INPUT: Final = InputParams()
+_OWN_METHODS: Final = OWN_METHODS | {"server/discover", "subscriptions/listen"}
+"""What a connection answers itself; in the modern era, only what a session does not."""
+_MEMORABLE: Final = 2048
+"""Bytes of an envelope that is kept."""
 _data_of: Final[Callable[[Delivery], bytes | None]] = attrgetter("data")
 
 
 class ServerConnection:
     """The machine. Feed it bytes, run the calls it hands out, send what it has to send."""
-
-    __slots__ = (  # there may be many connections, most of which wait
-        "__weakref__",
-        "_back_channel",
-        "_batches",
-        "_calls",
-        "_clock",
-        "_deliver",
-        "_facts",
-        "_held",
-        "_hooks",
-        "_in_flight",
-        "_legacy",
-        "_limits",
-        "_line_bytes",
-        "_modern",
-        "_one_shot",
-        "_out",
-        "_ports",
-        "_random",
-        "_reader",
-        "_server",
-        "_streams",
-        "_subscriptions",
-        "_unanswered",
-        "lock",
-    )
 
     def __init__(
         self,
@@ -127,7 +96,7 @@ class ServerConnection:
         `one_shot` serves single messages that come without a handshake, and batches of them (`handle_json`).
         """
         self._server = server
-        self._limits: Limits = server.profile.limits
+        self.limits: Limits = server.profile.limits
         self._clock = clock
         self._back_channel = back_channel
         self._one_shot = one_shot
@@ -136,9 +105,8 @@ class ServerConnection:
         self._random = random
         self._subscriptions: Subscriptions | None = None
         self._in_flight: dict[RequestId, Request] = {}
-        self._calls: dict[RequestId, Call] = {}
-        self._unanswered: dict[Call, None] = {}
-        self._hooks = 0
+        self._calls: dict[Call, None] = {}
+        self._unanswered = 0  # of these calls, how many no client waits for
         self._streams = False
         self._modern = False
         self._held: HeldRequests | None = None
@@ -147,6 +115,7 @@ class ServerConnection:
         self._out: list[Delivery] = []
         self._deliver: Callable[[Delivery], object] = ports.send or self._out.append
         self._facts = NO_FACTS
+        self._meta, self._envelope = ABSENT, NO_ENVELOPE
         self._ports = ports
         self.lock = ports.lock
 
@@ -155,7 +124,7 @@ class ServerConnection:
     def receive_data(self, data: bytes) -> list[Event]:
         """Take bytes from the stream, in any chunks. Answers that need no author's code are in `data_to_send` afterwards."""
         if self._reader is None:
-            self._reader = LineReader(self._limits.max_line_bytes)
+            self._reader = LineReader(self.limits.max_line_bytes)
             self._streams = True
         return self._receive_lines(self._reader.receive_data(data))
 
@@ -172,12 +141,28 @@ class ServerConnection:
 
     def receive_message(self, data: bytes) -> list[Event]:
         """Take one whole message or batch that some other framing delivered."""
-        return self._receive_lines([data if len(data) <= self._limits.max_line_bytes else TooLong.of(data)])
+        return self._receive_lines([data if len(data) <= self.limits.max_line_bytes else TooLong.of(data)])
 
-    def cancel(self, request_id: RequestId, reason: str) -> list[Event]:
+    def cancel(self, request_id: RequestId, reason: str | None) -> list[Event]:
         """End a request without a response."""
         events: list[Event] = []
-        self._cancel(request_id, reason, events)
+        request = self._in_flight.pop(request_id, None)
+        if request is None:
+            return events
+        request.cancel(reason)
+        self._end_observation(request, CANCELLED, events)
+        if self._subscriptions is not None:
+            self._subscriptions.remove(request_id)
+        if self._legacy is not None:
+            self._send_all(self._legacy.forget(request_id, reason or "cancelled"), request_id)
+        self._send(Delivery(None, request_id, True))
+        call = next((each for each in self._calls if each.request is request), None)
+        if call is not None:
+            self._forget(call)
+            events.append(CallCancelled(call))
+        if self._held is not None:
+            self._held.discard(request)
+            self._release(self._held, events)
         return events
 
     def finish(self, call: Call, value: object) -> list[Event]:
@@ -197,40 +182,35 @@ class ServerConnection:
         response = None if asks or request.is_notification or request.cancelled else self._respond(request, outcome)
         events: list[Event] = []
         with self.lock:
+            is_known = self._forget(call)
             if request.is_notification or request.cancelled:
-                self._unanswered.pop(call, None)
                 self._end_observation(request, CANCELLED, events)
-            elif self._calls.get(request.id) is not call:
+            elif not is_known:
                 raise LocalProtocolError(f"the call for request {request.id!r} has ended already")
+            elif response is not None:
+                self._end(response)
             else:
-                del self._calls[request.id]
-                if response is not None:
-                    self._end(response)
-                else:
-                    assert type(outcome) is InputRequired
-                    self._ask(request, outcome, events)
+                assert type(outcome) is InputRequired
+                self._ask(request, outcome, events)
             if self._held is not None:
                 self._release(self._held, events)
         return events
 
-    def run_hook(self, hook: Callable[[], object]) -> list[Event]:
-        """Run a hook that was handed out, without the lock; under the lock, let what waits have its room."""
-        with suppress(Exception):  # it logs its own failures
-            hook()
-        events: list[Event] = []
-        with self.lock:
-            self._hooks -= 1
-            if self._held is not None:
-                self._release(self._held, events)
-        return events
+    def _forget(self, call: Call) -> bool:
+        """Count a call no longer; return whether it was counted."""
+        if call not in self._calls:
+            return False
+        del self._calls[call]
+        self._unanswered -= call.request.is_notification
+        return True
 
     def data_to_send(self) -> bytes:
         """Return what must go to the client now, and forget it."""
-        messages = list(filter(None, map(_data_of, self._out)))
-        if not messages:
+        if not self._out:
             return b""
+        messages = [*filter(None, map(_data_of, self._out)), b""]
         self._out.clear()
-        return messages[0] + b"\n" if len(messages) == 1 else b"\n".join([*messages, b""])
+        return b"\n".join(messages)
 
     def messages_to_send(self) -> list[bytes]:
         """Return the same as `data_to_send`, message by message, for other framings."""
@@ -250,30 +230,17 @@ class ServerConnection:
         return events
 
     @property
-    def limits(self) -> Limits:
-        """The bounds on this connection."""
-        return self._limits
-
-    @property
     def session(self) -> LegacySession:
         """What was agreed in the handshake, if there was one. A connection without one never makes it."""
         if self._legacy is None:
-            limits = self._limits
-            self._legacy = LegacySession(
-                self._server,
-                max_rounds=limits.max_rounds,
-                max_waiting=limits.max_running,
-                max_subscriptions=limits.max_subscriptions,
-                input_timeout=limits.input_timeout,
-                random=self._random,
-                lasting=self._back_channel or self._one_shot,
-            )
+            lasting = self._back_channel or self._one_shot
+            self._legacy = LegacySession(self._server, random=self._random, lasting=lasting)
         return self._legacy
 
     @property
     def running(self) -> int:
-        """Calls and hooks that were handed out and have not ended."""
-        return len(self._calls) + len(self._unanswered) + self._hooks
+        """Calls that were handed out and have not ended, hooks too."""
+        return len(self._calls)
 
     def is_running(self, request_id: RequestId) -> bool:
         """Whether a request waits for its answer."""
@@ -288,12 +255,12 @@ class ServerConnection:
     @property
     def has_room(self) -> bool:
         """Whether fewer calls run than the limits allow. On a byte stream further requests wait for room."""
-        return self.running < self._limits.max_running
+        return len(self._calls) < self.limits.max_running
 
     @property
     def accepting(self) -> bool:
         """Whether the driver should read on; not while the author's hooks lag so far behind that they pile up."""
-        return len(self._unanswered) + self._hooks < 2 * self._limits.max_running
+        return self._unanswered < 2 * self.limits.max_running
 
     def close(self) -> list[Event]:
         """Say goodbye: end the subscriptions, withdraw questions, cancel what still runs."""
@@ -301,16 +268,16 @@ class ServerConnection:
         held, self._held = self._held, None  # first, or they would begin as others end
         while held is not None and (request := held.take()) is not None:
             if not request.is_notification:
-                self._cancel(request.id, _CLOSING, events)
+                events += self.cancel(request.id, _CLOSING)
         subscriptions, self._subscriptions = self._subscriptions, None
         for request in subscriptions.requests() if subscriptions is not None else ():
             self._reply(request, goodbye(request), events)
         for request_id in list(self._in_flight):
-            self._cancel(request_id, _CLOSING, events)
-        for call in self._unanswered:
+            events += self.cancel(request_id, _CLOSING)
+        for call in [each for each in self._calls if each.request is not NO_REQUEST]:  # custom notifications
             call.request.cancel(_CLOSING)
+            self._forget(call)
             events.append(CallCancelled(call))
-        self._unanswered.clear()
         return events
 
     # What the server behind it calls.
@@ -340,14 +307,15 @@ class ServerConnection:
 
     def _receive_lines(self, lines: Iterable[bytes | TooLong]) -> list[Event]:
         events: list[Event] = []
+        max_depth = self.limits.max_depth
         for line in lines:
-            message = decode(line, self._limits)
             if type(line) is bytes:
                 self._line_bytes = len(line)
-            if type(message) is RpcRequest:
-                self._receive_request(message, events)
-            else:
-                self._receive(message, events)
+                call = read_call(line, max_depth)
+                if call is not None:
+                    self._receive_request(call, events)
+                    continue
+            self._receive(decode(line, self.limits), events)
         return events
 
     def _receive(self, message: Message | Batch, events: list[Event]) -> None:
@@ -365,19 +333,14 @@ class ServerConnection:
                 else:
                     self._reissue(refused, events)
             case Malformed():
-                self._receive_malformed(message, events)
+                asked = self._legacy if message.kind != "request" else None
+                if asked is not None and (failed := asked.receive_unreadable(message.id, message.message)) is not None:
+                    self._end_refused(*failed, events)
+                else:
+                    self._reject(message.reply_id, message.code, message.message)
             case Batch():
                 self._line_bytes //= len(message.messages)
                 self._receive_batch(message, events)
-
-    def _receive_malformed(self, message: Malformed, events: list[Event]) -> None:
-        """Answer what is no message, or end the request that waited for it as the answer to its question."""
-        if message.kind != "request" and self._legacy is not None and message.id is not None:
-            failed = self._legacy.receive_unreadable(message.id, message.message)
-            if failed is not None:
-                self._end_refused(*failed, events)
-                return
-        self._reject(message.reply_id, message.code, message.message)
 
     def _receive_batch(self, batch: Batch, events: list[Event]) -> None:
         session = self.session
@@ -395,7 +358,7 @@ class ServerConnection:
                 self._receive(message, events)
         self._deliver(self._batches.end())
 
-    def _receive_request(self, rpc: RpcRequest, events: list[Event]) -> None:
+    def _receive_request(self, rpc: AnyRequest, events: list[Event]) -> None:
         if rpc.id in self._in_flight:
             self._reject(rpc.id, INVALID_REQUEST, "Invalid Request: a request with this id is still running")
             return
@@ -403,8 +366,11 @@ class ServerConnection:
             self._batches.expect(rpc.id)
         try:
             try:
-                params = read_params(rpc.method, rpc.params)
-                envelope = read_envelope(params.meta)
+                params = rpc.params if isinstance(rpc, ToolCall) else read_params(rpc.method, rpc.params)
+                meta = params.meta
+                envelope = self._envelope if meta == self._meta else read_envelope(meta)
+                if envelope is not self._envelope and envelope.progress_token is None and len(meta) < _MEMORABLE:
+                    self._meta, self._envelope = Raw(bytes(meta)), envelope  # the next one nearly always has the same
             except RemoteProtocolError as error:
                 self._refuse_unread(rpc, error, events)
                 return
@@ -419,11 +385,11 @@ class ServerConnection:
             lost = Request(rpc.id, rpc.method, rpc.params, self.session.peer)
             self._fail_later(lost, error, events)
 
-    def _refuse_unread(self, rpc: RpcRequest, error: RemoteProtocolError, events: list[Event]) -> None:
+    def _refuse_unread(self, rpc: AnyRequest, error: RemoteProtocolError, events: list[Event]) -> None:
         """Answer a request that is wrong; what is wrong with its envelope comes first."""
         peer: Peer | None = None
         try:
-            peer = read_envelope(read_meta(rpc.params)).peer
+            peer = read_envelope(rpc.params.meta if isinstance(rpc, ToolCall) else read_meta(rpc.params)).peer
         except RemoteProtocolError as earlier:
             error = earlier
         if peer is not None:
@@ -435,11 +401,11 @@ class ServerConnection:
             error = check(self._facts, rpc, None, peer, error, self._server.header_plan) or error
         self._refuse(rpc, error, events)
 
-    def _refuse(self, rpc: RpcRequest, error: RemoteProtocolError, events: list[Event]) -> None:
-        self._push(encode_refusal(rpc.id, error, dispatched=False))
+    def _refuse(self, rpc: AnyRequest, error: RemoteProtocolError, events: list[Event]) -> None:
+        self._send(encode_refusal(rpc.id, error, dispatched=False))
         self._hand_out(self._server.observe(rpc.method, error, 0.0), events)
 
-    def _begin_request(self, rpc: RpcRequest, params: HasMeta, envelope: Envelope, events: list[Event]) -> None:
+    def _begin_request(self, rpc: AnyRequest, params: HasMeta, envelope: Envelope, events: list[Event]) -> None:
         method, peer, log_level = rpc.method, envelope.peer, envelope.log_level
         asked, is_modern, close_stream = _NO_INPUT, peer is not None, self._ports.close_stream
         if peer is None:
@@ -455,27 +421,41 @@ class ServerConnection:
             peer,
             params.meta,
             envelope.progress_token,
-            log_level=log_level,
-            input_responses=asked.input_responses,
-            request_state=asked.request_state,
-            facts=self._facts,
-            emit=self._emit,
-            close_stream=stay if close_stream is None else partial(close_stream, rpc.id),
+            None,
+            log_level,
+            asked.input_responses,
+            asked.request_state,
+            self._facts,
+            self._emit,
+            stay if close_stream is None else partial(close_stream, rpc.id),
         )
         if not is_modern and self._before_handshake and method not in ("initialize", "ping"):
             self._answer(request, not_initialized, events)
         elif method not in peer.revision.requests and method not in self._server.custom_methods():
-            self._answer(request, lambda: method_not_found(method), events)
-        elif method in OWN_METHODS and not is_modern:
-            self._answer(request, lambda: self.session.answer(method, params), events)
-        elif method == "server/discover":
-            self._answer(request, self._server.discover, events)
-        elif method == "subscriptions/listen":
-            self._answer(request, lambda: self._listen(request, params), events)
-        elif self._streams and len(self._calls) + len(self._unanswered) + self._hooks >= self._limits.max_running:
+            self._answer(request, partial(method_not_found, method), events)
+        elif method in _OWN_METHODS and not (is_modern and method in OWN_METHODS):
+            self._answer(request, partial(self._own, request, params), events)
+        elif self._streams and len(self._calls) >= self.limits.max_running:
             self._hold(request, events)
         else:
             self._begin(request, events)
+
+    def _own(self, request: Request, params: HasMeta) -> Outcome | None:
+        """Answer one of the connection's own methods; None where a subscription has begun."""
+        if request.method == "server/discover":
+            return self._server.discover()
+        if not isinstance(params, ListenParams):
+            return self.session.answer(request.method, params)
+        if self._one_shot:
+            return NOTHING_TO_LISTEN_ON
+        if self._subscriptions is None:
+            self._subscriptions = Subscriptions(self.limits.max_subscriptions)
+        refusal, acknowledgement = self._subscriptions.add(request, params, self._server)
+        if refusal is not None:
+            return refusal
+        self._in_flight[request.id] = request
+        self._deliver(Delivery(acknowledgement, request.id))
+        return None
 
     @property
     def _before_handshake(self) -> bool:
@@ -495,46 +475,38 @@ class ServerConnection:
         self._hand_out(self._server.observe(request.method, error, self._clock() - started), events)
 
     def _hand_out(self, hook: Callable[[], object] | None, events: list[Event]) -> None:
-        """Have the driver run a hook of the author's, which must not run under the lock. It counts as a call."""
+        """Have the driver run a hook for which no client waits."""
         if hook is not None:
-            self._hooks += 1
-            events.append(HookReady(hook))
+            self._run(Hook(NO_REQUEST, hook), events)
 
     def _fail_later(self, request: Request, error: Exception, events: list[Event]) -> None:
         """Have the driver report an exception, and answer with the error that the client receives."""
-        call = Failure(request, lambda: error, server=self._server)
-        self._in_flight[request.id], self._calls[request.id] = request, call
+        self._run(Hook(request, partial(self._server.unsendable, request, error)), events)
+
+    def _run(self, call: Call, events: list[Event]) -> None:
+        request = call.request
+        self._calls[call] = None
+        if request.is_notification:
+            self._unanswered += 1
+        else:
+            self._in_flight[request.id] = request
         events.append(CallReady(call))
 
     def _begin(self, request: Request, events: list[Event]) -> None:
         step = self._server.begin(request)
         if isinstance(step, Call):
-            self._in_flight[request.id] = request
-            self._calls[request.id] = step
-            events.append(CallReady(step))
+            self._run(step, events)
+        elif request.is_notification:
             return
-        if type(step) is InputRequired and not request.peer.revision.asks_in_results:
+        elif type(step) is InputRequired and not request.peer.revision.asks_in_results:
             self._ask(request, step, events)
         else:
             self._end(self._respond(request, step))
 
-    def _listen(self, request: Request, params: HasMeta) -> Outcome | None:
-        assert isinstance(params, ListenParams)
-        if self._one_shot:
-            return NOTHING_TO_LISTEN_ON
-        if self._subscriptions is None:
-            self._subscriptions = Subscriptions(self._limits.max_subscriptions)
-        refusal, acknowledgement = self._subscriptions.add(request, params, self._server)
-        if refusal is not None:
-            return refusal
-        self._in_flight[request.id] = request
-        self._deliver(Delivery(acknowledgement, request.id))
-        return None
-
     def _hold(self, request: Request, events: list[Event]) -> None:
         """Keep a request until there is room. Where too much is kept already it is refused, and a notification dropped."""
         if self._held is None:
-            self._held = HeldRequests(self._limits.max_held_bytes)
+            self._held = HeldRequests(self.limits.max_held_bytes)
         held = self._held.add(request, self._line_bytes)
         if request.is_notification:
             return
@@ -550,10 +522,7 @@ class ServerConnection:
             if request is None:
                 self._held = None
                 return
-            if request.is_notification:
-                self._begin_unanswered(request, events)
-            else:
-                self._begin(request, events)
+            self._begin(request, events)
 
     # Notifications and answers from the client.
 
@@ -564,7 +533,7 @@ class ServerConnection:
             except RemoteProtocolError:
                 return
             if isinstance(params, CancelledParams) and params.request_id is not None:
-                self._cancel(params.request_id, params.reason, events)
+                events += self.cancel(params.request_id, params.reason)
         elif message.method == "notifications/initialized":
             self.session.initialized()
         elif message.method in self._server.custom_methods():
@@ -585,31 +554,7 @@ class ServerConnection:
         if self._streams and not self.has_room:
             self._hold(request, events)
         else:
-            self._begin_unanswered(request, events)
-
-    def _begin_unanswered(self, request: Request, events: list[Event]) -> None:
-        step = self._server.begin(request)
-        if isinstance(step, Call):
-            self._unanswered[step] = None
-            events.append(CallReady(step))
-
-    def _cancel(self, request_id: RequestId, reason: str | None, events: list[Event]) -> None:
-        request = self._in_flight.pop(request_id, None)
-        if request is None:
-            return
-        request.cancel(reason)
-        self._end_observation(request, CANCELLED, events)
-        if self._subscriptions is not None:
-            self._subscriptions.remove(request_id)
-        if self._legacy is not None:
-            self._send_all(self._legacy.forget(request_id, reason or "cancelled"), request_id)
-        self._push(Delivery(None, request_id, True))
-        call = self._calls.pop(request_id, None)
-        if call is not None:
-            events.append(CallCancelled(call))
-        if self._held is not None:
-            self._held.discard(request)
-            self._release(self._held, events)
+            self._begin(request, events)
 
     def _end_refused(self, request: Request, outcome: Outcome, withdrawals: list[bytes], events: list[Event]) -> None:
         """End a request whose question the client did not answer, and withdraw the others."""
@@ -655,8 +600,8 @@ class ServerConnection:
         """Encode the response to a request."""
         if not isinstance(outcome, RemoteProtocolError):
             try:
-                result = encode_outcome(request, outcome, self._server.profile.result_suffix)
-                return Delivery(encode_response(request.id, result), request.id, True, None, dispatched)
+                data = encode_answer(request, outcome, self._server.profile.result_suffix)
+                return Delivery(data, request.id, True, None, dispatched)
             except Exception as error:  # the author's result contains a value that cannot be encoded as JSON
                 problem: Exception | None = error
         else:
@@ -675,18 +620,16 @@ class ServerConnection:
             self._in_flight.pop(request_id, None)
         if self._legacy is not None and request_id is not None:
             self._send_all(self._legacy.forget(request_id, "ended"), request_id)
-        if self._batches is not None:
-            response = self._batches.collect(response)
-        self._deliver(response)
+        self._send(response)
 
     def _reject(self, request_id: RequestId | None, code: int, message: str) -> None:
         """Answer what is no message. It has no place in a table, so it can disturb nothing, nor the request whose id it has."""
         session = self.session
         id_required = session.negotiated and session.revision.error_id_required
         data = encode_error(request_id, code, message, id_required=id_required)
-        self._push(Delivery(data, final=True, error=code, dispatched=False))
+        self._send(Delivery(data, final=True, error=code, dispatched=False))
 
-    def _push(self, response: Delivery) -> None:
+    def _send(self, response: Delivery) -> None:
         self._deliver(response if self._batches is None else self._batches.collect(response))
 
     def _send_all(self, messages: list[bytes], about: RequestId) -> None:

@@ -8,7 +8,7 @@ from typing import Final, TypeAlias, TypedDict
 
 import msgspec
 
-from linkspan.core.call import HasMeta, HeaderPlan
+from linkspan.core.call import AnyRequest, HasMeta, HeaderPlan
 from linkspan.core.http_exchange import JSON_HEADERS, Header, HttpResponse
 from linkspan.errors import (
     HEADER_MISMATCH,
@@ -35,7 +35,7 @@ from linkspan.wire.headers import (
     parse_origin,
     value_at,
 )
-from linkspan.wire.jsonrpc import RpcRequest, encode_error
+from linkspan.wire.jsonrpc import encode_error
 
 __all__ = [
     "LOOPBACK",
@@ -346,7 +346,7 @@ _NAMED: Final[Mapping[type[object], str]] = {CallToolParams: "name", GetPromptPa
 
 def compare_headers(
     facts: TransportInfo,
-    rpc: RpcRequest,
+    rpc: AnyRequest,
     params: HasMeta | None,
     peer: Peer | None,
     error: RemoteProtocolError | None,

@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from linkspan.core.call import Delivery, Event, HasMeta
+from linkspan.core.call import AnyRequest, Delivery, Event, HasMeta
 from linkspan.core.connection import ServerConnection
 from linkspan.core.http_checks import HttpPolicy
 from linkspan.core.http_exchange import Header, Outlet, OwnConnection, ServerExchange, is_list_changed
@@ -449,7 +449,7 @@ class Pairs:
 
 
 def _only_handshakes(
-    _: TransportInfo, __: RpcRequest, ___: HasMeta | None, peer: Peer | None, *____: object
+    _: TransportInfo, __: AnyRequest, ___: HasMeta | None, peer: Peer | None, *____: object
 ) -> RemoteProtocolError | None:
     """Refuse requests that need headers to agree with: this transport cannot hold them to any (SEC-2)."""
     if peer is None:

@@ -88,23 +88,16 @@ class LegacySession:
         self,
         server: ServerFacts,
         *,
-        max_rounds: int,
-        max_waiting: int,
-        max_subscriptions: int,
-        input_timeout: float,
         random: Callable[[int], bytes],
         lasting: bool = True,
     ) -> None:
-        """Begin before the handshake. `input_timeout` is in seconds, `random(n)` gives n unguessable bytes.
+        """Begin before the handshake. `random(n)` gives n unguessable bytes.
 
         A session that is not `lasting` is over with the request that it was made for: it offers nothing that needs more.
         """
         self._server = server
         self._lasting = lasting
-        self._max_waiting = max_waiting
-        self._max_rounds = max_rounds
-        self._max_subscriptions = max_subscriptions
-        self._input_timeout = input_timeout
+        self._limits = server.profile.limits
         self._random = random
         self._asked = 0
         self._rounds: dict[RequestId, _Round] = {}  # the oldest first
@@ -204,8 +197,8 @@ class LegacySession:
         if not self._server.knows_resource(uri):
             missing = ResourceNotFoundError(uri)
             return RemoteProtocolError(RESOURCE_NOT_FOUND, missing.message, missing.data)
-        if uri not in self.subscriptions and len(self.subscriptions) >= self._max_subscriptions:
-            return RemoteProtocolError(INVALID_PARAMS, f"More than {self._max_subscriptions} subscriptions")
+        if uri not in self.subscriptions and len(self.subscriptions) >= self._limits.max_subscriptions:
+            return RemoteProtocolError(INVALID_PARAMS, f"More than {self._limits.max_subscriptions} subscriptions")
         self.subscriptions.add(uri)
         return _EMPTY
 
@@ -221,14 +214,14 @@ class LegacySession:
         A round without questions has nothing to send and is answered at once: look at `due`.
         """
         rounds = self.rounds_of.get(request.id, 0) + 1
-        if rounds > self._max_rounds:
+        if rounds > self._limits.max_rounds:
             self.rounds_of.pop(request.id, None)
-            return _failure(request, f"Gave up after {self._max_rounds} rounds of questions (max_rounds)")
-        if len(self._rounds) >= self._max_waiting:
+            return _failure(request, f"Gave up after {self._limits.max_rounds} rounds of questions (max_rounds)")
+        if len(self._rounds) >= self._limits.max_running:
             self.rounds_of.pop(request.id, None)
-            return _failure(request, f"{self._max_waiting} requests wait for the user already (max_running)")
+            return _failure(request, f"{self._limits.max_running} requests wait for the user already (max_running)")
         self.rounds_of[request.id] = rounds
-        current = _Round(request, outcome.state, now + self._input_timeout, {})
+        current = _Round(request, outcome.state, now + self._limits.input_timeout, {})
         self._rounds[request.id] = current
         messages: list[bytes] = []
         for key, question in outcome.requests.items():
@@ -295,10 +288,11 @@ class LegacySession:
             response.id, "refused", f"The client refused {key!r}: {response.message} ({response.code})"
         )
 
-    def receive_unreadable(self, response_id: RequestId, problem: str) -> tuple[Request, Outcome, list[bytes]] | None:
+    def receive_unreadable(
+        self, response_id: RequestId | None, problem: str
+    ) -> tuple[Request, Outcome, list[bytes]] | None:
         """Take an answer that could not be read: asking again would bring it again. The result is that of a refusal."""
-        current = self._round_of_question.get(response_id)
-        if current is None:
+        if response_id is None or (current := self._round_of_question.get(response_id)) is None:
             return None
         key, _ = current.waiting[response_id]
         return self._give_up(response_id, "unreadable", f"The client's answer to {key!r} cannot be read: {problem}")
@@ -336,7 +330,7 @@ class LegacySession:
         return [
             (
                 request,
-                _failure(request, f"No answer from the user within {self._input_timeout:g} seconds"),
+                _failure(request, f"No answer from the user within {self._limits.input_timeout:g} seconds"),
                 self.forget(request.id, "timed out"),
             )
             for request in late

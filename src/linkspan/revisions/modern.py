@@ -14,23 +14,33 @@ from msgspec import Raw
 
 from linkspan.errors import INVALID_PARAMS, UNSUPPORTED_PROTOCOL_VERSION, LocalProtocolError, RemoteProtocolError
 from linkspan.revisions import MODERN, REVISIONS, supported_versions
-from linkspan.revisions.neutral import NOTHING, Encoded, InputRequired, Peer, Request, read_implementation, read_only
+from linkspan.revisions.neutral import (
+    NOTHING,
+    Encoded,
+    EncodedToolResult,
+    InputRequired,
+    Peer,
+    Request,
+    read_implementation,
+    read_only,
+)
 from linkspan.revisions.stepdown import step_down
 from linkspan.types.base import ABSENT, JSON, Implementation, JSONObject, Wire, is_object
 from linkspan.types.messages import LOG_LEVELS, CallToolResult, DiscoverResult, LoggingLevel
-from linkspan.wire.jsonrpc import RequestId, encode
+from linkspan.wire.jsonrpc import RequestId, encode, encode_response
 from linkspan.wire.values import to_builtins
 
 __all__ = [
     "CAPABILITIES",
     "CLIENT_INFO",
     "LOG_LEVEL",
+    "NO_ENVELOPE",
     "PROTOCOL_VERSION",
     "SERVER_INFO",
     "SUBSCRIPTION_ID",
     "Envelope",
     "discover",
-    "encode_outcome",
+    "encode_answer",
     "read_envelope",
     "result_suffix",
 ]
@@ -161,11 +171,31 @@ def result_suffix(implementation: Implementation) -> bytes:
     return b'"resultType":"complete","_meta":{"%b":%b}}' % (SERVER_INFO.encode(), encode(to_builtins(implementation)))
 
 
-def encode_outcome(request: Request, outcome: Wire | Encoded | Raw | InputRequired, suffix: bytes) -> bytes:
-    """Encode the outcome of a request in the revision of its peer; modern results end with `suffix`, see `result_suffix`.
+def encode_answer(
+    request: Request, outcome: Wire | Encoded | EncodedToolResult | Raw | InputRequired, suffix: bytes
+) -> bytes:
+    """Encode the response to a request in the revision of its peer; modern results end with `suffix`, see `result_suffix`.
 
     Raises: LocalProtocolError for a question to a client that is asked in another way; whatever encoding raises.
     """
+    request_id = request.id
+    if not isinstance(outcome, EncodedToolResult):
+        return encode_response(request_id, _encode_outcome(request, outcome, suffix))
+    revision, structured = request.peer.revision, outcome.structured
+    parts = [
+        b'{"jsonrpc":"2.0","id":%d,"result":{"content":[{"type":"text","text":' % request_id
+        if type(request_id) is int
+        else b'{"jsonrpc":"2.0","id":%b,"result":{"content":[{"type":"text","text":' % encode(request_id),
+        outcome.text,
+        b"}]",
+    ]
+    if structured is not None and revision.structured_content != "none":
+        parts += b',"structuredContent":', structured
+    parts += (b"}}",) if revision.era == "legacy" else (b",", suffix, b"}")
+    return b"".join(parts)
+
+
+def _encode_outcome(request: Request, outcome: Wire | Encoded | Raw | InputRequired, suffix: bytes) -> bytes:
     if request.peer.revision.era == "legacy":
         if isinstance(outcome, InputRequired):
             raise LocalProtocolError("an interim result cannot be sent to a handshake client")

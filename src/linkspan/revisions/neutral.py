@@ -33,6 +33,7 @@ __all__ = [
     "NO_FACTS",
     "SAMPLE",
     "Encoded",
+    "EncodedToolResult",
     "InputRequest",
     "InputRequired",
     "Observer",
@@ -144,7 +145,16 @@ class Encoded(msgspec.Struct, frozen=True):
     body: bytes
 
 
-Outcome: TypeAlias = Wire | Encoded | Raw | InputRequired | RemoteProtocolError
+class EncodedToolResult(msgspec.Struct, frozen=True):
+    """The commonest result of a tool, encoded once: one text, and perhaps structured content."""
+
+    text: bytes
+    """A JSON string."""
+    structured: bytes | None = None
+    """A JSON object, which the text repeats for clients that do not know structured content."""
+
+
+Outcome: TypeAlias = Wire | Encoded | EncodedToolResult | Raw | InputRequired | RemoteProtocolError
 """A result (a shape, ready bytes, or the JSON value of a custom method), an interim result, or a JSON-RPC error."""
 
 

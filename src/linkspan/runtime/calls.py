@@ -15,7 +15,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, cast
 
-from linkspan.core.call import LATER, Call, CallCancelled, CallReady, Event, HookReady, Ports, RunsCalls, run_call
+from linkspan.core.call import LATER, Call, CallCancelled, CallReady, Event, Ports, RunsCalls, run_call
 from linkspan.runtime.forks import renew
 from linkspan.runtime.workers import MAX_WORKERS, Shares, Workers
 
@@ -123,11 +123,6 @@ class CallRunner:
                     todo += run_call(connection, call, self._start)
                 else:
                     self._submit(connection, call, partial(run_call, connection, call, self._start))
-            elif type(event) is HookReady:
-                if self._threadless:
-                    todo += connection.run_hook(event.hook)
-                else:
-                    self._submit(connection, None, partial(connection.run_hook, event.hook))
             else:
                 assert type(event) is CallCancelled
                 self._cancel(event.call)
@@ -147,12 +142,11 @@ class CallRunner:
 
     # In threads.
 
-    def _submit(self, connection: RunsCalls, call: Call | None, step: Callable[[], list[Event]]) -> None:
+    def _submit(self, connection: RunsCalls, call: Call, step: Callable[[], list[Event]]) -> None:
         context = self._context or contextvars.copy_context()
         client = None if self._shares is None else _client_of(connection, call)
         job = partial(self._work, connection, call, step, context, client)
-        if call is not None:
-            self._jobs[call] = job, client
+        self._jobs[call] = job, client
         if self._shares is None:
             self._workers.submit(job)
         else:
@@ -161,17 +155,16 @@ class CallRunner:
     def _work(
         self,
         connection: RunsCalls,
-        call: Call | None,
+        call: Call,
         step: Callable[[], list[Event]],
         context: contextvars.Context,
         client: Hashable,
     ) -> None:
         """Take a step in a copy of its context: what its end brings does not see what it has set there."""
         try:
-            events = [] if call is not None and call.cancelled else context.copy().run(step)
+            events = [] if call.cancelled else context.copy().run(step)
         finally:
-            if call is not None:
-                del self._jobs[call]
+            del self._jobs[call]
             if self._shares is not None:
                 self._shares.done(client)
         if events:
@@ -265,11 +258,12 @@ def _call_on(loop: AbstractEventLoop, step: Callable[..., object], *arguments: o
         loop.call_soon_threadsafe(step, *arguments)
 
 
-def _client_of(connection: RunsCalls, call: Call | None) -> Hashable:
+def _client_of(connection: RunsCalls, call: Call) -> Hashable:
     """Return whose share of the threads a job uses: a principal's, an address's, or at least a session's."""
-    if call is None or (call.request.facts.principal is None and call.request.facts.address is None):
+    facts = call.request.facts
+    if facts.principal is None and facts.address is None:
         return connection
-    return call.request.facts.principal or (call.request.facts.address,)
+    return facts.principal or (facts.address,)
 
 
 class Driver(CallRunner):

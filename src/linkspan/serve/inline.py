@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from linkspan.core.call import Call, CallReady, HookReady, run_call
+from linkspan.core.call import Call, CallReady, run_call
 from linkspan.core.connection import ServerConnection
 from linkspan.errors import INVALID_REQUEST
 from linkspan.wire.jsonrpc import NOTIFICATION, encode, encode_error
@@ -30,8 +30,6 @@ def answer(connection: ServerConnection, data: object, *, raise_exceptions: bool
             failure = call.request.failure
             if isinstance(failure, _FOR_THE_CALLER) or (raise_exceptions and isinstance(failure, Exception)):
                 raise failure
-        elif type(event) is HookReady:
-            events += connection.run_hook(event.hook)
     for message in connection.messages_to_send():
         if not message.startswith(NOTIFICATION):  # progress and logs have nowhere to go
             return message

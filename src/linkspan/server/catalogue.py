@@ -209,8 +209,6 @@ class Registry(Generic[ItemT]):
         self._noun = noun
         self._member = member
         self._key = key
-        self.runs_code = False
-        """Whether reading the arguments of any item runs, or once ran, code of the author."""
         self._items: dict[str, tuple[int, ItemT]] = {}
         self._sequence = 0
         self._pages: dict[tuple[object, ...], Encoded] = {}
@@ -248,7 +246,6 @@ class Registry(Generic[ItemT]):
         for key, item in zip(keys, items, strict=True):
             self._sequence += 1
             self._items[key] = (self._sequence, item)
-            self.runs_code = self.runs_code or (item.handler is not None and item.handler.parameters.runs_code)
         self._pages = {}
 
     def remove(self, key: str) -> ItemT | None:

@@ -143,24 +143,14 @@ class Dispatcher:
 
     def begin(self, request: Request) -> Outcome | Call:
         """Serve a request, or return the function that must run for it."""
-        settings = self.settings.current
-        observed = settings.observed
-        if (
-            observed
-            or request.observer is not None
-            or (
-                (
-                    request.method != "tools/call"
-                    or self.catalogue.tools.runs_code
-                    or self.profile.server_context is not None
-                )
-                and self._runs_code_before(request)
-            )
-        ):
-            hooked = observed or request.observer is not None
-            begin = partial(self._begin_observed, request, settings, self.system.clock(), hooked)
-            return _later(request, begin, hooked=hooked)
-        method = self._methods.get(request.method, self._custom)
+        settings, name = self.settings.current, request.method
+        observed = settings.observed or request.observer is not None
+        if not observed and name == "tools/call" and (call := self._plain_call(request, settings)) is not None:
+            return call
+        if observed or self._runs_code_before(request):
+            begin = partial(self._begin_observed, request, settings, self.system.clock(), observed)
+            return _later(request, begin, hooked=observed)
+        method = self._methods.get(name, self._custom)
         if self.catalogue.declared is not None:
             method = self._if_declared(request, method)
         try:
@@ -171,6 +161,33 @@ class Dispatcher:
             return self._failures.outcome(request, None, error)
         except BaseException as error:  # the author's reporter must not run here
             return _later(request, partial(self._failures.outcome, request, None, error), hooked=False)
+
+    def _plain_call(self, request: Request, settings: Settings) -> Call | None:
+        """Begin the commonest request in one step: a tool that needs nothing but its arguments. None for all other ways."""
+        params = request.params
+        assert isinstance(params, CallToolParams)
+        tool = self.catalogue.tools.get(params.name)
+        if tool is None or not tool.is_plain or self.catalogue.declared is not None or "tools/call" in self._surrounded:
+            return None
+        handler = tool.handler
+        try:
+            arguments, repairs = handler.parameters.decode(params.arguments, repair=settings.repair_arguments)
+        except ArgumentsInvalid:
+            return None
+        if repairs:
+            return None
+        conclude = tool.checked_outcome if settings.validate_tool_call_results else tool.outcome
+        return Run(
+            request,
+            partial(handler.function, **arguments),
+            handler.is_async,
+            handler.inline,
+            rounds=self._rounds,
+            failures=self._failures,
+            current=NO_QUESTIONS,
+            conclude=conclude,
+            target=params.name,
+        )
 
     def _runs_code_before(self, request: Request) -> bool:
         """Whether the author's code has to run before the handler of a request does: validators, or the server context."""

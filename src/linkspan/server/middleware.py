@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Raw
 
 from linkspan.errors import RegistrationError, RemoteProtocolError
-from linkspan.revisions.neutral import NOTHING, Encoded, InputRequired, Outcome
+from linkspan.revisions.neutral import NOTHING, Encoded, EncodedToolResult, InputRequired, Outcome
 from linkspan.schema.annotations import (
     is_async_generator_function,
     is_coroutine_function,
@@ -25,7 +25,7 @@ from linkspan.schema.results import encode_json
 from linkspan.server.asking import InputNeeded
 from linkspan.server.handlers import Run
 from linkspan.server.steps import Offloads, Step, Steps, await_steps
-from linkspan.types.base import JSON, TextContent, Wire, is_object
+from linkspan.types.base import JSON, UNSET, TextContent, Wire, is_object
 from linkspan.types.messages import (
     CallToolParams,
     CallToolResult,
@@ -290,16 +290,12 @@ def as_outcome(value: object) -> Outcome:
 
 def _readable(outcome: Outcome) -> Outcome:
     """Return a result as values: what was encoded on the way is decoded for middleware to read."""
-    if not isinstance(outcome, CallToolResult):
-        return outcome
-    content = [
-        TextContent(msgspec.json.decode(text)) if isinstance(text := getattr(each, "text", None), Raw) else each
-        for each in outcome.content
-    ]
-    structured = outcome.structured_content
-    if isinstance(structured, Raw):
-        structured = msgspec.json.decode(structured)
-    return msgspec.structs.replace(outcome, content=content, structured_content=structured)
+    if isinstance(outcome, EncodedToolResult):
+        structured = UNSET if outcome.structured is None else msgspec.json.decode(outcome.structured)
+        return CallToolResult(content=[TextContent(msgspec.json.decode(outcome.text))], structured_content=structured)
+    if isinstance(outcome, CallToolResult) and isinstance(outcome.structured_content, Raw):
+        return msgspec.structs.replace(outcome, structured_content=msgspec.json.decode(outcome.structured_content))
+    return outcome
 
 
 def run_inside(run: Run) -> Steps:

@@ -6,7 +6,7 @@ Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/tools.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypedDict, TypeGuard, Unpack, cast
 
@@ -14,9 +14,9 @@ import msgspec
 from msgspec import Raw
 
 from linkspan.errors import RegistrationError
-from linkspan.revisions.neutral import InputRequired, Outcome
+from linkspan.revisions.neutral import EncodedToolResult, InputRequired, Outcome
 from linkspan.revisions.stepdown import is_told
-from linkspan.schema.annotations import parse_docstring
+from linkspan.schema.annotations import parse_docstring, return_hint
 from linkspan.schema.results import ResultShape, compile_result, encode_json
 from linkspan.server.content_blocks import BLOCKS, binary, blocks_of, changed, is_block, meta_of
 from linkspan.server.handlers import Function, Handler, bound_method, compile_handler, is_function
@@ -53,8 +53,7 @@ __all__ = [
 _NAME = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-")
 _LONGEST_NAME = 128
 _SCALARS = frozenset({int, float, bool, str, dict})
-_text_of: Callable[[Raw], TextContent] = cast("Any", TextContent)
-"""Makes a block of a text that is JSON already, so that it is encoded once for the content and the structured content."""
+_EXACT = (int, bool)
 
 
 class Description(TypedDict, total=False):
@@ -217,26 +216,33 @@ class BoundTool(msgspec.Struct, frozen=True):
     structured: bool = True
     derived: tuple[str, ...] = ()
     """The members of its shape that follow from hints."""
+    exact: type | None = None
+    """The return type, if it is one whose values keep the promise by their type alone."""
+    is_plain: bool = False
+    """The function needs nothing but its arguments, and nothing of the author's runs before it."""
 
     def outcome(self, value: object) -> Outcome:
         """Turn what the function returned into a result.
 
         Raises: TypeError, ValueError or msgspec errors for a value that cannot be sent: the author's mistake.
         """
-        if type(value) is InputRequired:
-            return value
+        kind, shape = type(value), self.shape
+        if kind is self.exact:
+            body = encode_json(value)
+            return EncodedToolResult(b'"%b"' % body, b'{"result":%b}' % body)
+        if kind is str and self.spec.output_schema is None:
+            return EncodedToolResult(encode(value))
+        if kind is InputRequired:
+            return cast("InputRequired", value)
         if isinstance(value, CallToolResult):
             return self._kept(_from_result(value))
         if isinstance(value, ToolResponse):
             return self._kept(_from_response(value))
-        shape = self.shape
-        if shape is not None and shape.json_schema is not None and (type(value) in _SCALARS or not _is_content(value)):
-            is_text = value.__class__ is str
+        if shape is not None and shape.json_schema is not None and (kind in _SCALARS or not _is_content(value)):
+            is_text = kind is str
             body = encode(value) if is_text and shape.is_text else shape.encode(value)
-            structured = b'{"result":%b}' % body if shape.wrapped else body
-            if is_text:
-                return CallToolResult(content=[_text_of(Raw(body))], structured_content=Raw(structured))
-            return CallToolResult(content=[TextContent(body.decode())], structured_content=Raw(structured))
+            text = body if is_text else encode(body.decode())
+            return EncodedToolResult(text, b'{"result":%b}' % body if shape.wrapped else body)
         return self._kept(_from_value(value, f"result:{self.spec.name}", structured=self.structured))
 
     def _kept(self, result: CallToolResult) -> CallToolResult:
@@ -389,8 +395,17 @@ def _bind(handler: Handler, info: ToolInfo, name: str, portable: bool, structure
         raise RegistrationError(f"{name}: an output_schema needs structured content: leave out structured=False")
     shape = validator = None
     declared: Mapping[str, JSON] | None = None
+    exact: type | None = None
     if written is UNSET and info.structured:
-        shape = _result_shape(handler, portable=portable, texts=structured_text, name=name)
+        hint = return_hint(handler.function)
+        exact = next((kind for kind in _EXACT if kind is hint), None)
+        shape = compile_result(
+            hint,
+            passthrough=(*BLOCKS, CallToolResult, ToolResponse, InputRequired),
+            portable=portable,
+            texts=structured_text,
+            name=name,
+        )
         declared = _declared(shape)
     elif written is not UNSET and written is not None:
         from linkspan.schema.validate import compile_validator
@@ -407,20 +422,10 @@ def _bind(handler: Handler, info: ToolInfo, name: str, portable: bool, structure
         meta=info.meta,
     )
     derived = ("output_schema",) if shape is not None else ()
-    return BoundTool(spec, handler, shape, validator, info.structured and written is not None, derived)
-
-
-def _result_shape(handler: Handler, *, portable: bool, texts: bool, name: str) -> ResultShape:
-    from linkspan.schema.annotations import return_hint
-
-    hint = return_hint(handler.function)
-    return compile_result(
-        hint,
-        passthrough=(*BLOCKS, CallToolResult, ToolResponse, InputRequired),
-        portable=portable,
-        texts=texts,
-        name=name,
-    )
+    is_plain = handler.context_parameter is None and handler.whole is None and handler.keywords is None
+    is_plain = is_plain and handler.needs is None and not (handler.parameters.asks or handler.parameters.runs_code)
+    structured = info.structured and written is not None
+    return BoundTool(spec, handler, shape, validator, structured, derived, exact, is_plain)
 
 
 def _declared(shape: ResultShape) -> Mapping[str, JSON] | None:

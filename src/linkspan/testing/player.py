@@ -45,8 +45,6 @@ from linkspan.wire.redaction import REDACTED
 from linkspan.wire.values import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from linkspan.core.call import Call, Event
 
 __all__ = ["Playback", "Player"]
@@ -359,10 +357,6 @@ class Playback:
         _no_calls()
 
     def fail(self, call: Call, error: BaseException) -> list[Event]:
-        """Never happens."""
-        _no_calls()
-
-    def run_hook(self, hook: Callable[[], object]) -> list[Event]:
         """Never happens."""
         _no_calls()
 

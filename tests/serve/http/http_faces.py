@@ -17,7 +17,7 @@ import pytest
 import uvicorn
 
 from linkspan import Server
-from linkspan.core.call import CallReady, HookReady
+from linkspan.core.call import CallReady
 from linkspan.core.http_checks import Arrival, HttpPolicy
 from linkspan.core.http_endpoint import Endpoint
 from linkspan.core.http_exchange import HttpData, HttpEnd, HttpResponse, HttpStart
@@ -248,9 +248,7 @@ async def _awaited(value: Any) -> Any:
 def run(connection: Any, events: Any) -> None:
     """Run calls where they are."""
     for event in events:
-        if isinstance(event, HookReady):
-            run(connection, connection.run_hook(event.hook))
-        elif isinstance(event, CallReady):
+        if isinstance(event, CallReady):
             try:
                 value = event.call.run()
                 if hasattr(type(value), "__await__"):

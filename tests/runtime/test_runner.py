@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import warnings
-from collections.abc import Callable
 
 from linkspan.core.call import Call, CallReady, Event
 from linkspan.revisions import LATEST
@@ -25,10 +24,6 @@ class Remembering:
 
     def fail(self, call: Call, error: BaseException) -> list[Event]:
         self.ends.append(error)
-        return []
-
-    def run_hook(self, hook: Callable[[], object]) -> list[Event]:
-        hook()
         return []
 
 
