@@ -1,27 +1,86 @@
-"""For tests of servers and clients: fixtures for pytest, recordings of real servers, and players of them."""
+"""For tests of servers and clients: fixtures for pytest, recordings of real servers, and players of them.
+
+The fixtures connect a client to a server in memory: no plugin, no configuration, no event loop to share.
+
+from linkspan.testing import client_fixture
+from my_server import server
+
+client = client_fixture(server)
+
+def test_adding(client):
+    assert client.call_tool("add", {"a": 1, "b": 2}).structured == {"result": 3}
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 if TYPE_CHECKING:
-    from linkspan.testing.fixtures import async_client_fixture as async_client_fixture
-    from linkspan.testing.fixtures import client_fixture as client_fixture
+    from linkspan.client.client import Client
+    from linkspan.client.sync_client import SyncClient
+    from linkspan.client.targets import ServerTarget
     from linkspan.testing.player import Player as Player
     from linkspan.testing.recorder import TranscriptWriter as TranscriptWriter
 
-__all__ = ["Player", "TranscriptWriter", "async_client_fixture", "client_fixture"]
+__all__ = ["Player", "Scope", "TranscriptWriter", "async_client_fixture", "client_fixture"]
 
-_HOMES = {
-    "Player": "linkspan.testing.player",
-    "TranscriptWriter": "linkspan.testing.recorder",
-    "async_client_fixture": "linkspan.testing.fixtures",
-    "client_fixture": "linkspan.testing.fixtures",
-}
+_HOMES = {"Player": "linkspan.testing.player", "TranscriptWriter": "linkspan.testing.recorder"}
 
 
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)
+
+
+Scope: TypeAlias = Literal["function", "class", "module", "package", "session"]
+
+
+def client_fixture(
+    target: ServerTarget | Callable[[], ServerTarget], *, scope: Scope = "function", **options: Any
+) -> Any:
+    """Return a fixture that gives a connected `SyncClient`, and closes it afterwards.
+
+    `target` is a Server or anything else that a client takes, or a function that makes one for each use. `options` are those
+    of `SyncClient`. Works in plain test functions, also in those that a plugin runs on an event loop.
+    """
+
+    import pytest
+
+    from linkspan.client.sync_client import SyncClient
+
+    @pytest.fixture(scope=scope)
+    def client() -> Iterator[SyncClient]:
+        with SyncClient(_made(target), **options) as connected:
+            yield connected
+
+    return client
+
+
+def async_client_fixture(
+    target: ServerTarget | Callable[[], ServerTarget], *, scope: Scope = "function", **options: Any
+) -> Any:
+    """Return a fixture that gives a `Client`, for async tests of any plugin.
+
+    It connects at its first call and belongs to no event loop, so its scope may be wider than that of the loops.
+    """
+
+    import pytest
+
+    from linkspan.client.client import Client
+
+    @pytest.fixture(scope=scope)
+    def client() -> Iterator[Client]:
+        unconnected = Client(_made(target), **options)
+        yield unconnected
+        unconnected.close_now()
+
+    return client
+
+
+def _made(target: ServerTarget | Callable[[], ServerTarget]) -> ServerTarget:
+    if callable(target) and not hasattr(target, "connect"):
+        return target()
+    return cast("ServerTarget", target)

@@ -31,7 +31,6 @@ from linkspan.wire.jsonrpc import (
     Batch,
     ErrorResponse,
     Malformed,
-    Message,
     Notification,
     RequestId,
     Response,
@@ -86,13 +85,11 @@ def matched_params(method: str, params: JSON) -> JSON:
     plain = {name: value for name, value in params.items() if name != "_meta"}
     meta = params.get("_meta")
     if is_object(meta):
-        kept = {name: value for name, value in meta.items() if not _is_envelope(name)}
+        kept = {
+            name: value for name, value in meta.items() if name not in _NEVER_COMPARED and not name.startswith(_PREFIX)
+        }
         plain |= {"_meta": kept} if kept else {}
     return plain
-
-
-def _is_envelope(name: str) -> bool:
-    return name in _NEVER_COMPARED or name.startswith(_PREFIX)
 
 
 def read_id(members: JSON, name: str) -> RequestId | None:
@@ -144,24 +141,16 @@ class _Reader:
             if (answered := self._open.pop(request_id, None)) is not None:
                 answered.steps.append(message)
             return
-        exchange = self._owner(message)
-        if exchange is None:
+        token = read_id(message.get("params"), "progressToken")
+        with_token = [each for each in self._open.values() if token is not None and each.token == token]
+        running = [each for each in self._open.values() if each.method != LISTEN]
+        candidates = with_token[:1] or running[-1:] or self._all[-1:]
+        if not candidates:
             return
+        exchange = candidates[0]
         exchange.steps.append(message)
         if request_id is not None:
             self._asked[request_id] = exchange
-
-    def _owner(self, message: JSONObject) -> Exchange | None:
-        params = message.get("params")
-        token = read_id(params, "progressToken")
-        if token is not None:
-            for exchange in self._open.values():
-                if exchange.token == token:
-                    return exchange
-        for exchange in reversed(self._open.values()):
-            if exchange.method != LISTEN:
-                return exchange
-        return self._all[-1] if self._all else None
 
     def finish(self) -> list[Exchange]:
         """Give an error to those who would wait for ever: neither answered nor cancelled."""
@@ -178,15 +167,12 @@ class _Reader:
 
 def choose(exchanges: Iterable[Exchange], played: set[Exchange], method: str, params: JSON) -> Exchange | None:
     """Return the exchange to play: the first that fits and was not played yet, else the last that fits."""
-    fitting = [each for each in exchanges if each.method == method and _fits(each.params, params)]
+    same = (each for each in exchanges if each.method == method)
+    fitting = [each for each in same if next(_differences(each.params, params, ""), None) is None]
     exact = [each for each in fitting if each.params == params]
     candidates = exact or fitting
     fresh = (each for each in candidates if each not in played)
     return next(fresh, candidates[-1] if candidates else None)
-
-
-def _fits(recorded: JSON, given: JSON) -> bool:
-    return next(_differences(recorded, given, ""), None) is None
 
 
 def explain_missing(exchanges: Iterable[Exchange], method: str, params: JSON) -> RemoteProtocolError:
@@ -224,27 +210,16 @@ def _differences(recorded: JSON, given: JSON, path: str) -> Iterator[str]:
     elif is_array(recorded) and is_array(given) and len(recorded) == len(given):
         for index, (was, now) in enumerate(zip(recorded, given, strict=True)):
             yield from _differences(was, now, f"{path}[{index}]")
-    elif not _equal(recorded, given):
+    elif isinstance(recorded, str) and isinstance(given, str) and REDACTED in recorded:
+        first, *pieces, last = recorded.split(REDACTED)
+        at = len(first) if given.startswith(first) else len(given) + 1
+        for piece in pieces:
+            found = given.find(piece, at)
+            at = found + len(piece) if found >= 0 else len(given) + 1
+        if len(given) - len(last) < at or not given.endswith(last):
+            yield f"{path or 'params'} was {_short(recorded)}, now it is {_short(given)}"
+    elif isinstance(recorded, bool) != isinstance(given, bool) or recorded != given:
         yield f"{path or 'params'} was {_short(recorded)}, now it is {_short(given)}"
-
-
-def _equal(recorded: JSON, given: JSON) -> bool:
-    if isinstance(recorded, str) and isinstance(given, str) and REDACTED in recorded:
-        return _fits_pieces(recorded.split(REDACTED), given)
-    return isinstance(recorded, bool) == isinstance(given, bool) and bool(recorded == given)
-
-
-def _fits_pieces(pieces: list[str], text: str) -> bool:
-    first, *middle, last = pieces
-    if not text.startswith(first):
-        return False
-    at = len(first)
-    for piece in middle:
-        found = text.find(piece, at)
-        if found < 0:
-            return False
-        at = found + len(piece)
-    return len(text) - len(last) >= at and text.endswith(last)
 
 
 def _short(value: JSON) -> str:
@@ -276,12 +251,13 @@ class Player:
 class _Run:
     """One exchange, being played for one message of the client."""
 
-    __slots__ = ("asked", "at", "exchange", "id")
+    __slots__ = ("answered", "asked", "at", "exchange", "id")
 
     def __init__(self, exchange: Exchange, request_id: RequestId | None) -> None:
         self.exchange = exchange
         self.id = request_id
         self.at = 0
+        self.answered = False
         self.asked: dict[RequestId | None, RequestId] = {}
 
 
@@ -363,20 +339,18 @@ class Playback:
     # What the client sent.
 
     def _receive_line(self, line: bytes | TooLong) -> None:
-        message = decode(line, self._limits)
-        for each in message.messages if isinstance(message, Batch) else [message]:
-            self._receive(each)
-
-    def _receive(self, message: Message) -> None:
-        match message:
-            case RpcRequest():
-                self._receive_request(message)
-            case Notification():
-                self._receive_notification(message)
-            case Response() | ErrorResponse():
-                self._receive_answer(message.id)
-            case Malformed():
-                self._out.append(encode_error(message.reply_id, message.code, message.message))
+        received = decode(line, self._limits)
+        for message in received.messages if isinstance(received, Batch) else [received]:
+            match message:
+                case RpcRequest():
+                    self._receive_request(message)
+                case Notification():
+                    self._receive_notification(message)
+                case Response() | ErrorResponse():
+                    if (run := self._unanswered.pop(message.id, None)) is not None:
+                        self._advance(run)
+                case Malformed():
+                    self._out.append(encode_error(message.reply_id, message.code, message.message))
 
     def _receive_request(self, rpc: RpcRequest) -> None:
         if rpc.id in self._open:
@@ -391,7 +365,11 @@ class Playback:
         exchange = self._choose(rpc.method, params, is_request=True)
         if exchange is not None:
             run = self._open[rpc.id] = _Run(exchange, rpc.id)
-            self._connect_ids(run, params)
+            # How the client calls now what the recording calls by other ids.
+            if exchange.token is not None:
+                self._tokens[exchange.token] = read_id(_meta(params), "progressToken")
+            if exchange.method == LISTEN and exchange.id is not None:
+                self._listening[exchange.id] = rpc.id
             self._advance(run)
         elif rpc.method == "ping":
             self._out.append(encode_response(rpc.id, b"{}"))
@@ -406,14 +384,6 @@ class Playback:
             self._played.add(exchange)
         return exchange
 
-    def _connect_ids(self, run: _Run, params: JSON) -> None:
-        """Remember how the client calls now what the recording calls by other ids."""
-        exchange = run.exchange
-        if exchange.token is not None:
-            self._tokens[exchange.token] = read_id(_meta(params), "progressToken")
-        if exchange.method == LISTEN and exchange.id is not None and run.id is not None:
-            self._listening[exchange.id] = run.id
-
     def _receive_notification(self, message: Notification) -> None:
         try:
             params: JSON = msgspec.json.decode(message.params) if message.params is not ABSENT else {}
@@ -426,17 +396,14 @@ class Playback:
         if exchange is not None:
             self._advance(_Run(exchange, None))
 
-    def _receive_answer(self, request_id: RequestId | None) -> None:
-        run = self._unanswered.pop(request_id, None)
-        if run is not None:
-            self._advance(run)
-
     # What it gets for it.
 
     def _advance(self, run: _Run, *, closing: bool = False) -> None:
         """Play on, up to the end or to something that has to be waited for."""
         steps = run.exchange.steps
-        while run.at < len(steps) and self._wanted(run):
+        while run.at < len(steps):
+            if run.id is not None and self._open.get(run.id) is not run and not run.answered:
+                return  # the client has cancelled it; what follows the answer is wanted in any case
             step = steps[run.at]
             if isinstance(step, Awaits):
                 if run.asked.get(step.id) in self._unanswered:
@@ -445,22 +412,11 @@ class Playback:
                 self._send(run, step)
             elif run.exchange.method == LISTEN and not closing and "result" in step:
                 return  # a subscription ends with its connection
-            else:
-                self._answer(run, step)
+            elif run.id is not None:
+                self._open.pop(run.id, None)
+                run.answered = True
+                self._out.append(encode({**self._readdressed(step, "result"), "id": run.id}))
             run.at += 1
-
-    def _wanted(self, run: _Run) -> bool:
-        """Whether the client has not cancelled it. What follows the answer is wanted in any case."""
-        return run.id is None or self._open.get(run.id) is run or self._is_answered(run)
-
-    def _is_answered(self, run: _Run) -> bool:
-        return any(is_object(step) and "method" not in step for step in run.exchange.steps[: run.at])
-
-    def _answer(self, run: _Run, step: JSONObject) -> None:
-        if run.id is None:
-            return
-        self._open.pop(run.id, None)
-        self._out.append(encode({**self._readdressed(step, "result"), "id": run.id}))
 
     def _send(self, run: _Run, step: JSONObject) -> None:
         """Send a request or a notification under the ids of today, unless it is about something that is not there."""
@@ -468,7 +424,11 @@ class Playback:
         params = message.get("params")
         recorded_id = read_id(step, "id")
         if recorded_id is not None:
-            message["id"] = run.asked[recorded_id] = self._ask(run, recorded_id)
+            request_id, number = recorded_id, 2
+            while request_id in self._unanswered:
+                request_id, number = f"{recorded_id}-{number}", number + 1
+            self._unanswered[request_id] = run
+            message["id"] = run.asked[recorded_id] = request_id
         elif is_object(params) and "progressToken" in params:
             token = self._tokens.get(read_id(params, "progressToken"))
             if token is None:
@@ -480,13 +440,6 @@ class Playback:
         elif _subscription(params) == "":
             return
         self._out.append(encode(message))
-
-    def _ask(self, run: _Run, recorded_id: RequestId) -> RequestId:
-        request_id, number = recorded_id, 2
-        while request_id in self._unanswered:
-            request_id, number = f"{recorded_id}-{number}", number + 1
-        self._unanswered[request_id] = run
-        return request_id
 
     def _readdressed(self, step: JSONObject, part: str) -> JSONObject:
         """Return a copy of a message whose subscription has the id that it has today."""

@@ -70,16 +70,12 @@ def parse_transcript(text: str, name: str = "transcript") -> list[Entry]:
         mark, colon, body = line.partition(":")
         if not colon or mark not in _SIDES:
             raise ValueError(f"{name}:{number}: a line begins with `C:`, `S:` or `#`")
-        entries.append(Entry(_SIDES[mark], _message(body, f"{name}:{number}")))
+        try:
+            message: JSON = msgspec.json.decode(body)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise ValueError(f"{name}:{number}: {error}") from None
+        entries.append(Entry(_SIDES[mark], {"jsonrpc": "2.0", **message} if is_object(message) else message))
     return entries
-
-
-def _message(body: str, place: str) -> JSON:
-    try:
-        message: JSON = msgspec.json.decode(body)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise ValueError(f"{place}: {error}") from None
-    return {"jsonrpc": "2.0", **message} if is_object(message) else message
 
 
 def read_transcript(path: str | os.PathLike[str]) -> list[Entry]:
