@@ -248,7 +248,7 @@ CODE_LINES = {
     "linkspan": 445,
     "revisions": 1109,
     "runtime": 1522,
-    "schema": 3338,
+    "schema": 3339,
     "serve": 1929,
     "server": 3929,
     "testing": 430,

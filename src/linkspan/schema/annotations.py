@@ -21,6 +21,7 @@ from linkspan.errors import RegistrationError
 
 __all__ = [
     "EMPTY",
+    "HEADER_KEYWORD",
     "KEYWORD_ONLY",
     "POSITIONAL_ONLY",
     "POSITIONAL_OR_KEYWORD",
@@ -53,6 +54,9 @@ __all__ = [
 
 _MOST_LOOKUPS = 50
 _WRAPPERS = (typing.Required, typing.NotRequired, typing.Final)
+
+
+HEADER_KEYWORD: Final = "x-mcp-header"
 
 
 class Ask(msgspec.Struct, frozen=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import collections.abc as abc
 import enum
+import sys
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,7 +27,6 @@ from linkspan.schema.containers import (
     most_specific_first,
 )
 from linkspan.schema.encode import to_json
-from linkspan.schema.pydantic_types import ForeignShape, is_foreign
 from linkspan.schema.shapes import (
     ANY,
     BOOLEAN,
@@ -74,6 +74,7 @@ _SINGLE: Mapping[Any, Shape] = {
     int: INTEGER,
     float: FLOAT,
 }
+_HOOK = "__get_pydantic_core_schema__"
 _STREAMS = (abc.Iterator, abc.Generator, abc.AsyncIterator, abc.AsyncIterable, abc.AsyncGenerator)
 
 
@@ -111,6 +112,8 @@ class _Builder:
         if any(isinstance(each, Ask) for each in notes):
             raise RegistrationError(f"{self.where}: Ask belongs on a parameter itself, not inside its type")
         if is_foreign(bare, notes):
+            from linkspan.schema.pydantic_types import ForeignShape
+
             return annotate(
                 ForeignShape(hint, self.where), [each for each in notes if isinstance(each, str)], self.where
             )
@@ -419,6 +422,15 @@ _KINDS: Mapping[str, _Reader] = {
     "_field_defaults": _named_tuple,
     "__attrs_attrs__": _attrs,
 }
+
+
+def is_foreign(hint: Any, notes: Sequence[Any]) -> bool:
+    """Return whether a hint has to be read by pydantic."""
+    if "pydantic" not in sys.modules:
+        return False
+    if isinstance(hint, type) and (hasattr(hint, _HOOK) or "__pydantic_core_schema__" in vars(hint)):
+        return True
+    return any(hasattr(each, _HOOK) for each in notes)
 
 
 def runs_author_code(hint: Any, seen: frozenset[Any] = frozenset()) -> bool:

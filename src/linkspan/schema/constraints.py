@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import msgspec
 
 from linkspan.errors import RegistrationError
-from linkspan.schema.annotations import Format, Header
+from linkspan.schema.annotations import HEADER_KEYWORD, Format, Header
 from linkspan.schema.containers import UnionShape, is_nullable, without_null
 from linkspan.schema.encode import is_items
 from linkspan.schema.problems import describe_value, quote
@@ -62,7 +62,7 @@ def _read(note: Any, bounds: dict[str, Any], extra: JSONObject) -> None:
         case str():
             extra["description"] = note
         case Header():
-            extra["x-mcp-header"] = note.name
+            extra[HEADER_KEYWORD] = note.name
         case Format():
             extra["format"] = note.name
         case _:

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from linkspan.errors import RegistrationError
+from linkspan.schema.annotations import HEADER_KEYWORD
 from linkspan.schema.summary import local_target
 from linkspan.types.base import JSON, JSONObject, is_array
 from linkspan.types.base import is_mapping as is_object
@@ -300,7 +301,6 @@ def _is_repeat(bare: str, position: int) -> bool:
     return bool(comma and not most) or int(most or least or 0) > _FEW
 
 
-HEADER_KEYWORD = "x-mcp-header"
 _TOKEN = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 _TYPES = ("integer", "string", "boolean")
 _DATA = ("default", "enum", "const", "examples", "required")

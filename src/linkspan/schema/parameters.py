@@ -10,7 +10,7 @@ import re
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -18,6 +18,7 @@ from msgspec import Raw
 from linkspan.errors import RegistrationError
 from linkspan.schema.annotations import (
     EMPTY,
+    HEADER_KEYWORD,
     KEYWORD_ONLY,
     POSITIONAL_ONLY,
     POSITIONAL_OR_KEYWORD,
@@ -37,11 +38,12 @@ from linkspan.schema.annotations import (
 )
 from linkspan.schema.build import build, rendered, runs_author_code
 from linkspan.schema.containers import Field, ObjectShape, fresh, is_nullable
-from linkspan.schema.document import header_paths
-from linkspan.schema.forms import Form, compile_form
 from linkspan.schema.problems import ArgumentsInvalid, Problem
 from linkspan.schema.shapes import Rendering, Walk, from_marker
 from linkspan.types.base import JSON, UNSET
+
+if TYPE_CHECKING:
+    from linkspan.schema.forms import Form
 
 __all__ = ["AskParameter", "Decoded", "Parameters", "compile_parameters", "read_arguments"]
 
@@ -110,7 +112,11 @@ class Parameters:
         self.description = description
         self.json_schema = rendered(shape, Rendering(portable=portable))
         self.json_schema.pop("description", None)
-        self.headers: Mapping[tuple[str, ...], str] = header_paths(self.json_schema, shape.name)
+        self.headers: Mapping[tuple[str, ...], str] = {}
+        if HEADER_KEYWORD in repr(self.json_schema):
+            from linkspan.schema.document import header_paths
+
+            self.headers = header_paths(self.json_schema, shape.name)
         self._decode: Callable[[bytes | Raw], Any] | None = None  # compiled for the first call: many tools get none
 
     def decode(self, raw: bytes | Raw | None, *, repair: bool = True, check: bool = True) -> Decoded:
@@ -284,6 +290,8 @@ class _Compiler(msgspec.Struct, frozen=True):
 
     def _ask(self, parameter: Parameter, hint: Any, ask: Ask) -> AskParameter:
         default = UNSET if parameter.default is EMPTY else parameter.default
+        from linkspan.schema.forms import compile_form
+
         bare = _without_ask(hint)
         form = compile_form(bare, default=default, name=f"{self.name}: parameter {parameter.name}")
         return AskParameter(parameter.name, ask.message, form, default)

@@ -1,12 +1,11 @@
 """Types that pydantic knows how to read: its models, its dataclasses, and annotations with its validators.
 
-Looked for only if pydantic is imported already: it is the author who brings it.
+Loaded only if an author uses one: it is the author who brings pydantic.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -20,21 +19,7 @@ from linkspan.schema.summary import local_target
 from linkspan.types.base import JSON, JSONObject, is_array
 from linkspan.types.base import is_mapping as is_object
 
-__all__ = [
-    "ForeignShape",
-    "is_foreign",
-]
-
-_HOOK = "__get_pydantic_core_schema__"
-
-
-def is_foreign(hint: Any, notes: Sequence[Any]) -> bool:
-    """Return whether a hint has to be read by pydantic."""
-    if "pydantic" not in sys.modules:
-        return False
-    if isinstance(hint, type) and (hasattr(hint, _HOOK) or "__pydantic_core_schema__" in vars(hint)):
-        return True
-    return any(hasattr(each, _HOOK) for each in notes)
+__all__ = ["ForeignShape"]
 
 
 class ForeignShape(Shape):
