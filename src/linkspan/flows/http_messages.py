@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from email.utils import parsedate_to_datetime
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
@@ -112,6 +111,10 @@ def retry_after(value: str, now: float) -> float | None:
     value = value.strip()
     if value.isdigit() and value.isascii() and len(value) < 8:
         return min(float(value), _LONGEST_WAIT)
+    if not value:
+        return None
+    from email.utils import parsedate_to_datetime
+
     try:
         at = parsedate_to_datetime(value).timestamp()
     except (ValueError, TypeError, OverflowError):

@@ -6,15 +6,16 @@ here: whether one may be is for the caller to decide. What moves the bytes: http
 
 from __future__ import annotations
 
+import os
 import re
 import select
 import socket
+import sys
 import zlib
 from binascii import b2a_base64
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote, urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 import msgspec
 from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpResponseParser
@@ -147,8 +148,8 @@ def _route(url: str) -> Route:
     host = shown if server.port == _PORTS[parts.scheme] else f"{shown}:{server.port}"
     headers = {"host": host, "user-agent": f"linkspan/{__version__}", "accept-encoding": "gzip, deflate"}
     headers |= _basic("authorization", url)
-    proxy = getproxies().get(parts.scheme)
-    if not proxy or proxy_bypass(server.host):
+    proxy = _proxy(parts.scheme, server.host)
+    if not proxy:
         return Route(server, server, path, headers)
     proxy = proxy if "://" in proxy else f"http://{proxy}"
     credentials = _basic("proxy-authorization", proxy)
@@ -157,6 +158,16 @@ def _route(url: str) -> Route:
     there = f"{shown}:{server.port}"
     head = "".join(f"{name}: {value}\r\n" for name, value in ({"host": there} | credentials).items())
     return Route(_place(proxy), server, path, headers, f"CONNECT {there} HTTP/1.1\r\n{head}\r\n".encode())
+
+
+def _proxy(scheme: str, host: str) -> str:
+    """Return the proxy that the environment, or the system, names for a host; nothing for none."""
+    if sys.platform not in ("darwin", "win32") and not any(name.lower().endswith("_proxy") for name in os.environ):
+        return ""  # without the import, which takes longer than a call
+    from urllib.request import getproxies, proxy_bypass
+
+    proxy = getproxies().get(scheme, "")
+    return "" if proxy_bypass(host) else proxy
 
 
 def _place(url: str) -> Place:

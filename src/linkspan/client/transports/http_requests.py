@@ -179,8 +179,12 @@ class HttpRequests:
         """Read a body. Raises: HttpFailure; InvalidResponse for one that is larger than `bound`, unless it may be cut."""
         parts: list[bytes] = []
         size = 0
-        read = Read(reply)
-        while chunk := (yield read):
+        while True:
+            chunk = reply.take()  # most bodies have come with their heads, and need no effect
+            if chunk is None:
+                chunk = yield Read(reply)
+            if not chunk:
+                break
             parts.append(chunk)
             size += len(chunk)
             if size > bound:

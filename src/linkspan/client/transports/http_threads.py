@@ -175,7 +175,7 @@ def _connected(route: Route, routes: Routes, until: float) -> socket.socket:
 def _socket(place: Place, until: float) -> socket.socket:
     """Return a socket that is connected to one of the addresses of a place. Raises: OSError."""
     problem = OSError("it has no address")
-    addresses = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
+    addresses = socket.getaddrinfo(place.host.encode(), place.port, type=socket.SOCK_STREAM)
     for patience in patiences(len(addresses)):
         for family, kind, protocol, _, address in addresses:
             sock = socket.socket(family, kind, protocol)
