@@ -241,9 +241,9 @@ FILES = {
 }
 CODE_LINES = {
     "cli": 3191,
-    "client": 4666,
+    "client": 4675,
     "core": 2487,
-    "flows": 1559,
+    "flows": 1561,
     "host": 3168,
     "linkspan": 445,
     "revisions": 1109,

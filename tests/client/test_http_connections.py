@@ -1,0 +1,494 @@
+"""The HTTP client itself: what it sends, how it reads, which connections it keeps. Each promise holds in threads and on loops.
+
+`ask` runs one request and returns what came of it; RawServer answers with whatever bytes it is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from faces import FACES, wait_until
+from test_http_proxies_and_tls import certificate, no_proxies, server
+
+from linkspan import Client
+from linkspan.client.transports.http_connections import HttpConnection, Routes, patiences
+from linkspan.client.transports.http_loops import LoopPool
+from linkspan.client.transports.http_requests import HttpFailure, HttpFlow, Open, Read
+from linkspan.client.transports.http_threads import ThreadPool, ThreadRun
+from over_http import serving
+from raw_http import CUT, RawServer, http, message, sse
+
+__all__ = ["certificate", "no_proxies"]
+
+pytestmark = pytest.mark.timeout(60)
+
+
+class Asked:
+    """What came of a request: `failure`, or the rest."""
+
+    status = 0
+    headers: Mapping[str, str] = {}
+    body = b""
+    failure: HttpFailure | None = None
+
+    def flow(self, url: str, headers: Mapping[str, str], body: bytes, method: str) -> HttpFlow[None]:
+        try:
+            reply = yield Open(method, url, headers, body)
+            try:
+                self.status, self.headers = reply.status, dict(reply.headers)
+                while chunk := (yield Read(reply)):
+                    self.body += chunk
+            finally:
+                reply.give_back()
+        except HttpFailure as failure:
+            self.failure = failure
+
+
+Ask = Callable[..., Asked]
+
+
+@pytest.fixture(params=FACES)
+def ask(request: pytest.FixtureRequest) -> Iterator[Ask]:
+    """Returns how to send a request over connections that are kept for the next."""
+    context: dict[str, Any] = {}
+
+    def flow_of(url: str, headers: Mapping[str, str] | None, body: bytes, method: str) -> tuple[Asked, HttpFlow[None]]:
+        found = Asked()
+        return found, found.flow(url, headers or {}, body, method)
+
+    def in_thread(url: str, headers: Any = None, body: bytes = b"{}", method: str = "POST", ssl: Any = None) -> Asked:
+        pool = context.setdefault("pool", ThreadPool(Routes(ssl, 5.0)))
+        found, flow = flow_of(url, headers, body, method)
+        ThreadRun(flow, pool).run()
+        return found
+
+    def on_loop(url: str, headers: Any = None, body: bytes = b"{}", method: str = "POST", ssl: Any = None) -> Asked:
+        pool = context.setdefault("pool", LoopPool(Routes(ssl, 5.0), runner.get_loop()))
+        found, flow = flow_of(url, headers, body, method)
+
+        async def run() -> None:
+            ended = asyncio.Event()
+
+            def to_its_end() -> HttpFlow[None]:
+                yield from flow
+                ended.set()
+
+            pool.start([pool.run(to_its_end())])
+            await ended.wait()
+
+        runner.run(run())
+        return found
+
+    if request.param == "sync":
+        yield in_thread
+        if "pool" in context:
+            context["pool"].close()
+        return
+    with asyncio.Runner() as runner:
+        yield on_loop
+
+
+def accepted(server: RawServer) -> int:
+    """Return how many connections were made."""
+    return len(server._connections)
+
+
+# What is sent.
+
+
+def test_a_request_is_sent_as_it_is_meant(ask: Ask) -> None:
+    with RawServer({"x": [http(200, "ok")]}) as there:
+        assert ask(there.url, {"x-name": "v\u00e4lue", "accept": "a/b"}, b'{"method":"x"}').body == b"ok"
+        (request,) = there.requests
+        assert (request.verb, request.path, request.body) == ("POST", "/mcp", b'{"method":"x"}')
+        assert request.headers.pop("user-agent").startswith("linkspan/")
+        assert request.headers == {
+            "host": f"127.0.0.1:{there.port}",
+            "accept-encoding": "gzip, deflate",
+            "x-name": "v\u00e4lue",
+            "accept": "a/b",
+            "content-length": "14",
+        }
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"a": "b\r\nc: d"}, {"a": "b\nc"}, {"a": "\0"}, {"a b": "c"}, {"a:": "c"}, {"": "c"}, {"a\r\nb": "c"}, {"a": 7}],
+)  # fmt: skip
+def test_headers_that_would_break_the_request_are_not_sent(headers: Any, ask: Ask) -> None:
+    with RawServer() as there:
+        failure = ask(there.url, headers).failure
+        assert failure is not None
+        assert (str(failure), failure.ours, failure.sent) == ("the request cannot be sent", True, False)
+        assert there.requests == []
+
+
+@pytest.mark.parametrize(
+    "url", ["http://", "ftp://a/b", "http://a b/", "http://[::1", "http://a:99999/", "nothing", ""]
+)
+def test_a_url_that_is_not_valid_is_not_asked(url: str, ask: Ask) -> None:
+    failure = ask(url).failure
+    assert failure is not None
+    assert (str(failure), failure.ours, failure.sent) == ("invalid URL", True, False)
+
+
+def test_the_user_of_a_url_is_named_unless_a_header_names_another(ask: Ask) -> None:
+    with RawServer() as there:
+        url = there.url.replace("//", "//ada:love%40lace@")
+        ask(url)
+        ask(url, {"authorization": "Bearer t"})
+        assert [each.headers["authorization"] for each in there.requests] == ["Basic YWRhOmxvdmVAbGFjZQ==", "Bearer t"]
+
+
+@pytest.mark.parametrize(
+    ("path", "sent"),
+    [("/a b/\u00e4?q=\u00fc r#frag", "/a%20b/%C3%A4?q=%C3%BC%20r"), ("", "/"), ("?a=1", "/?a=1"), ("/%41%2f;x=1", "/%41%2f;x=1")],
+)  # fmt: skip
+def test_a_path_is_encoded_once(path: str, sent: str) -> None:
+    assert Routes(None, 1.0).find(f"http://a{path}").target == sent
+
+
+@pytest.mark.parametrize(
+    ("url", "host"),
+    [
+        ("http://Example.COM/", "example.com"),
+        ("http://example.com:80/", "example.com"),
+        ("http://example.com:81/", "example.com:81"),
+        ("https://[::1]:8443/", "[::1]:8443"),
+        ("https://b\u00fccher.example/", "xn--bcher-kva.example"),
+    ],
+)
+def test_the_host_is_named_as_servers_expect(url: str, host: str) -> None:
+    assert Routes(None, 1.0).find(url).headers["host"] == host
+
+
+# What is read.
+
+
+PLAIN = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
+PACKED = gzip.compress(b"hello")
+ANSWERS = {
+    "length": PLAIN,
+    "chunks": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2;x=y\r\nhe\r\n3\r\nllo\r\n0\r\nTrailer: x\r\n\r\n",
+    "until the end": b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nhello",
+    "until the end, 1.0": b"HTTP/1.0 200 OK\r\n\r\nhello",
+    "after others": b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 X\r\nLink: x\r\n\r\n" + PLAIN,
+    "gzip": b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(PACKED) + PACKED,
+}
+
+
+@pytest.mark.parametrize("size", [1, 3, 1000])
+@pytest.mark.parametrize("name", ANSWERS)
+def test_an_answer_is_the_same_in_any_pieces(name: str, size: int) -> None:
+    data = ANSWERS[name]
+    connection = HttpConnection()
+    connection.expect()
+    body = b""
+    for at in range(0, len(data), size):
+        connection.receive(data[at : at + size])
+        while connection.answered and (piece := connection.take()):
+            body += piece
+    connection.receive_eof()
+    assert connection.take() == b""
+    assert (connection.status, body, connection.failure) == (200, b"hello", None)
+    assert connection.reusable == (not name.startswith("until"))
+    assert "link" not in connection.headers
+
+
+@pytest.mark.parametrize(
+    ("coding", "pack"),
+    [
+        ("gzip", gzip.compress),
+        ("X-GZIP", gzip.compress),
+        ("deflate", zlib.compress),
+        ("deflate", lambda data: zlib.compress(data)[2:-4]),
+        ("identity", bytes),
+    ],
+)
+def test_a_body_is_unpacked_in_bounded_pieces(coding: str, pack: Callable[[bytes], bytes]) -> None:
+    data = b"".join(b"%d " % number for number in range(200_000))
+    packed = pack(data)
+    connection = HttpConnection()
+    connection.expect()
+    connection.receive(
+        b"HTTP/1.1 200 OK\r\nContent-Encoding: %s\r\nContent-Length: %d\r\n\r\n" % (coding.encode(), len(packed))
+    )
+    connection.receive(packed)
+    pieces = list(iter(connection.take, b""))
+    assert b"".join(piece or b"" for piece in pieces) == data
+    assert coding == "identity" or max(map(len, [piece or b"" for piece in pieces])) <= 65536
+
+
+def test_a_coding_that_was_not_asked_for_cannot_be_read(ask: Ask) -> None:
+    with RawServer({"POST": [], "x": [http(200, b"x", headers=["Content-Encoding: br"])]}) as there:
+        failure = ask(there.url, body=b'{"method":"x"}').failure
+    assert failure is not None
+    assert (str(failure), failure.sent, failure.garbled) == ("its compressed body cannot be read", True, True)
+
+
+def test_what_comes_after_an_answer_is_not_the_next_one(ask: Ask) -> None:
+    twice = http(200, "first").encode(b"") + http(200, "stolen").encode(b"")
+    with RawServer({"x": [twice], "y": [http(200, "second")]}) as there:
+        assert ask(there.url, body=b'{"method":"x"}').body == b"first"
+        assert ask(there.url, body=b'{"method":"y"}').body == b"second"
+        assert accepted(there) == 2
+
+
+@pytest.mark.parametrize(
+    ("steps", "sent", "garbled"),
+    [
+        ([CUT], True, False),
+        ([b"HTTP/1.1 2", CUT], True, False),
+        ([http(200, "x", length=9), CUT], True, False),
+        ([b"HTTP/1.1 101 X\r\nUpgrade: h2c\r\nConnection: upgrade\r\n\r\n", CUT], True, True),
+        ([b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", CUT], True, True),
+        ([b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 1\r\n\r\n0\r\n\r\n", CUT], True, True),
+        ([b"SSH-2.0-x\r\n", CUT], True, True),
+    ],
+)
+def test_a_failure_says_what_the_server_may_have_seen(steps: Any, sent: bool, garbled: bool, ask: Ask) -> None:
+    with RawServer({"x": steps}) as there:
+        failure = ask(there.url, body=b'{"method":"x"}').failure
+    assert failure is not None
+    assert (failure.sent, failure.garbled) == (sent, garbled)
+
+
+def test_what_never_reached_a_server_is_said_to_be_unsent(ask: Ask) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        port = gone.getsockname()[1]
+    refused, unknown = ask(f"http://127.0.0.1:{port}/").failure, ask("http://nothing.invalid/").failure
+    assert refused is not None
+    assert unknown is not None
+    assert (refused.sent, unknown.sent) == (False, False)
+    assert "refused" in str(refused)
+    assert str(unknown) == "it cannot be reached: there is no such host"
+
+
+def test_an_address_that_does_not_answer_holds_up_the_others_briefly() -> None:
+    assert patiences(1) == (None,)
+    first, then = patiences(2)
+    assert first is not None
+    assert first < 1.0
+    assert then is None
+
+
+# Connections.
+
+
+def test_a_connection_carries_one_request_after_the_other_whatever_their_paths(ask: Ask) -> None:
+    with RawServer() as there:
+        for path in ("/mcp", "/mcp/", "/other?q=1"):
+            assert ask(there.url.replace("/mcp", path)).status == 202
+        assert [each.path for each in there.requests] == ["/mcp", "/mcp/", "/other?q=1"]
+        assert accepted(there) == 1
+
+
+def test_a_connection_that_the_server_has_closed_is_not_used_again(ask: Ask) -> None:
+    with RawServer({"x": [http(200, "ok"), CUT]}) as there:
+        for _ in range(3):
+            found = ask(there.url, body=b'{"method":"x"}')
+            assert (found.body, found.failure) == (b"ok", None)
+            time.sleep(0.1)  # nothing runs on the loop meanwhile
+        assert accepted(there) == 3
+
+
+def test_an_answer_that_asks_to_close_is_the_last_of_its_connection(ask: Ask) -> None:
+    with RawServer({"x": [http(200, "ok", headers=["Connection: close"])]}) as there:
+        for _ in range(2):
+            assert ask(there.url, body=b'{"method":"x"}').body == b"ok"
+        assert accepted(there) == 2
+
+
+def test_idle_connections_end_with_their_loop() -> None:
+    """Else each `asyncio.run` would leave some behind, and Python would say so."""
+    with RawServer() as there:
+        client = Client(there.url)
+        for _ in range(2):
+            assert asyncio.run(client.call_tool("hi")).text == "hi"
+            wait_until(lambda: all(_is_over(each) for each in there._connections[1:]))
+        client.close_now()
+
+
+def _is_over(connection: socket.socket) -> bool:
+    return connection.fileno() == -1
+
+
+def test_a_request_that_was_cancelled_before_it_began_is_not_sent() -> None:
+    async def run(url: str) -> None:
+        pool = LoopPool(Routes(None, 5.0), asyncio.get_running_loop())
+        runs = [pool.run(Asked().flow(url, {}, b"{}", "POST")) for _ in range(100)]
+        pool.start(runs)
+        for each in runs:
+            each.cancel()
+        await asyncio.sleep(0.2)
+        pool.close_now()
+
+    with RawServer() as there:
+        asyncio.run(run(there.url))
+        assert len(there.requests) <= 32
+
+
+def test_a_thread_that_reads_is_released_when_its_request_is_cancelled() -> None:
+    reached = threading.Event()
+
+    def hang(connection: socket.socket) -> None:
+        reached.set()
+        with suppress(OSError):
+            connection.recv(1)
+        closed.set()
+
+    closed = threading.Event()
+    for steps in ([hang], [*sse(": open\n\n"), hang]):
+        with RawServer({"x": steps}) as there:
+            reached.clear()
+            closed.clear()
+            run = ThreadRun(Asked().flow(there.url, {}, b'{"method":"x"}', "POST"), ThreadPool(Routes(None, 5.0)))
+            reading = threading.Thread(target=run.run)
+            reading.start()
+            assert reached.wait(30)
+            run.cancel()
+            assert closed.wait(30)
+            reading.join(30)
+            assert not reading.is_alive()
+
+
+# Encryption and tunnels.
+
+
+REFUSED = (400, 406, 415)
+"""How the server itself, rather than something on the way, answers a request that is no message."""
+
+
+class Tunnels(threading.Thread):
+    """A proxy that opens tunnels, or answers with `status`."""
+
+    def __init__(self, status: int = 200) -> None:
+        super().__init__(daemon=True)
+        self.heads: list[str] = []
+        self._status = status
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self.start()
+
+    def run(self) -> None:
+        with suppress(OSError):
+            while True:
+                threading.Thread(target=self._serve, args=(self._listener.accept()[0],), daemon=True).start()
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+    def _serve(self, near: socket.socket) -> None:
+        head = b""
+        with near, suppress(OSError):
+            while b"\r\n\r\n" not in head:
+                head += near.recv(1)
+            self.heads.append(head.decode())
+            near.sendall(b"HTTP/1.1 %d X\r\n\r\n" % self._status)
+            host, _, port = head.decode().split()[1].rpartition(":")
+            with socket.create_connection((host, int(port))) as far:
+                back = threading.Thread(target=self._pass, args=(far, near), daemon=True)
+                back.start()
+                self._pass(near, far)
+                back.join(5)
+
+    @staticmethod
+    def _pass(source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(65536):
+                target.sendall(data)
+        with suppress(OSError):
+            target.shutdown(socket.SHUT_RDWR)
+
+
+def test_a_secure_server_is_reached_through_a_tunnel_and_only_the_proxy_gets_its_password(
+    ask: Ask, certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxy = Tunnels()
+    monkeypatch.setenv("https_proxy", f"http://ada:lovelace@{proxy.address}")
+    known = ssl.create_default_context(cafile=str(certificate[0]))
+    with serving(server.asgi(), ssl_certfile=certificate[0], ssl_keyfile=certificate[1]) as url:
+        secure = url.replace("http:", "https:")
+        assert ask(secure, {"connection": "close"}, ssl=known).status in REFUSED
+    proxy.close()
+    (head,) = proxy.heads
+    assert "\r\nproxy-authorization: Basic YWRhOmxvdmVsYWNl\r\n" in head
+
+
+@pytest.mark.parametrize(("status", "said"), [(407, "answered with status 407"), (502, "answered with status 502")])
+def test_a_tunnel_that_is_refused_names_the_proxy(
+    status: int, said: str, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxy = Tunnels(status)
+    monkeypatch.setenv("https_proxy", proxy.address)
+    failure = ask("https://far.example/").failure
+    proxy.close()
+    assert failure is not None
+    assert (str(failure), failure.sent) == (f"the proxy between us and it {said}", False)
+
+
+def test_a_client_certificate_is_shown(ask: Ask, certificate: tuple[Path, Path]) -> None:
+    known = ssl.create_default_context(cafile=str(certificate[0]))
+    options = {"ssl_certfile": certificate[0], "ssl_keyfile": certificate[1], "ssl_ca_certs": certificate[0]}
+    with serving(server.asgi(), ssl_cert_reqs=ssl.CERT_REQUIRED, **options) as url:
+        known.load_cert_chain(certificate[0], certificate[1])
+        assert ask(url.replace("http:", "https:"), {"connection": "close"}, ssl=known).status in REFUSED
+
+
+# Cost.
+
+
+def test_a_client_for_threads_needs_no_event_loop() -> None:
+    program = (
+        "import sys; from linkspan import SyncClient\n"
+        "with SyncClient(sys.argv[1]) as client: assert client.call_tool('hi').text == 'hi'\n"
+        "print(sorted({'asyncio', 'ssl', 'urllib.request', 'email'} & {*sys.modules}))"
+    )
+    with RawServer() as there:
+        done = subprocess.run([sys.executable, "-c", program, there.url], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
+def test_without_its_library_the_client_says_what_to_install() -> None:
+    program = (
+        "import sys; sys.modules['httptools'] = None\n"
+        "from linkspan import ClientError, SyncClient\n"
+        "try: SyncClient('http://127.0.0.1:9/mcp').connect()\n"
+        "except ClientError as error: print(error.problem, '|', error.hint)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (
+        done.stdout == "the library for HTTP is not installed | run pip install '.[http]' in your clone of Linkspan\n"
+    )
+
+
+def test_a_large_answer_waits_for_its_reader() -> None:
+    """On a loop: what a slow caller has not taken stays with the server."""
+
+    async def run(url: str) -> int:
+        pool = LoopPool(Routes(None, 5.0), asyncio.get_running_loop())
+        async with pool.send("POST", url, {}, b'{"method":"x"}') as reply:
+            first = await anext(aiter(reply.chunks))
+            await asyncio.sleep(0.5)
+            (connection,) = pool.connections
+            waiting = sum(map(len, connection._chunks))
+        pool.close_now()
+        return len(first) + waiting
+
+    with RawServer({"x": [http(200, message() + " " * 100_000_000)]}) as there:
+        assert asyncio.run(run(there.url)) < 20_000_000
