@@ -157,7 +157,7 @@ class Parts:
         )
         ours, sync = (Row(kind, [self._peers.http, str(CLIENTS / "ours.py"), kind]) for kind in ("async", "sync"))
         official = Row("official", [self._peers.official, str(CLIENTS / "official.py")], weight=0.1)
-        target = [*self._ours]
+        target = ["env", f"PYTHONPATH={ROOT / 'src'}", *self._ours]  # a client passes on no PYTHONPATH
         client.measure_calls([loop, on_a_loop, ours, sync, official], target, self._calls(4000), self._rounds)
         return [
             Line("`Client` over stdio, one at a time", "cpu 1", ours, on_a_loop, [official]),

@@ -44,9 +44,10 @@ from linkspan.core.call import (
 )
 from linkspan.core.waiting import Batches, HeldRequests, Subscriptions, goodbye, untagged
 from linkspan.errors import INVALID_REQUEST, LocalProtocolError, RemoteProtocolError
-from linkspan.revisions.legacy import OWN_METHODS, LegacySession, encode_params
+from linkspan.revisions.legacy import OWN_METHODS, LegacySession
 from linkspan.revisions.modern import NO_ENVELOPE, Envelope, encode_answer, read_envelope
 from linkspan.revisions.neutral import NO_FACTS, InputRequired, Outcome, Peer, Request, TransportInfo, stay, unsayable
+from linkspan.revisions.stepdown import encode_as
 from linkspan.types.base import ABSENT, Wire
 from linkspan.types.messages import CancelledParams, InputParams, ListenParams
 from linkspan.wire.framing import LineReader, TooLong
@@ -646,6 +647,6 @@ class ServerConnection:
                 return  # progress and logs may be lost on a client that does not read; answers never are
             revision = request.peer.revision
             if method in revision.server_notifications:
-                message = encode_notification(method, encode_params(revision, params))
+                message = encode_notification(method, encode_as(revision, params))
                 self._deliver(Delivery(message, request.id))
         ports.on_output()

@@ -38,7 +38,7 @@ from linkspan.revisions.neutral import (
 )
 from linkspan.revisions.record import Revision
 from linkspan.revisions.stepdown import step_down
-from linkspan.types.base import JSON, TextContent, Wire, is_object
+from linkspan.types.base import JSON, TextContent, is_object
 from linkspan.types.messages import (
     LOG_LEVELS,
     CallToolResult,
@@ -61,7 +61,7 @@ from linkspan.wire.jsonrpc import (
 )
 from linkspan.wire.values import to_builtins
 
-__all__ = ["OWN_METHODS", "LegacySession", "encode_params"]
+__all__ = ["OWN_METHODS", "LegacySession"]
 
 OWN_METHODS = frozenset({"initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"})
 """What a session answers itself."""
@@ -347,11 +347,6 @@ _GATES: Mapping[str, Callable[[ServerCapabilities], bool]] = {
     "resources/unsubscribe": _watches,
 }
 """What must be declared for a method to be there (SRV-2)."""
-
-
-def encode_params(revision: Revision, params: Wire) -> bytes:
-    """Encode the params of a notification for a revision."""
-    return encode(step_down(revision, params))
 
 
 def _own_revision(server: ServerFacts) -> Revision:

@@ -24,7 +24,7 @@ from linkspan.revisions.neutral import (
     read_implementation,
     read_only,
 )
-from linkspan.revisions.stepdown import step_down
+from linkspan.revisions.stepdown import encode_as
 from linkspan.types.base import ABSENT, JSON, Implementation, JSONObject, Wire, is_object
 from linkspan.types.messages import LOG_LEVELS, CallToolResult, DiscoverResult, LoggingLevel
 from linkspan.wire.jsonrpc import RequestId, encode, encode_response
@@ -201,7 +201,7 @@ def _encode_outcome(request: Request, outcome: Wire | Encoded | Raw | InputRequi
             raise LocalProtocolError("an interim result cannot be sent to a handshake client")
         if isinstance(outcome, Encoded):
             return outcome.body
-        return bytes(outcome) if isinstance(outcome, Raw) else encode(step_down(request.peer.revision, outcome))
+        return bytes(outcome) if isinstance(outcome, Raw) else encode_as(request.peer.revision, outcome)
     if type(outcome) is CallToolResult and outcome.meta is None:
         return b"%b,%b" % (encode(outcome)[:-1], suffix)  # never empty: `content` is always there
     if isinstance(outcome, Raw):

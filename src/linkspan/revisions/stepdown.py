@@ -42,12 +42,18 @@ from linkspan.types.messages import (
     SamplingMessage,
     Tool,
 )
+from linkspan.wire.jsonrpc import encode
 from linkspan.wire.values import to_builtins
 
-__all__ = ["is_told", "knows_field", "plan_for", "step_down"]
+__all__ = ["encode_as", "is_told", "knows_field", "plan_for", "step_down"]
 
 _OPENING_BRACE = ord("{")
 Plan: TypeAlias = Callable[[JSONObject], JSONObject]
+
+
+def encode_as(revision: Revision, value: Wire) -> bytes:
+    """Encode what `revision` can say of `value`; the newest one can say all of it."""
+    return encode(value if revision is LATEST else step_down(revision, value))
 
 
 def step_down(revision: Revision, value: Wire) -> Wire | JSON:
