@@ -208,7 +208,7 @@ print(*sys.modules)
 # commit says why; nothing else is ever raised. `python tests/figures.py` prints what stands today.
 
 BOUNDS = {
-    "lines of the longest module": 651,
+    "lines of the longest module": 652,
     "attributes of other objects assigned in core": 0,
     "decisions by era in server and core": 0,
     "decisions by era elsewhere": 0,
@@ -218,7 +218,7 @@ BOUNDS = {
     "calls over ASGI": 48,
     "calls of a client in memory": 76,
     "calls over handle_json": 28,
-    "calls for a progress notification": 14,
+    "calls for a progress notification": 13,
     "calls for a change": 13,
     "objects a call on a byte stream leaves to the collector": 0,
     "objects a call over ASGI leaves to the collector": 0,
@@ -246,11 +246,11 @@ CODE_LINES = {
     "flows": 1561,
     "host": 3168,
     "linkspan": 445,
-    "revisions": 1109,
+    "revisions": 1113,
     "runtime": 1522,
     "schema": 3339,
     "serve": 1929,
-    "server": 3929,
+    "server": 3930,
     "testing": 430,
     "types": 421,
     "wire": 988,

@@ -24,7 +24,7 @@ from linkspan.revisions.neutral import Outcome, Peer, Request, ServerFacts, Tran
 from linkspan.types import messages
 from linkspan.types.base import ABSENT
 from linkspan.types.messages import DiscoverResult
-from linkspan.wire.jsonrpc import SLACK, RequestId, RpcRequest, encode_error, repeated
+from linkspan.wire.jsonrpc import SLACK, RequestId, RpcRequest, check_utf8, encode_error, has_few_brackets, repeated
 
 __all__ = [
     "BUSY",
@@ -165,11 +165,11 @@ def read_call(line: bytes, max_depth: int) -> ToolCall | None:
     if line.find(b'"tools/call"', 0, _BEGINNING) < 0:
         return None
     size = len(line)
-    if size > 2 * max_depth and line.count(b"[") + line.count(b"{") > max_depth:
+    if size > 2 * max_depth and not has_few_brackets(line, max_depth):
         return None
     try:
         if not line.isascii():
-            line.decode()
+            check_utf8(line)
         call = _read_call(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None

@@ -63,6 +63,7 @@ class Envelope(msgspec.Struct, frozen=True):
 
 
 NO_ENVELOPE: Final = Envelope()
+_STRUCTURED = b',"structuredContent":'
 _CACHEABLE = 2048
 _TOKEN = b'"progressToken"'
 
@@ -190,7 +191,9 @@ def encode_answer(
         b"}]",
     ]
     if structured is not None and revision.structured_content != "none":
-        parts += b',"structuredContent":', structured
+        parts += (
+            (b',"structuredContent":{"result":', structured, b"}") if outcome.wrapped else (_STRUCTURED, structured)
+        )
     parts += (b"}}",) if revision.era == "legacy" else (b",", suffix, b"}")
     return b"".join(parts)
 

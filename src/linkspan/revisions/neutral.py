@@ -151,7 +151,9 @@ class EncodedToolResult(msgspec.Struct, frozen=True):
     text: bytes
     """A JSON string."""
     structured: bytes | None = None
-    """A JSON object, which the text repeats for clients that do not know structured content."""
+    """JSON, which the text repeats for clients that do not know structured content."""
+    wrapped: bool = False
+    """The structured content is an object with that as its `result`."""
 
 
 Outcome: TypeAlias = Wire | Encoded | EncodedToolResult | Raw | InputRequired | RemoteProtocolError

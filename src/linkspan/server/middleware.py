@@ -292,6 +292,7 @@ def _readable(outcome: Outcome) -> Outcome:
     """Return a result as values: what was encoded on the way is decoded for middleware to read."""
     if isinstance(outcome, EncodedToolResult):
         structured = UNSET if outcome.structured is None else msgspec.json.decode(outcome.structured)
+        structured = {"result": structured} if outcome.wrapped else structured
         return CallToolResult(content=[TextContent(msgspec.json.decode(outcome.text))], structured_content=structured)
     if isinstance(outcome, CallToolResult) and isinstance(outcome.structured_content, Raw):
         return msgspec.structs.replace(outcome, structured_content=msgspec.json.decode(outcome.structured_content))

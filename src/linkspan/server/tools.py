@@ -229,7 +229,7 @@ class BoundTool(msgspec.Struct, frozen=True):
         kind, shape = type(value), self.shape
         if kind is self.exact:
             body = encode_json(value)
-            return EncodedToolResult(b'"%b"' % body, b'{"result":%b}' % body)
+            return EncodedToolResult(b'"%b"' % body, body, True)
         if kind is str and self.spec.output_schema is None:
             return EncodedToolResult(encode(value))
         if kind is InputRequired:
@@ -242,7 +242,7 @@ class BoundTool(msgspec.Struct, frozen=True):
             is_text = kind is str
             body = encode(value) if is_text and shape.is_text else shape.encode(value)
             text = body if is_text else encode(body.decode())
-            return EncodedToolResult(text, b'{"result":%b}' % body if shape.wrapped else body)
+            return EncodedToolResult(text, body, shape.wrapped)
         return self._kept(_from_value(value, f"result:{self.spec.name}", structured=self.structured))
 
     def _kept(self, result: CallToolResult) -> CallToolResult:
