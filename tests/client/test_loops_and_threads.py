@@ -189,7 +189,7 @@ def test_an_event_whose_loop_ended_before_it_was_told_is_told_in_a_thread() -> N
 
     async def leave_it_queued() -> None:
         await client.call_tool("hi")
-        client._supervisor.callback_queue.post(client._supervisor.callbacks.on_event, None)
+        client._application.queue.post(client._application.callbacks.on_event, None)
 
     asyncio.run(leave_it_queued())
     client.close_now()
@@ -273,7 +273,7 @@ def test_closing_on_the_loop_that_has_callbacks_to_run_does_not_wait_for_them(pa
     async def run() -> float:
         client = Client(target("memory"), on_event=heard.append)
         await client.call_tool("hi")
-        client._supervisor.callback_queue.post(heard.append, "queued")
+        client._application.queue.post(heard.append, "queued")
         began = time.monotonic()
         client.close_now()
         took = time.monotonic() - began

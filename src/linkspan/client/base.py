@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 import msgspec
 
 from linkspan._version import __version__
-from linkspan.client.callbacks import Callbacks
+from linkspan.client.callbacks import Application, Callbacks
 from linkspan.client.subscriptions import Filter, Kind
 from linkspan.client.supervisor import Supervisor
 from linkspan.client.targets import ServerTarget, Target, resolve
@@ -133,12 +133,9 @@ class BaseClient:
         may_change = callable(auth) and not any(name.lower() == "authorization" for name in headers or ())
         who_asks = partial(bearer, auth) if auth is not None and may_change else None
         self._state = ClientState(self._target.origin, options, random.random, cache, time.monotonic, who_asks)
-        self._supervisor = Supervisor(
-            self._state,
-            _opener(self._target, ssl, auth),
-            handlers,
-            Callbacks(on_log, on_change, on_event, on_notification, on_stderr, recorder),
-        )
+        callbacks = Callbacks(on_log, on_change, on_event, on_notification, on_stderr, recorder)
+        self._application = Application(handlers, callbacks)
+        self._supervisor = Supervisor(self._state, _opener(self._target, ssl, auth), self._application)
         weakref.finalize(self, _close_soon, self._supervisor).atexit = False
 
     def __repr__(self) -> str:
@@ -281,7 +278,9 @@ def _opener(target: Target, ssl: SSLContext | None, auth: Auth | None) -> Callab
         if target.server is not None:
             from linkspan.client.transports.memory import MemoryClientTransport
 
-            return MemoryClientTransport(supervisor, supervisor.state, target.server, lambda: supervisor.home)
+            return MemoryClientTransport(
+                supervisor, supervisor.state, target.server, lambda: supervisor.application.queue.loop
+            )
         from linkspan.client.transports.http import HttpClientTransport
 
         assert target.url is not None

@@ -11,23 +11,24 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from linkspan.client.transports.base import ClientTransport, Recorder
-from linkspan.errors import INTERNAL_ERROR
-from linkspan.flows.answers import InvalidAnswer, Refused, encode_answer, failed
-from linkspan.flows.client_errors import Change, ClientEvent
+from linkspan.errors import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
+from linkspan.flows.answers import Handlers, InvalidAnswer, Refused, encode_answer, failed, read_question
+from linkspan.flows.client_errors import Change, ClientEvent, StateLost
 from linkspan.runtime.forks import renew
 from linkspan.types.base import Wire
 from linkspan.types.messages import LoggingMessageParams
-from linkspan.wire.jsonrpc import RequestId
+from linkspan.wire.jsonrpc import Notification, RequestId, RpcRequest
 
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["CallbackQueue", "Callbacks", "Question", "answer_in_thread", "is_awaitable"]
+__all__ = ["Application", "CallbackQueue", "Callbacks", "Question", "is_awaitable"]
 
 _REFUSED: Final = -1
 
@@ -113,7 +114,7 @@ class _Round:
 
 
 class CallbackQueue:
-    """One application's deliveries. `loop` is where its callbacks belong; None for a thread."""
+    """One application's deliveries. `loop` is where its callbacks belong, None for a thread; `answer` runs a handler."""
 
     def __init__(self) -> None:
         self.start_afresh()
@@ -122,6 +123,7 @@ class CallbackQueue:
     def start_afresh(self) -> None:
         """Begin with nothing to deliver; what waits in the parent is delivered there."""
         self.loop: asyncio.AbstractEventLoop | None = None
+        self.answer: Callable[[Question], object] = answer_in_thread
         self._lock = threading.Lock()
         self._idle = threading.Condition(self._lock)
         self._waiting: deque[tuple[Callable[..., Any], object]] = deque()
@@ -213,6 +215,60 @@ class CallbackQueue:
             raise
 
 
+class Application:
+    """Whom a client serves: the handlers and callbacks that it was given, and where they run."""
+
+    def __init__(self, handlers: Handlers, callbacks: Callbacks, queue: CallbackQueue | None = None) -> None:
+        """Call what is given by `queue`, or by a queue of its own."""
+        self.handlers = handlers
+        self.callbacks = callbacks
+        self.queue = queue if queue is not None else CallbackQueue()
+
+    def of_a_session(self) -> Application:
+        """Return the same for the session of another principal, whose connecting and losing is no event for this one."""
+        on_event = self.callbacks.on_event
+
+        def on_loss(event: ClientEvent) -> object:
+            return on_event(event) if on_event is not None and isinstance(event, StateLost) else None
+
+        callbacks = msgspec.structs.replace(self.callbacks, on_event=on_loss, on_change=None, on_stderr=None)
+        return Application(self.handlers, callbacks, self.queue)
+
+    def ask(self, transport: ClientTransport, request: RpcRequest) -> None:
+        """Let the handler for a question of the server answer it, or refuse it."""
+        try:
+            params = read_question(request.method, request.params)
+        except (msgspec.DecodeError, RecursionError):
+            transport.refuse(request.id, INVALID_PARAMS, f"Invalid params for {request.method}")
+            return
+        handler = self.handlers.handler(request.method, params)
+        if handler is None:
+            known = request.method in self.handlers.answerable()
+            code = INVALID_PARAMS if known else METHOD_NOT_FOUND
+            transport.refuse(request.id, code, f"This client does not support {request.method[:80]} of this kind")
+            return
+        self.queue.answer(Question(transport, request.id, request.method, params, handler))
+
+    def notify(self, message: Notification) -> None:
+        """Pass on a notification that is not about changes: a log message, or any other."""
+        on_log, on_other = self.callbacks.on_log, self.callbacks.on_notification
+        try:
+            if message.method == "notifications/message":
+                if on_log is not None:
+                    self.queue.post(on_log, _log_message.decode(message.params or b"{}"))
+            elif on_other is not None:
+                self.queue.post(partial(on_other, message.method), _json.decode(message.params or b"null"))
+        except (msgspec.DecodeError, RecursionError):
+            return
+
+    def report(self, event: ClientEvent) -> None:
+        """Pass on what has happened to the connection."""
+        if self.callbacks.on_event is not None:
+            self.queue.post(self.callbacks.on_event, event)
+
+
+_log_message = msgspec.json.Decoder(LoggingMessageParams)
+_json = msgspec.json.Decoder()
 _delivering: contextvars.ContextVar[CallbackQueue | None] = contextvars.ContextVar("linkspan_delivering", default=None)
 """Whose callback this is: what it calls must not wait for it."""
 

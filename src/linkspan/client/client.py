@@ -261,8 +261,10 @@ class Client(BaseClient):
     async def _exchange(self, spec: RequestSpec | None) -> Response | ErrorResponse | ClientTransport:
         """Send a request and wait for its response; without a request, wait for a connection."""
         loop = asyncio.get_running_loop()
-        if loop is not self._supervisor.home:
-            self._settle_on(loop)
+        if loop is not self._application.queue.loop:
+            # Callbacks and handlers run on the loop that used this client last.
+            self._application.queue.loop = loop
+            self._application.queue.answer = partial(_answer_on, loop, self._answering)
         waiter = LoopWaiter(loop)
         transport = self._supervisor.submit(spec, waiter)
         if transport is not None and self._flushing != (transport, loop):
@@ -300,12 +302,6 @@ class Client(BaseClient):
 
     _flushing: tuple[ClientTransport, asyncio.AbstractEventLoop] | None = None
 
-    def _settle_on(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Callbacks and handlers run on the loop that used this client last."""
-        self._supervisor.home = loop
-        self._supervisor.callback_queue.loop = loop
-        self._supervisor.answer_question = partial(_answer_on, loop, self._answering)
-
     # Answers to the server.
 
     async def _answers(self, ask: Ask) -> Mapping[str, bytes]:
@@ -317,7 +313,7 @@ class Client(BaseClient):
                 task.cancel()
 
     async def _answer(self, request: Any, seconds: float) -> bytes:
-        handler = self._supervisor.handlers.handler(request.method, request.params)
+        handler = self._application.handlers.handler(request.method, request.params)
         if handler is None:
             raise unanswerable(request.method, self._state.origin)
         patience = asyncio.timeout(seconds)

@@ -11,24 +11,18 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
-from linkspan.client.callbacks import CallbackQueue, Callbacks, Question, answer_in_thread
+from linkspan.client.callbacks import Application
 from linkspan.client.probing import Asking
 from linkspan.client.subscriptions import Filter, Subscription, SubscriptionSet
 from linkspan.client.transports.base import CallbackWaiter, ClientTransport, PendingRequest, Recorder, Waiter, deliver
 from linkspan.core.flow import Effect, FallBack, Reopen, RequestSpec, Send, Sleep, Tell
-from linkspan.errors import INVALID_PARAMS, METHOD_NOT_FOUND
-from linkspan.flows.answers import Handlers, read_question
 from linkspan.flows.client_errors import (
     CallStopped,
     Change,
     ClientClosed,
     ClientError,
-    ClientEvent,
     Connected,
     ConnectError,
     Disconnected,
@@ -40,12 +34,11 @@ from linkspan.flows.requesting import backoff
 from linkspan.flows.state import ClientState, Principal, ResponseCache
 from linkspan.revisions.agreement import Agreement
 from linkspan.runtime.forks import keep, renew
-from linkspan.types.base import JSON
-from linkspan.types.messages import LoggingLevel, LoggingMessageParams
+from linkspan.types.messages import LoggingLevel
 from linkspan.wire.jsonrpc import ErrorResponse, Notification, Response, RpcRequest, encode
 
 if TYPE_CHECKING:
-    import asyncio
+    pass
 
 __all__ = ["Sessions", "Supervisor"]
 
@@ -64,14 +57,11 @@ class Supervisor:
         self,
         state: ClientState,
         opener: Callable[[Supervisor], ClientTransport],
-        handlers: Handlers,
-        callbacks: Callbacks,
+        application: Application,
     ) -> None:
         """Prepare; `opener` opens the transport when it is needed, and may raise ClientError."""
         self.state = state
-        self.handlers = handlers
-        self.callbacks = callbacks
-        self.callback_queue = CallbackQueue()
+        self.application = application
         self.listeners = SubscriptionSet()
         self.opener = opener
         self._transport: ClientTransport | None = None
@@ -86,9 +76,6 @@ class Supervisor:
     def start_afresh(self) -> None:
         """Begin without a connection, and without what one received; in a forked child those are the parent's."""
         keep(*(each for each in (self._transport, self._opening) if each is not None))
-        self.answer_question: Callable[[Question], object] = answer_in_thread
-        # The loop of the application, where callbacks and in-memory servers run; None for threads.
-        self.home: asyncio.AbstractEventLoop | None = None
         self._lock = threading.RLock()
         self._transport = self._opening = None
         self._waiting: dict[Waiter, RequestSpec | None] = {}
@@ -110,7 +97,7 @@ class Supervisor:
     @property
     def recorder(self) -> Recorder | None:
         """Who takes down what is said."""
-        return self.callbacks.recorder
+        return self.application.callbacks.recorder
 
     @property
     def connected(self) -> bool:
@@ -217,7 +204,7 @@ class Supervisor:
     def watch(self, uri: str, *, on: bool) -> None:
         """Add a resource to those whose changes `on_change` receives, or remove it."""
         if self._standing is None:
-            if self.callbacks.on_change is None:
+            if self.application.callbacks.on_change is None:
                 raise ValueError("pass on_change=... to the client: it is called when a subscribed resource changes")
             raise ValueError("this server does not say when a resource changes: look at it again from time to time")
         wanted = self._standing.wanted
@@ -240,7 +227,7 @@ class Supervisor:
             transport.close()
         if self._closing is not None:
             self._closing.join()
-        self.callback_queue.settle(1.0)
+        self.application.queue.settle(1.0)
 
     def reopen(self) -> None:
         """Take back a `close`."""
@@ -383,9 +370,9 @@ class Supervisor:
             self._connecting = False
             self._failures = 0
             lost, self._lost = self._lost, None
-        self._tell(Connected(state.origin.server, agreement.revision.date))
+        self.application.report(Connected(state.origin.server, agreement.revision.date))
         if lost is not None:
-            self._tell(StateLost(state.origin.server, lost))
+            self.application.report(StateLost(state.origin.server, lost))
         self._restore(transport, agreement)
         self._submit_waiting(transport)
         transport.flush()
@@ -415,8 +402,8 @@ class Supervisor:
             transport.submit(level, CallbackWaiter())
         if self._standing is not None and self._standing not in self.listeners:
             self.listeners.add(self._standing, None)  # the client was closed, or had given up
-        elif self._standing is None and self.callbacks.on_change is not None:
-            self._stand(self.callbacks.on_change, agreement)
+        elif self._standing is None and self.application.callbacks.on_change is not None:
+            self._stand(self.application.callbacks.on_change, agreement)
         self.listeners.reopen(transport)
 
     def _stand(self, on_change: Callable[[Change], Any], agreement: Agreement) -> None:
@@ -427,7 +414,7 @@ class Supervisor:
 
         def hear(item: object) -> None:
             if isinstance(item, Change):
-                self.callback_queue.post(on_change, item)
+                self.application.queue.post(on_change, item)
 
         if kinds or (offers.resources is not None and offers.resources.subscribe):
             self._standing = Subscription(Filter(kinds), hear)
@@ -436,56 +423,27 @@ class Supervisor:
     # What transports say.
 
     def request_received(self, transport: ClientTransport, request: RpcRequest) -> None:
-        """Find the handler for a question of the server."""
-        try:
-            params = read_question(request.method, request.params)
-        except (msgspec.DecodeError, RecursionError):
-            transport.refuse(request.id, INVALID_PARAMS, f"Invalid params for {request.method}")
-            return
-        handler = self.handlers.handler(request.method, params)
-        if handler is None:
-            known = request.method in self.handlers.answerable()
-            code = INVALID_PARAMS if known else METHOD_NOT_FOUND
-            transport.refuse(request.id, code, f"This client does not support {request.method[:80]} of this kind")
-            return
-        self.answer_question(Question(transport, request.id, request.method, params, handler))
+        """Let the application answer a question of the server."""
+        self.application.ask(transport, request)
 
     def notification_received(self, transport: ClientTransport, message: Notification) -> None:
         """Pass a notification to the cache, the listeners and the callbacks that want it."""
         if message.method == "notifications/tools/list_changed":
             self.state.forget_tools()
         self.state.cache.hear(message.method, message.params)
-        if self.listeners.notified(transport, message):
-            return
-        if message.method == "notifications/message":
-            self._log(message)
-        elif self.callbacks.on_notification is not None:
-            on_notification, method = self.callbacks.on_notification, message.method
-            try:
-                params: JSON = msgspec.json.decode(message.params or b"null")
-            except (msgspec.DecodeError, RecursionError):
-                return
-            self.callback_queue.post(partial(on_notification, method), params)
-
-    def _log(self, message: Notification) -> None:
-        if self.callbacks.on_log is None:
-            return
-        try:
-            params = _log_message.decode(message.params or b"{}")
-        except msgspec.DecodeError:
-            return
-        self.callback_queue.post(self.callbacks.on_log, params)
+        if not self.listeners.notified(transport, message):
+            self.application.notify(message)
 
     def stderr_received(self, transport: ClientTransport, text: str) -> None:
         """Pass on what the server wrote to stderr."""
-        if self.callbacks.on_stderr is not None:
-            self.callback_queue.post(self.callbacks.on_stderr, text)
+        if self.application.callbacks.on_stderr is not None:
+            self.application.queue.post(self.application.callbacks.on_stderr, text)
 
     def stream_restored(self, transport: ClientTransport, error: ClientError) -> None:
         """Tell the application, and those who listen that they may have missed something: what was kept may be old."""
         self.state.cache.clear()
         self.state.forget_tools()
-        self._tell(StreamRestored(self.state.origin.server, error))
+        self.application.report(StreamRestored(self.state.origin.server, error))
         self.listeners.missed(transport)
 
     def connection_lost(self, transport: ClientTransport, error: ClientError) -> None:
@@ -500,14 +458,7 @@ class Supervisor:
                 self._failed_at = time.monotonic()
             if self.listeners and not self.closed:
                 self._connect_soon()
-        self._tell(Disconnected(self.state.origin.server, error))
-
-    def _tell(self, event: ClientEvent) -> None:
-        if self.callbacks.on_event is not None:
-            self.callback_queue.post(self.callbacks.on_event, event)
-
-
-_log_message = msgspec.json.Decoder(LoggingMessageParams)
+        self.application.report(Disconnected(self.state.origin.server, error))
 
 
 class _Session(Supervisor):
@@ -528,22 +479,8 @@ class _Session(Supervisor):
                 others=state.others,
             ),
             client.opener,
-            client.handlers,
-            Callbacks(
-                on_log=client.callbacks.on_log,
-                on_event=self._pass_on if client.callbacks.on_event is not None else None,
-                on_notification=client.callbacks.on_notification,
-                recorder=client.callbacks.recorder,
-            ),
+            client.application.of_a_session(),
         )
-        self.callback_queue = client.callback_queue
-        self.answer_question = lambda question: client.answer_question(question)
-        self._client = client
-
-    def _pass_on(self, event: ClientEvent) -> object:
-        """Pass the application the events that it can act on: connecting and losing are the client's own."""
-        on_event = self._client.callbacks.on_event
-        return on_event(event) if on_event is not None and isinstance(event, StateLost) else None
 
 
 class Sessions:

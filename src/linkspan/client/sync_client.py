@@ -276,7 +276,7 @@ class SyncClient(BaseClient):
 
     def _answer(self, request: Any) -> bytes:
         """Call the handler for a question, here in the caller's thread."""
-        handler = self._supervisor.handlers.handler(request.method, request.params)
+        handler = self._application.handlers.handler(request.method, request.params)
         if handler is None:
             raise unanswerable(request.method, self._state.origin)
         try:
