@@ -241,7 +241,7 @@ FILES = {
 }
 CODE_LINES = {
     "cli": 3191,
-    "client": 4663,
+    "client": 4682,
     "core": 2487,
     "flows": 1561,
     "host": 3168,

@@ -492,3 +492,16 @@ def test_a_large_answer_waits_for_its_reader() -> None:
 
     with RawServer({"x": [http(200, message() + " " * 100_000_000)]}) as there:
         assert asyncio.run(run(there.url)) < 20_000_000
+
+
+def test_a_host_whose_name_ends_with_a_digit_is_a_name(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = socket.getaddrinfo
+
+    def fake(host: Any, port: int, *args: Any, **options: Any) -> Any:
+        if options.get("flags"):
+            return found(host, port, *args, **options)
+        return found("127.0.0.1" if host in ("node1", b"node1") else host, port, *args, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", fake)
+    with RawServer() as there:
+        assert ask(there.url.replace("127.0.0.1", "node1")).status == 202

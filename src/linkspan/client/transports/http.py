@@ -289,8 +289,11 @@ class HttpClientTransport(ClientTransport):
             pool.close_soon()
         if farewell is None:
             release()
-        else:
+            return
+        try:
             threading.Thread(target=release, name="linkspan-http", daemon=True).start()
+        except RuntimeError:  # the interpreter is ending
+            release()
 
     def _end_session(self, headers: Mapping[str, str]) -> HttpFlow[None]:
         """Tell the server that the session which `headers` name is over. A server that is gone has forgotten it already."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import time
 from collections import deque
@@ -29,6 +30,8 @@ __all__ = ["LoopConnection", "LoopPool", "LoopRun", "is_here"]
 
 _MOST_WAITING: Final = 16
 """Chunks of a body that may wait to be taken; with more the server must wait."""
+_ADDRESS: Final = re.compile(r"[0-9.]+|.*:.*")
+"""Hosts that need no name server, nor a thread to ask one."""
 _AT_ONCE: Final = 32
 """Flows that are started in one turn of a loop."""
 
@@ -53,7 +56,7 @@ class LoopConnection(HttpConnection, asyncio.Protocol):
     def take(self) -> bytes | None:
         """Return the part of the body that has come, as `HttpConnection` does, and let more come."""
         data = super().take()
-        if self._paused:
+        if self._paused and not self.closed:
             self._paused = False
             self._transport.resume_reading()
         return data
@@ -69,7 +72,8 @@ class LoopConnection(HttpConnection, asyncio.Protocol):
         self.closed = True
         self.pool.connections.discard(self)
         if self._transport is not None:
-            self._transport.abort()
+            with suppress(RuntimeError):  # the loop has ended before it
+                self._transport.abort()
 
     @property
     def fileno(self) -> int:
@@ -285,11 +289,10 @@ class LoopPool:
     async def _socket(self, place: Place) -> socket.socket:
         """Return a socket that is connected to one of the addresses of a place. Raises: OSError."""
         problem = OSError("it has no address")
-        literal = place.host[-1].isdigit() or ":" in place.host
-        flags = socket.AI_NUMERICHOST if literal else 0
-        ask = socket.getaddrinfo if literal else self.loop.getaddrinfo
-        found = ask(place.host, place.port, type=socket.SOCK_STREAM, flags=flags)
-        addresses = found if isinstance(found, list) else await found
+        if _ADDRESS.fullmatch(place.host):
+            addresses = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+        else:
+            addresses = await self.loop.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
         for patience in patiences(len(addresses)):
             for family, kind, protocol, _, address in addresses:
                 sock = socket.socket(family, kind, protocol)

@@ -24,6 +24,7 @@ from linkspan.client.transports.http_connections import (
 from linkspan.client.transports.http_requests import HttpEffect, HttpFailure, HttpFlow, Open, Read
 from linkspan.core.flow import Sleep
 from linkspan.runtime.forks import keep, lead_nowhere, renew
+from linkspan.runtime.reactor import reactor
 
 __all__ = ["ThreadConnection", "ThreadPool", "ThreadRun"]
 
@@ -90,17 +91,19 @@ class ThreadPool:
         """Prepare; nothing is opened."""
         self.routes = routes
         self._closed = False
-        self.start_afresh()
+        self._lock = threading.Lock()
+        self._idle: dict[object, deque[ThreadConnection]] = {}
+        self._open: set[ThreadConnection] = set()
+        self._expires = False
+        """Whether `_expire` will be called."""
         renew(self)
 
     def start_afresh(self) -> None:
         """Let go of all connections; in a forked child they are the parent's."""
-        held = [*getattr(self, "_open", ())]
-        lead_nowhere([each.socket.fileno() for each in held])
-        keep(held)
+        lead_nowhere([each.socket.fileno() for each in self._open])
+        keep(self._open)
         self._lock = threading.Lock()
-        self._idle: dict[object, deque[ThreadConnection]] = {}
-        self._open: set[ThreadConnection] = set()
+        self._idle, self._open, self._expires = {}, set(), False
 
     def idle(self, route: Route) -> ThreadConnection | None:
         """Return a connection that can carry a request now, if there is one."""
@@ -110,7 +113,7 @@ class ThreadPool:
                 found = idle.pop()
             except IndexError:
                 return None
-            if found.is_quiet() and time.monotonic() - found.used_at < IDLE_SECONDS:
+            if found.is_quiet():
                 return found
             self.drop(found)
         return None
@@ -135,8 +138,24 @@ class ThreadPool:
         with self._lock:
             if not self._closed:
                 self._idle.setdefault(connection.key, deque()).append(connection)
+                expires, self._expires = self._expires, True
+                if not expires:
+                    reactor().call_later(IDLE_SECONDS, self._expire)
                 return
         self.drop(connection)
+
+    def _expire(self) -> None:
+        """Close what has been idle for too long."""
+        oldest = time.monotonic() - IDLE_SECONDS
+        with self._lock:
+            for idle in self._idle.values():
+                while idle and idle[0].used_at <= oldest:
+                    expired = idle.popleft()
+                    self._open.discard(expired)
+                    expired.close()
+            self._expires = any(self._idle.values())
+            if self._expires:
+                reactor().call_later(IDLE_SECONDS, self._expire)
 
     def drop(self, connection: ThreadConnection) -> None:
         """Close a connection."""
