@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import uvicorn
 
 from linkspan.core.http_endpoint import Endpoint
+from linkspan.runtime.system import keep_freed_memory
 from linkspan.serve.asgi import AsgiApp
 from linkspan.serve.http_app import HttpApp
 
@@ -69,6 +70,7 @@ def make_uvicorn(
 
 def serve_with_uvicorn(server: QuietUvicorn, listener: socket.socket) -> int:
     """Serve until the process is asked to stop; return 0, or 130 after Ctrl-C."""
+    keep_freed_memory()
     server.run(sockets=[listener])
     return 130 if server.ended_by == signal.SIGINT else 0
 

@@ -17,6 +17,7 @@ from linkspan.runtime.calls import Connect, Connectable
 from linkspan.runtime.descriptors import can_poll, pump
 from linkspan.runtime.shutdown_watchdog import INTERRUPTED
 from linkspan.runtime.stdout import NoStandardStream, claim_stdout
+from linkspan.runtime.system import keep_freed_memory
 from linkspan.runtime.workers import MAX_WORKERS
 from linkspan.serve.stream import StreamServer
 from linkspan.text import unknown_keyword
@@ -80,6 +81,7 @@ def serve_stdio(
             sys.stderr.write("Serving MCP on standard input and output: one JSON message a line. Ctrl-C ends it.\n")
         input_fd = streams.input_fd if input_fd is None else input_fd
         output_fd = streams.output_fd if output_fd is None else output_fd
+    keep_freed_memory()
     with StreamServer(
         connect,
         input_fd if can_poll else pump(input_fd),
