@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from linkspan.cli.main import parser_for
 from linkspan.cli.options import REPEATABLE, WrongUse, add_output, seconds, split, timeouts_of
 from linkspan.cli.session import WRONG_USE
 from linkspan.wire.redaction import neutral
@@ -75,13 +76,8 @@ def _wrong(problem: str, *, as_json: bool) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="linkspan chat",
-        description="Talk to a language model that may use the tools of servers, if you let it.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    about = "Talk to a language model that may use the tools of servers, if you let it."
+    parser = parser_for("linkspan chat", about, _EXAMPLES, allow_abbrev=False)
     add: Any = parser.add_argument
     server = "a .py file, a command in quotes, mcp.json:NAME or a URL; or `-- COMMAND ARGS...` at the end"
     add("server", metavar="SERVER", nargs="*", help=server)

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from linkspan._version import __version__
 from linkspan.loading import load
 
-__all__ = ["main"]
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
+
+__all__ = ["main", "parser_for"]
 
 VERBS = {
     "run": ("run:main", "serve a Python file over stdio or HTTP"),
@@ -46,17 +53,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except KeyboardInterrupt:
             return 130
         return status
-    import argparse  # not before: a host waits for `linkspan run`
-
-    parser = argparse.ArgumentParser(
-        prog="linkspan",
-        description="The Model Context Protocol for Python.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_for("linkspan", "The Model Context Protocol for Python.", _EPILOG)
     parser.add_argument("--version", action="version", version=f"linkspan {__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     for name, (_, summary) in VERBS.items():
         verbs.add_parser(name, help=summary, add_help=False)
     parser.parse_args(given)
     return 2
+
+
+def parser_for(prog: str, about: str, epilog: str, **more: Any) -> ArgumentParser:
+    """Return a parser whose texts keep their lines, without what argparse loads to find out how wide a terminal is."""
+    from argparse import ArgumentParser, RawDescriptionHelpFormatter  # not before: a host waits for `linkspan run`
+
+    columns = os.environ.get("COLUMNS", "")
+    width = int(columns) if columns.isdecimal() else 0
+    with suppress(OSError, ValueError):
+        width = width or os.get_terminal_size().columns
+    formatter = partial(RawDescriptionHelpFormatter, width=(width or 80) - 2)
+    return ArgumentParser(prog=prog, description=about, epilog=epilog, formatter_class=formatter, **more)

@@ -20,6 +20,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from linkspan.cli.main import parser_for
 from linkspan.flows.state import DEFAULT_TIMEOUTS, Timeouts
 from linkspan.schema.summary import properties_of, required_of, type_words, types_of
 from linkspan.text import nearest
@@ -83,13 +84,7 @@ class CommandLine:
     def __init__(self, verb: str, arguments: Sequence[str], description: str, examples: str = "") -> None:
         self._verb = verb
         self._given, self._command = split(list(arguments))
-        self._parser = argparse.ArgumentParser(
-            prog=f"linkspan {verb}",
-            description=description,
-            epilog=examples,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,
-        )
+        self._parser = parser_for(f"linkspan {verb}", description, examples, allow_abbrev=False)
         self.add = self._parser.add_argument
         if self._command is None:
             self.add("target", metavar="TARGET", help=_TARGET)

@@ -44,14 +44,9 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _serve_as_asked(arguments: Sequence[str]) -> int:
-    import argparse
+    from linkspan.cli.main import parser_for
 
-    parser = argparse.ArgumentParser(
-        prog="linkspan run",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_for("linkspan run", _DESCRIPTION, _EPILOG)
     parser.add_argument("target", metavar="FILE[:OBJECT]", help="what to serve")
     reload = "restart the server when its source changes; the client stays connected"
     parser.add_argument("--reload", action="store_true", help=reload)

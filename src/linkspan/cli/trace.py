@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import msgspec
 
+from linkspan.cli.main import parser_for
 from linkspan.cli.relay import GRACE, relay
 from linkspan.cli.terminal import Style, dump, milliseconds
 from linkspan.runtime.descriptors import Outbox
@@ -187,13 +188,9 @@ The trace goes to stderr, which most hosts keep in a log. To play the recording:
 
 def main(arguments: Sequence[str]) -> int:
     """Return the exit status of the server, 2 for a wrong command line, 127 if the command does not exist."""
-    parser = argparse.ArgumentParser(
-        prog="linkspan trace",
-        usage="linkspan trace [options] -- COMMAND ...",
-        description="Relay between a client and a server on stdio, and show their messages on stderr.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    usage = "linkspan trace [options] -- COMMAND ..."
+    about = "Relay between a client and a server on stdio, and show their messages on stderr."
+    parser = parser_for("linkspan trace", about, _EXAMPLES, usage=usage)
     add: Any = parser.add_argument
     add("--out", metavar="FILE", help="record the conversation in a file that linkspan run can play")
     add("--only", metavar="METHOD", action="append", default=[], help="show these methods only, such as tools/*")
