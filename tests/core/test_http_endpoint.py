@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from linkspan import Limits, Server
-from linkspan.core.call import Call, CallCancelled, CallReady, HookReady
+from linkspan.core.call import Call, CallCancelled, CallReady, Hook
 from linkspan.core.http_checks import HttpPolicy
 from linkspan.core.http_endpoint import Endpoint, Opened
 from linkspan.core.http_exchange import HttpData, HttpResponse, HttpStart, OwnConnection, Page, ServerExchange
@@ -204,13 +204,13 @@ def test_a_handshake_without_room_does_nothing_and_calls_no_hook() -> None:
     endpoint = serve(server, max_sessions=1)
     first = send(endpoint, BOTH, hello())
     call = send(endpoint, BOTH | {"mcp-session-id": first.owner.id}, CALL)  # type: ignore[union-attr]
-    assert [type(each) for each in first.events] == [HookReady]
+    assert [type(each.call) for each in first.events] == [Hook]
     assert refused(send(endpoint, BOTH, hello())) == (503, INVALID_REQUEST)
     assert (seen, list(endpoint.sessions)) == ([], [first.owner])
     assert call.connection is not None
     call.connection.finish(begun(call), "ok")
     last = send(endpoint, BOTH, hello())
-    assert [type(each) for each in last.events] == [HookReady]
+    assert [type(each.call) for each in last.events] == [Hook]
     assert (list(endpoint.sessions), last.also) == ([last.owner], [(first.connection, [])])
 
 
