@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -111,10 +112,15 @@ def test_what_waits_is_cancelled_at_the_end_and_nothing_of_it_begins() -> None:
     assert said(connection) == []
 
 
+async def ok() -> str:
+    return "ok"
+
+
 @pytest.mark.parametrize("max_workers", [0, 2])
-def test_a_long_row_of_waiting_calls_does_not_nest(max_workers: int) -> None:
+@pytest.mark.parametrize("tool", [lambda: "ok", ok])
+def test_a_long_row_of_waiting_calls_does_not_nest(max_workers: int, tool: Callable[[], object]) -> None:
     server = Server("row", limits=Limits(max_running=1))
-    server.tool(name="t", inline=True)(lambda: "ok")
+    server.tool(name="t", inline=True)(tool)
     with MemoryTransport(server, max_workers=max_workers) as pipe:
         pipe.send(b"".join(line("tools/call", number, name="t") for number in range(3000)))
         got = b""

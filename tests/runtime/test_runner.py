@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 import warnings
 
-from linkspan.core.call import Call, CallReady, Event
+import pytest
+
+from linkspan.core.call import Call, CallCancelled, CallReady, Event
 from linkspan.revisions import LATEST
 from linkspan.revisions.neutral import Peer, Request
 from linkspan.runtime.calls import CallRunner
@@ -52,3 +55,56 @@ def test_a_coroutine_of_a_call_that_was_cancelled_meanwhile_is_closed():
         asyncio.run(main())
         gc.collect()
     assert connection.ends == []
+
+
+EAGER = pytest.mark.skipif(sys.version_info < (3, 12), reason="tasks begin where they are made from Python 3.12 on")
+
+
+@EAGER
+def test_an_async_call_without_a_wait_ends_where_it_begins():
+    connection, ended = Remembering(), list[int]()
+
+    async def main() -> None:
+        runner = CallRunner(asyncio.get_running_loop, on_task_end=lambda: ended.append(len(connection.ends)))
+        runner.perform(connection, [CallReady(Call(request(), answer, is_async=True))])
+        assert (connection.ends, ended, runner.in_tasks) == ([1], [1], 0)
+
+    asyncio.run(main())
+
+
+@EAGER
+def test_a_loop_with_a_task_factory_of_its_own_makes_the_tasks():
+    connection, made = Remembering(), list[object]()
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_task_factory(lambda loop, steps, **more: made.append(steps) or asyncio.Task(steps, loop=loop, **more))
+        runner = CallRunner(lambda: loop)
+        runner.perform(connection, [CallReady(Call(request(), answer, is_async=True))])
+        assert (len(made), connection.ends) == (1, [])
+        await asyncio.sleep(0)
+        assert connection.ends == [1]
+
+    asyncio.run(main())
+
+
+def test_each_async_call_is_a_task_of_its_own_that_can_be_cancelled():
+    connection, tasks = Remembering(), list[object]()
+
+    async def wait() -> None:
+        tasks.append(asyncio.current_task())
+        await asyncio.sleep(60)
+
+    async def main() -> None:
+        runner = CallRunner(asyncio.get_running_loop)
+        calls = [Call(request(), wait, is_async=True) for _ in range(2)]
+        runner.perform(connection, [CallReady(each) for each in calls])
+        await asyncio.sleep(0)
+        assert (len(set(tasks)), runner.in_tasks) == (2, 2)
+        assert asyncio.current_task() not in tasks
+        runner.perform(connection, [CallCancelled(calls[0])])
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert ([type(each) for each in connection.ends], runner.in_tasks) == ([asyncio.CancelledError], 1)
+
+    asyncio.run(main())

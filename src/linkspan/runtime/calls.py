@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import contextvars
 import operator
+import sys
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Iterable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from linkspan.core.call import LATER, Call, CallCancelled, CallReady, Event, Ports, RunsCalls, run_call
 from linkspan.runtime.forks import renew
@@ -60,6 +61,10 @@ class Connect(Protocol):
     def __call__(self, *, ports: Ports) -> Connection: ...
 
 
+_EAGER: Final = sys.version_info >= (3, 12)
+"""Whether a task may begin where it is made: most calls end without a wait, and need no turn of the loop."""
+
+
 def _ignore() -> None:
     """Stand in for a transport that needs no signal."""
 
@@ -84,7 +89,7 @@ class CallRunner:
         """
         self._loop = loop
         self._threadless = max_workers < 1
-        self._workers: Workers[Callable[[], object]] = Workers(operator.call, max_workers)
+        self._workers: Workers[Call] = Workers(self._work, max_workers)
         self._endings: Workers[Callable[[], object]] = Workers(operator.call, max(1, max_workers))
         self._shares = None if share is None else Shares(self._workers.submit, share)
         self._context = context
@@ -95,8 +100,8 @@ class CallRunner:
 
     def start_afresh(self) -> None:
         """Begin without calls."""
-        self._jobs: dict[Call, tuple[Callable[[], object], Hashable]] = {}
-        self._tasks: dict[Call, Task[None]] = {}
+        self._jobs: dict[Call, tuple[RunsCalls, contextvars.Context, Hashable]] = {}
+        self._tasks: dict[Call, Task[list[Event]]] = {}
         self._loops: dict[Call, AbstractEventLoop] = {}
         self.waiting: deque[tuple[RunsCalls, Call, Awaitable[object] | None]] = deque()
         """Async calls that came before there was a loop: `start_waiting` starts them."""
@@ -118,51 +123,47 @@ class CallRunner:
             if type(event) is CallReady:
                 call: Call = event.call
                 if call.is_async:
-                    self._start(connection, call, None)
+                    todo += self._start(connection, call, None)
                 elif call.inline or self._threadless:
-                    todo += run_call(connection, call, self._start)
+                    todo += run_call(connection, call, self._start_awaiting)
                 else:
-                    self._submit(connection, call, partial(run_call, connection, call, self._start))
+                    self._submit(connection, call)
             else:
                 assert type(event) is CallCancelled
                 self._cancel(event.call)
 
     def _cancel(self, call: Call) -> None:
         """Stop a call that has not begun, or its task; a thread that runs it cannot be stopped, and another takes its place."""
-        job, client = self._jobs.get(call, (None, None))
+        job = self._jobs.get(call)
         if job is not None:
-            if self._shares is not None and self._shares.withdraw(job, client):
+            if self._shares is not None and self._shares.withdraw(call, job[-1]):
                 del self._jobs[call]
             else:
-                self._workers.abandon(job)
+                self._workers.abandon(call)
         loop = self._loops.get(call)
         if loop is not None:
             with suppress(RuntimeError):  # it is closed
-                _call_on(loop, self._cancel_task, call)
+                if _runs_here(loop):
+                    self._cancel_task(call)
+                else:
+                    loop.call_soon_threadsafe(self._cancel_task, call)
 
     # In threads.
 
-    def _submit(self, connection: RunsCalls, call: Call, step: Callable[[], list[Event]]) -> None:
+    def _submit(self, connection: RunsCalls, call: Call) -> None:
         context = self._context or contextvars.copy_context()
         client = None if self._shares is None else _client_of(connection, call)
-        job = partial(self._work, connection, call, step, context, client)
-        self._jobs[call] = job, client
+        self._jobs[call] = connection, context, client
         if self._shares is None:
-            self._workers.submit(job)
+            self._workers.submit(call)
         else:
-            self._shares.submit(job, client)
+            self._shares.submit(call, client)
 
-    def _work(
-        self,
-        connection: RunsCalls,
-        call: Call,
-        step: Callable[[], list[Event]],
-        context: contextvars.Context,
-        client: Hashable,
-    ) -> None:
-        """Take a step in a copy of its context: what its end brings does not see what it has set there."""
+    def _work(self, call: Call) -> None:
+        """Run a call in a copy of its context: what its end brings does not see what it has set there."""
+        connection, context, client = self._jobs[call]
         try:
-            events = [] if call.cancelled else context.copy().run(step)
+            events = [] if call.cancelled else context.copy().run(run_call, connection, call, self._start_awaiting)
         finally:
             del self._jobs[call]
             if self._shares is not None:
@@ -177,38 +178,59 @@ class CallRunner:
     def start_waiting(self) -> None:
         """Start the calls that came before there was a loop."""
         while self.waiting:
-            self._start(*self.waiting.popleft())
+            connection, call, awaitable = self.waiting.popleft()
+            self.perform(connection, self._start(connection, call, awaitable))
 
-    def _start(self, connection: RunsCalls, call: Call, awaitable: Awaitable[object] | None) -> object:
-        """Run an async call, or only await what its function has returned. Any thread."""
+    def _start(self, connection: RunsCalls, call: Call, awaitable: Awaitable[object] | None) -> list[Event]:
+        """Run an async call, or only await what its function has returned. Any thread.
+
+        Returns what the end of the call asks for, if it ends here.
+        """
         loop = self._loop()
         if loop is None:
             self.waiting.append((connection, call, awaitable))
-            return LATER
+            return []
         self._loops[call] = loop
+        if _runs_here(loop):
+            return self._start_task(loop, connection, call, awaitable)
         try:
-            _call_on(loop, self._start_task, loop, connection, call, awaitable)
+            loop.call_soon_threadsafe(
+                lambda: self.perform(connection, self._start_task(loop, connection, call, awaitable))
+            )
         except RuntimeError as closed:  # the loop ended while a thread was at work: the call must end, too
             del self._loops[call]
             _close(awaitable)
-            self.perform(connection, connection.fail(call, closed))
+            return connection.fail(call, closed)
+        return []
+
+    def _start_awaiting(self, connection: RunsCalls, call: Call, awaitable: Awaitable[object]) -> object:
+        self.perform(connection, self._start(connection, call, awaitable))
         return LATER
 
     def _start_task(
         self, loop: AbstractEventLoop, connection: RunsCalls, call: Call, awaitable: Awaitable[object] | None
-    ) -> None:
+    ) -> list[Event]:
         if call.cancelled:
             del self._loops[call]
             _close(awaitable)
-        elif not (task := loop.create_task(self._await(connection, call, awaitable))).done():
-            self._tasks[call] = task  # an eager one may have ended already
+            return []
+        steps = self._await(connection, call, awaitable)
+        if _EAGER and awaitable is None and _runs_here(loop) and loop.get_task_factory() is None:
+            task: Task[list[Event]] = sys.modules["asyncio"].Task(steps, loop=loop, eager_start=True)
+        else:
+            task = loop.create_task(steps)
+        if task.done():
+            return task.result()
+        self._tasks[call] = task
+        return []
 
     def _cancel_task(self, call: Call) -> None:
         task = self._tasks.get(call)
         if task is not None:
             task.cancel()
 
-    async def _await(self, connection: RunsCalls, call: Call, awaitable: Awaitable[object] | None) -> None:
+    async def _await(self, connection: RunsCalls, call: Call, awaitable: Awaitable[object] | None) -> list[Event]:
+        """Run a call to its end. What that asks for is returned before the first wait of an eager task, and done after it."""
         try:
             value = await (cast("Awaitable[object]", call.run()) if awaitable is None else awaitable)
         except BaseException as error:
@@ -218,13 +240,17 @@ class CallRunner:
         else:
             end = partial(connection.finish, call, value)
         finally:
-            self._tasks.pop(call, None)
+            is_eager = self._tasks.pop(call, None) is None
             del self._loops[call]
         if call.hooked:
             self._endings.submit(partial(self._end, connection, end))
-        else:
-            self.perform(connection, end())
-            self._on_task_end()
+            return []
+        events = end()
+        if events and not is_eager:
+            self.perform(connection, events)
+            events = []
+        self._on_task_end()
+        return events
 
     def _end(self, connection: RunsCalls, end: Callable[[], list[Event]]) -> None:
         """End a call whose end runs hooks of the author's, which an event loop must not wait for."""
@@ -237,7 +263,7 @@ def _close(awaitable: Awaitable[object] | None) -> None:
     getattr(awaitable, "close", bool)()
 
 
-def _is_current(task: Task[None] | None) -> bool:
+def _is_current(task: Task[list[Event]] | None) -> bool:
     from asyncio import current_task
 
     if task is None:  # an eager one, before its first wait
@@ -248,14 +274,9 @@ def _is_current(task: Task[None] | None) -> bool:
         return False
 
 
-def _call_on(loop: AbstractEventLoop, step: Callable[..., object], *arguments: object) -> None:
-    """Take a step on a loop: now, where it runs in this thread. Raises: RuntimeError if it is closed."""
-    from asyncio import _get_running_loop  # pyright: ignore[reportPrivateUsage]
-
-    if _get_running_loop() is loop:
-        step(*arguments)
-    else:
-        loop.call_soon_threadsafe(step, *arguments)
+def _runs_here(loop: AbstractEventLoop) -> bool:
+    """Return whether a loop runs in this thread. Where there is one, asyncio is loaded."""
+    return sys.modules["asyncio"]._get_running_loop() is loop
 
 
 def _client_of(connection: RunsCalls, call: Call) -> Hashable:

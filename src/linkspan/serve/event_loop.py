@@ -80,6 +80,7 @@ class _LoopFace:
         self._turn()
 
     def _readable(self) -> None:
+        self._flushing = True  # calls may end while they are started
         self._server.read()
         self._send()
 
@@ -99,7 +100,11 @@ class _LoopFace:
         server = self._server
         server.writer.flush_now()
         self._over = server.tick()
-        server.driver.start_waiting()
+        if server.driver.waiting:
+            self._flushing = True
+            server.driver.start_waiting()
+            self._flushing = False
+            server.writer.flush_now()
         if self._over:
             self._loop.stop()
             return
@@ -125,9 +130,11 @@ class _LoopFace:
 
     def _task_ended(self) -> None:
         """Send now what the last call at work has brought, later what others may add to."""
+        if self._flushing:
+            return
         if not self._server.driver.in_tasks:
             self._send()
-        elif not self._flushing:
+        else:
             self._flushing = True
             self._loop.call_soon(self._send)
 
