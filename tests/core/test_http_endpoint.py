@@ -12,7 +12,7 @@ import pytest
 from linkspan import Limits, Server
 from linkspan.core.call import Call, CallCancelled, CallReady, Hook
 from linkspan.core.http_checks import HttpPolicy
-from linkspan.core.http_endpoint import Endpoint, Opened
+from linkspan.core.http_endpoint import Endpoint, Lane, Opened
 from linkspan.core.http_exchange import HttpData, HttpResponse, HttpStart, OwnConnection, Page, ServerExchange
 from linkspan.core.http_sessions import HttpSession, Pair
 from linkspan.errors import HEADER_MISMATCH, INVALID_REQUEST, PARSE_ERROR, UNSUPPORTED_PROTOCOL_VERSION
@@ -465,3 +465,105 @@ def test_the_other_transports_are_served_on_the_path_of_the_pairs() -> None:
     assert refused(send(endpoint, EVENTS, method="GET")) == (405, INVALID_REQUEST)
     assert refused(send(serve(), EVENTS, method="GET", url=SSE)) == (405, INVALID_REQUEST)
     assert not len(endpoint.pairs)
+
+
+# A lane: what `Endpoint.open` would answer, on one machine for all requests of a connection.
+
+
+def down(lane: Lane, message: Any, headers: dict[str, str] = MODERN) -> Opened | None:
+    body = message if isinstance(message, bytes) else json.dumps(message).encode()
+    return lane.open(headers, body, TransportInfo(headers))
+
+
+@pytest.mark.parametrize(
+    ("method", "query", "headers", "takes"),
+    [
+        ("POST", "", MODERN, True),
+        ("GET", "", MODERN, False),
+        ("POST", "session=x", MODERN, False),
+        ("POST", "", BOTH, False),
+        ("POST", "", BOTH | {"mcp-protocol-version": LATEST_LEGACY.date}, False),
+        ("POST", "", MODERN | {"origin": "http://127.0.0.1"}, False),  # its response has headers of its own
+    ],
+)
+def test_a_lane_takes_requests_that_their_head_shows_to_be_modern(
+    method: str, query: str, headers: dict[str, str], takes: bool
+) -> None:
+    assert Lane.takes(method, query, headers) is takes
+
+
+def test_requests_of_a_lane_share_a_connection_and_their_ids() -> None:
+    endpoint = serve()
+    lane = Lane(endpoint)
+    connections: set[Any] = set()
+    for value in ("one", "two"):
+        opened = down(lane, MODERN_CALL)
+        assert opened is not None
+        endpoint.hold(opened)
+        assert endpoint.streams == 1
+        finish(opened, value)
+        status, body = taken(opened.exchange)
+        endpoint.finished(opened.exchange)
+        assert (status, json.loads(body)["result"]["content"][0]["text"]) == (200, value)
+        connections.add(opened.connection)
+    assert (len(connections), endpoint.streams) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    "message", [b"{", [MODERN_CALL], ANSWER, INITIALIZED, {**MODERN_CALL, "method": "subscriptions/listen"}]
+)
+def test_what_is_no_request_for_one_answer_is_for_the_endpoint(message: Any) -> None:
+    assert down(Lane(serve()), message) is None
+
+
+def test_a_lane_of_a_full_endpoint_takes_nothing() -> None:
+    endpoint = serve(max_streams=1)
+    send(endpoint, MODERN, MODERN_CALL)
+    assert down(Lane(endpoint), MODERN_CALL) is None
+
+
+def test_a_request_of_a_lane_is_checked_as_any_other() -> None:
+    opened = down(Lane(serve()), MODERN_CALL, MODERN | {"mcp-name": "other"})
+    assert opened is not None
+    status, body = taken(opened.exchange)
+    assert (status, json.loads(body)["error"]["code"]) == (400, HEADER_MISMATCH)
+
+
+def test_a_client_of_a_lane_that_goes_cancels_its_call() -> None:
+    endpoint = serve()
+    opened = down(Lane(endpoint), MODERN_CALL)
+    assert opened is not None
+    endpoint.hold(opened)
+    call = begun(opened)
+    assert endpoint.disconnect(opened) == [CallCancelled(call)]
+    assert endpoint.streams == 0
+
+
+def test_a_quiet_call_of_a_lane_becomes_a_stream() -> None:
+    endpoint = serve(silence=15.0)
+    opened = down(Lane(endpoint), MODERN_CALL)
+    assert opened is not None
+    endpoint.hold(opened)
+    endpoint.tick(15.0)
+    start, comment = opened.exchange.events()
+    assert isinstance(start, HttpStart)
+    assert isinstance(comment, HttpData)
+
+
+def test_hooks_that_still_run_keep_their_connection_and_take_room() -> None:
+    server = Server("observed", instrumentation_callback=lambda _: None)
+    endpoint = serve(server, max_streams=2)
+    lane = Lane(endpoint)
+    asked = {"jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": {"_meta": ENVELOPE}}
+    headers = MODERN | {"mcp-method": "server/discover"}
+    first, second = down(lane, asked, headers), down(lane, asked, headers)
+    assert first is not None
+    assert second is not None
+    assert first.connection is not second.connection
+    assert (first.exchange.ended, endpoint.streams) == (True, 2)
+    assert down(lane, asked, headers) is None
+    for opened in (first, second):
+        (hook,) = opened.events
+        assert opened.connection is not None
+        opened.connection.finish(hook.call, hook.call.run())
+    assert not endpoint.is_full

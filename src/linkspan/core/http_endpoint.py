@@ -53,10 +53,11 @@ from linkspan.wire.jsonrpc import (
 )
 from linkspan.wire.values import Limits
 
-__all__ = ["Endpoint", "Opened", "Serves", "Todo"]
+__all__ = ["Endpoint", "Lane", "Opened", "Serves", "Todo"]
 
 _FREE: Final = 64
 """Connections that are kept for further requests."""
+_LISTEN: Final = "subscriptions/listen"
 _MARKER = PROTOCOL_VERSION.encode()
 _DISAGREES: Final = f"{VERSION_HEADER} is not what this session agreed on"
 _NO_EVENTS: Final = "GET opens a stream: accept text/event-stream"
@@ -141,8 +142,8 @@ class Endpoint:
         self.gate = Gate(policy)
         self._random = random
         self._server = server
-        self._limits = limits
-        self._clock = clock
+        self.limits = limits
+        self.clock = clock
         self._lock = lock
         self._page = page
         self._methods = {"POST": self._post, "GET": self._get, "DELETE": self._delete}
@@ -170,7 +171,7 @@ class Endpoint:
         """Take in a request that was admitted. `url` is without the `query`; header names are in lower case."""
         respond = partial(
             ServerExchange,
-            now=self._clock(),
+            now=self.clock(),
             accept=headers.get("accept"),
             headers=self.gate.cors_headers(headers) if "origin" in headers else (),
             bound=self.policy.max_unsent_bytes,
@@ -184,7 +185,7 @@ class Endpoint:
             pair_id = parse_qs(request.query).get(SESSION_PARAMETER)
             if pair_id is not None:
                 return self._post_to_pair(request, pair_id[0])
-        message = decode(request.body, self._limits)
+        message = decode(request.body, self.limits)
         if isinstance(message, Malformed):
             return request.refuse(400, encode_error(message.reply_id, message.code, message.message))
         headers = request.headers
@@ -203,16 +204,16 @@ class Endpoint:
         if not isinstance(message, RpcRequest):
             what = "a batch" if isinstance(message, Batch) else "a response"
             return request.refuse(400, _error(f"Invalid Request: {what} has no place in this revision"))
-        if len(self._open) + len(self._orphans) >= self.policy.max_streams and self._is_full:
+        if len(self._open) + len(self._orphans) >= self.policy.max_streams and self.is_full:
             return request.busy(503, _FULL, 5)
-        listens = message.method == "subscriptions/listen"
+        listens = message.method == _LISTEN
         if listens and not accepts(request.headers.get("accept"), EVENTS):
             problem = "subscriptions/listen opens a stream: accept text/event-stream"
             return request.refuse(406, encode_error(message.id, INVALID_REQUEST, problem))
         try:
-            own = self._new_connection(notified=True) if listens else self._free.pop()
+            own = self.new_connection(notified=True) if listens else self._free.pop()
         except IndexError:
-            own = self._new_connection(notified=False)
+            own = self.new_connection(notified=False)
         connection = own.connection
         exchange: ServerExchange = request.respond(lock=connection.lock)
         with connection.lock:
@@ -221,21 +222,32 @@ class Endpoint:
         self._open[exchange] = own
         if exchange.ended:
             self.finished(exchange)
-            if connection.running:
-                self._orphans.add(connection)  # a hook of the author's, whose end no request waits for
+            self.leave_running(connection)
         return Opened(exchange, events, own)
 
-    def _new_connection(self, *, notified: bool) -> OwnConnection:
+    def leave_running(self, connection: ServerConnection) -> bool:
+        """Count a connection that has no request any more but hooks of the author's; return whether it has some."""
+        if connection.running:
+            self._orphans.add(connection)
+        return bool(connection.running)
+
+    def hold(self, opened: Opened) -> None:
+        """Look after the response to a request of a lane: it was not there at once."""
+        assert isinstance(opened.owner, OwnConnection)
+        self._open[opened.exchange] = opened.owner
+
+    def new_connection(self, *, notified: bool = False, lone: bool = True) -> OwnConnection:
+        """Open a connection for modern requests. A `lone` one that is not `notified` may serve whichever comes next."""
         outlet = Outlet()
         ports = Ports(self._lock(), send=outlet.send, check=compare_headers)
-        return OwnConnection(self._server.connect(notified=notified, ports=ports), outlet, lone=not notified)
+        return OwnConnection(self._server.connect(notified=notified, ports=ports), outlet, lone and not notified)
 
     def _notified(self, request: _Arrived, message: Notification) -> Opened:
         """Serve a notification that stands alone. It takes room until it ends (`max_streams`), though it has its answer."""
         if message.method == "notifications/cancelled":
             return request.accept()  # a client cancels by closing the stream (CAN-3)
         connection = self._connect()
-        if connection.serves(message) and self._is_full:
+        if connection.serves(message) and self.is_full:
             return request.busy(503, _FULL, 5)
         events = connection.receive(message, request.facts)
         if connection.running:
@@ -275,7 +287,7 @@ class Endpoint:
             opened = self._in_session(request, session, message, announces=True)
             if not session.connection.session.negotiated:
                 return opened  # sessions exist only after a handshake that succeeded
-            self.sessions.keep(session, self._clock(), victim)
+            self.sessions.keep(session, self.clock(), victim)
         if victim is None:
             return opened
         return Opened(opened.exchange, opened.events, session, [(victim.connection, victim.close())])
@@ -287,7 +299,7 @@ class Endpoint:
         if _asks(connection, message):
             if not connection.has_room:
                 return request.busy(429, _BUSY, 1)
-            if self._is_full:
+            if self.is_full:
                 return request.busy(503, _FULL, 5)
         exchange, events = session.receive(message, request.facts, request.respond, announces=announces)
         self._note(exchange, session)
@@ -300,7 +312,7 @@ class Endpoint:
         session_id = request.headers.get(SESSION_HEADER)
         if session_id is None or not self.policy.sessions:
             return request.refuse(405, _error("Only POST is possible without a session"), (("allow", "POST"),))
-        session = self.sessions.find(session_id, request.facts.principal, self._clock())
+        session = self.sessions.find(session_id, request.facts.principal, self.clock())
         if session is None:
             return request.refuse(404, _error("Session not found: initialize again without a session id"))
         version = request.headers.get(VERSION_HEADER)
@@ -325,7 +337,7 @@ class Endpoint:
             return session
         if EVENTS not in wanted:
             return request.refuse(406, _error(_NO_EVENTS))
-        if self._is_full:
+        if self.is_full:
             return request.busy(503, _FULL, 5)
         exchange = session.listen(request.respond, request.headers.get("last-event-id"))
         if exchange is None:  # not 404, which would mean that the session is gone
@@ -347,7 +359,7 @@ class Endpoint:
         return path is not None and url.rstrip("/").endswith(path.rstrip("/"))
 
     def _open_pair(self, request: _Arrived) -> Opened:
-        if self._is_full:
+        if self.is_full:
             return request.busy(503, _FULL, 5)
         if not accepts(request.headers.get("accept"), EVENTS):
             return request.refuse(406, _error(_NO_EVENTS))
@@ -359,7 +371,7 @@ class Endpoint:
         pair = self.pairs.find(pair_id, request.facts.principal)
         if pair is None:
             return request.refuse(404, _error("Session not found: open the stream again"))
-        message = decode(request.body, self._limits)
+        message = decode(request.body, self.limits)
         if isinstance(message, Malformed):
             return request.refuse(400, encode_error(message.reply_id, message.code, message.message))
         connection = pair.connection
@@ -378,9 +390,9 @@ class Endpoint:
         return self._server.connect(back_channel=back_channel, ports=Ports(lock or self._lock(), **ports))
 
     @property
-    def _is_full(self) -> bool:
+    def is_full(self) -> bool:
         """Whether there is no room; calls that go on though their client has gone, and cannot come back, need room too."""
-        if self.streams < self.policy.max_streams:
+        if len(self._open) + len(self._orphans) < self.policy.max_streams:
             return False
         self._forget_orphans()
         return self.streams >= self.policy.max_streams
@@ -452,6 +464,44 @@ class Endpoint:
     def _note(self, exchange: ServerExchange, owner: OwnConnection | HttpSession) -> None:
         if not exchange.ended:
             self._open[exchange] = owner
+
+
+class Lane:
+    """The modern requests of one TCP connection, one after the other, on one machine.
+
+    What `Endpoint.open` decides for each request is decided for these by their head, once for all that repeat it.
+    """
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        """Serve requests to `endpoint`."""
+        self._endpoint = endpoint
+        self._own = endpoint.new_connection(lone=False)
+
+    @staticmethod
+    def takes(method: str, query: str, headers: Mapping[str, str]) -> bool:
+        """Return whether requests with this head may go through a lane."""
+        return method == "POST" and not query and headers.get(VERSION_HEADER) in MODERN and "origin" not in headers
+
+    def open(self, headers: Mapping[str, str], body: bytes, facts: TransportInfo) -> Opened | None:
+        """Take in a request that was admitted; None if it is one for `Endpoint.open` all the same.
+
+        If its response is not there once it was performed, `hold` it, and it ends as all others do.
+        """
+        endpoint = self._endpoint
+        message = decode(body, endpoint.limits)
+        if type(message) is not RpcRequest or message.method == _LISTEN or endpoint.is_full:
+            return None
+        if endpoint.leave_running(self._own.connection):
+            self._own = endpoint.new_connection(lone=False)
+        own = self._own
+        connection, bound = own.connection, endpoint.policy.max_unsent_bytes
+        exchange = ServerExchange(now=endpoint.clock(), accept=headers.get("accept"), bound=bound, lock=connection.lock)
+        with connection.lock:
+            own.outlet.begin(exchange)
+            events = connection.receive(message, facts)
+        if exchange.ended and endpoint.leave_running(connection):
+            self._own = endpoint.new_connection(lone=False)
+        return Opened(exchange, events, own)
 
 
 def _claims_modern(message: Message | Batch, body: bytes) -> bool:

@@ -31,7 +31,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from linkspan.core.http_checks import Arrival
-from linkspan.core.http_endpoint import Endpoint, Opened
+from linkspan.core.http_endpoint import Endpoint, Lane, Opened
 from linkspan.core.http_exchange import Header, HttpData, HttpEnd, HttpEvent, HttpResponse, HttpStart
 from linkspan.revisions.neutral import TransportInfo
 from linkspan.serve.http_app import TEXT, HttpApp
@@ -79,6 +79,8 @@ class _Admitted(NamedTuple):
     url: str
     query: str
     facts: TransportInfo
+    plain: bool
+    """It may go through the lane of its connection."""
 
 
 class DirectApp(HttpApp):
@@ -202,6 +204,7 @@ class EndpointProtocol(HttpToolsProtocol):
         # The requests that have arrived, and the response that is being sent.
         self._ready: deque[_Request] = deque()
         self._broken = self._over = self._last = False
+        self._lane: Lane | None = None
         self._request: _Request | None = None
         self._opened: Opened | None = None
         self._chunked = self._woken = False
@@ -371,12 +374,20 @@ class EndpointProtocol(HttpToolsProtocol):
             self._known = head, admitted
         if len(request.body) > self._policy.max_body_bytes:
             return self._endpoint.gate.too_large(admitted.facts.headers)
-        url, query, facts = admitted
-        opened = self._endpoint.open(request.method, url, facts.headers, bytes(request.body), facts, query=query)
+        url, query, facts, plain = admitted
+        body, opened = bytes(request.body), None
+        if plain:
+            lane = self._lane = self._lane or Lane(self._endpoint)
+            opened = lane.open(facts.headers, body, facts)
+        held = opened is None
+        if opened is None:
+            opened = self._endpoint.open(request.method, url, facts.headers, body, facts, query=query)
         response = self._app.perform(opened)
         if response is None:
             self._opened = opened
-        else:
+            if not held:
+                self._endpoint.hold(opened)
+        elif held:
             self._endpoint.finished(opened.exchange)
         return response
 
@@ -406,7 +417,7 @@ class EndpointProtocol(HttpToolsProtocol):
         url = target.path
         if request.method == "GET":  # a page shows where it is
             url = f"{scheme}://{facts.headers.get('host', '')}{url}"
-        return _Admitted(url, target.query, facts)
+        return _Admitted(url, target.query, facts, Lane.takes(request.method, target.query, facts.headers))
 
     def _arrival(self, path: str, version: str, client: tuple[str, int] | None) -> Arrival:
         own = self.server

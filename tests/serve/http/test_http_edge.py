@@ -18,7 +18,7 @@ from typing import Any
 import httptools
 import pytest
 from http_talk import BOTH, body, mirror
-from http_world import World
+from http_world import World, marked
 
 from linkspan.core.http_checks import HttpPolicy
 from linkspan.serve.http import make_endpoint
@@ -324,6 +324,33 @@ def test_a_stream_and_the_next_answer_share_a_connection(edge: Callable[..., Edg
     assert first[1]["content-type"] == "text/event-stream"
     assert first[2].count(b"notifications/progress") == 3
     assert value(second) == 3
+
+
+def test_modern_requests_of_one_connection_share_a_machine(
+    ours: Callable[..., Edge], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = ours()
+    made: list[object] = []
+    connect = server.endpoint.new_connection
+    monkeypatch.setattr(server.endpoint, "new_connection", lambda **options: made.append(options) or connect(**options))
+    client = server.send(*(tool(name, n, a=n, b=1) for n, name in enumerate(["add", "add_async", "add", "add_async"])))
+    assert [value(each) for each in client.answers(4)] == [1, 2, 3, 4]
+    client.send(tool("count", 5, token="t", to=2)).answers(5)
+    client.send(tool("fail", 6, how="politely")).send(tool("add", 7, a=1, b=1)).answers(7)
+    assert made == [{"lone": False}]
+
+
+def test_what_a_request_sets_in_its_context_is_not_seen_by_the_next(ours: Callable[..., Edge]) -> None:
+    server = ours()
+
+    @server.world.server.tool(inline=True)
+    def mark() -> str:
+        before = marked.get()
+        marked.set("seen")
+        return before
+
+    for _, _, data in server.send(tool("mark") + tool("mark", 2)).answers(2):
+        assert json.loads(data)["result"]["content"][0]["text"] == "nothing"
 
 
 def test_connection_close_is_obeyed(edge: Callable[..., Edge]) -> None:
