@@ -241,7 +241,7 @@ FILES = {
 }
 CODE_LINES = {
     "cli": 3174,
-    "client": 4682,
+    "client": 4684,
     "core": 2517,
     "flows": 1561,
     "host": 3168,

@@ -319,6 +319,8 @@ class HttpClientTransport(ClientTransport):
 
     def _tell(self, message: bytes) -> None:
         """With the lock: prepare to send what gets no answer."""
+        if not self.alive:
+            return
         sent = _Sent(message, self._session.headers(), told=threading.Event())
         deadline = time.monotonic() + self.state.options.timeouts.list
         run = self._runs[sent] = self._thread_run(self._logged(sent, self._tell_again(sent)), self._threads, deadline)
