@@ -9,7 +9,7 @@ import decimal
 import operator
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
@@ -22,28 +22,38 @@ from linkspan.schema.shapes import INVALID, NULL, Rendering, Shape, Walk, is_mar
 from linkspan.types.base import JSON, JSONObject, is_array
 from linkspan.types.base import is_mapping as is_object
 
-__all__ = ["Bounded", "annotate"]
+__all__ = ["LENGTHS", "NUMBERS", "Bounded", "annotate"]
 
-_NUMBERS = ("ge", "gt", "le", "lt", "multiple_of")
-_LENGTHS = ("min_length", "max_length")
-_SAID = {
-    "ge": ("minimum", "at least"),
-    "gt": ("exclusiveMinimum", "more than"),
-    "le": ("maximum", "at most"),
-    "lt": ("exclusiveMaximum", "less than"),
-    "multiple_of": ("multipleOf", "a multiple of"),
+Compare: TypeAlias = Callable[[Any, Any], Any]
+"""Returns whether a value keeps within a limit."""
+
+
+def _divides(value: Any, limit: Any) -> bool:
+    """Divide what is written: 0.3 is a multiple of 0.1, though no float is a tenth."""
+    over, under = _ratio(value)
+    limit_over, limit_under = _ratio(limit)
+    return (over * limit_under) % (under * limit_over) == 0
+
+
+def _ratio(value: Any) -> tuple[int, int]:
+    found: tuple[int, int] = (decimal.Decimal(repr(value)) if isinstance(value, float) else value).as_integer_ratio()
+    return found
+
+
+NUMBERS: Mapping[str, tuple[str, str, Compare]] = {
+    "ge": ("minimum", "at least", operator.ge),
+    "gt": ("exclusiveMinimum", "more than", operator.gt),
+    "le": ("maximum", "at most", operator.le),
+    "lt": ("exclusiveMaximum", "less than", operator.lt),
+    "multiple_of": ("multipleOf", "a multiple of", _divides),
 }
-_COMPARE: Mapping[str, Callable[[Any, Any], Any]] = {
-    "ge": operator.ge,
-    "gt": operator.gt,
-    "le": operator.le,
-    "lt": operator.lt,
-}
-_LENGTH_WORDS = {
+"""The bounds of numbers: the keyword of each in a schema, what to call it, and the comparison."""
+LENGTHS = {
     "string": ("minLength", "maxLength", "characters"),
     "array": ("minItems", "maxItems", "items"),
     "object": ("minProperties", "maxProperties", "members"),
 }
+"""The keywords for `min_length` and `max_length` of each JSON type, and what is counted."""
 
 
 def annotate(shape: Shape, notes: Sequence[Any], where: str) -> Shape:
@@ -71,7 +81,7 @@ def _read(note: Any, bounds: dict[str, Any], extra: JSONObject) -> None:
 
 def _read_members(note: Any, bounds: dict[str, Any], extra: JSONObject) -> None:
     """Read the bounds and texts of an object from another library."""
-    for name in (*_NUMBERS, *_LENGTHS, "pattern"):
+    for name in (*NUMBERS, "min_length", "max_length", "pattern"):
         bound = getattr(note, name, None)
         if bound is not None and not callable(bound):
             bounds[name] = bound
@@ -97,7 +107,7 @@ def _bounded(shape: Shape, bounds: dict[str, Any], extra: JSONObject, where: str
         return Bounded(found, {}, extra) if extra else found
     numeric = shape.kinds <= {"integer", "number"}
     for name in bounds:
-        fits = numeric if name in _NUMBERS else len(shape.kinds) == 1 and bool(shape.kinds & set(_LENGTH_WORDS))
+        fits = numeric if name in NUMBERS else len(shape.kinds) == 1 and bool(shape.kinds & LENGTHS.keys())
         if name == "pattern":
             fits = shape.kinds == frozenset({"string"})
         if not fits:
@@ -114,12 +124,13 @@ class _Check(msgspec.Struct, frozen=True):
     keyword: str
     limit: JSON
     words: str
+    fits: Compare
 
 
 class Bounded(Shape):
     """A shape with limits on its values, and with `extra` to say in its schema. `matches` finds a pattern in a text."""
 
-    __slots__ = ("_checks", "_matches", "bounds", "extra", "inner")
+    __slots__ = ("_checks", "bounds", "extra", "inner")
 
     def __init__(
         self,
@@ -132,8 +143,7 @@ class Bounded(Shape):
         self.inner = inner
         self.extra = extra or {}
         self.bounds = {name: _plain(bound) for name, bound in bounds.items()}
-        self._checks = [_check(name, bound, inner) for name, bound in self.bounds.items()]
-        self._matches = matches
+        self._checks = [_check(name, bound, inner, matches) for name, bound in self.bounds.items()]
 
     def msgspec_type(self) -> Any:
         """Return the inner type with the limits, if that is more than a marker."""
@@ -152,26 +162,12 @@ class Bounded(Shape):
         found = self.inner.convert(value, path, walk)
         if found is INVALID:
             return INVALID
-        broken = [each for each, name in zip(self._checks, self.bounds, strict=True) if not self._keeps(name, found)]
+        broken = [each for each in self._checks if not each.fits(found, each.limit)]
         for each in broken:
             counted = isinstance(found, Sized) and each.keyword != "pattern"
             got = len(found) if counted else describe_value(value).removeprefix("the number ")
             walk.refuse(path, f"{each.words}, got {got}")
         return INVALID if broken else found
-
-    def _keeps(self, name: str, value: Any) -> bool:
-        limit = self.bounds[name]
-        if name in _COMPARE:
-            return bool(_COMPARE[name](value, limit))
-        match name:
-            case "multiple_of":
-                return _divides(value, limit)
-            case "min_length":
-                return bool(len(value) >= limit)
-            case "max_length":
-                return bool(len(value) <= limit)
-            case _:
-                return self._matches is None or bool(self._matches(value))
 
 
 def _plain(bound: Any) -> Any:
@@ -183,27 +179,14 @@ def _plain(bound: Any) -> Any:
     return int(number) if number.is_integer() else number
 
 
-def _divides(value: Any, limit: Any) -> bool:
-    """Divide what is written: 0.3 is a multiple of 0.1, though no float is a tenth."""
-    over, under = _ratio(value)
-    limit_over, limit_under = _ratio(limit)
-    return (over * limit_under) % (under * limit_over) == 0
-
-
-def _ratio(value: Any) -> tuple[int, int]:
-    found: tuple[int, int] = (decimal.Decimal(repr(value)) if isinstance(value, float) else value).as_integer_ratio()
-    return found
-
-
-def _check(name: str, limit: JSON, inner: Shape) -> _Check:
-    if name in _SAID:
-        keyword, words = _SAID[name]
-        return _Check(keyword, limit, f"must be {words} {limit}")
+def _check(name: str, limit: JSON, inner: Shape, matches: Callable[[str], object] | None) -> _Check:
+    if name in NUMBERS:
+        keyword, words, compare = NUMBERS[name]
+        return _Check(keyword, limit, f"must be {words} {limit}", compare)
     if name == "pattern":
-        return _Check("pattern", limit, f"must match the pattern {quote(limit)}")
-    least, most, unit = _LENGTH_WORDS[next(iter(inner.kinds))]
-    if limit == 1:
-        unit = unit.removesuffix("s")
-    if name == "min_length":
-        return _Check(least, limit, f"must have at least {limit} {unit}")
-    return _Check(most, limit, f"must have at most {limit} {unit}")
+        words = f"must match the pattern {quote(limit)}"
+        return _Check(name, limit, words, lambda value, _: matches is None or matches(value))
+    least, most, unit = LENGTHS[next(iter(inner.kinds))]
+    keyword, words, compare = (least, "least", operator.ge) if name == "min_length" else (most, "most", operator.le)
+    words = f"must have at {words} {limit} {unit.removesuffix('s') if limit == 1 else unit}"
+    return _Check(keyword, limit, words, lambda value, limit: compare(len(value), limit))

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from linkspan.errors import RegistrationError
-from linkspan.schema.constraints import Bounded
+from linkspan.schema.constraints import LENGTHS, NUMBERS, Bounded
 from linkspan.schema.containers import ArrayShape, Field, ObjectShape, RecursiveShape, UnionShape
 from linkspan.schema.document import Matcher, Targets, linear_matcher
 from linkspan.schema.problems import TYPE_WORDS, describe_value, join_words
@@ -133,18 +133,12 @@ class _OneOf(UnionShape):
 # From a document to shapes.
 
 _Rule: TypeAlias = tuple[Callable[[JSON], bool], str]
+_NO_RULE: _Rule = (lambda _: True, "")
+_SIMPLE: Mapping[str, Shape] = {"integer": INTEGER, "number": NUMBER, "boolean": BOOLEAN, "null": NULL}
 
 
 def _is_limit(value: JSON) -> bool:
     return is_number(value) and (isinstance(value, int) or isfinite(value))
-
-
-def _is_count(value: JSON) -> bool:
-    return _is_limit(value) and value >= 0 and value == int(value)
-
-
-def _are_names(value: JSON) -> bool:
-    return is_array(value) and all(isinstance(each, str) for each in value) and len(set(value)) == len(value)
 
 
 def _are_types(value: JSON) -> bool:
@@ -153,36 +147,31 @@ def _are_types(value: JSON) -> bool:
     return known and bool(listed) and len(set(listed)) == len(listed)
 
 
-_A_NUMBER: _Rule = (_is_limit, "a number")
-_A_COUNT: _Rule = (_is_count, "a whole number, 0 or more")
-_SCHEMAS: _Rule = (lambda value: is_array(value) and bool(value), "a list of schemas")
-_BY_NAME: _Rule = (is_object, "an object with a schema for each name")
+def _is_text(value: JSON) -> bool:
+    return isinstance(value, str)
+
+
+_COUNTS = [each for least, most, _ in LENGTHS.values() for each in (least, most)]
 _RULES: Mapping[str, _Rule] = {
     "type": (_are_types, f"one or several of {', '.join(_KINDS)}"),
     "enum": (is_array, "a list of values"),
-    "required": (_are_names, "a list of names, each once"),
+    "required": (
+        lambda value: is_array(value) and all(map(_is_text, value)) and len(set(value)) == len(value),
+        "a list of names, each once",
+    ),
+    **dict.fromkeys([each for each, *_ in NUMBERS.values()], (_is_limit, "a number")),
+    **dict.fromkeys(
+        _COUNTS, (lambda value: _is_limit(value) and 0 <= value == int(value), "a whole number, 0 or more")
+    ),
     "multipleOf": (lambda value: _is_limit(value) and value > 0, "a number above 0"),
-    "minimum": _A_NUMBER,
-    "maximum": _A_NUMBER,
-    "exclusiveMinimum": _A_NUMBER,
-    "exclusiveMaximum": _A_NUMBER,
-    "minLength": _A_COUNT,
-    "maxLength": _A_COUNT,
-    "minItems": _A_COUNT,
-    "maxItems": _A_COUNT,
-    "minProperties": _A_COUNT,
-    "maxProperties": _A_COUNT,
     "uniqueItems": (lambda value: isinstance(value, bool), "true or false"),
-    "pattern": (lambda value: isinstance(value, str), "a regular expression"),
-    "format": (lambda value: isinstance(value, str), "the name of a format"),
-    "anyOf": _SCHEMAS,
-    "oneOf": _SCHEMAS,
-    "allOf": _SCHEMAS,
-    "prefixItems": _SCHEMAS,
-    "properties": _BY_NAME,
-    "$defs": _BY_NAME,
-    "definitions": _BY_NAME,
-    "$ref": (lambda value: isinstance(value, str), "a reference such as #/$defs/name"),
+    "pattern": (_is_text, "a regular expression"),
+    "format": (_is_text, "the name of a format"),
+    "$ref": (_is_text, "a reference such as #/$defs/name"),
+    **dict.fromkeys(
+        ("anyOf", "oneOf", "allOf", "prefixItems"), (lambda value: is_array(value) and bool(value), "a list of schemas")
+    ),
+    **dict.fromkeys(("properties", "$defs", "definitions"), (is_object, "an object with a schema for each name")),
 }
 """What the value of a keyword has to be."""
 
@@ -191,24 +180,17 @@ _LEFT_OUT = (
     "dependentSchemas", "dependencies", "propertyNames", "unevaluatedItems", "unevaluatedProperties", "$dynamicRef",
     "$recursiveRef",
 )  # fmt: skip
+_OF_NUMBERS = {keyword: name for name, (keyword, *_) in NUMBERS.items()}
 _BOUNDS: Mapping[str, Mapping[str, str]] = {
-    "number": {
-        "minimum": "ge",
-        "maximum": "le",
-        "exclusiveMinimum": "gt",
-        "exclusiveMaximum": "lt",
-        "multipleOf": "multiple_of",
-    },
-    "string": {"minLength": "min_length", "maxLength": "max_length"},
-    "array": {"minItems": "min_length", "maxItems": "max_length"},
-    "object": {"minProperties": "min_length", "maxProperties": "max_length"},
+    "number": _OF_NUMBERS,
+    "integer": _OF_NUMBERS,
+    "boolean": {},
+    "null": {},
+    **{kind: {least: "min_length", most: "max_length"} for kind, (least, most, _) in LENGTHS.items()},
 }
 _OF_KIND: Mapping[str, tuple[str, ...]] = {
+    **{kind: tuple(bounds) for kind, bounds in _BOUNDS.items()},
     "string": (*_BOUNDS["string"], "format", "pattern"),
-    "integer": tuple(_BOUNDS["number"]),
-    "number": tuple(_BOUNDS["number"]),
-    "boolean": (),
-    "null": (),
     "array": (*_BOUNDS["array"], "items", "prefixItems", "uniqueItems"),
     "object": (*_BOUNDS["object"], "properties", "required", "additionalProperties"),
 }
@@ -239,7 +221,13 @@ class Compiler:
         if key in self._done:
             return self._done[key]
         if key in self._open:
-            return self._again(key, schema)
+            recursive = self._open[key]
+            if recursive is None:
+                kinds = types_of(schema, self._root)
+                words = join_words([TYPE_WORDS[each] for each in _KINDS if each in kinds])
+                recursive = RecursiveShape("", kinds, words if len(kinds) < 4 else ANY.words)
+                self._open[key] = recursive
+            return recursive
         self._open[key] = None
         found = self._node(schema, where)
         self._done[key] = found
@@ -248,24 +236,23 @@ class Compiler:
             recursive.target = found
         return found
 
-    def _again(self, key: int, schema: Mapping[str, JSON]) -> Shape:
-        recursive = self._open[key]
-        if recursive is None:
-            kinds = types_of(schema, self._root)
-            words = (
-                join_words([TYPE_WORDS[each] for each in _KINDS if each in kinds]) if len(kinds) < 4 else "any value"
-            )
-            recursive = self._open[key] = RecursiveShape("", kinds, words)
-        return recursive
-
     def _node(self, schema: Mapping[str, JSON], where: str) -> Shape:
-        self._check(schema, where)
+        for keyword, value in schema.items():
+            holds, words = _RULES.get(keyword, _NO_RULE)
+            if not holds(value):
+                place = f"{keyword} at {where[:80]}"
+                raise RegistrationError(
+                    f"the schema is not valid: {place} must be {words}, got {describe_value(value)}"
+                )
         parts: list[Shape] = []
         if "$id" in schema and schema is not self._root:
             self.left_out["$id"] = None
             return ANY  # its references have another root
         if "$ref" in schema:
-            parts.append(self.shape(self._target(schema["$ref"]), where))
+            target = self._targets.find(schema["$ref"])
+            if target is None:
+                self.left_out["$ref"] = None
+            parts.append(ANY if target is None else self.shape(target, where))
             if self._draft_7:
                 return parts[0]
         parts.append(self._by_type(schema, where))
@@ -286,21 +273,6 @@ class Compiler:
         parts = [each for each in parts if each is not ANY]
         return _All(parts) if len(parts) > 1 else parts[0] if parts else ANY
 
-    def _check(self, schema: Mapping[str, JSON], where: str) -> None:
-        for keyword, value in schema.items():
-            rule = _RULES.get(keyword)
-            if rule is not None and not rule[0](value):
-                got = describe_value(value)
-                raise RegistrationError(
-                    f"the schema is not valid: {keyword} at {where[:80]} must be {rule[1]}, got {got}"
-                )
-
-    def _target(self, reference: str) -> JSON:
-        found = self._targets.find(reference)
-        if found is None:
-            self.left_out["$ref"] = None
-        return True if found is None else found
-
     def _listed(self, schema: Mapping[str, JSON], keyword: str, where: str) -> list[Shape]:
         listed: Sequence[JSON] = schema.get(keyword, ())
         return [self.shape(each, f"{where}/{keyword}/{index}") for index, each in enumerate(listed)]
@@ -314,8 +286,10 @@ class Compiler:
         if "number" in kinds:
             kinds = [kind for kind in kinds if kind != "integer"]
         if kinds in (["string"], ["integer"], ["number"]) and ("enum" in schema or "const" in schema) and not spoken_of:
-            values: list[JSON] = schema.get("enum", [schema.get("const")])
-            if all(not self._refuses(kinds[0], each) for each in values):
+            plain, walk = self._of_kind(kinds[0], {}, ""), Walk()
+            for each in schema.get("enum", [schema.get("const")]):
+                plain.convert(each, "", walk)
+            if not walk.problems:
                 return ANY  # the choice says it already
         made = [self._of_kind(kind, schema, where) for kind in kinds]
         if len(made) == 1:
@@ -324,56 +298,35 @@ class Compiler:
         found.words = found.words if "type" in schema else ANY.words
         return found
 
-    def _refuses(self, kind: str, value: JSON) -> bool:
-        walk = Walk()
-        self._of_kind(kind, {}, "").convert(value, "", walk)
-        return bool(walk.problems)
-
     def _of_kind(self, kind: str, schema: Mapping[str, JSON], where: str) -> Shape:
         match kind:
             case "string":
-                return self._text(schema)
-            case "integer":
-                found: Shape = INTEGER
-            case "number":
-                found = NUMBER
-            case "boolean":
-                return BOOLEAN
-            case "null":
-                return NULL
+                found = _FORMATS.get(schema.get("format", ""), TEXT)
             case "array":
-                found = self._items(schema, where)
+                items: JSON = schema.get("items", True)
+                if is_array(items) and self._draft_7:
+                    self.left_out["items"] = None
+                    items = True
+                rest, first = self.shape(items, f"{where}/items"), self._listed(schema, "prefixItems", where)
+                found = ArrayShape(rest, first=first, unique=bool(schema.get("uniqueItems")))
+            case "object":
+                properties: Mapping[str, JSON] = schema.get("properties", {})
+                shapes = {key: self.shape(each, f"{where}/properties/{key}") for key, each in properties.items()}
+                others = self.shape(schema.get("additionalProperties", True), f"{where}/additionalProperties")
+                if "patternProperties" in schema:
+                    others = ANY  # those that match are not additional
+                fields = [Field(key, key, each) for key, each in shapes.items()]
+                found = ObjectShape("", fields, others=others, needed=schema.get("required", ()))
             case _:
-                found = self._members(schema, where)
-        return _bounded(found, schema, "number" if kind == "integer" else kind)
-
-    def _text(self, schema: Mapping[str, JSON]) -> Shape:
-        found = _bounded(_FORMATS.get(schema.get("format", ""), TEXT), schema, "string")
-        pattern: str | None = schema.get("pattern")
-        if pattern is None:
+                return _bounded(_SIMPLE[kind], schema, kind)
+        found = _bounded(found, schema, kind)
+        if kind != "string" or "pattern" not in schema:
             return found
-        matches = linear_matcher(pattern)
+        matches = linear_matcher(schema["pattern"])
         if matches is None:
             self.left_out["pattern"] = None
             return found
-        return Bounded(found, {"pattern": pattern}, matches=matches)
-
-    def _items(self, schema: Mapping[str, JSON], where: str) -> Shape:
-        items: JSON = schema.get("items", True)
-        first = self._listed(schema, "prefixItems", where)
-        if is_array(items) and self._draft_7:
-            self.left_out["items"] = None
-            items = True
-        rest = self.shape(items, f"{where}/items")
-        return ArrayShape(rest, first=first, unique=bool(schema.get("uniqueItems")))
-
-    def _members(self, schema: Mapping[str, JSON], where: str) -> Shape:
-        properties: Mapping[str, JSON] = schema.get("properties", {})
-        named = [Field(name, name, self.shape(each, f"{where}/properties/{name}")) for name, each in properties.items()]
-        others = self.shape(schema.get("additionalProperties", True), f"{where}/additionalProperties")
-        if "patternProperties" in schema:
-            others = ANY  # those that match are not additional
-        return ObjectShape("", named, others=others, needed=schema.get("required", ()))
+        return Bounded(found, {"pattern": schema["pattern"]}, matches=matches)
 
 
 def _choice(values: Sequence[JSON]) -> Shape:
@@ -381,12 +334,11 @@ def _choice(values: Sequence[JSON]) -> Shape:
 
 
 def _bounded(shape: Shape, schema: Mapping[str, JSON], kind: str) -> Shape:
-    bounds = {ours: _whole(schema[keyword]) for keyword, ours in _BOUNDS[kind].items() if keyword in schema}
-    return Bounded(shape, bounds) if bounds else shape
-
-
-def _whole(limit: JSON) -> JSON:
-    return int(limit) if isinstance(limit, float) and limit.is_integer() else limit
+    limits = {ours: schema[keyword] for keyword, ours in _BOUNDS[kind].items() if keyword in schema}
+    whole = {
+        ours: int(each) if isinstance(each, float) and each.is_integer() else each for ours, each in limits.items()
+    }
+    return Bounded(shape, whole) if whole else shape
 
 
 # Formats: those that hints have, as lenient as hints are (a time may lack its offset), and months in durations.
