@@ -123,7 +123,11 @@ class _Builder:
 
     def _bare(self, hint: Any) -> Shape:
         if isinstance(hint, typing.TypeVar):
-            return self._variable(hint)
+            if hint in self._variables:
+                return self.shape(self._variables[hint])
+            if hint.__constraints__:
+                return self._union(hint.__constraints__)
+            return self.shape(Any if hint.__bound__ is None else hint.__bound__)
         origin = typing.get_origin(hint)
         arguments = typing.get_args(hint)
         if origin is None and hint.__hash__ is not None and hint in _SINGLE:
@@ -136,7 +140,11 @@ class _Builder:
         if is_record(target):
             return self._once(hint, target.__name__, lambda: self._fields(target, arguments))
         if target is tuple:
-            return self._tuple(hint, arguments)
+            if hint is tuple or hint is typing.Tuple:  # noqa: UP006
+                return ArrayShape(ANY, tuple)
+            if len(arguments) == 2 and arguments[1] is Ellipsis:
+                return ArrayShape(self.shape(arguments[0]), tuple)
+            return ArrayShape(None, tuple, first=[self.shape(each) for each in arguments])
         if target in _ARRAYS:
             return ArrayShape(self.shape(arguments[0] if arguments else Any), _ARRAYS[target])
         if target in _DICTS:
@@ -145,29 +153,29 @@ class _Builder:
             )
             return DictShape(self.shape(key), self.shape(item), _DICTS[target])
         if target is collections.defaultdict:
-            return self._defaults(arguments)
+            key, item = arguments if len(arguments) == 2 else (str, Any)
+            bare = typing.get_origin(item) or item
+            factory = bare if isinstance(bare, type) else None
+            return DictShape(self.shape(key), self.shape(item), lambda found: collections.defaultdict(factory, found))
         return self._class(hint)
 
     def _class(self, hint: Any) -> Shape:
         if not isinstance(hint, type):
             raise self._refused(hint)
         if issubclass(hint, enum.Enum):
-            return self._enum(hint)
+            members = choices_of(hint)
+            if not members:
+                raise RegistrationError(f"{self.where}: {hint.__name__} has no members; give it some")
+            kinds = {isinstance(wire, str) for wire, _ in members}
+            by_value = all(wire == each.value for wire, each in members) and len(kinds) == 1
+            missing = hint if "_missing_" in vars(hint) or issubclass(hint, enum.Flag) else None
+            return Choice(members, hint if by_value and missing is None else None, missing)
         if hint.__module__.partition(".")[0] == "pathlib" or hint.__qualname__ == "PathLike":
             import pathlib
 
             target = hint if issubclass(hint, pathlib.PurePath) else pathlib.Path
             return Formatted("a path", target, read=target)
         raise self._refused(hint)
-
-    def _enum(self, hint: type[enum.Enum]) -> Shape:
-        members = choices_of(hint)
-        if not members:
-            raise RegistrationError(f"{self.where}: {hint.__name__} has no members; give it some")
-        kinds = {isinstance(wire, str) for wire, _ in members}
-        by_value = all(wire == each.value for wire, each in members) and len(kinds) == 1
-        missing = hint if "_missing_" in vars(hint) or issubclass(hint, enum.Flag) else None
-        return Choice(members, hint if by_value and missing is None else None, missing)
 
     def _literal(self, values: Sequence[Any]) -> Shape:
         members = [(to_json(each) if isinstance(each, enum.Enum) else each, each) for each in values]
@@ -182,37 +190,15 @@ class _Builder:
             return ANY
         return UnionShape(most_specific_first(members))
 
-    def _tuple(self, hint: Any, arguments: Sequence[Any]) -> Shape:
-        if len(arguments) == 2 and arguments[1] is Ellipsis:
-            return ArrayShape(self.shape(arguments[0]), tuple)
-        if hint is tuple or hint is typing.Tuple:  # noqa: UP006
-            return ArrayShape(ANY, tuple)
-        return ArrayShape(None, tuple, first=[self.shape(each) for each in arguments])
-
-    def _defaults(self, arguments: Sequence[Any]) -> Shape:
-        key, item = arguments if len(arguments) == 2 else (str, Any)
-        bare = typing.get_origin(item) or item
-        factory = bare if isinstance(bare, type) else None
-        return DictShape(self.shape(key), self.shape(item), lambda found: collections.defaultdict(factory, found))
-
-    def _variable(self, hint: Any) -> Shape:
-        if hint in self._variables:
-            return self.shape(self._variables[hint])
-        if hint.__constraints__:
-            return self._union(hint.__constraints__)
-        return self.shape(Any if hint.__bound__ is None else hint.__bound__)
-
     def _fields(self, target: type, arguments: Sequence[Any]) -> Shape:
         before = self._variables
         parameters: Sequence[Any] = getattr(target, "__parameters__", ())
-        self._variables = {**before, **dict(zip(parameters, map(self._meant, arguments), strict=False))}
+        meant = [before.get(each, each) if isinstance(each, typing.TypeVar) else each for each in arguments]
+        self._variables = {**before, **dict(zip(parameters, meant, strict=False))}
         try:
             return read_record(target, self.shape, self.where)
         finally:
             self._variables = before
-
-    def _meant(self, hint: Any) -> Any:
-        return self._variables.get(hint, hint) if isinstance(hint, typing.TypeVar) else hint
 
     def _once(self, hint: Any, name: str, look: Callable[[], Shape]) -> Shape:
         """Look at a type once; where it is met again while being looked at, it is recursive."""
@@ -261,34 +247,26 @@ def is_record(target: object) -> bool:
     return isinstance(target, type) and _kind(target) is not None
 
 
-def read_record(target: Any, look: _Look, where: str) -> ObjectShape:
+def read_record(target: type[Any], look: _Look, where: str) -> ObjectShape:
     """Return the shape of a class with fields; `look` gives the shapes of their hints. Raises: RegistrationError."""
     read = _kind(target)
     if read is None:
         raise RegistrationError(f"{where}: {target.__name__} has no fields to read; use a dataclass")
-    said = parse_docstring(_own_docstring(target))
+    doc: Any = vars(target).get("__doc__")
+    if not isinstance(doc, str) or doc.startswith(f"{target.__name__}("):
+        doc = None  # what `dataclass` or `NamedTuple` make up
+    said = parse_docstring(doc)
+    fields = read(target, look)
+    texts = [each.description or said.parameters.get(each.name) for each in fields]
     config = getattr(target, "__struct_config__", None)
     return ObjectShape(
         target.__name__,
-        [_described(each, said.parameters) for each in read(target, look)],
+        [structs.replace(each, description=text) for each, text in zip(fields, texts, strict=True)],
         dict if read is _typed_dict else lambda taken: target(**taken),
         description=said.description,
         dropped=[config.tag_field] if config is not None and config.tag_field is not None else (),
         as_array=read is _named_tuple or (config is not None and config.array_like),
     )
-
-
-def _described(each: Field, texts: dict[str, str]) -> Field:
-    text = texts.get(each.name)
-    return structs.replace(each, description=text) if text and each.description is None else each
-
-
-def _own_docstring(target: type) -> str | None:
-    """Return what the author wrote, not what `dataclass` or `NamedTuple` make up."""
-    doc = vars(target).get("__doc__")
-    if not isinstance(doc, str) or doc.startswith(f"{target.__name__}("):
-        return None
-    return doc
 
 
 def _kind(target: Any) -> _Reader | None:
@@ -353,21 +331,13 @@ def _typed_dict(target: Any, look: _Look) -> Sequence[Field]:
     fields: list[Field] = []
     required_keys: frozenset[str] = target.__required_keys__
     for name, hint in class_hints(target).items():
-        marks = _marks(hint)
         required = name in required_keys
-        if typing.Required in marks or typing.NotRequired in marks:
-            required = typing.Required in marks
+        bare = hint
+        while (origin := typing.get_origin(bare)) in (typing.Required, typing.NotRequired, typing.Annotated):
+            required = origin is typing.Required or (required and origin is typing.Annotated)
+            bare = typing.get_args(bare)[0]
         fields.append(Field(name, name, look(hint), required=required))
     return fields
-
-
-def _marks(hint: Any) -> set[Any]:
-    """Return `Required` and `NotRequired` where they stand around a hint."""
-    found: set[Any] = set()
-    while (origin := typing.get_origin(hint)) in (typing.Required, typing.NotRequired, typing.Annotated):
-        found.add(origin)
-        hint = typing.get_args(hint)[0]
-    return found
 
 
 def _named_tuple(target: Any, look: _Look) -> Sequence[Field]:
@@ -447,18 +417,14 @@ def runs_author_code(hint: Any, seen: frozenset[Any] = frozenset()) -> bool:
         return False
     if issubclass(target, enum.Enum):
         return "_missing_" in {name for each in target.__mro__[:-1] for name in vars(each) if each is not enum.Enum}
-    if hasattr(target, "__attrs_attrs__") or hasattr(target, "__post_init__") or _makes_defaults(target):
+    if hasattr(target, "__attrs_attrs__") or hasattr(target, "__post_init__"):
+        return True
+    if not getattr(getattr(target, "__dataclass_params__", None), "init", True):
+        return True  # it has a constructor of its own
+    fields: Any = getattr(target, "__dataclass_fields__", {}).values()
+    if any(callable(each.default_factory) and each.default_factory not in _HARMLESS for each in fields):
         return True
     marks = ("__struct_config__", "__dataclass_fields__", "_field_defaults")
     if not typing.is_typeddict(target) and not any(hasattr(target, mark) for mark in marks):
         return False
     return any(runs_author_code(each, seen | {target}) for each in class_hints(target).values())
-
-
-def _makes_defaults(target: Any) -> bool:
-    """Return whether a class has a constructor of its own, or functions that make the defaults of its fields."""
-    settings = getattr(target, "__dataclass_params__", None)
-    if settings is not None and not settings.init:
-        return True
-    fields: Any = getattr(target, "__dataclass_fields__", {}).values()
-    return any(callable(each.default_factory) and each.default_factory not in _HARMLESS for each in fields)

@@ -50,6 +50,7 @@ __all__ = ["AskParameter", "Decoded", "Parameters", "compile_parameters", "read_
 T = TypeVar("T")
 CONTEXT_NAMES = ("ctx", "server_context")
 _KEYWORD = (POSITIONAL_OR_KEYWORD, KEYWORD_ONLY)
+_BESIDE_CONTEXT = {"None", "Optional", "Union", "typing", "linkspan"}
 _IMMUTABLE = (str, int, float, bool, bytes, type(None))
 
 
@@ -156,20 +157,18 @@ def read_arguments(raw: bytes | Raw | None) -> JSON:
 
 
 def _fast_decoder(shape: ObjectShape) -> Callable[[bytes | Raw], Any]:
-    fields = [_struct_field(each) for each in shape.fields]
+    fields: list[tuple[str, Any, Any]] = []
+    for each in shape.fields:
+        field: Any = msgspec.field()
+        if isinstance(each.default, _IMMUTABLE):
+            field = msgspec.field(default=each.default)
+        elif each.default is not UNSET:
+            field = msgspec.field(default_factory=partial(fresh, each.default))
+        elif not each.required or is_nullable(each.shape):
+            field = msgspec.field(default=None)
+        fields.append((each.name, each.shape.native, field))
     struct = msgspec.defstruct("Arguments", fields, forbid_unknown_fields=True, kw_only=True, gc=False)
     return msgspec.json.Decoder(struct, dec_hook=from_marker).decode
-
-
-def _struct_field(each: Field) -> tuple[str, Any, Any]:
-    field: Any = msgspec.field()
-    if isinstance(each.default, _IMMUTABLE):
-        field = msgspec.field(default=each.default)
-    elif each.default is not UNSET:
-        field = msgspec.field(default_factory=partial(fresh, each.default))
-    elif not each.required or is_nullable(each.shape):
-        field = msgspec.field(default=None)
-    return each.name, each.shape.native, field
 
 
 def compile_parameters(
@@ -217,10 +216,10 @@ class _Compiler(msgspec.Struct, frozen=True):
                     )
                 context = parameter.name
             elif (ask := _first(notes, Ask)) is not None:
-                asks.append(self._ask(parameter, hint, ask))
+                asks.append(self._ask(parameter, bare, notes, ask))
             else:
                 fields.append(self._field(parameter, hint, doc.parameters.get(parameter.name)))
-        shape = ObjectShape(self.name, fields, self._make(fields), root=True)
+        shape = ObjectShape(self.name, fields, partial(_with_defaults, fields), root=True)
         return Parameters(
             shape,
             portable=self.portable,
@@ -258,8 +257,9 @@ class _Compiler(msgspec.Struct, frozen=True):
         try:
             return resolve(parameter.annotation, self.function)
         except NameError as problem:
-            if self._names_context(parameter.annotation):
-                return self.context_types[0]
+            words = set(re.findall(r"\w+", str(parameter.annotation))) - _BESIDE_CONTEXT
+            if words and words <= {each.__name__ for each in self.context_types}:
+                return self.context_types[0]  # it is imported for type checkers only
             raise RegistrationError(
                 f"{self.name}: the name {problem.name!r} in the hint of parameter {parameter.name} cannot be resolved; "
                 "define or import it at module level (not only under TYPE_CHECKING)"
@@ -268,13 +268,6 @@ class _Compiler(msgspec.Struct, frozen=True):
             raise RegistrationError(
                 f"{self.name}: the hint of parameter {parameter.name} cannot be evaluated ({problem})"
             ) from None
-
-    def _names_context(self, annotation: object) -> bool:
-        """Return whether a hint that cannot be resolved names a context type, imported for type checkers only."""
-        words = set(re.findall(r"\w+", annotation)) if isinstance(annotation, str) else set[str]()
-        return bool(words) and words - {"None", "Optional", "Union", "typing", "linkspan"} <= {
-            each.__name__ for each in self.context_types
-        }
 
     def _is_context(self, parameter: Parameter, bare: Any) -> bool:
         if parameter.annotation is EMPTY:
@@ -288,12 +281,13 @@ class _Compiler(msgspec.Struct, frozen=True):
         target = typing.get_origin(hint) or hint
         return isinstance(target, type) and target is not object and issubclass(target, self.context_types)
 
-    def _ask(self, parameter: Parameter, hint: Any, ask: Ask) -> AskParameter:
-        default = UNSET if parameter.default is EMPTY else parameter.default
+    def _ask(self, parameter: Parameter, bare: Any, notes: Sequence[Any], ask: Ask) -> AskParameter:
         from linkspan.schema.forms import compile_form
 
-        bare = _without_ask(hint)
-        form = compile_form(bare, default=default, name=f"{self.name}: parameter {parameter.name}")
+        default = UNSET if parameter.default is EMPTY else parameter.default
+        rest = tuple(each for each in notes if not isinstance(each, Ask))
+        hint = typing.Annotated[bare, *rest] if rest else bare
+        form = compile_form(hint, default=default, name=f"{self.name}: parameter {parameter.name}")
         return AskParameter(parameter.name, ask.message, form, default)
 
     def _field(self, parameter: Parameter, hint: Any, description: str | None) -> Field:
@@ -307,16 +301,12 @@ class _Compiler(msgspec.Struct, frozen=True):
             parameter.name, parameter.name, shape, required=default is UNSET, default=default, description=description
         )
 
-    def _make(self, fields: Sequence[Field]) -> Callable[[dict[str, Any]], Any]:
-        defaults = [(each.name, each.default) for each in fields if each.default is not UNSET]
 
-        def make(taken: dict[str, Any]) -> dict[str, Any]:
-            for name, default in defaults:
-                if name not in taken:
-                    taken[name] = fresh(default)
-            return taken
-
-        return make
+def _with_defaults(fields: Sequence[Field], taken: dict[str, Any]) -> dict[str, Any]:
+    for each in fields:
+        if each.default is not UNSET and each.name not in taken:
+            taken[each.name] = fresh(each.default)
+    return taken
 
 
 def _docstring(function: Callable[..., object]) -> str | None:
@@ -329,12 +319,6 @@ def _docstring(function: Callable[..., object]) -> str | None:
 
 def _first(notes: Iterable[object], kind: type[T]) -> T | None:
     return next((each for each in notes if isinstance(each, kind)), None)
-
-
-def _without_ask(hint: Any) -> Any:
-    bare, notes = peel(hint)
-    rest = tuple(each for each in notes if not isinstance(each, Ask))
-    return typing.Annotated[bare, *rest] if rest else bare
 
 
 def _default_of(parameter: Parameter) -> tuple[Any, tuple[Any, ...]]:
