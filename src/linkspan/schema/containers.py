@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import reduce
 from typing import Any, ClassVar, TypeAlias, Union, cast
 
 import msgspec
 
-from linkspan.schema.encode import canonical, is_items
+from linkspan.schema.encode import canonical, is_items, to_json
 from linkspan.schema.problems import at, describe_value, join_words
 from linkspan.schema.shapes import ANY, INVALID, NEVER, NULL, TEXT, Choice, Rendering, Shape, Walk, is_marker
-from linkspan.types.base import JSON, UNSET, JSONObject, is_array
-from linkspan.types.base import is_mapping as is_object
+from linkspan.types.base import JSON, UNSET, JSONObject, json_type
 
 __all__ = [
     "ArrayShape",
@@ -202,20 +202,13 @@ class DictShape(Container):
         inner = Walk()
         key = self._key.convert(name, at(path, str(name)), inner)
         if inner.problems and isinstance(name, str) and self._key.kinds & {"integer", "number"}:
-            number = _number(name)
-            inner = Walk()
-            key = self._key.convert(name if number is None else number, "", inner)
+            with suppress(msgspec.DecodeError):
+                number = msgspec.json.decode(name, type=int | float)
+                inner = Walk()
+                key = self._key.convert(number, "", inner)
         if inner.problems:
             return walk.refuse(path, f"must have keys that are {self._key.words}, got {describe_value(name)}")
         return key
-
-
-def _number(text: str) -> int | float | None:
-    try:
-        found: JSON = msgspec.json.decode(text)
-    except (msgspec.DecodeError, ValueError, RecursionError):
-        return None
-    return found if isinstance(found, int | float) else None
 
 
 class UnionShape(Shape):
@@ -271,30 +264,19 @@ class UnionShape(Shape):
     def _refused(self, value: JSON, path: str, walk: Walk, refusals: Sequence[Walk]) -> Any:
         """Tell the problems of the one member that could have taken it, if it is clear which, else what there is."""
         deeper = [each for each in refusals if any(problem.path != path for problem in each.problems) or each.repairs]
-        if not deeper:
-            close = [each for each, shape in zip(refusals, self.members, strict=True) if _could_be(value, shape)]
-            if len(close) == 1:
-                walk.problems.extend(close[0].problems)
-                return INVALID
+        if deeper:
+            walk.absorb(min(deeper, key=lambda each: len(each.problems)))
+            return INVALID
+        kind = json_type(value)
+        named = kind if kind in ("string", "object", "array") else ""
+        close = [each for each, shape in zip(refusals, self.members, strict=True) if named in shape.kinds]
+        if len(close) != 1:
             return walk.refuse_value(path, self.words, value)
-        best = min(deeper, key=lambda each: len(each.problems))
-        walk.problems.extend(best.problems)
-        walk.repairs.extend(best.repairs)
+        walk.absorb(close[0])
         return INVALID
 
 
 _MODES = ((True, False), (False, False), (False, True))
-
-
-def _could_be(value: JSON, shape: Shape) -> bool:
-    """Return whether a refused value at least has the JSON type of a shape, or is the only thing beside null."""
-    if isinstance(value, str):
-        return "string" in shape.kinds
-    if is_object(value):
-        return "object" in shape.kinds
-    if is_array(value):
-        return "array" in shape.kinds
-    return False
 
 
 def is_nullable(shape: Shape) -> bool:
@@ -391,7 +373,12 @@ class ObjectShape(Container):
         found: JSONObject = {"type": "object"}
         if self._description is not None:
             found["description"] = self._description
-        found["properties"] = {each.key: _property(each, out) for each in shown}
+        found["properties"] = {each.key: each.shape.schema(out) for each in shown}
+        for each, member in zip(shown, found["properties"].values(), strict=True):
+            if each.description is not None and "description" not in getattr(each.shape, "extra", ()):
+                member["description"] = each.description
+            if each.default is not UNSET and not out.output:
+                member |= default_schema(each.default, out)
         may_be_left_out = out.portable and not out.output  # null cannot be said there
         required = [each.key for each in shown if each.required and not (may_be_left_out and is_nullable(each.shape))]
         if required:
@@ -463,19 +450,8 @@ def refuse_by_author(problem: ValueError, path: str, walk: Walk) -> Any:
     return INVALID if listed else walk.refuse(path, "is not accepted")
 
 
-def _property(each: Field, out: Rendering) -> JSONObject:
-    found = each.shape.schema(out)
-    if each.description is not None and "description" not in getattr(each.shape, "extra", ()):
-        found["description"] = each.description
-    if each.default is not UNSET and not out.output:
-        found |= default_schema(each.default, out)
-    return found
-
-
 def default_schema(default: Any, out: Rendering) -> JSONObject:
     """Return `{"default": ...}` for a default that JSON can carry, else nothing. Portable schemas leave out null."""
-    from linkspan.schema.encode import to_json
-
     if default is None and out.portable:
         return {}
     try:
@@ -486,8 +462,7 @@ def default_schema(default: Any, out: Rendering) -> JSONObject:
 
 def fresh(default: Any) -> Any:
     """Return a default for one call: a mutable one is copied, so that calls do not share it."""
-    is_mutable = issubclass(type(default), _MUTABLE) or hasattr(default, "__dataclass_fields__")
-    if not is_mutable:
+    if not issubclass(type(default), _MUTABLE) and not hasattr(default, "__dataclass_fields__"):
         return default
     from copy import deepcopy
 
@@ -506,10 +481,9 @@ class RecursiveShape(Shape):
 
     def schema(self, out: Rendering) -> JSONObject:
         """Return a `$ref`."""
-        target = self.target
-        return (
-            target.schema(out) if isinstance(target, ObjectShape) else out.reference(target, self._name, target.schema)
-        )
+        if isinstance(self.target, ObjectShape):
+            return self.target.schema(out)
+        return out.reference(self.target, self._name, self.target.schema)
 
     def convert(self, value: JSON, path: str, walk: Walk) -> Any:
         """Read the value as the type that this stands for."""

@@ -11,6 +11,7 @@ import decimal
 import enum
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain, count
 from types import NoneType
 from typing import Any, Final
@@ -110,22 +111,12 @@ class Steps:
             return
         if not self._is_extended:
             self._is_extended = True
-            self._left += _STEPS_PER_VALUE * _size(self._value)
+            waiting: list[JSON] = [self._value]
+            for each in waiting:
+                waiting.extend(each.values() if is_object(each) else each if is_array(each) else ())
+            self._left += _STEPS_PER_VALUE * len(waiting)
         if self._left < 0:
             raise TooManySteps
-
-
-def _size(value: JSON) -> int:
-    found = 0
-    waiting: list[JSON] = [value]
-    while waiting:
-        each = waiting.pop()
-        found += 1
-        if is_object(each):
-            waiting.extend(each.values())
-        elif is_array(each):
-            waiting.extend(each)
-    return found
 
 
 class Walk:
@@ -445,7 +436,9 @@ class Choice(Shape):
     def __init__(
         self, members: Sequence[tuple[JSON, Any]], native: Any = None, missing: type[enum.Enum] | None = None
     ) -> None:
-        super().__init__((json_type(wire) for wire, _ in members), join_choices([_spell(wire) for wire, _ in members]))
+        wires = [wire for wire, _ in members]
+        spelled = [quote(wire) if isinstance(wire, str) else msgspec.json.encode(wire).decode() for wire in wires]
+        super().__init__(map(json_type, wires), join_choices([clip(each, _LONGEST_SPELLED) for each in spelled]))
         self.members = tuple(members)
         self._type = native
         self._by_key = {_key(wire): value for wire, value in members}
@@ -464,7 +457,10 @@ class Choice(Shape):
             by_type.setdefault(json_type(wire), []).append(wire)
         if out.portable and not out.output:
             by_type.pop("null", None)
-        parts = [_enumeration(kind, values, out) for kind, values in by_type.items()]
+        parts: list[JSONObject] = []
+        for kind, values in by_type.items():
+            keyword = {"const": values[0]} if len(values) == 1 and not out.portable else {"enum": values}
+            parts.append({"type": "null"} if kind == "null" else {"type": kind, **keyword})
         return parts[0] if len(parts) == 1 else {"anyOf": parts}
 
     def convert(self, value: JSON, path: str, walk: Walk) -> Any:
@@ -475,33 +471,22 @@ class Choice(Shape):
             return walk.refuse_value(path, self.words, value)
         if found is not INVALID:
             return found
-        if self._missing is not None and (found := self._missed(value)) is not INVALID:
-            return found
+        if self._missing is not None and json_type(value) in self.kinds:
+            with suppress(Exception):  # the Enum's own `_missing_` may know better
+                return self._missing(value)
         if isinstance(value, str):
             meant = nearest(value, [wire for wire, _ in self.members if isinstance(wire, str)])
             if meant is not None and len(self.members) > 8:
                 return walk.refuse(path, f"must be {self.words}, got {quote(value)} (did you mean {quote(meant)}?)")
         return walk.refuse_value(path, self.words, value)
 
-    def _missed(self, value: JSON) -> Any:
-        """Give the Enum's own `_missing_` a chance, for values of the right JSON type."""
-        if self._missing is None or json_type(value) not in self.kinds:
-            return INVALID
-        try:
-            return self._missing(value)
-        except Exception:
-            return INVALID
-
 
 def choices_of(source: type[enum.Enum]) -> list[tuple[JSON, Any]]:
     """Return the members of an Enum under their values, or under their names if a value is neither a text nor a number."""
-    if by_value(source):
-        return [(_bare(each.value), each) for each in source]
-    return [(each.name, each) for each in source]
-
-
-def _bare(value: Any) -> JSON:
-    return str.__str__(value) if isinstance(value, str) else int(value)
+    if not by_value(source):
+        return [(each.name, each) for each in source]
+    values = [(each.value, each) for each in source]
+    return [(str.__str__(value) if isinstance(value, str) else int(value), each) for value, each in values]
 
 
 def _key(value: JSON, *, lax: bool = True) -> tuple[str, JSON]:
@@ -510,16 +495,3 @@ def _key(value: JSON, *, lax: bool = True) -> tuple[str, JSON]:
     if isinstance(value, list | dict) or (type(value) is int and abs(value) >= _HUGE):
         return json_type(value), canonical(value)
     return json_type(value), value
-
-
-def _enumeration(kind: str, values: list[JSON], out: Rendering) -> JSONObject:
-    if kind == "null":
-        return {"type": "null"}
-    if len(values) == 1 and not out.portable:
-        return {"type": kind, "const": values[0]}
-    return {"type": kind, "enum": values}
-
-
-def _spell(wire: JSON) -> str:
-    text = quote(wire) if isinstance(wire, str) else msgspec.json.encode(wire).decode()
-    return clip(text, _LONGEST_SPELLED)
