@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from linkspan.cli.main import parser_for
-from linkspan.cli.options import REPEATABLE, WrongUse, add_output, seconds, split, timeouts_of
+from linkspan.cli.options import REPEATABLE, ChatOptions, WrongUse, add_output, seconds, split
 from linkspan.cli.session import WRONG_USE
 from linkspan.wire.redaction import neutral
 
 if TYPE_CHECKING:
-    from linkspan.cli.chat_session import ChatOptions
     from linkspan.cli.terminal import Terminal
     from linkspan.client.targets import ServerTarget
     from linkspan.host.messages import Model
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 _MODEL: Final = "LINKSPAN_MODEL"
-_HOME: Final = "LINKSPAN_HOME"
 _EXAMPLES: Final = """examples:
   linkspan chat examples/dice.py --model anthropic:NAME
   linkspan chat --config mcp.json "npx -y some-server" --model http://localhost:11434/v1#NAME
@@ -46,33 +44,24 @@ def main(arguments: Sequence[str]) -> int:
     """Chat."""
     given, command = split(list(arguments))
     parser = _parser()
-    found = parser.parse_intermixed_args(given)
+    options = parser.parse_intermixed_args(given, ChatOptions())
     if command == ():
         parser.error("a command must follow --")
     from linkspan.cli.chat_session import ChatSession
-    from linkspan.cli.terminal import Terminal
-
-    terminal = Terminal(quiet=found.quiet, verbose=True, color=not found.no_color, editing=True)
-    try:
-        options = _options(found, command, terminal)
-    except WrongUse as problem:
-        return _wrong(str(problem), as_json=found.json)
-    try:
-        session = ChatSession(options, terminal)
-    except (OSError, ValueError) as problem:
-        return _wrong(f"--load {found.load}: {problem}", as_json=found.json)
-    return session.run()
-
-
-def _wrong(problem: str, *, as_json: bool) -> int:
-    """Report a wrong command line; return its exit status."""
     from linkspan.cli.terminal import Terminal, dump
 
-    if as_json:
-        Terminal().emit(dump({"error": {"type": "WrongUse", "problem": problem}}))
-    else:
-        Terminal().write_line(neutral(f"linkspan chat: {problem}"))
-    return WRONG_USE
+    terminal = Terminal(quiet=options.quiet, verbose=True, color=not options.no_color, editing=True)
+    try:
+        _read_texts(options)
+        servers, left_out = _servers(options.config, [*options.server, *([command] if command else [])], terminal)
+        session = ChatSession(options, servers, left_out, _model(options.model), terminal)
+    except WrongUse as problem:
+        if options.json:
+            terminal.emit(dump({"error": {"type": "WrongUse", "problem": str(problem)}}))
+        else:
+            terminal.write_line(neutral(f"linkspan chat: {problem}"))
+        return WRONG_USE
+    return session.run()
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -107,42 +96,23 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _options(found: argparse.Namespace, command: tuple[str, ...] | None, terminal: Terminal) -> ChatOptions:
-    """Return the options of the session. Raises: WrongUse."""
-    from linkspan.cli.chat_session import ChatOptions
-    from linkspan.client.config import known_configs
-    from linkspan.host.consent import Policy
-    from linkspan.host.conversation import Bounds
-
-    question: str | None = found.prompt
-    if found.json and question is None:
+def _read_texts(options: ChatOptions) -> None:
+    """Read the question from stdin, and the system prompt from a file, where the options name them. Raises: WrongUse."""
+    if options.json and options.prompt is None:
         raise WrongUse("--json goes with -p: a dialogue has no single JSON document")
-    piped = question == "-"
+    piped = options.prompt == "-"
     if piped:
-        question = sys.stdin.read() if sys.stdin is not None else ""
-    if question is not None and not question.strip():
+        options.prompt = sys.stdin.read() if sys.stdin is not None else ""
+    if options.prompt is not None and not options.prompt.strip():
         empty = "-p - reads the question from stdin, which is empty"
         raise WrongUse(empty if piped else "-p must be followed by a question")
-    targets = [*found.server, *([command] if command else [])]
-    servers, left_out = _servers(found.config, targets, terminal)
-    return ChatOptions(
-        servers=servers,
-        left_out=left_out,
-        configs=[] if found.config or targets else [f"{known.path} ({known.host})" for known in known_configs()],
-        model=_model(found.model or os.environ.get(_MODEL, "").strip()),
-        home=Path(os.environ.get(_HOME) or Path.home() / ".linkspan"),
-        question=question,
-        as_json=found.json,
-        system=_system(found.system),
-        bounds=Bounds(rounds=found.max_rounds) if found.max_rounds else Bounds(),
-        policy=Policy(allow=found.allow, deny=found.deny, trust=found.trust, otherwise="allow" if found.yes else "ask"),
-        sampling_allowed=found.yes,
-        timeouts=timeouts_of(found.timeout),
-        roots=tuple(found.root),
-        load=Path(found.load) if found.load else None,
-        verbose=found.verbose,
-        quiet=found.quiet,
-    )
+    if options.system is not None and options.system.startswith("@"):
+        try:
+            options.system = Path(options.system[1:]).read_text("utf-8")
+        except OSError as error:
+            raise WrongUse(f"--system {options.system}: {error.strerror or error}") from None
+        except UnicodeDecodeError:
+            raise WrongUse(f"--system {options.system}: the file is not UTF-8") from None
 
 
 def _servers(
@@ -179,8 +149,9 @@ def _free(name: str, taken: Mapping[str, object]) -> str:
     return free
 
 
-def _model(name: str) -> Model:
+def _model(given: str | None) -> Model:
     """Open the model. Raises: WrongUse, which names a missing setting."""
+    name = given or os.environ.get(_MODEL, "").strip()
     if not name:
         raise WrongUse(_WHICH_MODEL)
     from linkspan.host.models import UnusableModel, open_model
@@ -189,14 +160,3 @@ def _model(name: str) -> Model:
         return open_model(name)
     except UnusableModel as problem:
         raise WrongUse(str(problem)) from None
-
-
-def _system(text: str | None) -> str | None:
-    if text is None or not text.startswith("@"):
-        return text
-    try:
-        return Path(text[1:]).read_text("utf-8")
-    except OSError as error:
-        raise WrongUse(f"--system {text}: {error.strerror or error}") from None
-    except UnicodeDecodeError:
-        raise WrongUse(f"--system {text}: the file is not UTF-8") from None

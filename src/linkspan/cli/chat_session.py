@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import textwrap
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext, suppress
@@ -12,12 +13,13 @@ import msgspec
 
 from linkspan.cli.chat_ui import History, Screen, ask_approval, ask_review, ask_sampling, ended_words, status_words
 from linkspan.cli.forms import ask_user
+from linkspan.cli.options import ChatOptions, WrongUse, timeouts_of
 from linkspan.cli.session import INTERRUPTED
 from linkspan.cli.show import Lines, called
 from linkspan.cli.terminal import Interrupted, LoopWorker, Stopped, Terminal, dump
+from linkspan.client.config import known_configs
 from linkspan.client.targets import ServerTarget
 from linkspan.flows.client_errors import ClientEvent
-from linkspan.flows.state import Timeouts
 from linkspan.host.consent import Approval, Policy, Verdict, hints_of, matches
 from linkspan.host.conversation import Bounds, Conversation, TurnEnded
 from linkspan.host.host import Host
@@ -30,61 +32,52 @@ from linkspan.types.base import JSONObject
 from linkspan.types.messages import CreateMessageParams, ElicitParams
 from linkspan.wire.redaction import neutral, one_line
 
-__all__ = ["ChatOptions", "ChatSession"]
+__all__ = ["ChatSession"]
 
 FAILED: Final = 1
+_HOME: Final = "LINKSPAN_HOME"
 _BANNER: Final = "MCP Client Started!\nType your queries 'exit' to exit."
 _PROMPT: Final = "\n> "
-
-
-class ChatOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of a chat."""
-
-    servers: Mapping[str, ServerTarget]
-    left_out: Sequence[str] = ()
-    """Which servers of a configuration are not started, and why."""
-    configs: Sequence[str] = ()
-    """Configurations on this machine, if the command line names no server."""
-    model: Model
-    home: Path
-    question: str | None = None
-    """A single question, instead of a dialogue."""
-    as_json: bool = False
-    system: str | None = None
-    bounds: Bounds
-    policy: Policy
-    sampling_allowed: bool = False
-    timeouts: Timeouts
-    roots: tuple[str, ...] = ()
-    load: Path | None = None
-    verbose: bool = False
-    quiet: bool = False
 
 
 class ChatSession:
     """Runs a chat and returns its exit status."""
 
-    def __init__(self, options: ChatOptions, terminal: Terminal) -> None:
-        """Prepare it. Raises: OSError, ValueError for a conversation that cannot be loaded."""
+    def __init__(
+        self,
+        options: ChatOptions,
+        servers: Mapping[str, ServerTarget],
+        left_out: Sequence[str],
+        model: Model,
+        terminal: Terminal,
+    ) -> None:
+        """Prepare it. `left_out`: which servers of a configuration are not started, and why. Raises: WrongUse."""
+        home = Path(os.environ.get(_HOME) or Path.home() / ".linkspan")
         self._options = options
+        self._servers = servers
+        self._left_out = left_out
         self._terminal = terminal
         self._worker = LoopWorker(self._terminal)
-        self._screen = Screen(self._terminal, answer=options.question is None)
-        self._memory = Memory(options.home / "host.json")
-        self._history = History(options.home / "history")
+        self._screen = Screen(self._terminal, answer=options.prompt is None)
+        self._memory = Memory(home / "host.json")
+        self._history = History(home / "history")
         self._started = False
         self._sampled: set[str] = set()
         self._stderr: dict[str, Lines] = {}
-        self._chat = Conversation(self._new_host(), options.model, system=options.system, bounds=options.bounds)
+        bounds = Bounds(rounds=options.max_rounds) if options.max_rounds else Bounds()
+        self._chat = Conversation(self._new_host(), model, system=options.system, bounds=bounds)
         self._commands = Commands(self._terminal, self._worker, self._chat)
         if options.load is not None:
-            self._chat.load(options.load)
+            try:
+                self._chat.load(options.load)
+            except (OSError, ValueError) as problem:
+                raise WrongUse(f"--load {options.load}: {problem}") from None
 
     def run(self) -> int:
         """Chat."""
         with self._worker.signals(), self._terminal.restored():
             try:
-                return self._converse() if self._options.question is None else self._answer(self._options.question)
+                return self._converse() if self._options.prompt is None else self._answer(self._options.prompt)
             except Stopped:
                 self._terminal.write_line("interrupted")
                 return INTERRUPTED
@@ -97,21 +90,24 @@ class ChatSession:
     def _new_host(self) -> Host:
         options = self._options
         person = self._terminal.interactive
+        sampling = sample_with(lambda: self._chat.model, self.approve_sampling, self.review_sampling)
+        verbose = options.verbose
         return Host(
-            options.servers,
-            policy=options.policy,
+            self._servers,
+            policy=Policy(
+                allow=options.allow,
+                deny=options.deny,
+                trust=options.trust,
+                otherwise="allow" if options.yes else "ask",
+            ),
             approve=self.approve if person else None,
             memory=self._memory,
             elicitation=self.elicit if person else None,
-            sampling=sample_with(lambda: self._chat.model, self.approve_sampling, self.review_sampling)
-            if person or options.sampling_allowed
-            else None,
+            sampling=sampling if person or options.yes else None,
             on_event=lambda event: self._worker.later(self.show_event, event),
-            on_stderr=(lambda server, text: self._worker.later(self.show_stderr, server, text))
-            if options.verbose
-            else None,
-            timeouts=options.timeouts,
-            roots=list(options.roots) or None,
+            on_stderr=(lambda server, text: self._worker.later(self.show_stderr, server, text)) if verbose else None,
+            timeouts=timeouts_of(options.timeout),
+            roots=options.root or None,
         )
 
     # The dialogue.
@@ -123,10 +119,11 @@ class ChatSession:
             self._terminal.remember(line)
         self._terminal.complete(NAMES)
         self._start()
-        if self._options.configs:
+        configs = [] if self._options.config or self._servers else known_configs()
+        if configs:
             self._terminal.info("no servers; --config FILE uses those of another host:")
-            for each in self._options.configs:
-                self._terminal.info(f"  {one_line(each)}")
+        for each in configs:
+            self._terminal.info(f"  {one_line(f'{each.path} ({each.host})')}")
         name = one_line(self._chat.model.name, 100)
         self._terminal.info(f"{name} answers; /help lists the commands")
         interrupts = 0
@@ -151,10 +148,10 @@ class ChatSession:
 
     def _start(self) -> None:
         """Start all servers, and list them. Raises: Stopped."""
-        for each in self._options.left_out:
+        for each in self._left_out:
             self._terminal.info(one_line(each))
-        if self._options.servers:
-            names = ", ".join(self._options.servers)
+        if self._servers:
+            names = ", ".join(self._servers)
             self._terminal.status(
                 self._terminal.err.dim(f"... starting {one_line(names, self._terminal.columns - 16)}")
             )
@@ -164,11 +161,9 @@ class ChatSession:
                     self._commands.servers("")
             entries = self._worker.run(self._chat.host.catalogue)
             missing = [each.server for each in self._chat.host.status() if each.state == "failed"]
-            policy = self._options.policy
-            for option, pattern in (
-                *(("--allow", each) for each in policy.allow),
-                *(("--deny", each) for each in policy.deny),
-            ):
+            options = self._options
+            patterns = [*(("--allow", each) for each in options.allow), *(("--deny", each) for each in options.deny)]
+            for option, pattern in patterns:
                 found = any(matches(pattern, each.server, each.item.name) for each in entries)
                 if not found and not any(matches(pattern.partition("/")[0], server, "") for server in missing):
                     self._terminal.warn(f"{option} {one_line(pattern, 100)} matches no tool")  # it would deny nothing
@@ -221,13 +216,13 @@ class ChatSession:
             ended = self._turn(question)
         except ModelError as error:
             problem = one_line(str(error))
-            if self._options.as_json:
+            if self._options.json:
                 self._terminal.emit(dump({"error": {"type": "ModelError", "problem": problem}}))
             else:
                 self._terminal.fail(problem)
             return FAILED
         assert ended is not None
-        if self._options.as_json:
+        if self._options.json:
             document: JSONObject = {
                 "text": ended.text,
                 "reason": ended.reason,
@@ -256,7 +251,7 @@ class ChatSession:
 
     async def approve_sampling(self, server: str, params: CreateMessageParams) -> bool:
         """Ask whether the model may write a text for a server."""
-        if self._options.sampling_allowed or server in self._sampled:
+        if self._options.yes or server in self._sampled:
             return True
         async with self._chat.host.user_lock:
             model = self._chat.model.name
@@ -269,7 +264,7 @@ class ChatSession:
 
     async def review_sampling(self, server: str, text: str) -> bool:
         """Ask whether a text may be sent to a server."""
-        if self._options.sampling_allowed or server in self._sampled:
+        if self._options.yes or server in self._sampled:
             return True
         async with self._chat.host.user_lock:
             return await self._worker.ask(lambda is_over: ask_review(self._terminal, server, text, is_over), False)

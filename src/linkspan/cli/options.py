@@ -29,6 +29,7 @@ from linkspan.wire.redaction import one_line
 
 __all__ = [
     "REPEATABLE",
+    "ChatOptions",
     "CommandLine",
     "Options",
     "Typed",
@@ -72,6 +73,27 @@ class Options(argparse.Namespace):
     inherit_env: bool
     root: list[str]
     answer: list[tuple[str, str]]
+    json: bool
+    verbose: bool
+    quiet: bool
+    no_color: bool
+
+
+class ChatOptions(argparse.Namespace):
+    """The options of a chat."""
+
+    prompt: str | None
+    """A single question, instead of a dialogue."""
+    system: str | None
+    load: str | None
+    config: list[str]
+    allow: list[str]
+    deny: list[str]
+    trust: list[str]
+    yes: bool
+    max_rounds: int | None
+    timeout: float | None
+    root: list[str]
     json: bool
     verbose: bool
     quiet: bool

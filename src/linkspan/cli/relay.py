@@ -8,10 +8,9 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from types import FrameType, TracebackType
-from typing import Final, Literal, TypeAlias
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -41,13 +40,13 @@ __all__ = [
     "GRACE",
     "Handover",
     "Note",
-    "Signals",
     "Tap",
     "exit_status",
     "next_note",
     "note_exit",
     "read_some",
     "relay",
+    "signals",
 ]
 
 Tap: TypeAlias = Callable[[bytes], object]
@@ -83,7 +82,7 @@ def relay(
     Raises: OSError if `command` cannot be started.
     """
     notes: queue.SimpleQueue[Note] = queue.SimpleQueue()
-    with Signals(notes):
+    with signals(notes):
         child = Child(command, env, None)
         threads = _Threads(child, notes, input_fd, output_fd, on_client, on_server, on_stderr)
         ending = Ending(child, grace)
@@ -113,28 +112,19 @@ def next_note(notes: queue.SimpleQueue[Note], ending: Ending) -> Note | None:
     return None
 
 
-class Signals:
+@contextmanager
+def signals(notes: queue.SimpleQueue[Note]) -> Generator[None, None, None]:
     """While it is entered on the main thread, signals become notes. One that is ignored stays ignored."""
-
-    def __init__(self, notes: queue.SimpleQueue[Note]) -> None:
-        self._notes = notes
-        self._previous: dict[int, object] = {}
-
-    def __enter__(self) -> Signals:
-        if threading.current_thread() is threading.main_thread():
-            for number in _SIGNALS:
-                if signal.getsignal(number) is not signal.SIG_IGN:
-                    self._previous[number] = signal.signal(number, self._handle)
-        return self
-
-    def _handle(self, number: int, frame: FrameType | None) -> None:
-        self._notes.put(("signal", number))
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    previous: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in _SIGNALS:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                previous[number] = signal.signal(number, lambda number, _: notes.put(("signal", number)))
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 class _Threads:
@@ -383,22 +373,16 @@ class Handover:
     def receive_from_server(self, data: bytes) -> None:
         """Take bytes of the present server's."""
         for line in self._server_reader.receive_data(data):
-            self._receive_server_line(line)
-
-    def _receive_server_line(self, line: bytes | TooLong) -> None:
-        if isinstance(line, TooLong):
-            lost = unreadable(line, f"the server sent a message longer than {_MAX_LINE} bytes")
-            if lost.id is not None and lost.kind == "response":
-                self._in_flight.pop(lost.id, None)
-                self.to_client.append(encode_error(lost.id, INTERNAL_ERROR, lost.message))
-            return
-        message = decode(line)
-        if isinstance(message, Batch):
-            for each in message.messages:
-                self._passes(each)
-            self.to_client.append(line)
-        elif self._passes(message):
-            self.to_client.append(line)
+            if isinstance(line, TooLong):
+                lost = unreadable(line, f"the server sent a message longer than {_MAX_LINE} bytes")
+                if lost.id is not None and lost.kind == "response":
+                    self._in_flight.pop(lost.id, None)
+                    self.to_client.append(encode_error(lost.id, INTERNAL_ERROR, lost.message))
+                continue
+            message = decode(line)
+            passes = [self._passes(each) for each in (message.messages if isinstance(message, Batch) else [message])]
+            if isinstance(message, Batch) or passes[0]:
+                self.to_client.append(line)
 
     def _passes(self, message: Message) -> bool:
         """Return whether to pass the message to the client."""

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias
 
 import linkspan
-from linkspan.cli.relay import GRACE, Handover, Note, Signals, exit_status, note_exit, read_some
+from linkspan.cli.relay import GRACE, Handover, Note, exit_status, note_exit, read_some, signals
 from linkspan.errors import LinkspanError
 from linkspan.runtime.descriptors import Outbox, write_all
 from linkspan.runtime.process import Child, Ending
@@ -89,7 +89,7 @@ def _serve(file: str, servers: _Servers, notes: queue.SimpleQueue[Note]) -> int:
                 path = changed
                 notes.put(("changed", 0))
 
-    with Signals(notes):
+    with signals(notes):
         servers.start(started)
         watching = _run(note_changes)
         try:
