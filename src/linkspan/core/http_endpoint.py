@@ -61,6 +61,7 @@ _LISTEN: Final = "subscriptions/listen"
 _MARKER = PROTOCOL_VERSION.encode()
 _DISAGREES: Final = f"{VERSION_HEADER} is not what this session agreed on"
 _NO_EVENTS: Final = "GET opens a stream: accept text/event-stream"
+_NO_SESSION: Final = "Missing mcp-session-id: initialize first, or send the envelope of the newest revision in _meta"
 _FULL: Final = "Too many responses are open (max_streams); try again later"
 _BUSY: Final = "Too many requests are running in this session (max_running); try again when one has ended"
 
@@ -147,14 +148,6 @@ class Endpoint:
         self._lock = lock
         self._page = page
         self._methods = {"POST": self._post, "GET": self._get, "DELETE": self._delete}
-        needs_session = policy.sessions and policy.require_session
-        # Which of them serves a POST: by whether it is of a handshake, and has a session id.
-        self._posts = {
-            (False, False): self._modern,
-            (False, True): self._modern,  # sessions mean nothing to it (H5-9)
-            (True, False): self._no_session if needs_session else self._alone,
-            (True, True): self._with_session if policy.sessions else self._alone,
-        }
         self.start_afresh()
 
     def start_afresh(self) -> None:
@@ -188,20 +181,29 @@ class Endpoint:
         message = decode(request.body, self.limits)
         if isinstance(message, Malformed):
             return request.refuse(400, encode_error(message.reply_id, message.code, message.message))
-        headers = request.headers
-        handshake = headers.get(VERSION_HEADER) not in MODERN and not _claims_modern(message, request.body)
-        if handshake:
-            if (version := headers.get(VERSION_HEADER)) is not None and version not in LEGACY:
-                return request.refuse(400, _unsupported(version, message))
-            if self.policy.sessions and _initializes(message):
+        version = request.headers.get(VERSION_HEADER)
+        if version in MODERN or _claims_modern(message, request.body):
+            return self._modern(request, message)  # sessions mean nothing to it (H5-9)
+        if version is not None and version not in LEGACY:
+            data = {"supported": supported_versions(), "requested": version[:40]}
+            request_id = message.id if isinstance(message, RpcRequest) else None
+            problem = f"Unsupported protocol version: {version[:40]}"
+            return request.refuse(400, encode_error(request_id, UNSUPPORTED_PROTOCOL_VERSION, problem, data))
+        if self.policy.sessions:
+            if _initializes(message):
                 return self._initialize(request, message)
-        return self._posts[handshake, SESSION_HEADER in headers](request, message)
+            if SESSION_HEADER in request.headers:
+                session = self._session_of(request)
+                return session if isinstance(session, Opened) else self._in_session(request, session, message)
+            if self.policy.require_session:
+                return request.refuse(400, _error(_NO_SESSION))
+        return self._alone(request, message)
 
     def _modern(self, request: _Arrived, message: Message | Batch) -> Opened:
         """Serve a request that stands alone, on a connection that is free, or on a new one."""
-        if isinstance(message, Notification):
-            return self._notified(request, message)
-        if not isinstance(message, RpcRequest):
+        if type(message) is not RpcRequest:
+            if isinstance(message, Notification):
+                return self._notified(request, message)
             what = "a batch" if isinstance(message, Batch) else "a response"
             return request.refuse(400, _error(f"Invalid Request: {what} has no place in this revision"))
         if len(self._open) + len(self._orphans) >= self.policy.max_streams and self.is_full:
@@ -255,14 +257,6 @@ class Endpoint:
         return request.accept(connection, events)
 
     # The handshake era.
-
-    def _with_session(self, request: _Arrived, message: Message | Batch) -> Opened:
-        session = self._session_of(request)
-        return session if isinstance(session, Opened) else self._in_session(request, session, message)
-
-    def _no_session(self, request: _Arrived, _: Message | Batch) -> Opened:
-        hint = "Missing mcp-session-id: initialize first, or send the envelope of the newest revision in _meta"
-        return request.refuse(400, _error(hint))
 
     def _alone(self, request: _Arrived, message: Message | Batch) -> Opened:
         """Serve a handshake client's request without a session (HL-9)."""
@@ -417,12 +411,12 @@ class Endpoint:
     def finished(self, exchange: ServerExchange) -> None:
         """Forget a response that is complete. A connection that is free then may serve another request."""
         owner = self._open.pop(exchange, None)
-        if isinstance(owner, Pair):
-            self.pairs.remove(owner)
-        elif isinstance(owner, OwnConnection):
+        if type(owner) is OwnConnection:
             is_free = owner.lone and exchange.ended and not owner.connection.running
             if is_free and len(self._free) < _FREE:
                 self._free.append(owner)
+        elif type(owner) is Pair:
+            self.pairs.remove(owner)
 
     @property
     def streams(self) -> int:
@@ -527,9 +521,3 @@ def _asks(connection: ServerConnection, message: Message | Batch) -> bool:
 
 def _error(message: str) -> bytes:
     return refusal_body(INVALID_REQUEST, message)
-
-
-def _unsupported(version: str, message: Message | Batch) -> bytes:
-    data = {"supported": supported_versions(), "requested": version[:40]}
-    request_id = message.id if isinstance(message, RpcRequest) else None
-    return encode_error(request_id, UNSUPPORTED_PROTOCOL_VERSION, f"Unsupported protocol version: {version[:40]}", data)

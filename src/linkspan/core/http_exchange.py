@@ -158,7 +158,7 @@ class ServerExchange(msgspec.Struct, eq=False, kw_only=True):
     """Wakes the driver, if there is one. It is never None: a thread may call it while another lets go of the driver."""
     _events: list[HttpEvent] = []
     _waiting: int = 0
-    _unread_changes: frozenset[bytes] = frozenset()
+    _unread_changes: tuple[bytes, ...] = ()
 
     # The driver.
 
@@ -174,7 +174,7 @@ class ServerExchange(msgspec.Struct, eq=False, kw_only=True):
         """Return what must be sent now, and forget it."""
         with self.lock:
             events, self._events = self._events, []
-            self._waiting, self._unread_changes = 0, frozenset()
+            self._waiting, self._unread_changes = 0, ()
             return events
 
     def keep_alive(self, now: float, *, silence: float) -> None:
@@ -185,7 +185,7 @@ class ServerExchange(msgspec.Struct, eq=False, kw_only=True):
             if self.ended:
                 return  # it was answered while we waited for the lock
             self.now = now
-            self._open_stream()
+            self._begin_stream(opening=True)
             self._add(COMMENT)
         self._wake()
 
@@ -221,14 +221,13 @@ class ServerExchange(msgspec.Struct, eq=False, kw_only=True):
     def open_events(self) -> None:
         """Begin a stream without a message."""
         with self.lock:
-            self._open_stream()
+            self._begin_stream(opening=True)
         self._wake()
 
     def send_events(self, events: Iterable[bytes]) -> None:
         """Send events that are encoded already: the beginning of a stream that its client has come back to."""
         with self.lock:
-            if not self.started:
-                self._begin_stream()
+            self._begin_stream()
             for event in events:
                 self._add(event)
         self._wake()
@@ -247,27 +246,25 @@ class ServerExchange(msgspec.Struct, eq=False, kw_only=True):
         if is_list_changed(message):
             if message in self._unread_changes:
                 return  # it would say nothing new
-            self._unread_changes |= {message}
+            self._unread_changes += (message,)
         event_id = self.stream.number(message) if self.stream is not None else None
         if self.overrun or (self._waiting > self.bound and not final):
             self.overrun = True  # a reader who does not read gets no more; the driver hangs up
             return
-        self._open_stream()
+        self._begin_stream(opening=True)
         self._add(encode_event(message, event=self.event_name, event_id=event_id))
         if final:
             self._end()
 
-    def _open_stream(self) -> None:
+    def _begin_stream(self, *, opening: bool = False) -> None:
         if self.started:
             return
-        self._begin_stream()
-        if self.stream is not None and (first := self.stream.opening()):
-            self._add(first)
-
-    def _begin_stream(self) -> None:
         self.started = True
-        late = self.stream.headers if self.stream is not None else ()
+        stream = self.stream
+        late = stream.headers if stream is not None else ()
         self._events.append(HttpStart(200, (*self.headers, *late, *EVENT_STREAM_HEADERS)))
+        if opening and stream is not None and (first := stream.opening()):
+            self._add(first)
 
     def _add(self, data: bytes) -> None:
         self._waiting += len(data)

@@ -11,9 +11,10 @@ import asyncio
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from math import inf
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
 
@@ -132,33 +133,40 @@ class AsgiApp(HttpApp):
         return self._loop
 
 
+class _Timed(Protocol):
+    def on_time(self) -> object:
+        """Do what was to be done at this time."""
+        ...
+
+
 class _Timers:
-    """What waits on one loop: a map of when to do what, and one timer for all of it, since a timer of its own would cost each
+    """What waits on one loop: a map of what is due when, and one timer for all of it, since a timer of its own would cost each
     call more than its way through the gate. Another loop that serves at the same time, or after this one, has its own.
     """
 
     def __init__(self, app: AsgiApp, loop: asyncio.AbstractEventLoop) -> None:
-        self.due: dict[Callable[[], object], float] = {}
-        """When to call what, once, by the clock of the loop. What is not needed any more is taken out."""
+        self.due: dict[_Timed, float] = {}
+        """What is due once, and when by the clock of the loop. What is not needed any more is taken out."""
         self.bodies: dict[_Waiting, float] = {}
         """The tasks that wait for bodies, and until when: the oldest first."""
         self.loop = loop
+        self.thread = threading.get_ident()
         self._app = app
         self._timer: asyncio.TimerHandle | None = None
         self._next = inf
         """When the timer fires: the handle of another kind of event loop may not know."""
         self._kept = 0
 
-    def after(self, seconds: float, act: Callable[[], object]) -> None:
-        """Call `act` in so many seconds, or a little later."""
-        when = self.due[act] = self.loop.time() + seconds
+    def after(self, seconds: float, timed: _Timed) -> None:
+        """Call `on_time` in so many seconds, or a little later."""
+        when = self.due[timed] = self.loop.time() + seconds
         if when + _WATCH_AFTER < self._next:
             self._arm(when)
 
     def tick_soon(self) -> None:
         """Look after streams and sessions once a second, as long as there are any."""
-        if self._tick not in self.due:
-            self.after(TICK, self._tick)
+        if self not in self.due:
+            self.after(TICK, self)
 
     def wait_for_body(self, seconds: float) -> _Waiting:
         """Let the current task wait for a body, so many seconds at the most: as many as for every other."""
@@ -196,16 +204,17 @@ class _Timers:
             for incoming, until in self.bodies.items():
                 if until > now:
                     break
-                incoming.expire()
-            for act in [act for act, when in self.due.items() if when <= now]:
-                del self.due[act]
-                act()
+                incoming.on_time()
+            for timed in [timed for timed, when in self.due.items() if when <= now]:
+                del self.due[timed]
+                timed.on_time()
         finally:  # one that raises, which the loop reports, must not stop the others
             waiting = [*self.due.values(), *(until for each, until in self.bodies.items() if not each.expired)]
             if waiting:
                 self._arm(max(min(waiting), now + _WATCH_AFTER))
 
-    def _tick(self) -> None:
+    def on_time(self) -> None:
+        """Run due timers of the endpoint."""
         if self._app.tick(time.monotonic()):
             self.tick_soon()
 
@@ -234,7 +243,7 @@ class _Waiting(msgspec.Struct, eq=False):
         more, self.size = size - self.size, size
         return more
 
-    def expire(self) -> None:
+    def on_time(self) -> None:
         """End the wait. Called while the task waits: by a timer, or by another task."""
         if not self.expired:
             self.expired = True
@@ -243,7 +252,7 @@ class _Waiting(msgspec.Struct, eq=False):
     def crowd_out(self) -> None:
         """End the wait: others need the room."""
         self.crowded_out = True
-        self.expire()
+        self.on_time()
 
     def take_back(self) -> bool:
         """Take the cancellation back that ended the wait; False if it was the server's, who cancels the request."""
@@ -280,32 +289,29 @@ async def _read_body(
         timers.forget_body(incoming)
 
 
-class _Sender:
+class _Sender(msgspec.Struct, eq=False):
     """Sends one response that takes its time, until it ends or its client goes."""
 
-    def __init__(self, app: AsgiApp, opened: Opened, receive: Receive, send: Send, timers: _Timers) -> None:
-        self._app = app
-        self._timers = timers
-        self._opened = opened
-        self._receive = receive
-        self._send = send
-        self._thread = threading.get_ident()
-        self._waiter: asyncio.Future[None] | None = None
-        self._woken = False
-        self._gone = False
-        self._watcher: asyncio.Task[None] | None = None
-        self._sending: _Waiting | None = None
+    app: AsgiApp
+    opened: Opened
+    receive: Receive
+    send: Send
+    timers: _Timers
+    _waiter: asyncio.Future[None] | None = None
+    _woken: bool = False
+    _gone: bool = False
+    _watcher: asyncio.Task[None] | None = None
+    _sending: _Waiting | None = None
 
     async def run(self) -> None:
         """Send what there is, and what comes."""
-        exchange, timers = self._opened.exchange, self._timers
+        exchange, timers = self.opened.exchange, self.timers
         exchange.attach(self._on_output)
-        timers.after(_WATCH_AFTER, self._watch)
+        timers.after(_WATCH_AFTER, self)
         try:
             while not self._gone:
                 self._woken = False
-                events = exchange.events()
-                if events:
+                if exchange.started and (events := exchange.events()):
                     await self._send_events(events)
                     if type(events[-1]) is HttpEnd or type(events[-1]) is HttpResponse:
                         return
@@ -320,20 +326,20 @@ class _Sender:
             self._leave()
             raise
         finally:
-            timers.due.pop(self._watch, None)
+            timers.due.pop(self, None)
             if self._watcher is not None:
                 self._watcher.cancel()
             exchange.release()
-            self._app.endpoint.finished(exchange)
+            self.app.endpoint.finished(exchange)
 
     async def _send_events(self, events: Sequence[HttpEvent]) -> None:
         if type(events[0]) is HttpResponse or (type(events[-1]) is HttpEnd and type(events[0]) is HttpStart):
-            await _send_all(self._send, events)  # the whole answer: the server below has its own bounds for it
+            await _send_all(self.send, events)  # the whole answer: the server below has its own bounds for it
             return
-        self._sending = sending = _Waiting.here(self._timers.loop)
-        self._timers.after(self._app.endpoint.policy.send_timeout, sending.expire)
+        self._sending = sending = _Waiting.here(self.timers.loop)
+        self.timers.after(self.app.endpoint.policy.send_timeout, sending)
         try:
-            await _send_all(self._send, events)
+            await _send_all(self.send, events)
         except OSError:
             self._leave()
         except asyncio.CancelledError:
@@ -342,35 +348,31 @@ class _Sender:
             self._leave()
         finally:
             self._sending = None
-            self._timers.due.pop(sending.expire, None)
+            self.timers.due.pop(sending, None)
 
     def _on_output(self) -> None:
         """Wake the sender, from any thread."""
-        overrun = self._opened.exchange.overrun
-        if self._woken and not overrun:
+        if self._woken and not self.opened.exchange.overrun:
             return
         self._woken = True
-        if threading.get_ident() == self._thread:
+        if threading.get_ident() == self.timers.thread:
             self._wake()
             return
-        try:
-            self._timers.loop.call_soon_threadsafe(self._wake)
-        except RuntimeError:
-            return  # the loop is closed
+        with suppress(RuntimeError):  # the loop is closed
+            self.timers.loop.call_soon_threadsafe(self._wake)
 
     def _wake(self) -> None:
-        if self._sending is not None and self._opened.exchange.overrun:
-            self._sending.expire()  # a client that does not read is given no more time
+        if self._sending is not None and self.opened.exchange.overrun:
+            self._sending.on_time()  # a client that does not read is given no more time
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    # Watching for the client to go.
-
-    def _watch(self) -> None:
-        self._watcher = self._timers.loop.create_task(self._wait_for_disconnect())
+    def on_time(self) -> None:
+        """Watch for the client to go: this takes long."""
+        self._watcher = self.timers.loop.create_task(self._wait_for_disconnect())
 
     async def _wait_for_disconnect(self) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
+        while (await self.receive())["type"] != "http.disconnect":
             continue
         self._leave()
 
@@ -379,7 +381,7 @@ class _Sender:
         if self._gone:
             return
         self._gone = True
-        self._app.disconnect(self._opened)
+        self.app.disconnect(self.opened)
         self._woken = True
         self._wake()
 

@@ -224,11 +224,15 @@ def test_a_timer_function_that_raises_does_not_stop_the_others() -> None:
     loop.set_exception_handler(lambda _, context: reported.append(context["exception"]))
     timers = _Timers(Server("loops").asgi(), loop)
 
+    class Due:
+        def __init__(self, act: Callable[[], object]) -> None:
+            self.on_time = act
+
     def fail() -> None:
         raise ValueError("a mistake")
 
-    timers.after(0.0, fail)
-    timers.after(0.0, loop.stop)
+    timers.after(0.0, Due(fail))
+    timers.after(0.0, Due(loop.stop))
     loop.call_later(5.0, loop.stop)
     begun = time.monotonic()
     loop.run_forever()
