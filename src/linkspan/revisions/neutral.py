@@ -202,6 +202,8 @@ class Request(msgspec.Struct, eq=False):
     """No response is sent: a custom method came without an id."""
     cancelled: bool = False
     cancel_reason: str | None = None
+    stopped: bool = False
+    """The time of its handler is over, and the client has the answer."""
     observer: Observer | None = None
     """Notified of the end while no call of the request runs: it waits for a handshake client's answers."""
     failure: BaseException | None = None
@@ -213,6 +215,10 @@ class Request(msgspec.Struct, eq=False):
         """Note that the client does not want the answer any more."""
         self.cancelled = True
         self.cancel_reason = reason
+
+    def stop(self) -> None:
+        """Note that the time of the handler is over."""
+        self.stopped = True
 
     def take_observer(self) -> Observer | None:
         """Return the observer that still waits for the end of the request, once."""

@@ -18,7 +18,9 @@ from linkspan.runtime.forks import ForkedLock, depth
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+    from linkspan.runtime.limits import Limiter
     from linkspan.runtime.workers import Workers
+    from linkspan.server.limits import CallLimits, IsolatedCall, Isolation, Limited
 
 __all__ = ["SYSTEM", "RealSystem", "keep_freed_memory", "open_private"]
 
@@ -80,6 +82,27 @@ class RealSystem(msgspec.Struct, frozen=True):
             waiting.exception()  # retrieved, so that asyncio does not log it
             raise cancelled
         return waiting.result()
+
+    def limited(self, limits: CallLimits) -> Limited:
+        """Return what runs the calls of a tool within its limits."""
+
+        limiter: Limiter | None = None
+
+        async def run(function: Callable[[], object], on_late: Callable[[], object]) -> object:
+            nonlocal limiter
+            if limiter is None:  # not before there is an event loop, which its module needs
+                from linkspan.runtime.limits import Limiter
+
+                limiter = Limiter(limits, self.in_thread)
+            return await limiter(function, on_late)
+
+        return run
+
+    def isolate(self, isolation: Isolation) -> IsolatedCall:
+        """Return what runs the calls of a tool in processes of their own."""
+        from linkspan.runtime.isolated import ProcessPool
+
+        return ProcessPool(isolation)
 
     def share(self, awaitable: Awaitable[object]) -> Callable[[], Awaitable[object]]:
         """Run something in a task of its own; each call of the result gives its outcome, on any event loop.

@@ -20,6 +20,7 @@ from linkspan.types.base import UNSET, Implementation, UnsetType
 from linkspan.wire.values import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
+    from linkspan.server.limits import CallLimits, IsolatedCall, Isolation, Limited
     from linkspan.server.request_state import RequestStateKeys
 
 __all__ = [
@@ -395,6 +396,14 @@ class System(Protocol):
 
         A waiter that is cancelled waits for the end of the function all the same, and is cancelled then.
         """
+        ...
+
+    def limited(self, limits: CallLimits) -> Limited:
+        """Return what runs the calls of a tool within its limits."""
+        ...
+
+    def isolate(self, isolation: Isolation) -> IsolatedCall:
+        """Return what runs the calls of a tool in processes of their own."""
         ...
 
     def share(self, awaitable: Awaitable[object]) -> Callable[[], Awaitable[object]]:

@@ -120,12 +120,12 @@ class Context(Mapping[str, Any]):
 
     @property
     def cancelled(self) -> bool:
-        """The client does not want the answer any more."""
-        return self._request.cancelled
+        """The client does not want the answer any more, or the tool's `timeout` is over."""
+        return self._request.cancelled or self._request.stopped
 
     def raise_if_cancelled(self) -> None:
         """Raise RequestCancelled if the client does not want the answer any more: a long plain function asks now and then."""
-        if self._request.cancelled:
+        if self.cancelled:
             raise RequestCancelled(self._request.cancel_reason)
 
     # Telling.

@@ -437,6 +437,8 @@ class Dispatcher:
                 run = handler.bind(arguments, context)
             else:
                 run = handler.bind_with(handler.needs, arguments, context, self._overrides, self.system)
+        if handler.limited is not None:
+            run = partial(handler.limited, run, request.stop)
         around: Around | None = None
         if settings.around_request is not None and observation is not None:
             run = around = Around(run, settings.around_request, observation.data)

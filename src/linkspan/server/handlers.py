@@ -27,6 +27,7 @@ from linkspan.schema.annotations import (
 from linkspan.schema.parameters import Parameters, compile_parameters
 from linkspan.server.asking import InputNeeded, Round, Rounds
 from linkspan.server.context import Context
+from linkspan.server.limits import Limited
 from linkspan.server.observation import Around, Failures, Observation
 from linkspan.server.steps import Offloads, await_steps, run_steps
 from linkspan.types.base import JSON
@@ -74,6 +75,7 @@ class Handler(msgspec.Struct, frozen=True):
     """The names it takes of a hand-written schema; None for all."""
     needs: Needs | None = None
     """The dependencies among its parameters."""
+    limited: Limited | None = None
 
     def bind(self, arguments: dict[str, Any], context: Context | None) -> Callable[[], object]:
         """Return the function with its arguments: call it to run it. `context` is there where it takes one."""

@@ -46,6 +46,7 @@ __all__ = [
     "Surrounded",
     "as_outcome",
     "compile_layer",
+    "readable",
     "run_inside",
     "surround",
     "target_of",
@@ -288,7 +289,7 @@ def as_outcome(value: object) -> Outcome:
     return outcome
 
 
-def _readable(outcome: Outcome) -> Outcome:
+def readable(outcome: Outcome) -> Outcome:
     """Return a result as values: what was encoded on the way is decoded for middleware to read."""
     if isinstance(outcome, EncodedToolResult):
         structured = UNSET if outcome.structured is None else msgspec.json.decode(outcome.structured)
@@ -305,7 +306,7 @@ def run_inside(run: Run) -> Steps:
         value = yield Step(run.run, blocking=not (run.is_async or run.inline))
         if run.around is not None:
             run.around.leave(None)
-        outcome = _readable(run.conclude(value))
+        outcome = readable(run.conclude(value))
     except GeneratorExit:
         raise
     except BaseException as error:

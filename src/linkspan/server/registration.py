@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Never, TypeVar, Unpack, overload
 from weakref import WeakKeyDictionary
 
@@ -35,6 +35,7 @@ from linkspan.server.configuration import (
 from linkspan.server.content_blocks import check_shown
 from linkspan.server.dispatch import Dispatcher
 from linkspan.server.handlers import Function, Handler, compile_handler
+from linkspan.server.isolation import within_limits
 from linkspan.server.resources import (
     Resource,
     ResourceDefinition,
@@ -277,7 +278,9 @@ class BaseServer(metaclass=ProposesRevision):
             "check_arguments": settings.validate_tool_call_arguments,
             "structured_text": self._structured_text,
         }
-        self._add(self._catalogue.tools, [bind_tool(each, info, **options) for each in sources], notify=notify)
+        limit = partial(within_limits, system=self.system, structured_text=self._structured_text)
+        tools = [bind_tool(each, info, limit=limit, **options) for each in sources]
+        self._add(self._catalogue.tools, tools, notify=notify)
 
     # Prompts.
 

@@ -6,7 +6,7 @@ Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/tools.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypedDict, TypeGuard, Unpack, cast
 
@@ -72,6 +72,12 @@ class ToolDescription(Description, total=False):
     annotations: ToolAnnotations | Mapping[str, JSON] | None
     output_schema: Mapping[str, JSON] | UnsetType | None
     structured: bool
+    timeout: float | None
+    concurrency: int | None
+    max_waiting: int
+    isolated: bool
+    processes: int
+    memory: int | None
 
 
 class _Named(TypedDict, total=False):
@@ -112,6 +118,18 @@ class ToolInfo(msgspec.Struct, frozen=True, kw_only=True):
     icons: Sequence[Icon] | None = None
     meta: Meta | None = None
     inline: bool = False
+    timeout: float | None = None
+    """Seconds that a call may take."""
+    concurrency: int | None = None
+    """How many calls run at once; None for as many as come."""
+    max_waiting: int = 100
+    """How many calls wait for their turn; further ones are refused."""
+    isolated: bool = False
+    """Run it in a process of its own."""
+    processes: int = 1
+    """How many such processes there are at most."""
+    memory: int | None = None
+    """Bytes of address space that such a process may have."""
 
 
 class ToolResponse:
@@ -154,6 +172,12 @@ class Tool:
     icons: ClassVar[Sequence[Icon] | None] = None
     meta: ClassVar[Meta | None] = None
     inline: ClassVar[bool] = False
+    timeout: ClassVar[float | None] = None
+    concurrency: ClassVar[int | None] = None
+    max_waiting: ClassVar[int] = 100
+    isolated: ClassVar[bool] = False
+    processes: ClassVar[int] = 1
+    memory: ClassVar[int | None] = None
     call: Any = None
 
     Response: TypeAlias = ToolResponse
@@ -337,8 +361,9 @@ def bind_tool(
     portable: bool = True,
     check_arguments: bool = True,
     structured_text: bool = True,
+    limit: Callable[[BoundTool, ToolInfo], BoundTool] | None = None,
 ) -> BoundTool:
-    """Turn a tool, however it was written, into a registered one; `info` describes a function.
+    """Turn a tool, however it was written, into a registered one; `info` describes a function, `limit` applies its limits.
 
     Raises: RegistrationError, TypeError.
     """
@@ -354,13 +379,15 @@ def bind_tool(
             inline=info.inline,
             name=source.name,
         )
-        return _bind(handler, info, source.name, portable, structured_text)
+        bound = _bind(handler, info, source.name, portable, structured_text)
+        return bound if limit is None else limit(bound, info)
     if not is_function(source):
         raise TypeError(f"a tool is a function or a Tool, not {type(source).__name__}")
     info = info or ToolInfo()
     name = function_name(source, info.name, "tool")
     handler = compile_handler(source, portable=portable, inline=info.inline, name=name)
-    return _bind(handler, info, name, portable, structured_text)
+    bound = _bind(handler, info, name, portable, structured_text)
+    return bound if limit is None else limit(bound, info)
 
 
 def function_name(function: Function, chosen: str | None, noun: str) -> str:

@@ -1,0 +1,195 @@
+"""Processes for tools that may crash, never return, or use up memory; `serve/isolated_main.py` is what runs in them.
+
+A process has one call at a time, and stays for the next. One that exceeds its limits is killed, and only its call fails.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+
+from linkspan.errors import ToolError
+from linkspan.runtime.forks import renew
+from linkspan.runtime.process import guard_group, release_group, signal_name
+from linkspan.server.limits import Isolation, Reply
+
+__all__ = ["OUT_OF_MEMORY", "ProcessPool", "Request", "Start", "read_frame", "write_frame"]
+
+_LENGTH: Final = struct.Struct("!Q")
+_TICK: Final = 0.05
+"""Seconds between looks at whether the call was cancelled."""
+_START: Final = 60.0
+"""Seconds that a process may take to load the file of its function."""
+_HAS_GROUPS: Final = hasattr(os, "killpg")
+
+
+class Start(msgspec.Struct):
+    """What a process receives first."""
+
+    isolation: Isolation
+    path: list[str]
+
+
+class Request(msgspec.Struct):
+    """A call."""
+
+    arguments: msgspec.Raw
+    repair: bool
+
+
+class ProcessPool:
+    """The processes of one tool; any thread may call."""
+
+    def __init__(self, isolation: Isolation) -> None:
+        """Start nothing yet."""
+        self._isolation = isolation
+        self.start_afresh()
+        renew(self)
+
+    def start_afresh(self) -> None:
+        """Begin without processes."""
+        self._idle: list[_Process] = []
+        self._room = threading.Semaphore(self._isolation.processes)
+
+    def __call__(self, arguments: bytes, *, repair: bool, cancelled: Callable[[], bool]) -> Reply:
+        """Run a call and wait for it. Raises: ToolError if it exceeds a limit, or its process ends."""
+        while not self._room.acquire(timeout=_TICK):
+            if cancelled():
+                raise ToolError("cancelled")
+        try:
+            process = self._idle.pop() if self._idle else _Process(self._isolation)
+            try:
+                process.load()
+                reply = process.call(Request(msgspec.Raw(arguments), repair), cancelled)
+            except BaseException:
+                process.kill()
+                raise
+            self._idle.append(process)
+            return reply
+        finally:
+            self._room.release()
+
+
+class _Process:
+    """One process, seen from here."""
+
+    def __init__(self, isolation: Isolation) -> None:
+        self._isolation = isolation
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "linkspan.serve.isolated_main"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+            start_new_session=_HAS_GROUPS,
+        )
+        if _HAS_GROUPS:
+            guard_group(self._process.pid)
+        self._replies: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        threading.Thread(target=self._read, name="linkspan-isolated", daemon=True).start()
+        self._is_loaded = False
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout as output:
+            while frame := read_frame(output.fileno()):
+                self._replies.put(frame)
+        self._replies.put(b"")
+
+    def load(self) -> None:
+        """Let it load the file of its function, if it has not done that. Raises: ToolError if it cannot."""
+        if self._is_loaded:
+            return
+        self._send(Start(self._isolation, [os.getcwd() if each == "" else each for each in sys.path]))
+        problem = self._receive(_START, lambda: False, "did not start within")
+        if problem != b"ready":
+            raise RuntimeError(f"{self._isolation.tool} cannot start in a process of its own: {problem.decode()}")
+        self._is_loaded = True
+
+    def call(self, request: Request, cancelled: Callable[[], bool]) -> Reply:
+        """Run a call. Raises: ToolError if it takes too long, or if the process ends."""
+        self._send(request)
+        return _reply.decode(self._receive(self._isolation.timeout, cancelled, "was stopped after"))
+
+    def _send(self, message: object) -> None:
+        assert self._process.stdin is not None
+        data = msgspec.json.encode(message)
+        with suppress(BrokenPipeError):  # `_receive` notices
+            write_frame(self._process.stdin.fileno(), data)
+
+    def _receive(self, timeout: float | None, cancelled: Callable[[], bool], overdue: str) -> bytes:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = _TICK if deadline is None else min(_TICK, deadline - time.monotonic())
+            try:
+                frame = self._replies.get(timeout=max(0.0, left))
+            except queue.Empty:
+                if cancelled():
+                    raise ToolError("cancelled") from None
+                if deadline is not None and time.monotonic() >= deadline:
+                    raise ToolError(f"{self._isolation.tool} {overdue} {timeout:g} s") from None
+                continue
+            if frame:
+                return frame
+            tool, memory = self._isolation.tool, self._isolation.memory
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(1.0)
+            code = self._process.returncode
+            if code == OUT_OF_MEMORY and memory is not None:
+                raise ToolError(f"{tool} needed more than {memory} bytes of memory, and was stopped")
+            raise ToolError(f"{tool} crashed ({signal_name(code) or f'exit status {code}'})")
+
+    def kill(self) -> None:
+        """End it, with whatever it has started."""
+        process = self._process
+        with suppress(OSError):
+            if _HAS_GROUPS:
+                os.killpg(process.pid, signal.SIGKILL)
+            else:
+                process.kill()
+        if _HAS_GROUPS:
+            release_group(process.pid)
+        process.wait()
+        if process.stdin is not None:
+            process.stdin.close()
+
+
+def read_frame(descriptor: int) -> bytes:
+    """Return the next frame, or nothing at the end."""
+    head = _read_exactly(descriptor, _LENGTH.size)
+    return _read_exactly(descriptor, _LENGTH.unpack(head)[0]) if head else b""
+
+
+def _read_exactly(descriptor: int, length: int) -> bytes:
+    found = bytearray()
+    while len(found) < length:
+        try:
+            chunk = os.read(descriptor, min(length - len(found), 1 << 20))
+        except OSError:
+            return b""
+        if not chunk:
+            return b""
+        found += chunk
+    return bytes(found)
+
+
+def write_frame(descriptor: int, data: bytes) -> None:
+    """Write all of a frame."""
+    rest = memoryview(_LENGTH.pack(len(data)) + data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+_reply: Final = msgspec.json.Decoder(Reply)
+OUT_OF_MEMORY: Final = 97
+"""The exit status of a process that has reached its limit of memory."""
