@@ -94,27 +94,26 @@ class Waiter(Protocol):
         ...
 
 
-class ThreadWaiter:
+class ThreadWaiter(SimpleQueue[Any]):
     """For a thread. While it reads for all who wait, `wake` ends its wait for input."""
 
-    __slots__ = ("_put", "empty", "get", "pending_request", "thread", "wake")
+    __slots__ = ("pending_request", "thread", "wake")
 
     loop = None
 
     def __init__(self) -> None:
-        queue: SimpleQueue[Any] = SimpleQueue()
         self.pending_request: Any = None
         self.thread = threading.get_ident()
         self.wake: Callable[[], object] | None = None
-        self._put = queue.put
-        self.get = queue.get
-        self.empty = queue.empty
 
-    def put(self, item: object) -> None:
-        """Deliver an item; any thread."""
-        self._put(item)
+    def put(self, item: object, block: bool = True, timeout: float | None = None) -> None:
+        """Deliver an item; any thread, and never blocking."""
+        _put(self, item)
         if self.wake is not None:
             self.wake()
+
+
+_put = SimpleQueue[Any].put
 
 
 class CallbackWaiter:
