@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from linkspan.core.call import read_call
 from linkspan.wire.framing import LineReader
 from linkspan.wire.jsonrpc import Malformed, RpcRequest, decode, has_few_brackets, too_deep
 from linkspan.wire.values import Limits
@@ -109,3 +110,29 @@ def test_a_large_line_is_put_together_once() -> None:
         assert len(found) == 1
 
     assert peak(read) < 11
+
+
+@pytest.mark.parametrize("space", ["", " "])
+@pytest.mark.parametrize("levels", [1, 30, 31, 32, 300])
+@pytest.mark.parametrize("where", ["before", "after", "twice", "above", "result"])
+def test_what_is_deep_beside_a_text_with_many_brackets_is_found(where: str, levels: int, space: str) -> None:
+    text = json.dumps("[{" * 50_000).encode()
+    deep = b"[" * levels + b"]" * levels
+    members = {
+        "before": b'"a":%b,"text":%b' % (deep, text),
+        "after": b'"text":%b,"a":%b' % (text, deep),
+        "twice": b'"a":%b,"text":%b,"a":1' % (deep, text),
+    }
+    arguments = members.get(where, b'"text":%b' % text)
+    line = (
+        b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a","arguments":{%b},"_meta":{}}}' % arguments
+    )
+    if where == "above":
+        line = line.replace(b'"_meta":{}', b'"_meta":%b' % deep)
+    if where == "result":
+        line = b'{"jsonrpc":"2.0","id":1,"result":{"content":[{"text":%b}],"a":%b}}' % (text, deep)
+    line = line.replace(b":", b":" + space.encode())
+    assert too_deep(line, 32) == (depth(line) > 32)
+    assert (type(decode(line, Limits(max_depth=32))) is Malformed) == (depth(line) > 32)
+    call = read_call(line, 32)
+    assert call is None or depth(line) <= 32

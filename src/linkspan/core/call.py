@@ -24,7 +24,16 @@ from linkspan.revisions.neutral import Outcome, Peer, Request, ServerFacts, Tran
 from linkspan.types import messages
 from linkspan.types.base import ABSENT
 from linkspan.types.messages import DiscoverResult
-from linkspan.wire.jsonrpc import SLACK, RequestId, RpcRequest, check_utf8, encode_error, has_few_brackets, repeated
+from linkspan.wire.jsonrpc import (
+    SLACK,
+    RequestId,
+    RpcRequest,
+    check_utf8,
+    encode_error,
+    has_few_brackets,
+    most_depth,
+    repeated,
+)
 
 __all__ = [
     "BUSY",
@@ -153,6 +162,8 @@ AnyRequest: TypeAlias = RpcRequest | ToolCall
 _read_call = msgspec.json.Decoder(ToolCall).decode
 _CALL_LINE = len(b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"","arguments":,"_meta":}}')
 _CALL_QUOTES = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"","arguments":,"_meta":}}'.count(b'"')
+_LARGE = 65536
+"""Bytes from which it pays to look where the brackets of a call are."""
 _BEGINNING = 100
 """Bytes in which the name of a method stands, if a message says early what it is."""
 
@@ -165,7 +176,8 @@ def read_call(line: bytes, max_depth: int) -> ToolCall | None:
     if line.find(b'"tools/call"', 0, _BEGINNING) < 0:
         return None
     size = len(line)
-    if size > 2 * max_depth and not has_few_brackets(line, max_depth):
+    few = size <= 2 * max_depth or has_few_brackets(line, max_depth)
+    if not few and size < _LARGE:
         return None
     try:
         if not line.isascii():
@@ -175,7 +187,7 @@ def read_call(line: bytes, max_depth: int) -> ToolCall | None:
         return None
     params = call.params
     arguments, meta = params.arguments, params.meta
-    if not arguments or not meta:
+    if not arguments or not meta or not (few or 2 + most_depth(arguments) + len(meta) <= max_depth):
         return None
     if size - _CALL_LINE - len(params.name) - len(arguments) - len(meta) <= SLACK:
         return call  # no room for another member

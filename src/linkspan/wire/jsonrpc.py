@@ -44,6 +44,7 @@ __all__ = [
     "encode_response",
     "has_few_brackets",
     "identify",
+    "most_depth",
     "repeated",
     "unreadable",
 ]
@@ -132,6 +133,9 @@ _encoder = msgspec.json.Encoder()
 _BOM = b"\xef\xbb\xbf"
 _BRACKETS = bytes.maketrans(b"[{]}", b"\1\1\2\2")
 _NO_MARKS = bytes(byte for byte in range(256) if byte not in b'[{]}"')
+_OBJECT, _ARRAY, _TEXT = b'{["'
+_LEVELS = 3
+"""Values in which texts are looked for: the message, its params and their arguments, or its result, its content and a block."""
 _SHALLOW = 16
 """Levels that are taken off one by one; deeper messages are rare, and walked bracket by bracket."""
 _STEPS = (0, 1, -1)
@@ -289,7 +293,7 @@ def _readable_id(value: dict[str, Any]) -> RequestId | None:
 
 def too_deep(line: bytes, max_depth: int) -> bool:
     """Return whether a message is nested deeper than that. Most have fewer brackets, which is found out at memory speed."""
-    if has_few_brackets(line, max_depth):
+    if has_few_brackets(line, max_depth) or (len(line) > _PIECE and most_depth(line, _LEVELS) <= max_depth):
         return False
     unescaped = line.replace(b"\\\\", b"").replace(b'\\"', b"") if b"\\" in line else line
     marks = unescaped.translate(None, _NO_MARKS).replace(b'""', b"")  # strings without brackets are gone
@@ -299,6 +303,29 @@ def too_deep(line: bytes, max_depth: int) -> bool:
         if not rest:
             return False
     return max(accumulate(map(_STEPS.__getitem__, brackets)), default=0) > max_depth
+
+
+def most_depth(value: bytes | Raw, levels: int = 0) -> int:
+    """Return a bound on the depth of a value: its brackets, but not those in its texts, nor in those of `levels` below it.
+
+    What is large is nearly always a text, and a text may have any number of brackets.
+    """
+    is_object = memoryview(value)[0] == _OBJECT
+    try:
+        members = [*_members.decode(value).items()] if is_object else [("", each) for each in _elements.decode(value)]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return len(value)
+    if len(members) > _MOST:
+        return len(value)
+    found, covered = 1, 0
+    for name, each in members:
+        covered += len(name) + len(each)
+        first = memoryview(each)[0]
+        if first in (_OBJECT, _ARRAY) and levels:
+            found += most_depth(each, levels - 1)
+        elif first != _TEXT:
+            found += bytes(each).count(b"[") + bytes(each).count(b"{")
+    return found + len(value) - covered  # a member that is there twice is not covered
 
 
 def has_few_brackets(line: bytes, most: int) -> bool:
