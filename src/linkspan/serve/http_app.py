@@ -25,7 +25,9 @@ TICK: Final = 1.0
 class HttpApp:
     """One endpoint behind an interface of Python's web servers."""
 
-    def __init__(self, endpoint: Endpoint, path: str | None, loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    def __init__(
+        self, endpoint: Endpoint, path: str | None, loop: Callable[[], asyncio.AbstractEventLoop | None]
+    ) -> None:
         """Serve `endpoint` at every path, or at `path` only; `loop` returns the event loop for async functions."""
         self.endpoint = endpoint
         self._path = path.rstrip("/") if path is not None else None

@@ -70,7 +70,7 @@ class _Target(NamedTuple):
 
     path: str
     query: str
-    response: HttpResponse | None = None
+    response: HttpResponse | None
 
 
 class _Admitted(NamedTuple):
@@ -79,8 +79,7 @@ class _Admitted(NamedTuple):
     url: str
     query: str
     facts: TransportInfo
-    plain: bool
-    """It may go through the lane of its connection."""
+    plain: bool  # it may go through the lane of its connection
 
 
 class DirectApp(HttpApp):
@@ -93,11 +92,11 @@ class DirectApp(HttpApp):
 
         `head_timeout`: seconds in which the headers of a request must arrive.
         """
-        super().__init__(endpoint, path, self._running_loop)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        super().__init__(endpoint, path, lambda: self._loop)
         self.head_timeout = head_timeout
         self.target = lru_cache(_REMEMBERED)(self._judge_target)
         self._health = health
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._arriving: dict[EndpointProtocol, int] = {}
         self._kept = 0
         self._fixed: object = None
@@ -106,10 +105,6 @@ class DirectApp(HttpApp):
     def serve_on(self, loop: asyncio.AbstractEventLoop) -> None:
         """Run async functions on this loop."""
         self._loop = loop
-
-    def _running_loop(self) -> asyncio.AbstractEventLoop:
-        assert self._loop is not None
-        return self._loop
 
     def _judge_target(self, url: bytes, root: str) -> _Target | None:
         """Return what the URL of a request leads to, below the prefix `root`; None if it is not valid."""
@@ -184,23 +179,22 @@ class EndpointProtocol(HttpToolsProtocol):
         self._proxies = ProxyHeadersMiddleware(_forward, trusted) if config.proxy_headers and trusted else None
         self._phase: str = "new"
         self._since = monotonic()
-        self._patience = {
-            "new": app.head_timeout,
-            "head": app.head_timeout,
-            "body": policy.body_timeout,
-            "idle": self.timeout_keep_alive,
-            "closing": _LINGER,
-        }
+        waits = (
+            ("new", app.head_timeout),
+            ("head", app.head_timeout),
+            ("body", policy.body_timeout),
+            ("closing", _LINGER),
+        )
+        self._patience = dict(waits, idle=self.timeout_keep_alive)
         # The request that is arriving.
-        self._version = ""
-        """That of the first request; one client does not change it. llhttp takes long to say it."""
+        self._version = ""  # that of the first request; one client does not change it, and llhttp takes long to say it
         self._fields: list[tuple[bytes, bytes]] = []
         self._begun = self._upgrade = False
         self._head: _Request | None = None
         self._incoming: Mapping[str, str] = {}
-        self._known: tuple[object, _Admitted | None] = None, None
-        """The last head that was let in, and what is known of it: a client repeats its heads."""
         self._received = 0
+        # The last head that was let in, and what is known of it: a client repeats its heads.
+        self._known: tuple[object, _Admitted | None] = None, None
         # The requests that have arrived, and the response that is being sent.
         self._ready: deque[_Request] = deque()
         self._broken = self._over = self._last = False
@@ -228,7 +222,7 @@ class EndpointProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel what only this client waits for."""
         super().connection_lost(exc)
-        self._ready.clear()
+        self._over = True
         self._app.forget_body(self)
         self._leave()
 
@@ -341,8 +335,8 @@ class EndpointProtocol(HttpToolsProtocol):
             else:
                 self._await_more()
                 return
-        if self._ready or self._broken:
-            self.flow.pause_reading()  # a client that sends on waits for its answers
+        if self._ready or self._broken or self._begun:
+            self.flow.pause_reading()  # a client that sends on waits for its answers, and what it sends waits below us
 
     def _begin(self, request: _Request) -> None:
         """Begin the response to a request, and send it if it is there at once."""
@@ -461,7 +455,7 @@ class EndpointProtocol(HttpToolsProtocol):
             self._incoming = admitted.facts.headers
             if not self._app.has_room_for_body():
                 return self._refuse(gate.too_many_bodies(self._incoming, "max_streams"))
-            if size == 0 and self._incoming.get("expect", "").lower() == "100-continue":
+            if size == 0 and head.version == "1.1" and self._incoming.get("expect", "").lower() == "100-continue":
                 self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             self._enter("body")
         if size > self._policy.max_body_bytes:
@@ -517,26 +511,27 @@ class EndpointProtocol(HttpToolsProtocol):
     def _send(self, opened: Opened) -> bool:
         """Send what there is, as long as the client reads; return whether that was the end."""
         exchange = opened.exchange
-        if (response := exchange.response) is not None and not self.flow.write_paused:
-            self._opened = None
-            exchange.release()
-            self._endpoint.finished(exchange)
-            self._respond(response)
-            return True
         if exchange.overrun:
             self._last = True
             self._leave()
             self._end()
             return True
-        if self.flow.write_paused or not (events := exchange.events()):
+        if self.flow.write_paused:
             return False
-        self._write([part for event in events for part in self._encode(event)])
-        if type(events[-1]) is not HttpEnd:
-            return False
+        events = exchange.events() if exchange.response is None else []
+        response = exchange.response  # a thread may have answered between the two
+        if response is None:
+            if events:
+                self._write([part for event in events for part in self._encode(event)])
+            if not events or type(events[-1]) is not HttpEnd:
+                return False
         self._opened = None
         exchange.release()
         self._endpoint.finished(exchange)
-        self._end()
+        if response is None:
+            self._end()
+        else:
+            self._respond(response)
         return True
 
     def _respond(self, response: HttpResponse) -> None:
@@ -549,7 +544,7 @@ class EndpointProtocol(HttpToolsProtocol):
     def _encode(self, event: HttpEvent) -> Iterable[bytes]:
         """Return the bytes of a part of a stream."""
         if type(event) is HttpData:
-            return (b"%x\r\n" % len(event.data), event.data, b"\r\n") if self._chunked else (event.data,)
+            return (b"%x\r\n" % len(event.data), event.data, b"\r\n") if self._chunked and event.data else (event.data,)
         if type(event) is not HttpStart:
             return (b"0\r\n\r\n",) if self._chunked else ()
         self._chunked = self._request is not None and self._request.version == "1.1"

@@ -13,14 +13,20 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import httptools
 import pytest
+from http_faces import Http
 from http_talk import BOTH, body, mirror
 from http_world import World, marked
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from linkspan.core.http_checks import HttpPolicy
+from linkspan.core.http_endpoint import Opened
+from linkspan.core.http_exchange import HttpEvent, ServerExchange
 from linkspan.serve.http import make_endpoint
 from linkspan.serve.http_uvicorn import make_uvicorn
 
@@ -313,6 +319,30 @@ def test_a_request_behind_a_slow_one_waits(edge: Callable[..., Edge]) -> None:
     assert [json.loads(each[2])["id"] for each in client.answers(2)] == [1, 2]
 
 
+def test_what_follows_a_running_request_is_not_kept_without_bound(ours: Callable[..., Edge]) -> None:
+    server = ours(max_body_bytes=100_000)
+    client = server.send(tool("hold_async"))
+    server.world.wait_for("holding")
+    client.send(request(length=False, transfer_encoding="chunked").partition(b"\r\n\r\n")[0] + b"\r\n\r\n")
+    client.socket.settimeout(1.0)
+    with pytest.raises(TimeoutError):  # the server has stopped reading
+        client.send((b"10000\r\n" + b" " * 0x10000 + b"\r\n") * 1000)
+    client.socket.settimeout(20)
+    server.world.let_go.set()
+    assert client.answers(2)[1][0] == 413
+
+
+def test_a_client_that_goes_before_its_turn_leaves_nothing(ours: Callable[..., Edge]) -> None:
+    server = ours(max_streams=2)
+    head = request().partition(b"\r\n\r\n")[0] + b"\r\n\r\n"
+    for _ in range(5):
+        client = server.send(tool("add_async", a=1, b=2) + head)
+        client.answers(1)
+        client.socket.close()
+    server.until(lambda: not server.serving.server_state.connections)
+    assert server.send(head, request().partition(b"\r\n\r\n")[2]).answers(1)[0][0] == 200
+
+
 def test_what_is_good_before_what_is_broken_is_answered(ours: Callable[..., Edge]) -> None:
     client = ours().send(tool("add", a=1, b=2) + tool("add_async", 2, a=3, b=4), b"nonsense\r\n\r\n")
     assert client.statuses() == [200, 200, 400]
@@ -494,6 +524,30 @@ def test_one_body_more_than_may_arrive_is_refused(edge: Callable[..., Edge]) -> 
         assert client.send(rest).answers(1)[0][0] == 200
 
 
+class _Racing(ServerExchange):
+    """A response that a thread completes between two looks at it."""
+
+    def events(self) -> list[HttpEvent]:
+        self.respond(200, b"late")
+        return super().events()
+
+
+def test_an_answer_that_comes_between_two_looks_is_sent_whole() -> None:
+    face = Http(World().server)
+    sent: list[bytes] = []
+
+    async def look() -> None:
+        protocol, _ = face.connect(sent.append)
+        protocol._opened = Opened(_Racing())
+        protocol._flush()
+
+    try:
+        face.loop.run(look)
+    finally:
+        face.stop()
+    assert b"".join(sent).endswith(b"content-length: 4\r\n\r\nlate")
+
+
 # Clients that go, and clients that do not read.
 
 
@@ -649,3 +703,59 @@ def test_a_call_that_outlasts_the_drain_is_cancelled_and_refused(ours: Callable[
     assert busy.statuses() == [503]
     assert b"event-stream" in stream.raw()
     server.until(lambda: server.world.seen.count("cancelled") == 2)
+
+
+# In whatever pieces it comes.
+
+MANY = [
+    tool("add", 1, a=1, b=2),
+    request(length=False, transfer_encoding="chunked").partition(b"\r\n\r\n")[0] + b"\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+    b"\r\n" + tool("count", 2, token="t", to=2),
+    request(connection="Upgrade", upgrade="h2c"),
+    tool("text", 3, size=100),
+    request(b"not json"),
+    b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n",
+    tool("add_async", 4, a=3, b=4),
+]
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(cuts=st.lists(st.integers(1, len(b"".join(MANY)) - 1), max_size=12))
+def test_pieces_do_not_change_the_answers(cuts: list[int], edges: list[Edge]) -> None:
+    if not edges:
+        edges.append(Edge("ours"))
+    whole, ends = b"".join(MANY), sorted(set(cuts))
+    client = edges[0].connect()
+    for begin, end in zip([0, *ends], [*ends, len(whole)], strict=True):
+        client.send(whole[begin:end])
+    found = client.answers(len(MANY))
+    client.socket.close()
+    assert [status for status, _, _ in found] == [200, 400, 200, 200, 200, 400, 200, 200]
+    assert (value(found[0]), value(found[3]), value(found[7])) == (3, 3, 7)
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(at=st.integers(0, len(b"".join(MANY)) - 1), put=st.binary(max_size=6), cut=st.integers(0, 6))
+def test_damage_is_refused_or_served_but_never_a_failure(at: int, put: bytes, cut: int, edges: list[Edge]) -> None:
+    if not edges:
+        edges.append(Edge("ours", head_timeout=1.0, body_timeout=1.0, timeout_keep_alive=1))
+        for name in ("uvicorn.error", "asyncio"):
+            logging.getLogger(name).addFilter(_unexpected)
+    whole = b"".join(MANY)
+    client = edges[0].connect()
+    client.send(whole[:at] + put + whole[at + cut :])
+    client.socket.shutdown(socket.SHUT_WR)
+    with suppress(ConnectionError):
+        client.raw()
+    client.socket.close()
+    assert value(edges[0].send(request()).answers(1)[0]) == 3
+    assert failures == []
+
+
+failures: list[str] = []
+
+
+def _unexpected(record: logging.LogRecord) -> bool:
+    if record.exc_info:
+        failures.append(record.getMessage())
+    return True
