@@ -99,3 +99,17 @@ def test_closing_the_async_face_cancels_what_runs(server):
 
     assert asyncio.run(main()) == b""
     assert server.cleaned.is_set()
+
+
+def test_no_task_is_left_when_a_connection_on_a_loop_has_ended(server):
+    async def main() -> set[asyncio.Task]:
+        async with AsyncMemoryTransport(server) as pipe:
+            for number in range(3):
+                await pipe.send(tool_call(number, "wait"))
+            await pipe.send(tool_call(3, "async_add", a=1, b=2))
+            assert said(json.loads(await pipe.receive()), 3) == "3"
+        for _ in range(3):  # they are cancelled, and have a turn to end
+            await asyncio.sleep(0)
+        return asyncio.all_tasks() - {asyncio.current_task()}
+
+    assert asyncio.run(main()) == set()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
+import select
 import socket
 import subprocess
 import sys
@@ -230,6 +232,54 @@ def test_workers_wait_while_too_much_is_unsent_and_all_arrives_in_the_end():
     assert len(served.read_lines(200)) == 200
     writer.join()
     served.end()
+
+
+def test_of_changes_that_are_not_read_one_of_a_kind_waits():
+    server = linkspan.Server("changing")
+    server.tool(name="text")(lambda: "x" * 1_000_000)
+    server.prompt(name="prompt")(lambda: "text")
+    served = Served(server)
+    about = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "slow", "version": "1"}}
+    hello = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": about}
+    os.write(served.input, json.dumps(hello).encode() + b"\n")
+    served.read_lines(1)
+    os.write(served.input, b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n' + tool_call(1, "text"))
+    select.select([served.output], [], [], 30)  # it writes, and does not get to the end
+    for _ in range(500):
+        assert server.notify_tools_list_changed()
+        assert server.notify_prompts_list_changed()
+    first, *changes = [json.loads(line) for line in served.read_lines(3)]
+    os.write(served.input, ping("p"))
+    (last,) = [json.loads(line) for line in served.read_lines(1)]
+    assert (first["id"], last["id"]) == (1, "p")
+    assert [each["method"] for each in changes] == [
+        "notifications/tools/list_changed",
+        "notifications/prompts/list_changed",
+    ]
+    assert server.notify_tools_list_changed()  # nothing waits any more
+    assert b"list_changed" in served.read_lines(1)[0]
+    served.end()
+
+
+def test_no_task_is_left_when_the_stream_has_ended(caplog):
+    server, tasks = linkspan.Server("leaks"), list[asyncio.Task[object]]()
+
+    @server.tool
+    async def wait(seconds: float) -> str:
+        tasks.append(asyncio.current_task())
+        await asyncio.sleep(seconds)
+        return "done"
+
+    served = Served(server, grace=0.1)
+    os.write(
+        served.input, b"".join(tool_call(n, "wait", seconds=60) for n in range(3)) + tool_call(3, "wait", seconds=0)
+    )
+    served.read_lines(1)
+    served.end()
+    assert [task.done() for task in tasks] == [True] * 4
+    assert {task.get_loop().is_closed() for task in tasks} == {True}
+    gc.collect()
+    assert caplog.text == ""  # asyncio would report a task that was destroyed while it was pending
 
 
 def test_an_input_that_cannot_be_polled_is_pumped(monkeypatch):

@@ -315,6 +315,8 @@ class Ports(msgspec.Struct, frozen=True):
     """Called without the lock, from any thread, after something was sent outside the driver's calls."""
     congested: Callable[[], bool] = bool
     """Whether so much is unsent that progress and logs are dropped."""
+    sending: Callable[[], bool] = bool
+    """Whether earlier output is still being sent: until it is, of notifications of the same change one is kept."""
     send: Callable[[Delivery], object] | None = None
     """Sends each message where not all go the same way; without it they wait in `data_to_send`."""
     check: Check | None = None

@@ -114,6 +114,7 @@ class ServerConnection:
         self._line_bytes = 0
         self._batches: Batches | None = None
         self._out: list[Delivery] = []
+        self._changes: dict[Delivery, None] = {}  # notifications that wait until earlier output is sent
         self._deliver: Callable[[Delivery], object] = ports.send or self._out.append
         self._facts = NO_FACTS
         self._meta, self._envelope = ABSENT, NO_ENVELOPE
@@ -154,6 +155,7 @@ class ServerConnection:
         self._end_observation(request, CANCELLED, events)
         if self._subscriptions is not None:
             self._subscriptions.remove(request_id)
+            self._changes = {each: None for each in self._changes if each.about != request_id}
         if self._legacy is not None:
             self._send_all(self._legacy.forget(request_id, reason or "cancelled"), request_id)
         self._send(Delivery(None, request_id, True))
@@ -207,6 +209,9 @@ class ServerConnection:
 
     def data_to_send(self) -> bytes:
         """Return what must go to the client now, and forget it."""
+        if self._changes and not self._ports.sending():
+            self._out += self._changes
+            self._changes.clear()
         if not self._out:
             return b""
         messages = [*filter(None, map(_data_of, self._out)), b""]
@@ -270,6 +275,7 @@ class ServerConnection:
         while held is not None and (request := held.take()) is not None:
             if not request.is_notification:
                 events += self.cancel(request.id, _CLOSING)
+        self._changes.clear()
         subscriptions, self._subscriptions = self._subscriptions, None
         for request in subscriptions.requests() if subscriptions is not None else ():
             self._reply(request, goodbye(request), events)
@@ -297,9 +303,11 @@ class ServerConnection:
             if self._legacy is not None and self._legacy.hears_of(kind, uri):
                 found.insert(0, Delivery(untagged(method, uri)))
             for each in found:
-                if each in self._out:  # not sent yet: one is enough, behind what was sent meanwhile
-                    self._out.remove(each)
-                self._deliver(each)
+                if self._ports.sending():
+                    self._changes.pop(each, None)  # it goes behind what comes meanwhile, which may be older
+                    self._changes[each] = None
+                else:
+                    self._deliver(each)
         if found:
             self._ports.on_output()
         return bool(found)

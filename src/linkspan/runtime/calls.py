@@ -298,12 +298,13 @@ class Driver(CallRunner):
         *,
         max_workers: int = MAX_WORKERS,
         congested: Callable[[], bool] = bool,
+        sending: Callable[[], bool] = bool,
         on_task_end: Callable[[], object] | None = None,
     ) -> None:
         """Open a connection, and drive it.
 
         `flush` sends what the connection has to send, now or very soon; it may be called from any thread, without the lock.
-        `congested` returns whether progress and logs are dropped.
+        `congested` returns whether progress and logs are dropped, `sending` whether notifications of changes wait.
         """
         super().__init__(
             loop,
@@ -313,7 +314,7 @@ class Driver(CallRunner):
             on_task_end=on_task_end or flush,
         )
         self.lock = threading.RLock()
-        self.connection = connect(ports=Ports(self.lock, flush, congested))
+        self.connection = connect(ports=Ports(self.lock, flush, congested, sending))
 
     def receive_data(self, data: bytes) -> None:
         """Feed bytes and start what they ask for."""

@@ -211,7 +211,7 @@ class Writer:
         self.bound = bound
         self._on_change = on_change
         self._pending: list[bytes] = []
-        self._writing = False
+        self._writing = self._asked_again = False
         self._waiters = 0
         self._give_back: Callable[[], object] | None = None
         self.unsent = 0
@@ -223,6 +223,11 @@ class Writer:
     def full(self) -> bool:
         """Whether producers have to wait."""
         return self.unsent > self.bound
+
+    def is_sending(self) -> bool:
+        """Return whether output is being sent; if so, the source is asked for more when all is sent. With the lock held."""
+        self._asked_again = self.unsent > 0
+        return self._asked_again
 
     def flush(self) -> None:
         """Send what there is; wait while too much is unsent. For threads that may block."""
@@ -316,6 +321,9 @@ class Writer:
             self.unsent -= sent
             if self._waiters:
                 self._room.notify_all()
+            if self._asked_again and not self.unsent:
+                self._asked_again = False
+                self._take(self._source.data_to_send())
             data = self._pop() if self._pending else b""
             self._writing = bool(data)
         if not data and self._give_back is not None:

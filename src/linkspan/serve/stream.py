@@ -56,6 +56,7 @@ class StreamServer:
             self.flush,
             max_workers=max_workers,
             congested=lambda: self.writer.unsent > self.writer.bound,
+            sending=lambda: self.writer.is_sending(),
             on_task_end=lambda: self._task_ended(),
         )
         self.connection = self.driver.connection
