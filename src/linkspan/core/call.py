@@ -20,7 +20,8 @@ from linkspan.errors import (
     clipped,
 )
 from linkspan.revisions import LATEST, supported_versions
-from linkspan.revisions.neutral import Outcome, Peer, Request, ServerFacts, TransportInfo
+from linkspan.revisions.modern import encode_answer
+from linkspan.revisions.neutral import Outcome, Peer, Request, ServerFacts, TransportInfo, unsayable
 from linkspan.types import messages
 from linkspan.types.base import ABSENT
 from linkspan.types.messages import DiscoverResult
@@ -67,6 +68,7 @@ __all__ = [
     "read_call",
     "read_meta",
     "read_params",
+    "respond",
     "run_call",
 ]
 
@@ -460,6 +462,22 @@ def encode_refusal(request_id: RequestId, error: RemoteProtocolError, *, dispatc
     except Exception:  # the error itself must not be lost with its data
         data = encode_error(request_id, INTERNAL_ERROR, "Internal error")
     return Delivery(data, request_id, True, error.code, dispatched)
+
+
+def respond(server: ConnectionServer, request: Request, outcome: Outcome, *, dispatched: bool = True) -> Delivery:
+    """Encode the response to a request, or what the client receives instead if that cannot be encoded."""
+    if not isinstance(outcome, RemoteProtocolError):
+        try:
+            data = encode_answer(request, outcome, server.profile.result_suffix)
+            return Delivery(data, request.id, True, None, dispatched)
+        except Exception as error:  # the author's result contains a value that cannot be encoded as JSON
+            problem: Exception | None = error
+    else:
+        problem = unsayable(request.peer.revision, outcome)
+    if problem is not None:
+        outcome = server.unsendable(request, problem)
+    assert isinstance(outcome, RemoteProtocolError)
+    return encode_refusal(request.id, outcome, dispatched=dispatched)
 
 
 class CallReady(msgspec.Struct, frozen=True):

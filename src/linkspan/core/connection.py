@@ -9,6 +9,7 @@ Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/transports.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from operator import attrgetter
 from typing import Final
@@ -41,12 +42,13 @@ from linkspan.core.call import (
     read_call,
     read_meta,
     read_params,
+    respond,
 )
 from linkspan.core.waiting import Batches, HeldRequests, Subscriptions, goodbye, untagged
 from linkspan.errors import INVALID_REQUEST, LocalProtocolError, RemoteProtocolError
 from linkspan.revisions.legacy import OWN_METHODS, LegacySession
-from linkspan.revisions.modern import NO_ENVELOPE, Envelope, encode_answer, read_envelope
-from linkspan.revisions.neutral import NO_FACTS, InputRequired, Outcome, Peer, Request, TransportInfo, stay, unsayable
+from linkspan.revisions.modern import NO_ENVELOPE, Envelope, read_envelope
+from linkspan.revisions.neutral import NO_FACTS, InputRequired, Outcome, Peer, Request, TransportInfo, stay
 from linkspan.revisions.stepdown import encode_as
 from linkspan.types.base import ABSENT, Wire
 from linkspan.types.messages import CancelledParams, InputParams, ListenParams
@@ -182,7 +184,9 @@ class ServerConnection:
     def _settle(self, call: Call, outcome: Outcome) -> list[Event]:
         request = call.request
         asks = type(outcome) is InputRequired and not request.peer.revision.asks_in_results
-        response = None if asks or request.is_notification or request.cancelled else self._respond(request, outcome)
+        response = (
+            None if asks or request.is_notification or request.cancelled else respond(self._server, request, outcome)
+        )
         events: list[Event] = []
         with self.lock:
             is_known = self._forget(call)
@@ -232,7 +236,7 @@ class ServerConnection:
         """End what has waited too long for the client."""
         events: list[Event] = []
         for request, outcome, messages in self.session.expire(now):
-            self._end_refused(request, outcome, messages, events)
+            self._reply(request, outcome, messages, events)
         return events
 
     @property
@@ -278,7 +282,7 @@ class ServerConnection:
         self._changes.clear()
         subscriptions, self._subscriptions = self._subscriptions, None
         for request in subscriptions.requests() if subscriptions is not None else ():
-            self._reply(request, goodbye(request), events)
+            self._reply(request, goodbye(request), [], events)
         for request_id in list(self._in_flight):
             events += self.cancel(request_id, _CLOSING)
         for call in [each for each in self._calls if each.request is not NO_REQUEST]:  # custom notifications
@@ -338,13 +342,13 @@ class ServerConnection:
             case ErrorResponse():
                 refused = self.session.receive_refusal(message)
                 if isinstance(refused, tuple):
-                    self._end_refused(*refused, events)
+                    self._reply(*refused, events)
                 else:
                     self._reissue(refused, events)
             case Malformed():
                 asked = self._legacy if message.kind != "request" else None
                 if asked is not None and (failed := asked.receive_unreadable(message.id, message.message)) is not None:
-                    self._end_refused(*failed, events)
+                    self._reply(*failed, events)
                 else:
                     self._reject(message.reply_id, message.code, message.message)
             case Batch():
@@ -480,7 +484,7 @@ class ServerConnection:
         if outcome is not None:
             if request.method == "initialize" and error is None:  # answered in the revision that was just agreed on
                 request = structs.replace(request, peer=self.session.peer)
-            self._end(self._respond(request, outcome, dispatched=False))
+            self._end(respond(self._server, request, outcome, dispatched=False))
         self._hand_out(self._server.observe(request.method, error, self._clock() - started), events)
 
     def _hand_out(self, hook: Callable[[], object] | None, events: list[Event]) -> None:
@@ -510,19 +514,17 @@ class ServerConnection:
         elif type(step) is InputRequired and not request.peer.revision.asks_in_results:
             self._ask(request, step, events)
         else:
-            self._end(self._respond(request, step))
+            self._end(respond(self._server, request, step))
 
     def _hold(self, request: Request, events: list[Event]) -> None:
         """Keep a request until there is room. Where too much is kept already it is refused, and a notification dropped."""
         if self._held is None:
             self._held = HeldRequests(self.limits.max_held_bytes)
-        held = self._held.add(request, self._line_bytes)
-        if request.is_notification:
-            return
-        if held:
+        if not self._held.add(request, self._line_bytes):
+            if not request.is_notification:
+                self._answer(request, lambda: BUSY, events)
+        elif not request.is_notification:
             self._in_flight[request.id] = request
-        else:
-            self._answer(request, lambda: BUSY, events)
 
     def _release(self, held: HeldRequests, events: list[Event]) -> None:
         """Begin what is held, the oldest first, as far as there is room."""
@@ -537,12 +539,10 @@ class ServerConnection:
 
     def _receive_notification(self, message: Notification, events: list[Event]) -> None:
         if message.method == "notifications/cancelled":
-            try:
+            with suppress(RemoteProtocolError):
                 params = read_params(message.method, message.params)
-            except RemoteProtocolError:
-                return
-            if isinstance(params, CancelledParams) and params.request_id is not None:
-                events += self.cancel(params.request_id, params.reason)
+                if isinstance(params, CancelledParams) and params.request_id is not None:
+                    events += self.cancel(params.request_id, params.reason)
         elif message.method == "notifications/initialized":
             self.session.initialized()
         elif message.method in self._server.custom_methods():
@@ -565,11 +565,6 @@ class ServerConnection:
         else:
             self._begin(request, events)
 
-    def _end_refused(self, request: Request, outcome: Outcome, withdrawals: list[bytes], events: list[Event]) -> None:
-        """End a request whose question the client did not answer, and withdraw the others."""
-        self._send_all(withdrawals, request.id)
-        self._reply(request, outcome, events)
-
     def _reissue(self, request_id: RequestId | None, events: list[Event]) -> None:
         """Serve a request again once the client has answered all that it was asked."""
         if request_id is not None and (request := self.session.due(request_id)) is not None:
@@ -580,7 +575,7 @@ class ServerConnection:
 
     def _ask(self, request: Request, outcome: InputRequired, events: list[Event]) -> None:
         if not self._back_channel:
-            self._reply(request, NOT_ASKABLE, events)
+            self._reply(request, NOT_ASKABLE, [], events)
             return
         try:
             messages = self.session.ask(request, outcome, self._clock())
@@ -593,32 +588,19 @@ class ServerConnection:
             self._send_all(messages, request.id)
             self._reissue(request.id, events)
         else:
-            self._reply(request, messages, events)
+            self._reply(request, messages, [], events)
 
-    def _reply(self, request: Request, outcome: Outcome, events: list[Event]) -> None:
+    def _reply(self, request: Request, outcome: Outcome, withdrawals: list[bytes], events: list[Event]) -> None:
+        """End a request that is in flight, and withdraw what the client is asked for it."""
+        self._send_all(withdrawals, request.id)
         self._end_observation(request, outcome, events)
-        self._end(self._respond(request, outcome))
+        self._end(respond(self._server, request, outcome))
 
     def _end_observation(self, request: Request, outcome: Outcome, events: list[Event]) -> None:
         """Report the end of a request to its observer, if it may have ended while it waited for the client."""
         observer = request.take_observer()
         if observer is not None:
             self._hand_out(partial(observer.end, request, outcome), events)
-
-    def _respond(self, request: Request, outcome: Outcome, *, dispatched: bool = True) -> Delivery:
-        """Encode the response to a request."""
-        if not isinstance(outcome, RemoteProtocolError):
-            try:
-                data = encode_answer(request, outcome, self._server.profile.result_suffix)
-                return Delivery(data, request.id, True, None, dispatched)
-            except Exception as error:  # the author's result contains a value that cannot be encoded as JSON
-                problem: Exception | None = error
-        else:
-            problem = unsayable(request.peer.revision, outcome)
-        if problem is not None:
-            outcome = self._server.unsendable(request, problem)
-        assert isinstance(outcome, RemoteProtocolError)
-        return encode_refusal(request.id, outcome, dispatched=dispatched)
 
     # What goes out.
 
@@ -629,7 +611,7 @@ class ServerConnection:
             self._in_flight.pop(request_id, None)
         if self._legacy is not None and request_id is not None:
             self._send_all(self._legacy.forget(request_id, "ended"), request_id)
-        self._send(response)
+        self._deliver(response if self._batches is None else self._batches.collect(response))
 
     def _reject(self, request_id: RequestId | None, code: int, message: str) -> None:
         """Answer what is no message. It has no place in a table, so it can disturb nothing, nor the request whose id it has."""
