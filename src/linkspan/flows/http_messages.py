@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Raw
 
 from linkspan.errors import PARSE_ERROR, UNSUPPORTED_PROTOCOL_VERSION
-from linkspan.flows.client_errors import Delivery, HttpError, Origin
+from linkspan.flows.client_errors import HttpError, Origin
 from linkspan.revisions.agreement import Agreement
 from linkspan.revisions.record import Revision
 from linkspan.text import clip
@@ -89,7 +89,7 @@ def http_error(
     found = HttpError(
         f"{method} was answered with status {status}{f': {said}' if said else ''}",
         origin,
-        delivery=_delivery(status),
+        delivery="not_sent" if status in _NOTHING_DONE else "answered" if status < 500 else "maybe_sent",
         hint=hint or _HINTS.get(status),
         code=error.code if error is not None else None,
         message=error.message if error is not None else redact(data[:500].decode("utf-8", "replace"), secrets) or None,
@@ -98,12 +98,6 @@ def http_error(
     found.status = status
     found.retry_after = wait
     return found
-
-
-def _delivery(status: int) -> Delivery:
-    if status in _NOTHING_DONE:
-        return "not_sent"
-    return "answered" if status < 500 else "maybe_sent"
 
 
 def retry_after(value: str, now: float) -> float | None:

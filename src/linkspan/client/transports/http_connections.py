@@ -14,6 +14,7 @@ import sys
 import zlib
 from binascii import b2a_base64
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote, urlsplit
 
@@ -129,15 +130,18 @@ class Routes:
         return found
 
     def ssl(self, place: Place) -> SSLContext | None:
-        """Return what secures connections to a place, if anything does; made when it is needed first."""
-        if not place.secure:
-            return None
-        if self._ssl is None:
-            import ssl
+        """Return what secures connections to a place, if anything does."""
+        return (self._ssl or _default_context()) if place.secure else None
 
-            self._ssl = ssl.create_default_context()
-            self._ssl.set_alpn_protocols(["http/1.1"])
-        return self._ssl
+
+@lru_cache(1)
+def _default_context() -> SSLContext:
+    """Return what trusts the certificates of the system. Reading them takes long, so all clients of a process share it."""
+    import ssl
+
+    context = ssl.create_default_context()
+    context.set_alpn_protocols(["http/1.1"])
+    return context
 
 
 def _route(url: str) -> Route:
