@@ -241,9 +241,9 @@ FILES = {
 }
 CODE_LINES = {
     "cli": 3154,
-    "client": 4684,
+    "client": 4682,
     "core": 2516,
-    "flows": 1561,
+    "flows": 1557,
     "host": 3168,
     "linkspan": 445,
     "revisions": 1116,

@@ -21,9 +21,9 @@ from linkspan.client.supervisor import Supervisor
 from linkspan.client.targets import ServerTarget, Target, resolve
 from linkspan.client.transports.base import ClientTransport, Recorder, Waiter
 from linkspan.core.flow import ProgressCallback, Stopper
-from linkspan.errors import UnsupportedProtocolVersion
+from linkspan.errors import UnsupportedProtocolVersion, install_hint
 from linkspan.flows.answers import ElicitationHandler, Handlers, RootsSource, SamplingHandler, encode_answer, failed
-from linkspan.flows.client_errors import Change, ClientEvent, Origin
+from linkspan.flows.client_errors import Change, ClientError, ClientEvent, Origin
 from linkspan.flows.operations import DEFAULT_CALL, CallOptions
 from linkspan.flows.state import (
     CLIENT_LIMITS,
@@ -281,7 +281,11 @@ def _opener(target: Target, ssl: SSLContext | None, auth: Auth | None) -> Callab
             return MemoryClientTransport(
                 supervisor, supervisor.state, target.server, lambda: supervisor.application.queue.loop
             )
-        from linkspan.client.transports.http import HttpClientTransport
+        try:
+            from linkspan.client.transports.http import HttpClientTransport
+        except ImportError:
+            problem = "the library for HTTP is not installed"
+            raise ClientError(problem, target.origin, phase="connect", hint=install_hint("http")) from None
 
         assert target.url is not None
         headers = {name.lower(): value for name, value in target.headers.items()} | dict(supervisor.state.principal)

@@ -25,6 +25,7 @@ from linkspan.client.transports.base import (
     Waiter,
     deliver,
 )
+from linkspan.client.transports.http_connections import Routes
 from linkspan.client.transports.http_requests import HttpFailure, HttpFlow, HttpRequests, Reply
 from linkspan.client.transports.http_streams import (
     SESSION,
@@ -36,9 +37,9 @@ from linkspan.client.transports.http_streams import (
     invalid,
     wait_asked_for,
 )
+from linkspan.client.transports.http_threads import ThreadPool, ThreadRun
 from linkspan.core.client_connection import UnexpectedOutput
 from linkspan.core.flow import RequestSpec, Sleep
-from linkspan.errors import install_hint
 from linkspan.flows.client_errors import (
     ClientError,
     ConnectionLost,
@@ -66,7 +67,6 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
     from linkspan.client.transports.http_loops import LoopPool, LoopRun
-    from linkspan.client.transports.http_threads import ThreadRun
 
 __all__ = ["HttpClientTransport"]
 
@@ -109,19 +109,12 @@ class HttpClientTransport(ClientTransport):
         auth: Auth | None = None,
         hidden: Sequence[str] = (),
     ) -> None:
-        """Prepare; the first request opens a connection. `hidden` are secrets of the URL. Raises: ClientError."""
-        try:
-            from linkspan.client.transports.http_connections import Routes
-            from linkspan.client.transports.http_threads import ThreadPool, ThreadRun
-        except ImportError:
-            problem = "the library for HTTP is not installed"
-            raise ClientError(problem, state.origin, phase="connect", hint=install_hint("http")) from None
+        """Prepare; the first request opens a connection. `hidden` are secrets of the URL."""
         super().__init__(owner, state)
         self._url = url
         self._post_url = url
         self._requests = HttpRequests(state, headers, auth, hidden)
         self._routes = Routes(ssl, state.options.timeouts.connect)
-        self._thread_run = ThreadRun
         self._threads = ThreadPool(self._routes)
         self._loops: dict[asyncio.AbstractEventLoop, LoopPool] = {}
         self._due: list[ThreadRun] = []
@@ -152,21 +145,20 @@ class HttpClientTransport(ClientTransport):
             request_id, here = pending_request.request_id, waiter.loop
             sent = _Sent(message, self._request_headers(spec), request_id, spec.method, spec.headers, here)
             if here is not None:
-                self._submit_on(here, sent, request_id)
+                pool = self._loops.get(here) or self._open_pool(here)
+                self._runs[request_id] = on_loop = pool.run(self._run(sent))
+                self._due_on_loops.setdefault(pool, []).append(on_loop)
                 return
-            run = self._runs[request_id] = self._thread_run(self._run(sent), self._threads)
+            self._runs[request_id] = run = ThreadRun(self._run(sent), self._threads)
             if not (isinstance(waiter, ThreadWaiter) and waiter.thread == threading.get_ident()):
                 self._due.append(run)
 
-    def _submit_on(self, loop: asyncio.AbstractEventLoop, sent: _Sent, request_id: RequestId) -> None:
-        pool = self._loops.get(loop)
-        if pool is None:
-            from linkspan.client.transports.http_loops import LoopPool
+    def _open_pool(self, loop: asyncio.AbstractEventLoop) -> LoopPool:
+        from linkspan.client.transports.http_loops import LoopPool
 
-            pool = LoopPool(self._routes, loop)
-            self._loops = {each: kept for each, kept in self._loops.items() if not each.is_closed()} | {loop: pool}
-        run = self._runs[request_id] = pool.run(self._run(sent))
-        self._due_on_loops.setdefault(pool, []).append(run)
+        pool = LoopPool(self._routes, loop)
+        self._loops = {each: kept for each, kept in self._loops.items() if not each.is_closed()} | {loop: pool}
+        return pool
 
     def _request_headers(self, spec: RequestSpec) -> dict[str, str]:
         agreement = spec.agreement or self.machine.agreement
@@ -280,7 +272,7 @@ class HttpClientTransport(ClientTransport):
             try:
                 if farewell is not None:
                     deadline = time.monotonic() + self.state.options.timeouts.close
-                    self._thread_run(farewell, self._threads, deadline).run()
+                    ThreadRun(farewell, self._threads, deadline).run()
             finally:
                 self._threads.close()
                 self._released.set()
@@ -314,7 +306,7 @@ class HttpClientTransport(ClientTransport):
         with self.lock:
             if key in self._runs or not self.alive:
                 return
-            run = self._runs[key] = self._thread_run(self._logged(key, work()), self._threads, deadline)
+            run = self._runs[key] = ThreadRun(self._logged(key, work()), self._threads, deadline)
         run.start()
 
     def _tell(self, message: bytes) -> None:
@@ -323,7 +315,7 @@ class HttpClientTransport(ClientTransport):
             return
         sent = _Sent(message, self._session.headers(), told=threading.Event())
         deadline = time.monotonic() + self.state.options.timeouts.list
-        run = self._runs[sent] = self._thread_run(self._logged(sent, self._tell_again(sent)), self._threads, deadline)
+        run = self._runs[sent] = ThreadRun(self._logged(sent, self._tell_again(sent)), self._threads, deadline)
         self._due.append(run)
 
     def _logged(self, key: object, work: HttpFlow[None]) -> HttpFlow[None]:
