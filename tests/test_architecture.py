@@ -244,7 +244,7 @@ CODE_LINES = {
     "client": 4682,
     "core": 2516,
     "flows": 1557,
-    "host": 3168,
+    "host": 3169,
     "linkspan": 445,
     "revisions": 1116,
     "runtime": 1747,

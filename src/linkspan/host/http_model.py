@@ -36,15 +36,21 @@ __all__ = [
 ]
 
 _OVERLOADED: Final = "the provider is overloaded: ask again later"
-_STATUSES: Final = {
+_STATUSES: Final[Mapping[int | None, str]] = {
+    None: "there was no answer",
+    0: "{url} answered with status {status}, as a model's URL does not: is it right?",
+    400: "the provider refused the request (status {status})",
+    401: "{key} was refused",
+    402: "the account has no credit left: see the provider's billing page",
     403: "{key} may not be used for this",
     404: "there is no model {model!r}{at}: {advice}",
     413: "the conversation is too large for this provider: begin a new one, or show fewer tools",
     429: "the limit of requests is reached: wait a little, or ask the provider for more",
+    500: "the provider failed (status {status}): ask again later",
     503: _OVERLOADED,
     529: _OVERLOADED,
 }
-"""What a status means, and what to do."""
+"""What a status means, and what to do; 400 and 500 stand for those above them, and 0 for all others."""
 _NO_CREDIT: Final = ("insufficient_quota", "billing_hard_limit_reached", "billing_error")
 
 
@@ -76,31 +82,26 @@ class OutOfCredit(ModelError):
 def rejected(address: Address, status: int | None, body: JSON, *, retry_after: float | None = None) -> ModelError:
     """Return the error for an answer with an error status; `body` as JSON, or as text."""
     message, kind, _ = problem_of(body)
-    key = f"the key in {address.key_name}" if address.key_name and address.has_key else "the key"
-    if any(member(detail, "reason") == "API_KEY_INVALID" for detail in _details(body)):
-        status_meant: int | None = 401  # Google answers 400 where others answer 401
-    else:
-        status_meant = status
-    no_credit = kind in _NO_CREDIT or status == 402
-    if no_credit:
-        what = "the account has no credit left: see the provider's billing page"
-    elif status_meant in _STATUSES:
-        at, advice = f" at {address.url}" if address.url else "", address.unknown_model or "is its name right?"
-        what = _STATUSES[status_meant].format(key=key, model=address.model, at=at, advice=advice)
-    elif status_meant == 401:
-        wanted = f"it wants a key{f': set {address.key_name}' if address.key_name else ''}"
-        what = f"{key} was refused" if address.has_key else wanted
-    elif status_meant is None:
-        what = "there was no answer"
-    elif status_meant >= 500:
-        what = f"the provider failed (status {status_meant}): ask again later"
-    elif status_meant >= 400:
-        what = f"the provider refused the request (status {status_meant})"
-    else:
-        what = f"{address.url} answered with status {status_meant}, as a model's URL does not: is it right?"
+    meant = status
+    if kind in _NO_CREDIT:
+        meant = 402
+    elif status != 402 and any(member(detail, "reason") == "API_KEY_INVALID" for detail in _details(body)):
+        meant = 401  # Google answers 400
+    if meant not in _STATUSES and meant is not None:
+        meant = 500 if meant >= 500 else 400 if meant >= 400 else 0
+    what = _STATUSES[meant].format(
+        key=f"the key in {address.key_name}" if address.key_name and address.has_key else "the key",
+        model=address.model,
+        url=address.url,
+        at=f" at {address.url}" if address.url else "",
+        advice=address.unknown_model or "is its name right?",
+        status=status,
+    )
+    if meant == 401 and not address.has_key:
+        what = f"it wants a key{f': set {address.key_name}' if address.key_name else ''}"
     said = provider_said(message)
     text = f"{address.name}: {what}{f' ({said})' if said else ''}"
-    return (OutOfCredit if no_credit else ModelError)(text, status=status, retry_after=retry_after)
+    return (OutOfCredit if meant == 402 else ModelError)(text, status=status, retry_after=retry_after)
 
 
 def unreachable(address: Address, why: str, *, sent: bool) -> Unreachable:
