@@ -78,3 +78,8 @@ SPHINX = """Do it.
 )
 def test_docstrings_of_three_styles_are_read(doc: str | None, found: Docstring) -> None:
     assert parse_docstring(doc) == found
+
+
+def test_a_text_below_a_sphinx_field_begins_where_it_begins() -> None:
+    found = parse_docstring("Roll.\n\n:param sides:\n    How many sides\n    a die has.\n")
+    assert found.parameters == {"sides": "How many sides a die has."}

@@ -13,7 +13,7 @@ import types
 import typing
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from types import FrameType
-from typing import Any, Final, Protocol, TypeGuard
+from typing import Any, Final, TypeGuard
 
 import msgspec
 
@@ -221,17 +221,13 @@ def _looked_up(look: Callable[[dict[str, Any]], Any], names: dict[str, Any]) -> 
         try:
             return look(names)
         except NameError as problem:
-            missing = problem.name or _missing(problem)
+            named = re.search(r"'([^']+)'", str(problem))
+            missing = problem.name or (named[1] if named else str(problem))
             found = [frame[missing] for frame in _frames() if missing in frame]
             if missing in names or not found:
                 raise NameError(str(problem), name=missing) from None
             names[missing] = found[0]
     raise NameError("too many names", name="?")
-
-
-def _missing(problem: NameError) -> str:
-    found = re.search(r"'([^']+)'", str(problem))
-    return found[1] if found else str(problem)
 
 
 def _frames() -> Iterator[Mapping[str, Any]]:
@@ -391,7 +387,7 @@ _LEFT_OUT = frozenset(
 )  # fmt: skip
 _HEADING = r"([A-Za-z][A-Za-z ]*?)\s*:\s*"
 _GOOGLE = r"\*{0,2}([A-Za-z_]\w*)\s*(?:\([^)]*\))?\s*:\s*(.*)"
-_NUMPY = r"(\*{0,2}[A-Za-z_]\w*(?:\s*,\s*\*{0,2}[A-Za-z_]\w*)*)\s*(?::.*)?"
+_NUMPY = r"(\*{0,2}[A-Za-z_]\w*(?:\s*,\s*\*{0,2}[A-Za-z_]\w*)*)\s*(?::.*)?()"
 _SPHINX = r":(\w+)((?:\s+[^:\s]+)*)\s*:\s*(.*)"
 _SPHINX_PARAMETER = frozenset({"param", "parameter", "arg", "argument", "key", "keyword", "ivar", "var", "cvar"})
 _SPHINX_LEFT_OUT = frozenset(
@@ -400,10 +396,6 @@ _SPHINX_LEFT_OUT = frozenset(
         "yields",
     }
 )  # fmt: skip
-
-
-class _Reader(Protocol):
-    def __call__(self, lines: Sequence[str], parameters: dict[str, str], /) -> None: ...
 
 
 class Docstring(msgspec.Struct, frozen=True):
@@ -434,67 +426,45 @@ def parse_docstring(doc: str | None) -> Docstring:
 
 def _one_part(lines: Sequence[str], position: int, kept: list[str], parameters: dict[str, str]) -> int:
     """Read one line, field or section at `position`; return where the next begins."""
-    line = lines[position]
-    if (
-        line.startswith(":")
-        and (found := re.fullmatch(_SPHINX, line))
-        and found[1] in _SPHINX_PARAMETER | _SPHINX_LEFT_OUT
-    ):
+    line, following = lines[position], lines[position + 1 : position + 2]
+    found = re.fullmatch(_SPHINX, line) if line.startswith(":") else None
+    if found and found[1] in _SPHINX_PARAMETER | _SPHINX_LEFT_OUT:
         end = _indented_end(lines, position + 1)
-        _sphinx(found, lines[position + 1 : end], parameters)
+        if found[1] in _SPHINX_PARAMETER and (words := found[2].split()):
+            texts = [each.strip() for each in (found[3], *lines[position + 1 : end])]
+            parameters[words[-1].lstrip("*")] = " ".join(filter(None, texts))
         return end
-    following = lines[position + 1] if position + 1 < len(lines) else ""
-    if line.strip() and _is_rule(following):
-        return _section(line, lines[position : _numpy_end(lines, position + 2)], 2, _numpy, kept, parameters) + position
-    heading = re.fullmatch(_HEADING, line) if line.rstrip().endswith(":") else None
-    if heading and not line.startswith(" "):
-        end = _indented_end(lines, position + 1)
-        if end > position + 1:
-            return _section(heading[1], lines[position:end], 1, _google, kept, parameters) + position
-    kept.append(line)
-    return position + 1
-
-
-def _section(
-    name: str, lines: Sequence[str], skip: int, read: _Reader, kept: list[str], parameters: dict[str, str]
-) -> int:
-    """Read or keep one section; return how many lines it has."""
+    heading = re.fullmatch(_HEADING, line) if line.rstrip().endswith(":") and not line.startswith(" ") else None
+    if line.strip() and _is_rule(*following):
+        later = range(position + 2, len(lines) - 1)
+        end = next((each for each in later if lines[each].strip() and _is_rule(lines[each + 1])), len(lines))
+        name, body, pattern = line, lines[position + 2 : end], _NUMPY
+    elif heading and (end := _indented_end(lines, position + 1)) > position + 1:
+        name, body, pattern = (
+            heading[1],
+            clean_docstring("\n".join(["", *lines[position + 1 : end]])).splitlines(),
+            _GOOGLE,
+        )
+    else:
+        kept.append(line)
+        return position + 1
     if name.strip().lower() in _ABOUT_PARAMETERS:
-        read(lines[skip:], parameters)
+        _read_parameters(body, pattern, parameters)
     elif name.strip().lower() not in _LEFT_OUT:
-        kept.extend(lines)
-    return len(lines)
+        kept.extend(lines[position:end])
+    return end
 
 
-def _google(lines: Sequence[str], parameters: dict[str, str]) -> None:
-    name = ""
-    for line in clean_docstring("\n" + "\n".join(lines)).splitlines():
-        found = re.fullmatch(_GOOGLE, line)
-        if found and not line.startswith(" "):
-            name = found[1]
-            parameters[name] = found[2].strip()
-        elif name and line.strip():
-            parameters[name] = f"{parameters[name]} {line.strip()}".strip()
-
-
-def _numpy(lines: Sequence[str], parameters: dict[str, str]) -> None:
+def _read_parameters(lines: Sequence[str], pattern: str, parameters: dict[str, str]) -> None:
     names: list[str] = []
     for line in lines:
-        found = re.fullmatch(_NUMPY, line)
-        if found and not line.startswith(" "):
+        found = None if line.startswith(" ") else re.fullmatch(pattern, line)
+        if found:
             names = [each.strip().lstrip("*") for each in found[1].split(",")]
-            parameters.update(dict.fromkeys(names, ""))
+            parameters.update(dict.fromkeys(names, found[2].strip()))
         elif line.strip():
             for name in names:
                 parameters[name] = f"{parameters[name]} {line.strip()}".strip()
-
-
-def _sphinx(found: re.Match[str], rest: Sequence[str], parameters: dict[str, str]) -> None:
-    words = found[2].split()
-    if found[1] in _SPHINX_PARAMETER and words:
-        parameters[words[-1].lstrip("*")] = " ".join(
-            [found[3].strip(), *(each.strip() for each in rest if each.strip())]
-        )
 
 
 def _indented_end(lines: Sequence[str], position: int) -> int:
@@ -508,14 +478,7 @@ def _indented_end(lines: Sequence[str], position: int) -> int:
     return end
 
 
-def _numpy_end(lines: Sequence[str], position: int) -> int:
-    for index in range(position, len(lines) - 1):
-        if lines[index].strip() and _is_rule(lines[index + 1]):
-            return index
-    return len(lines)
-
-
-def _is_rule(line: str) -> bool:
+def _is_rule(line: str = "") -> bool:
     return len(line.strip()) > 2 and set(line.strip()) == {"-"}
 
 

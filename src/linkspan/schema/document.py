@@ -54,7 +54,15 @@ def input_schema(schema: Mapping[str, JSON] | str) -> JSONObject:
     A JSON text will do, and one with `properties` only: `type: object` is supplied and an empty `required` left out; all
     else stays as written (MSG-55). Raises: RegistrationError if it is not the schema of an object.
     """
-    found = _read(schema)
+    given: Any = schema
+    if isinstance(given, str | bytes):
+        try:
+            given = msgspec.json.decode(given)
+        except (msgspec.DecodeError, ValueError, RecursionError):
+            raise RegistrationError("the input schema is not valid JSON") from None
+    if not is_object(given):
+        raise RegistrationError('an input schema is an object such as {"properties": {"message": {"type": "string"}}}')
+    found: JSONObject = deepcopy(dict(given))
     if found.get("type", "object") != "object":
         raise RegistrationError(f'the input schema must have "type": "object", not {found["type"]!r}')
     properties = found.get("properties", {})
@@ -63,17 +71,6 @@ def input_schema(schema: Mapping[str, JSON] | str) -> JSONObject:
     if "required" in found and not found["required"]:
         del found["required"]
     return found if "type" in found else {"type": "object", **found}
-
-
-def _read(schema: Any) -> JSONObject:
-    if isinstance(schema, str | bytes):
-        try:
-            schema = msgspec.json.decode(schema)
-        except (msgspec.DecodeError, ValueError, RecursionError):
-            raise RegistrationError("the input schema is not valid JSON") from None
-    if not is_object(schema):
-        raise RegistrationError('an input schema is an object such as {"properties": {"message": {"type": "string"}}}')
-    return deepcopy(dict(schema))
 
 
 def dialect_of(schema: Mapping[str, JSON]) -> str:
@@ -106,7 +103,13 @@ def check_document(schema: Mapping[str, JSON]) -> None:
         if depth and isinstance(each.get("$schema"), str):
             dialect_of(each)
     for where, reference in references:
-        _check_reference(reference, where, schema, ids)
+        base, _, fragment = reference.partition("#")
+        if reference in ids or base in ids or (not base and fragment in ids):
+            continue
+        if not reference.startswith("#"):
+            raise RegistrationError(f"the $ref {reference!r} at {where} leads outside; put the definition under $defs")
+        if local_target(reference, schema) is None:
+            raise RegistrationError(f"the $ref {reference!r} at {where} does not resolve; define it under $defs")
     _Cost(schema).of(schema, ())
 
 
@@ -139,16 +142,6 @@ def _check_patterns(schema: Mapping[str, JSON], where: str) -> None:
             raise RegistrationError(
                 f"the pattern {pattern!r} at {where} {why}, which can take for ever; write it without"
             )
-
-
-def _check_reference(reference: str, where: str, root: Mapping[str, JSON], ids: set[str]) -> None:
-    if reference in ids or reference.partition("#")[0] in ids:
-        return
-    if not reference.startswith("#"):
-        raise RegistrationError(f"the $ref {reference!r} at {where} leads outside; put the definition under $defs")
-    if reference[1:] in ids or (reference[1:2] in ("", "/") and local_target(reference, root) is not None):
-        return
-    raise RegistrationError(f"the $ref {reference!r} at {where} does not resolve; define it under $defs")
 
 
 class Targets:
@@ -189,22 +182,15 @@ class _Cost:
             raise RegistrationError("a $ref in the schema leads back to itself; let it go through properties or items")
         if id(schema) not in self._known:
             inner = (*open_, id(schema))
-            self._known[id(schema)] = 1 + sum(self.of(each, inner) for each in self._in_place(schema))
+            listed: list[JSON] = [schema.get(key) for key in _IN_PLACE]
+            parts: list[JSON] = [each for arms in listed if is_array(arms) for each in arms]
+            parts += [schema[key] for key in _IN_PLACE_ONE if key in schema]
+            target = self._targets.find(schema.get("$ref"))
+            parts += [target] if target is not None else []
+            self._known[id(schema)] = 1 + sum(self.of(each, inner) for each in parts)
         if self._known[id(schema)] > _MOST:
             raise RegistrationError(f"the schema multiplies to more than {_MOST} parts through $ref; flatten it")
         return self._known[id(schema)]
-
-    def _in_place(self, schema: Mapping[str, JSON]) -> Iterator[JSON]:
-        for key in _IN_PLACE:
-            arms: JSON = schema.get(key)
-            if is_array(arms):
-                yield from arms
-        for key in _IN_PLACE_ONE:
-            if key in schema:
-                yield schema[key]
-        target = self._targets.find(schema.get("$ref"))
-        if target is not None:
-            yield target
 
 
 Matcher: TypeAlias = Callable[[str], bool]

@@ -64,17 +64,17 @@ class Form(msgspec.Struct, frozen=True):
         properties: Mapping[str, JSON] = self.json_schema["properties"]
         values = {key: self._meant(key, each) for key, each in content.items() if key in properties}
         walk = Walk()
-        found = self._one(values, walk) if self._single else self._shape.convert(values, "", walk)
+        if not self._single:
+            found = self._shape.convert(values, "", walk)
+        elif _VALUE in values:
+            found = self._shape.convert(values[_VALUE], _VALUE, walk)
+        elif self._default is not UNSET:
+            found = fresh(self._default)
+        else:
+            found = None if is_nullable(self._shape) else walk.refuse(_VALUE, "is missing")
         if walk.problems:
             raise ArgumentsInvalid(walk.problems)
         return found
-
-    def _one(self, values: Mapping[str, JSON], walk: Walk) -> Any:
-        if _VALUE in values:
-            return self._shape.convert(values[_VALUE], _VALUE, walk)
-        if self._default is not UNSET:
-            return fresh(self._default)
-        return None if is_nullable(self._shape) else walk.refuse(_VALUE, "is missing")
 
     def _meant(self, key: str, value: JSON) -> JSON:
         """Return the value that a text in the form stands for, where the choices are no texts themselves."""
@@ -220,18 +220,13 @@ def _kept(schema: JSON, where: str) -> JSONObject:
         found.update((key, each) for key, each in members.items() if key in _KEPT[kind])
         if found.get("format") not in _FORMATS:
             found.pop("format", None)
-        return _closed_bounds(members, found)
+        if kind == "integer":  # forms have no exclusive bounds, and the next integer says the same
+            if "exclusiveMinimum" in members:
+                found.setdefault("minimum", int(members["exclusiveMinimum"]) + 1)
+            if "exclusiveMaximum" in members:
+                found.setdefault("maximum", int(members["exclusiveMaximum"]) - 1)
+        return found
     raise RegistrationError(f"{where}: {_ADVICE}")
-
-
-def _closed_bounds(schema: Mapping[str, JSON], found: JSONObject) -> JSONObject:
-    """Forms have no exclusive bounds: for integers the next one says the same."""
-    if schema.get("type") == "integer":
-        if "exclusiveMinimum" in schema:
-            found.setdefault("minimum", int(schema["exclusiveMinimum"]) + 1)
-        if "exclusiveMaximum" in schema:
-            found.setdefault("maximum", int(schema["exclusiveMaximum"]) - 1)
-    return found
 
 
 def _texts(shapes: Mapping[str, Shape]) -> dict[str, Mapping[JSON, JSON]]:

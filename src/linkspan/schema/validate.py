@@ -6,7 +6,7 @@ expressions are linear. Nothing ever fetches a `$ref`. Checklist 1.11.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from importlib import import_module
 from importlib.util import find_spec
@@ -172,8 +172,9 @@ def compile_validator(schema: Mapping[str, JSON], *, is_arguments: bool = False)
         return walked
     listed = _listed(schema, is_arguments)
     if listed is None:
+        named = ", ".join(f'"{each}"' for each in walked.left_out)
         raise RegistrationError(
-            f"to check {_named(walked.left_out)} in a schema that is written by hand, {install_hint('schema')}; "
+            f"to check {named} in a schema that is written by hand, {install_hint('schema')}; "
             "or write the schema without"
         )
     return listed
@@ -188,10 +189,6 @@ def compile_foreign(schema: Mapping[str, JSON]) -> Validator:
     if not walked.left_out or any("$ref" in each for _, each, _ in subschemas(schema)):
         return walked  # jsonschema-rs counts no steps, and what refers to itself may need any number of them
     return _listed(schema, False) or walked
-
-
-def _named(keywords: Iterable[str]) -> str:
-    return ", ".join(f'"{each}"' for each in keywords)
 
 
 def _walked(schema: Mapping[str, JSON], is_arguments: bool) -> _Walked:
