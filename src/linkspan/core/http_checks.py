@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Final, TypeAlias, TypedDict
 
 import msgspec
@@ -130,7 +131,7 @@ class Gate:
         found = self._heads.get(key)
         if found is None:
             headers = _by_name(raw)
-            found = _DOUBLED if headers is None else self.admit(method, headers, arrival) or headers
+            found = _DOUBLED if headers is None else self.admit(method, headers, arrival) or MappingProxyType(headers)
             if sum(len(name) + len(value) for name, value in raw) <= _SMALL_HEAD:
                 if len(self._heads) >= _HEADS:
                     self._heads.clear()

@@ -25,7 +25,7 @@ _ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 
 class _Subscription(msgspec.Struct, frozen=True):
     request: Request
-    kinds: frozenset[str]
+    kinds: tuple[str, ...]
     uris: frozenset[str]
 
 
@@ -56,7 +56,7 @@ class Subscriptions(msgspec.Struct):
         }
         kinds = [kind for kind, flag in flags.items() if flag and kind in offered]
         honoured = [uri for uri in dict.fromkeys(uris) if "uris" in offered and server.knows_resource(uri)]
-        self._open[request.id] = _Subscription(request, frozenset(kinds), frozenset(honoured))
+        self._open[request.id] = _Subscription(request, tuple(kinds), frozenset(honoured))
         accepted: JSONObject = {f"{kind}ListChanged": True for kind in kinds}
         if honoured:
             accepted["resourceSubscriptions"] = honoured
