@@ -249,7 +249,7 @@ CODE_LINES = {
     "revisions": 1116,
     "runtime": 1747,
     "schema": 3183,
-    "serve": 2017,
+    "serve": 2014,
     "server": 4089,
     "testing": 430,
     "types": 421,

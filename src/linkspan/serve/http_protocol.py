@@ -40,7 +40,7 @@ __all__ = ["DirectApp", "EndpointProtocol"]
 
 _REMEMBERED: Final = 256
 _LARGE: Final = 65536
-"""Bytes from which the parts of a response are written one by one: a copy costs more than another write."""
+"""Bytes from which a body is written by itself: a copy costs more than another write."""
 _LINGER: Final = 2.0
 """Seconds in which a client may go on sending after a refusal. If we closed at once, the reset would take the refusal from it."""
 _FRAMING: Final = 65536
@@ -50,7 +50,6 @@ _INVALID: Final = HttpResponse(400, (*TEXT, _CLOSE), b"Invalid HTTP request rece
 _CROWDED: Final = HttpResponse(503, (*TEXT, _CLOSE), b"Service Unavailable")
 _STOPPING: Final = HttpResponse(503, (*TEXT, _CLOSE), b"The server is stopping")
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-_METHODS: Final = {each.encode(): each for each in ("POST", "GET", "DELETE", "OPTIONS", "HEAD")}
 _FORWARDED: Final = ("x-forwarded-for", "x-forwarded-proto")
 
 
@@ -277,13 +276,11 @@ class EndpointProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Keep the head as llhttp has understood it."""
         parser = self.parser
-        name, keep_alive = parser.get_method(), parser.should_keep_alive()
+        method, keep_alive = parser.get_method().decode("ascii"), parser.should_keep_alive()
         if not keep_alive or not self._version:
             self._version = parser.get_http_version()
-        version = self._version
         self._upgrade = parser.should_upgrade()
-        method = _METHODS.get(name) or name.decode("ascii")
-        self._head = _Request(method, self.url, self._fields, version, keep_alive and version == "1.1")
+        self._head = _Request(method, self.url, self._fields, self._version, keep_alive and self._version == "1.1")
         self._fields = []
 
     def on_body(self, body: bytes) -> None:
@@ -522,7 +519,7 @@ class EndpointProtocol(HttpToolsProtocol):
         response = exchange.response  # a thread may have answered between the two
         if response is None:
             if events:
-                self._write([part for event in events for part in self._encode(event)])
+                self.transport.writelines([part for event in events for part in self._encode(event)])
             if not events or type(events[-1]) is not HttpEnd:
                 return False
         self._opened = None
@@ -538,7 +535,12 @@ class EndpointProtocol(HttpToolsProtocol):
         """Send a whole response."""
         request, body = self._request, response.body
         head = b"%bcontent-length: %d\r\n\r\n" % (self._head_of(response.status, response.headers), len(body))
-        self._write([head] if request is not None and request.method == "HEAD" else [head, body])
+        if request is not None and request.method == "HEAD":
+            self.transport.write(head)
+        elif len(body) < _LARGE:
+            self.transport.write(head + body)
+        else:
+            self.transport.writelines((head, body))
         self._end()
 
     def _encode(self, event: HttpEvent) -> Iterable[bytes]:
@@ -561,12 +563,6 @@ class EndpointProtocol(HttpToolsProtocol):
         if self.access_log:
             self._log(status)
         return self._app.head(status, headers, self.server_state.default_headers)
-
-    def _write(self, parts: list[bytes]) -> None:
-        if sum(map(len, parts)) < _LARGE:
-            self.transport.write(b"".join(parts))
-        else:
-            self.transport.writelines(parts)
 
     def _end(self) -> None:
         """Note that a response has been sent."""
