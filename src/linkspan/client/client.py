@@ -14,7 +14,7 @@ from linkspan.client.base import BaseClient, CallKeywords, ListKeywords, Request
 from linkspan.client.callbacks import Question, is_awaitable
 from linkspan.client.subscriptions import READY, Filter, left_behind, unconfirmed
 from linkspan.client.transports.base import ClientTransport, LoopWaiter, deliver
-from linkspan.core.flow import Ask, Effect, Flow, RequestSpec, Send, Sleep
+from linkspan.core.flow import Ask, Flow, RequestSpec, Send, Sleep
 from linkspan.flows import operations
 from linkspan.flows.answers import Refused, failed, refused, unanswerable, unanswered
 from linkspan.flows.client_errors import Change, ClientError
@@ -243,20 +243,20 @@ class Client(BaseClient):
             effect = next(flow)
             while True:
                 try:
-                    outcome = await (self._exchange(effect.spec) if type(effect) is Send else self._perform(effect))
+                    if type(effect) is Send:
+                        outcome: object = await self._exchange(effect.spec)
+                    elif isinstance(effect, Ask):
+                        outcome = await self._answers(effect)
+                    else:
+                        assert isinstance(effect, Sleep)
+                        outcome = None
+                        await asyncio.sleep(effect.seconds)
                 except BaseException as error:
                     effect = flow.throw(error)
                 else:
                     effect = flow.send(outcome)
         except StopIteration as stop:
             return cast("T", stop.value)
-
-    async def _perform(self, effect: Effect) -> object:
-        if isinstance(effect, Ask):
-            return await self._answers(effect)
-        assert isinstance(effect, Sleep)
-        await asyncio.sleep(effect.seconds)
-        return None
 
     async def _exchange(self, spec: RequestSpec | None) -> Response | ErrorResponse | ClientTransport:
         """Send a request and wait for its response; without a request, wait for a connection."""
@@ -355,21 +355,18 @@ class Changes:
         waiter = self._waiter = LoopWaiter(asyncio.get_running_loop())
         self._listener = self._client._supervisor.listen(self._wanted, lambda item: deliver([(waiter, item)]))  # pyright: ignore[reportPrivateUsage]
         try:
-            item = await self._confirmation(waiter)
+            seconds = self._client._state.options.timeouts.list  # pyright: ignore[reportPrivateUsage]
+            try:
+                async with asyncio.timeout(seconds):
+                    item = await waiter.get()
+            except TimeoutError:
+                raise unconfirmed(self._client.origin, seconds) from None
             if isinstance(item, ClientError):
                 raise item
         except BaseException:
             await self.__aexit__(None, None, None)
             raise
         return self
-
-    async def _confirmation(self, waiter: LoopWaiter) -> object:
-        seconds = self._client._state.options.timeouts.list  # pyright: ignore[reportPrivateUsage]
-        try:
-            async with asyncio.timeout(seconds):
-                return await waiter.get()
-        except TimeoutError:
-            return unconfirmed(self._client.origin, seconds)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

@@ -126,7 +126,7 @@ class SubscriptionSet:
             if listener not in self._all:
                 return
             self._all.remove(listener)
-        self._release(listener)
+        self._withdraw(listener.transport, listener.request_id, listener.wanted, keep=frozenset())
 
     def change(self, listener: Subscription, wanted: Filter) -> None:
         """Listen for something else from now on."""
@@ -253,9 +253,6 @@ class SubscriptionSet:
             if listener in self._all:
                 self._all.remove(listener)
         listener.hear(error)
-
-    def _release(self, listener: Subscription) -> None:
-        self._withdraw(listener.transport, listener.request_id, listener.wanted, keep=frozenset())
 
     def _withdraw(
         self, transport: ClientTransport | None, request_id: Any, wanted: Filter, *, keep: frozenset[str]

@@ -280,7 +280,10 @@ class Supervisor:
         if self.closed:
             raise self._closed_error("not_sent")
         transport = self.opener(self)
-        _close_first_at_exit()
+        atexit.unregister(
+            _close_all
+        )  # it must run before what a connection has loaded ends, such as the loop it runs on
+        atexit.register(_close_all)
         with self._lock:
             self._opening = transport
             closed = self.closed
@@ -308,15 +311,11 @@ class Supervisor:
             asking.end(self._opening)
             return agreement
         except BaseException:
-            self._close_soon(self._opening)
+            if self._opening is not None:
+                # While those who wait get their error: a server that is silent has taken enough of their time.
+                self._closing = threading.Thread(target=self._opening.close, name="linkspan-close", daemon=True)
+                self._closing.start()
             raise
-
-    def _close_soon(self, transport: ClientTransport | None) -> None:
-        """Close a transport while those who wait get their error: a server that is silent has taken enough of their time."""
-        if transport is not None:
-            closing = threading.Thread(target=transport.close, name="linkspan-close", daemon=True)
-            closing.start()
-            self._closing = closing
 
     def _perform(self, effect: Effect, asking: Asking) -> Response | ErrorResponse | None:
         transport = self._opening
@@ -553,9 +552,3 @@ def _close_all() -> None:
     """Let no server outlive the interpreter."""
     for supervisor in list(_supervisors):
         supervisor.close()
-
-
-def _close_first_at_exit() -> None:
-    """Close the clients before whatever a connection has loaded, such as the loop that it runs on."""
-    atexit.unregister(_close_all)
-    atexit.register(_close_all)

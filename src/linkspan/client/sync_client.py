@@ -12,7 +12,7 @@ from linkspan.client.base import BaseClient, CallKeywords, ListKeywords, Request
 from linkspan.client.callbacks import is_awaitable
 from linkspan.client.subscriptions import READY, Filter, left_behind, unconfirmed
 from linkspan.client.transports.base import ClientTransport, ThreadWaiter
-from linkspan.core.flow import Ask, Effect, Flow, RequestSpec, Send, Sleep
+from linkspan.core.flow import Ask, Flow, RequestSpec, Send, Sleep
 from linkspan.flows import operations
 from linkspan.flows.answers import Refused, failed, refused, unanswerable, unanswered
 from linkspan.flows.client_errors import Change, ClientError
@@ -221,20 +221,20 @@ class SyncClient(BaseClient):
             effect = next(flow)
             while True:
                 try:
-                    outcome = self._exchange(effect.spec) if type(effect) is Send else self._perform(effect)
+                    if type(effect) is Send:
+                        outcome: object = self._exchange(effect.spec)
+                    elif isinstance(effect, Ask):
+                        outcome = self._answers(effect)
+                    else:
+                        assert isinstance(effect, Sleep)
+                        outcome = None
+                        time.sleep(effect.seconds)
                 except BaseException as error:
                     effect = flow.throw(error)
                 else:
                     effect = flow.send(outcome)
         except StopIteration as stop:
             return cast("T", stop.value)
-
-    def _perform(self, effect: Effect) -> object:
-        if isinstance(effect, Ask):
-            return self._answers(effect)
-        assert isinstance(effect, Sleep)
-        time.sleep(effect.seconds)
-        return None
 
     def _exchange(self, spec: RequestSpec | None) -> Response | ErrorResponse | ClientTransport:
         """Send a request and wait for its response; without a request, wait for a connection."""
@@ -309,20 +309,17 @@ class SyncChanges:
         self._forks = depth()
         self._listener = self._client._supervisor.listen(self._wanted, self._waiter.put)  # pyright: ignore[reportPrivateUsage]
         try:
-            item = self._confirmation()
+            seconds = self._client._state.options.timeouts.list  # pyright: ignore[reportPrivateUsage]
+            try:
+                item = self._waiter.get(timeout=seconds)
+            except Empty:
+                raise unconfirmed(self._client.origin, seconds) from None
             if isinstance(item, ClientError):
                 raise item
         except BaseException:
             self.__exit__(None, None, None)
             raise
         return self
-
-    def _confirmation(self) -> object:
-        seconds = self._client._state.options.timeouts.list  # pyright: ignore[reportPrivateUsage]
-        try:
-            return self._waiter.get(timeout=seconds)
-        except Empty:
-            return unconfirmed(self._client.origin, seconds)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

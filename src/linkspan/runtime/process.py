@@ -50,8 +50,14 @@ class Child:
         self.pid = process.pid
         self._exit_code: int | None = None
         renew(self)
-        if _HAS_GROUPS:
-            self._guard()
+        if not _HAS_GROUPS:
+            return
+        try:
+            guard_group(self.pid)
+        except OSError:  # no process or descriptor left for the guard: then not for a server either
+            self.reap()
+            self.close_pipes()
+            raise
 
     def start_afresh(self) -> None:
         """In a forked child: the server is the parent's, and our copies of its pipes would keep it from seeing the end."""
@@ -62,14 +68,6 @@ class Child:
             if pipe is not None and not pipe.closed
         )
         process.returncode = process.returncode or 0  # nothing to wait for, and no process to signal
-
-    def _guard(self) -> None:
-        try:
-            guard_group(self.pid)
-        except OSError:  # no process or descriptor left for the guard: then not for a server either
-            self.reap()
-            self.close_pipes()
-            raise
 
     def exit_code(self) -> int | None:
         """Return how the process ended, negative for a signal, or None while it runs.

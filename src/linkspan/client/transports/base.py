@@ -438,7 +438,7 @@ class ClientTransport:
 
     def receive(self, events: list[ClientStreamEvent[Waiter]], here: asyncio.AbstractEventLoop | None = None) -> None:
         """Hand out what the machine has understood. Without the lock."""
-        deliveries: list[tuple[Waiter, object]] = []
+        deliveries: _Deliveries = []
         for event in events:
             match event:
                 case ResponseReceived():
@@ -448,9 +448,14 @@ class ClientTransport:
                 case Expired():
                     deliveries.append((event.owner, self._timeout(event)))
                 case InvalidMessage():
-                    deliveries.append((event.owner, self._garbled(event)))
+                    spec = event.owner.pending_request.spec
+                    problem = f"invalid response to {spec.method}: {event.problem}"
+                    error = InvalidResponse(problem, self.state.origin, phase=spec.phase, delivery="answered")
+                    deliveries.append((event.owner, error))
                 case UnexpectedOutput():
-                    self._remember_stray(event)
+                    self._owner.stderr_received(self, f"(stdout) {event.text}\n")
+                    if len(self._stray) < _STRAY_KEPT:
+                        self._stray.append(event.text)
                 case ServerRequest():
                     self._owner.request_received(self, event.request)
                 case Forbidden():
@@ -535,15 +540,6 @@ class ClientTransport:
             hint=hint_for_silence(ending, starting=not self.machine.heard, at_url=self.state.origin.url is not None),
         )
 
-    def _garbled(self, event: InvalidMessage[Any]) -> InvalidResponse:
-        pending_request: PendingRequest = event.owner.pending_request
-        return InvalidResponse(
-            f"invalid response to {pending_request.spec.method}: {event.problem}",
-            self.state.origin,
-            phase=pending_request.spec.phase,
-            delivery="answered",
-        )
-
     def _complain_of(self, event: Forbidden) -> None:
         """Log a request that was dropped: the first of a connection as a warning, the others in detail only."""
         import logging
@@ -557,11 +553,6 @@ class ClientTransport:
             event.method[:80],
             self.machine.agreement.revision.date,
         )
-
-    def _remember_stray(self, event: UnexpectedOutput) -> None:
-        self._owner.stderr_received(self, f"(stdout) {event.text}\n")
-        if len(self._stray) < _STRAY_KEPT:
-            self._stray.append(event.text)
 
 
 def how_it_ended(ending: Ending, *, started: bool) -> str:

@@ -185,8 +185,10 @@ class StdioClientTransport(ClientTransport):
         """Start the server. Raises: ConnectError if that is not possible."""
         super().__init__(owner, state)
         self._command = command
-        self._child = self._spawn()
-        child = self._child
+        try:
+            self._child = child = Child(command.argv, command.env, command.cwd)
+        except OSError as error:
+            raise self._cannot_start(error) from None
         self._writer = Writer(self, self.lock, child.stdin, bound=_MAX_UNSENT, on_change=self._look_at_writer)
         self._stderr = bytearray()
         self._decode_stderr = codecs.getincrementaldecoder("utf-8")("replace").decode
@@ -209,13 +211,6 @@ class StdioClientTransport(ClientTransport):
         if can_poll:
             os.set_blocking(self._stdout_fd, False)
         self.watch(*self._open)
-
-    def _spawn(self) -> Child:
-        command = self._command
-        try:
-            return Child(command.argv, command.env, command.cwd)
-        except OSError as error:
-            raise self._cannot_start(error) from None
 
     def _cannot_start(self, error: OSError) -> ConnectError:
         name = self._command.argv[0]
