@@ -208,7 +208,7 @@ print(*sys.modules)
 # commit says why; nothing else is ever raised. `python tests/figures.py` prints what stands today.
 
 BOUNDS = {
-    "lines of the longest module": 642,
+    "lines of the longest module": 644,
     "attributes of other objects assigned in core": 0,
     "decisions by era in server and core": 0,
     "decisions by era elsewhere": 0,
@@ -242,7 +242,7 @@ FILES = {
 CODE_LINES = {
     "cli": 3154,
     "client": 4664,
-    "core": 2516,
+    "core": 2518,
     "flows": 1557,
     "host": 3169,
     "linkspan": 445,
@@ -250,7 +250,7 @@ CODE_LINES = {
     "runtime": 1746,
     "schema": 3183,
     "serve": 2014,
-    "server": 4089,
+    "server": 4094,
     "testing": 430,
     "types": 421,
     "wire": 1008,

@@ -52,7 +52,7 @@ CONTEXT: Final[Mapping[str, str]] = {
     "notify_resources_changed": "server.notify_resources_list_changed()",
     "notify_tools_changed": "server.notify_tools_list_changed()",
     "request_context": "ctx.meta, ctx.headers or ctx.request_id",
-    "send_notification": "ctx.progress(...), ctx.log(...) or server.notify_tools_list_changed()",
+    "send_notification": "ctx.notify(method, params)",
     "session": "ctx.ask, ctx.sample and ctx.roots for questions, ctx.log and ctx.progress for notifications",
     "session_id": "ctx.principal for who calls; modern clients have no session",
     "set_state": "it into a variable of the handler, or into a database if it must outlast the request",

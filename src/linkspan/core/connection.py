@@ -627,7 +627,7 @@ class ServerConnection:
         for message in messages:
             self._deliver(Delivery(message, about))
 
-    def _emit(self, request: Request, method: str, params: Wire) -> None:
+    def _emit(self, request: Request, method: str, params: Wire | Raw) -> None:
         """Send a notification of a running request, from whatever thread it runs in."""
         ports = self._ports
         with self.lock:
@@ -636,7 +636,9 @@ class ServerConnection:
             if ports.congested():
                 return  # progress and logs may be lost on a client that does not read; answers never are
             revision = request.peer.revision
-            if method in revision.server_notifications:
+            if isinstance(params, Raw):  # the author's own, which no revision knows
+                self._deliver(Delivery(encode_notification(method, bytes(params)), request.id))
+            elif method in revision.server_notifications:
                 message = encode_notification(method, encode_as(revision, params))
                 self._deliver(Delivery(message, request.id))
         ports.on_output()

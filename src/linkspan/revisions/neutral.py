@@ -160,7 +160,7 @@ Outcome: TypeAlias = Wire | Encoded | EncodedToolResult | Raw | InputRequired | 
 """A result (a shape, ready bytes, or the JSON value of a custom method), an interim result, or a JSON-RPC error."""
 
 
-def _discard(_request: Request, _method: str, _params: Wire) -> None:
+def _discard(_request: Request, _method: str, _params: Wire | Raw) -> None:
     """Where notifications go when there is no way to the client."""
 
 
@@ -194,7 +194,7 @@ class Request(msgspec.Struct, eq=False):
     input_responses: Raw = ABSENT
     request_state: str | None = None
     facts: TransportInfo = NO_FACTS
-    emit: Callable[[Request, str, Wire], None] = _discard
+    emit: Callable[[Request, str, Wire | Raw], None] = _discard
     """Send a notification that belongs to the request it is given, this one; it comes before the response."""
     close_stream: Callable[[], bool] = stay
     """End the stream on which the answer would go; the client comes back for it. False where that is not possible."""

@@ -8,9 +8,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, Never, TypeVar, overload
 
 import msgspec
+from msgspec import Raw
 
 from linkspan.errors import RequestCancelled
+from linkspan.revisions import MESSAGES
 from linkspan.revisions.neutral import NOTHING, Peer, Request
+from linkspan.schema.results import encode_json
 from linkspan.server.asking import Round, sampling_params
 from linkspan.types.base import JSON, Implementation
 from linkspan.types.messages import (
@@ -188,6 +191,17 @@ class Context(Mapping[str, Any]):
     def error(self, data: JSON) -> Awaitable[None]:
         """Log at the level "error"."""
         return self.log("error", data)
+
+    def notify(self, method: str, params: Mapping[str, JSON] | None = None) -> Awaitable[None]:
+        """Send a notification of your own, such as "notifications/acme/step", to the client of this request.
+
+        It may be awaited, and need not be. A client that does not read loses it, like progress. Raises: ValueError for a method
+        of the protocol; TypeError for params that JSON cannot express.
+        """
+        if not method or method in MESSAGES:
+            raise ValueError(f"{method!r} is the protocol's own: use ctx.progress, ctx.log or server.notify_*")
+        self._request.emit(self._request, method, Raw(encode_json(dict(params or {}))))
+        return _DONE
 
     # Asking. Each of these returns the answer, or ends this run: the handler runs again from the top with the answer there.
 
