@@ -164,8 +164,6 @@ AnyRequest: TypeAlias = RpcRequest | ToolCall
 _read_call = msgspec.json.Decoder(ToolCall).decode
 _CALL_LINE = len(b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"","arguments":,"_meta":}}')
 _CALL_QUOTES = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"","arguments":,"_meta":}}'.count(b'"')
-_LARGE = 65536
-"""Bytes from which it pays to look where the brackets of a call are."""
 _BEGINNING = 100
 """Bytes in which the name of a method stands, if a message says early what it is."""
 
@@ -179,8 +177,6 @@ def read_call(line: bytes, max_depth: int) -> ToolCall | None:
         return None
     size = len(line)
     few = size <= 2 * max_depth or has_few_brackets(line, max_depth)
-    if not few and size < _LARGE:
-        return None
     try:
         if not line.isascii():
             check_utf8(line)

@@ -136,7 +136,7 @@ class ServerConnection:
         """Receive the end of the input."""
         return self._receive_lines(self._reader.receive_eof()) if self._reader is not None else []
 
-    def receive(self, message: Message | Batch, facts: TransportInfo = NO_FACTS) -> list[Event]:
+    def receive(self, message: ToolCall | Message | Batch, facts: TransportInfo = NO_FACTS) -> list[Event]:
         """Take a message that is decoded already, and what the transport knows of it."""
         self._facts = facts
         events: list[Event] = []
@@ -331,9 +331,9 @@ class ServerConnection:
             self._receive(decode(line, self.limits), events)
         return events
 
-    def _receive(self, message: Message | Batch, events: list[Event]) -> None:
+    def _receive(self, message: ToolCall | Message | Batch, events: list[Event]) -> None:
         match message:
-            case RpcRequest():
+            case RpcRequest() | ToolCall():
                 self._receive_request(message, events)
             case Notification():
                 self._receive_notification(message, events)

@@ -14,7 +14,7 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from linkspan.core.call import NO_PORTS, Event, Ports, read_meta
+from linkspan.core.call import NO_PORTS, Event, Ports, ToolCall, read_call, read_meta
 from linkspan.core.connection import ServerConnection
 from linkspan.core.http_checks import VERSION_HEADER, Gate, HttpPolicy, compare_headers, refusal_body
 from linkspan.core.http_exchange import (
@@ -178,10 +178,12 @@ class Endpoint:
             pair_id = parse_qs(request.query).get(SESSION_PARAMETER)
             if pair_id is not None:
                 return self._post_to_pair(request, pair_id[0])
+        version = request.headers.get(VERSION_HEADER)
+        if version in MODERN and (call := read_call(request.body, self.limits.max_depth)) is not None:
+            return self._modern(request, call)
         message = decode(request.body, self.limits)
         if isinstance(message, Malformed):
             return request.refuse(400, encode_error(message.reply_id, message.code, message.message))
-        version = request.headers.get(VERSION_HEADER)
         if version in MODERN or _claims_modern(message, request.body):
             return self._modern(request, message)  # sessions mean nothing to it (H5-9)
         if version is not None and version not in LEGACY:
@@ -199,9 +201,9 @@ class Endpoint:
                 return request.refuse(400, _error(_NO_SESSION))
         return self._alone(request, message)
 
-    def _modern(self, request: _Arrived, message: Message | Batch) -> Opened:
+    def _modern(self, request: _Arrived, message: ToolCall | Message | Batch) -> Opened:
         """Serve a request that stands alone, on a connection that is free, or on a new one."""
-        if type(message) is not RpcRequest:
+        if not isinstance(message, ToolCall | RpcRequest):
             if isinstance(message, Notification):
                 return self._notified(request, message)
             what = "a batch" if isinstance(message, Batch) else "a response"
