@@ -41,7 +41,13 @@ class Line:
 
     def cells(self) -> list[str]:
         figure = self.ours.median(self.what)
-        cells = [self.title, "-" if figure is None else f"{figure:,.1f} {self.unit}", "", "", ""]
+        cells = [
+            self.title,
+            "-" if figure is None else f"{figure:,.1f} {self.unit}" if self.unit else f"{figure:.0f}",
+            "",
+            "",
+            "",
+        ]
         if self.floor is not None and (found := self.ours.ratio(self.floor, self.what)):
             cells[2] = f"{found[0]:.2f} ({found[1]:.2f}-{found[2]:.2f})"
         for each in self.others:
@@ -265,6 +271,12 @@ def main() -> None:
 def page(table: str) -> str:
     named = [each for each in Path("/proc/cpuinfo").read_text().splitlines() if each.startswith("model name")]
     cpu = named[0].partition(":")[2].strip() if named else "an unknown processor"
+    load, cores = os.getloadavg()[1], os.cpu_count() or 1
+    busy = (
+        "The machine had other work to do meanwhile, so the figures are high and their spread is wide. "
+        if load > cores / 2
+        else ""
+    )
     return f"""# Figures
 
 What calls cost, measured in one interleaved run on one machine by `python bench/table.py`. Absolute figures are those of this
@@ -273,7 +285,7 @@ machine; compare the ratios. Behind each ratio stands the middle half of its rou
 ![CPU of a call, compared with others](figures.svg)
 
 {table}
-Python {platform.python_version()} on {platform.system()}, {os.cpu_count()} cores, {cpu}.
+{busy}Python {platform.python_version()} on {platform.system()}, {os.cpu_count()} cores, {cpu}.
 """
 
 
