@@ -236,6 +236,23 @@ def test_a_watch_follows_imports_into_a_project_but_not_into_what_is_installed(
     assert watch.changed() == str(project / "mine" / "deep" / "part.py")
 
 
+def test_a_large_import_does_not_keep_a_watch_from_what_is_near(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    for name in ("large", "near"):
+        (tmp_path / name).mkdir()
+    for part in range(10):
+        names = ", ".join(f"name_{part}_{number}" for number in range(300))
+        (tmp_path / "large" / f"part_{part}.py").write_text(f"import {names}\n")
+    (tmp_path / "large" / "__init__.py").write_text("".join(f"from . import part_{part}\n" for part in range(10)))
+    (tmp_path / "near" / "__init__.py").write_text("from . import inner\n")
+    (tmp_path / "server.py").write_text("import large, near\n")
+    watch = Watch(str(tmp_path / "server.py"))
+    (tmp_path / "near" / "inner.py").write_text("x = 1\n")
+    assert watch.changed() == os.path.join("near", "inner.py")
+
+
 @pytest.mark.parametrize("installed", [True, False])
 def test_a_watch_waits_for_a_change_with_watchfiles_and_without(
     installed: bool, file: Path, monkeypatch: pytest.MonkeyPatch

@@ -19,6 +19,7 @@ import sys
 import sysconfig
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
@@ -407,10 +408,10 @@ class Watch:
 
     def _begin(self) -> None:
         """Take what is there now for what the server will run: its files, and what they import from below the roots."""
-        todo = [self._file, *self._beside()]
+        todo = deque([self._file, *self._beside()])
         found: set[Path] = set()
         while todo and len(found) < _AT_MOST:
-            path = todo.pop()
+            path = todo.popleft()  # what is imported first is watched, even if the rest is too much
             if (stamp := _stamp(path)) is None:
                 continue
             places: set[Path] = set()
@@ -419,7 +420,7 @@ class Watch:
                     for name in names:  # the last one may be that of a thing inside
                         places |= {folder / f"{name}.py", folder / name / "__init__.py"}
                         folder = folder / name
-            todo += places - found
+            todo += sorted(places - found)
             found |= places
         self._imported |= found
         self._seen = self._look()
