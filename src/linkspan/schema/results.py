@@ -9,6 +9,7 @@ import collections.abc as abc
 import types
 import typing
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -86,7 +87,9 @@ class _Promise:
         """Raise TypeError for a result, as JSON, that breaks the promise."""
         if not self._is_open:
             self._is_open = True
-            self._decode = _decoder(self._source)
+            kind = _written(self._source)
+            with suppress(TypeError, ValueError):
+                self._decode = None if kind is None else msgspec.json.Decoder(kind).decode
         if self._decode is not None:
             try:
                 self._decode(body)
@@ -120,22 +123,23 @@ def _walk(shape: Shape, value: JSON, path: str) -> None:
         raise TypeError(f"the return type promises something else: {ArgumentsInvalid(walk.problems)}")
 
 
-def _decoder(shape: Shape) -> Callable[[bytes], object] | None:
-    """Return what reads results of a type without building the author's objects; None for types that it cannot say."""
-    kind = _written(shape)
-    try:
-        return None if kind is None else msgspec.json.Decoder(kind).decode
-    except (TypeError, ValueError):
-        return None
-
-
 def _written(shape: Shape) -> Any:
-    """Return a type for msgspec that holds what results of a shape hold, and takes nothing that the shape refuses."""
+    """Return a type for msgspec that holds what results of a shape hold, and takes nothing that the shape refuses.
+
+    It makes none of the author's objects. None for a shape that it cannot say.
+    """
     match shape:
         case Bounded() if not shape.bounds:
             return _written(shape.inner)
         case ObjectShape() if not shape.recursive and not shape.as_array:
-            return _struct(shape)
+            fields: list[tuple[str, Any, Any]] = []
+            for index, each in enumerate(each for each in shape.fields if each.written):
+                kind = _written(each.shape)
+                if kind is None:
+                    return None
+                default = {} if each.required else {"default": None}
+                fields.append((f"field{index}", kind, msgspec.field(name=each.key, **default)))
+            return msgspec.defstruct(shape.name, fields, kw_only=True, gc=False)
         case ArrayShape() if shape.item is not None:
             item = _written(shape.item)
             return None if item is None else typing.cast("Any", list)[item]
@@ -144,17 +148,6 @@ def _written(shape: Shape) -> Any:
             return None if None in members else typing.Union[tuple(members)]  # noqa: UP007
         case _:
             return None if not _is_cheap(shape) else shape.native
-
-
-def _struct(shape: ObjectShape) -> Any:
-    fields: list[tuple[str, Any, Any]] = []
-    for index, each in enumerate(each for each in shape.fields if each.written):
-        kind = _written(each.shape)
-        if kind is None:
-            return None
-        default = {} if each.required else {"default": None}
-        fields.append((f"field{index}", kind, msgspec.field(name=each.key, **default)))
-    return msgspec.defstruct(shape.name, fields, kw_only=True, gc=False)
 
 
 def compile_result(
@@ -171,7 +164,10 @@ def compile_result(
     nor have plain texts without `texts`. `portable` writes nested types in place; null stays, for results have to fit.
     Raises: RegistrationError for a type that JSON cannot carry.
     """
-    hint = _returned(annotation)
+    hint: Any = annotation
+    bare = peel(hint)[0]
+    if typing.get_origin(bare) in _AWAITED and (arguments := typing.get_args(bare)):
+        hint = arguments[-1]
     if _is_unstructured(hint, passthrough) or (not texts and _is_text(hint)):
         return ResultShape()
     where = f"{name}: the return type" if name else "the return type"
@@ -203,15 +199,6 @@ def _is_cheap(shape: Shape) -> bool:
     parts = [getattr(shape, "item", None), getattr(shape, "inner", None)]
     parts += [*getattr(shape, "members", ()), *getattr(shape, "first", ())]
     return not is_marker(shape.native) and all(_is_cheap(each) for each in parts if isinstance(each, Shape))
-
-
-def _returned(hint: Any) -> Any:
-    """Return what is there after awaiting."""
-    bare = peel(hint)[0]
-    arguments = typing.get_args(bare)
-    if typing.get_origin(bare) in _AWAITED and arguments:
-        return arguments[-1]
-    return hint
 
 
 def _is_unstructured(hint: Any, passthrough: tuple[type, ...]) -> bool:
