@@ -93,14 +93,12 @@ def test_an_option_of_http_without_http_says_the_line_that_was_meant() -> None:
 
 def test_fields_of_the_policy_may_be_given_to_run_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[object] = []
-    monkeypatch.setattr(
-        "linkspan.serve.http_uvicorn.serve_with_uvicorn", lambda *given, **more: seen.append((given, more)) or 0
-    )
+    monkeypatch.setattr("linkspan.serve.http_uvicorn.make_uvicorn", lambda *given, **more: seen.append((given, more)))
+    monkeypatch.setattr("linkspan.serve.http_uvicorn.serve_with_uvicorn", lambda _, listener: listener.close() or 0)
     policy = HttpPolicy(max_streams=5, max_sessions=7)
     serve_http(Server(), port=0, policy=policy, max_streams=6, sessions=False, log_level="info", ws="none")  # type: ignore[call-arg]
-    [((app, listener), more)] = seen  # type: ignore[misc]
-    listener.close()
-    found = app.endpoint.policy
+    [((endpoint,), more)] = seen  # type: ignore[misc]
+    found = endpoint.policy
     assert (found.max_streams, found.max_sessions, found.sessions) == (6, 7, False)
     assert more["options"] == {"log_level": "info", "ws": "none"}, "uvicorn has options that no type here names"
 
