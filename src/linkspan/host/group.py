@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 import threading
 import zlib
+from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeAlias, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeAlias, TypeVar, Unpack, cast
 
 import msgspec
 
@@ -117,14 +118,28 @@ ItemT = TypeVar("ItemT", Tool, Prompt)
 class _Group(Generic[FaceT]):
     """The servers of a group, and its catalogue. The subclasses add how to wait."""
 
-    def __init__(self, clients: dict[str, FaceT]) -> None:
-        """Take the clients of the servers, by name."""
-        self.clients = clients
+    def __init__(self, servers: Mapping[str, ServerTarget | FaceT], **options: Any) -> None:
+        """Name the servers; each is anything that a client takes, or a client. `options` are for all clients made here."""
+        face = self._face()
+        self.clients: dict[str, FaceT] = {
+            name: target if isinstance(target, face) else face(cast("ServerTarget", target), name=name, **options)
+            for name, target in servers.items()
+        }
         self._errors: dict[str, ClientError] = {}
         self._tools = Names()
         self._prompts = Names()
         self._owner_of: dict[str, str] = {}
         self._naming = ForkedLock()
+
+    @classmethod
+    @abstractmethod
+    def _face(cls) -> type[FaceT]:
+        """Return the class of the clients, which is imported for the first group."""
+
+    @classmethod
+    def from_config(cls, path: str | Path, **options: Any) -> Self:
+        """Take the servers of an mcp.json. Raises: UnusableTarget, a ValueError."""
+        return cls(read_config(path), **options)
 
     def status(self) -> list[ServerStatus]:
         """Return the state of each server."""
@@ -209,21 +224,11 @@ class ClientGroup(_Group["Client"]):
     Names stay as they are unless two servers use the same; then each gets its server's name in front: `dice_roll`.
     """
 
-    def __init__(self, servers: Mapping[str, ServerTarget | Client], **options: Any) -> None:
-        """Name the servers; each is anything that a client takes, or a client. `options` are for all clients made here."""
+    @classmethod
+    def _face(cls) -> type[Client]:
         from linkspan.client.client import Client
 
-        super().__init__(
-            {
-                name: target if isinstance(target, Client) else Client(target, name=name, **options)
-                for name, target in servers.items()
-            }
-        )
-
-    @classmethod
-    def from_config(cls, path: str | Path, **options: Any) -> Self:
-        """Take the servers of an mcp.json. Raises: UnusableTarget, a ValueError."""
-        return cls(read_config(path), **options)
+        return Client
 
     async def connect(self) -> Self:
         """Start all servers at once. A server that fails raises nothing: see `status()`."""
@@ -314,21 +319,11 @@ class SyncClientGroup(_Group["SyncClient"]):
     Names stay as they are unless two servers use the same; then each gets its server's name in front: `dice_roll`.
     """
 
-    def __init__(self, servers: Mapping[str, ServerTarget | SyncClient], **options: Any) -> None:
-        """Name the servers; each is anything that a client takes, or a client. `options` are for all clients made here."""
+    @classmethod
+    def _face(cls) -> type[SyncClient]:
         from linkspan.client.sync_client import SyncClient
 
-        super().__init__(
-            {
-                name: target if isinstance(target, SyncClient) else SyncClient(target, name=name, **options)
-                for name, target in servers.items()
-            }
-        )
-
-    @classmethod
-    def from_config(cls, path: str | Path, **options: Any) -> Self:
-        """Take the servers of an mcp.json. Raises: UnusableTarget, a ValueError."""
-        return cls(read_config(path), **options)
+        return SyncClient
 
     def connect(self) -> Self:
         """Start all servers at once. A server that fails raises nothing: see `status()`."""
