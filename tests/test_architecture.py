@@ -215,7 +215,7 @@ BOUNDS = {
     "private functions with one caller, per thousand": 177,
     "modules in import cycles": 0,
     "calls over stdio": 33,
-    "calls over ASGI": 46,
+    "calls over ASGI": 45,
     "calls of a client in memory": 75,
     "calls over handle_json": 27,
     "calls for a progress notification": 13,

@@ -381,8 +381,8 @@ class ServerConnection:
             try:
                 params = rpc.params if isinstance(rpc, ToolCall) else read_params(rpc.method, rpc.params)
                 meta = params.meta
-                envelope = self._envelope if (is_known := meta == self._meta) else read_envelope(meta)
-                if not is_known and self._streams and envelope.progress_token is None and len(meta) < _MEMORABLE:
+                envelope = self._envelope if meta == self._meta else read_envelope(meta)
+                if envelope is not self._envelope and envelope.progress_token is None and len(meta) < _MEMORABLE:
                     self._meta, self._envelope = Raw(bytes(meta)), envelope  # the next one nearly always has the same
             except RemoteProtocolError as error:
                 self._refuse_unread(rpc, error, events)
