@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import statistics
 import subprocess
@@ -72,6 +73,8 @@ class Process:
         self.process = subprocess.Popen(
             command, stderr=subprocess.DEVNULL, env=environment(command), bufsize=0, **options
         )
+
+        atexit.register(self.process.kill)  # nothing of a run that failed stays behind
 
     def cpu(self) -> float:
         """Return the process's CPU seconds so far, user and system, all threads."""
