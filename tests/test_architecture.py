@@ -250,7 +250,7 @@ CODE_LINES = {
     "runtime": 1746,
     "schema": 3174,
     "serve": 2014,
-    "server": 4094,
+    "server": 4099,
     "testing": 430,
     "types": 421,
     "wire": 1008,

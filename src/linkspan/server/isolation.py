@@ -37,8 +37,6 @@ class IsolatedFailure(Exception):
 def within_limits(tool: BoundTool, info: ToolInfo, *, system: Callable[[], System], structured_text: bool) -> BoundTool:
     """Let a tool run within its limits, in this process or in one of its own. Raises: RegistrationError."""
     _check_limits(tool.spec.name, info)
-    if not (info.isolated or info.timeout is not None or info.concurrency is not None):
-        return tool
     if info.isolated:
         return _isolated(tool, info, system().isolate, structured_text=structured_text)
     handler = tool.handler

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Never, TypeVar, Unpack, overload
 from weakref import WeakKeyDictionary
 
@@ -35,7 +35,6 @@ from linkspan.server.configuration import (
 from linkspan.server.content_blocks import check_shown
 from linkspan.server.dispatch import Dispatcher
 from linkspan.server.handlers import Function, Handler, compile_handler
-from linkspan.server.isolation import within_limits
 from linkspan.server.resources import (
     Resource,
     ResourceDefinition,
@@ -49,6 +48,7 @@ from linkspan.server.resources import (
     from_function,
 )
 from linkspan.server.tools import (
+    BoundTool,
     Description,
     PromptDefinition,
     PromptKeywords,
@@ -278,9 +278,15 @@ class BaseServer(metaclass=ProposesRevision):
             "check_arguments": settings.validate_tool_call_arguments,
             "structured_text": self._structured_text,
         }
-        limit = partial(within_limits, system=self.system, structured_text=self._structured_text)
-        tools = [bind_tool(each, info, limit=limit, **options) for each in sources]
+        tools = [bind_tool(each, info, limit=self._limit, **options) for each in sources]
         self._add(self._catalogue.tools, tools, notify=notify)
+
+    def _limit(self, tool: BoundTool, info: ToolInfo) -> BoundTool:
+        if not info.has_limits:
+            return tool
+        from linkspan.server.isolation import within_limits
+
+        return within_limits(tool, info, system=self.system, structured_text=self._structured_text)
 
     # Prompts.
 

@@ -131,6 +131,14 @@ class ToolInfo(msgspec.Struct, frozen=True, kw_only=True):
     memory: int | None = None
     """Bytes of address space that such a process may have."""
 
+    @property
+    def has_limits(self) -> bool:
+        """Whether any limit is given, one that makes no sense too."""
+        return self.isolated or any(getattr(self, name) != default for name, default in _NO_LIMITS.items())
+
+
+_NO_LIMITS = {"timeout": None, "concurrency": None, "processes": 1, "memory": None}
+
 
 class ToolResponse:
     """What a tool answers, said in full: `ToolResponse([{"type": "text", "text": "OK"}])`."""
