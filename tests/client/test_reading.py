@@ -348,3 +348,25 @@ def test_waiters_go_on_without_reading_once_there_is_nothing_to_read() -> None:
     waiters[0].put("later")
     assert pipe.turns.wait(waiters[0]) == "later"
     os.close(pipe.reader)
+
+
+def test_a_fork_after_the_end_leaves_the_numbers_of_closed_descriptors_alone() -> None:
+    """They may belong to something else by then: to what a `preexec_fn` needs, for example."""
+    reader, writer = os.pipe()
+    turns = LeaderFollowers(reader, lambda: False)
+    leader = ThreadWaiter()
+    leading = threading.Thread(target=turns.wait, args=[leader])
+    leading.start()
+    wait_until(lambda: turns._wakes is not None)
+    leader.put("answer")
+    leading.join(30)
+    turns.close()
+    others = [os.pipe() for _ in range(4)]
+    try:
+        turns.start_afresh()
+        for theirs, ours in others:
+            os.write(ours, b"x")
+            assert os.read(theirs, 1) == b"x"
+    finally:
+        for fd in (reader, writer, *(each for pair in others for each in pair)):
+            os.close(fd)

@@ -313,8 +313,9 @@ class Supervisor:
         except BaseException:
             if self._opening is not None:
                 # While those who wait get their error: a server that is silent has taken enough of their time.
-                self._closing = threading.Thread(target=self._opening.close, name="linkspan-close", daemon=True)
-                self._closing.start()
+                closing = threading.Thread(target=self._opening.close, name="linkspan-close", daemon=True)
+                closing.start()
+                self._closing = closing  # only now: `close` joins it from another thread
             raise
 
     def _perform(self, effect: Effect, asking: Asking) -> Response | ErrorResponse | None:

@@ -100,7 +100,11 @@ def target() -> Iterator[Target]:
 @pytest.fixture(autouse=True)
 def _the_next_good_request_is_answered(target: Target) -> Iterator[None]:
     yield
-    assert target.is_well()
+    try:
+        assert target.is_well()
+    except OSError as problem:
+        target.process.kill()
+        pytest.fail(f"{problem!r}; it ended with {target.process.wait()}: {target.process.communicate()[1]}")
 
 
 def deep(levels: int) -> bytes:

@@ -107,7 +107,7 @@ class LeaderFollowers:
 
     def start_afresh(self) -> None:
         """In a forked child: let go of the pipe that wakes the parent's leader."""
-        if self._wakes is not None:
+        if self._wakes is not None and not self._closed:  # the numbers of a closed one may belong to something else
             lead_nowhere([self._wakes.reader, self._wakes.writer])
 
     def wait(self, waiter: ThreadWaiter) -> Any:
