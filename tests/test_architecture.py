@@ -241,7 +241,7 @@ FILES = {
 }
 CODE_LINES = {
     "cli": 3154,
-    "client": 4664,
+    "client": 4665,
     "core": 2517,
     "flows": 1557,
     "host": 3165,
@@ -249,7 +249,7 @@ CODE_LINES = {
     "revisions": 1116,
     "runtime": 1746,
     "schema": 3174,
-    "serve": 2014,
+    "serve": 2019,
     "server": 4099,
     "testing": 430,
     "types": 421,

@@ -472,7 +472,8 @@ class EndpointProtocol(HttpToolsProtocol):
         self._request = self._head or self._request
         self._respond(response)
         if self.transport.can_write_eof():
-            self.transport.write_eof()
+            with suppress(OSError):  # the client has reset the connection
+                self.transport.write_eof()
 
     def _enter(self, phase: str) -> None:
         if phase != self._phase:

@@ -7,6 +7,7 @@ lets a client take as long as it likes to send its first line.
 from __future__ import annotations
 
 import inspect
+import logging
 import signal
 import socket
 import threading
@@ -134,7 +135,11 @@ class QuietUvicorn(uvicorn.Server):
         """Run due timers, close the connections whose request is late, and abort those whose response is not read."""
         self._app.tick(now)
         for connection in self._own_connections():
-            connection.look_after(now)
+            try:
+                connection.look_after(now)
+            except Exception:  # what is wrong with one connection must not end the server
+                logging.getLogger("linkspan.http").exception("a connection is closed")
+                connection.transport.abort()
         self._drop_silent(now)
         self._drop_unread(now)
 

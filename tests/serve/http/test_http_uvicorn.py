@@ -78,3 +78,18 @@ def test_an_attempt_at_a_websocket_does_not_end_the_server() -> None:
     serving.look_after(0.0)
     serving.look_after(100.0)
     assert attempt.transport.ended == ""
+
+
+class Broken(Http):
+    """A connection that cannot be looked after: its client has reset it, for example."""
+
+    def look_after(self, now: float) -> None:
+        raise OSError(107, "Transport endpoint is not connected")
+
+
+def test_one_connection_that_cannot_be_looked_after_does_not_end_the_server(caplog: Any) -> None:
+    broken, idle = Broken(), Http()
+    serving = looking_after(broken, idle)
+    serving.look_after(0.0)
+    assert [each.transport.ended for each in (broken, idle)] == ["aborted", ""]
+    assert "Transport endpoint is not connected" in caplog.text
