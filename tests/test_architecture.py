@@ -247,7 +247,7 @@ CODE_LINES = {
     "host": 3165,
     "linkspan": 445,
     "revisions": 1116,
-    "runtime": 1746,
+    "runtime": 1743,
     "schema": 3174,
     "serve": 2019,
     "server": 4099,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import stat
 import sys
@@ -9,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, suppress
 from functools import cache, partial
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import TYPE_CHECKING, Final, Literal, TextIO
 
 import msgspec
 
@@ -52,7 +53,7 @@ class RealSystem(msgspec.Struct, frozen=True):
         if loops is None or loops._get_running_loop() is None:
             run()
         else:
-            _hooks().submit(run)
+            _threads("hooks").submit(run)
 
     def later(self, awaitable: Awaitable[object]) -> None:
         """Await something on the background loop, without holding up the caller."""
@@ -70,7 +71,7 @@ class RealSystem(msgspec.Struct, frozen=True):
         from contextvars import copy_context
 
         outcome: Future[object] = Future()
-        _threads().submit(partial(_settle, outcome, partial(copy_context().run, function)))
+        _threads("calls").submit(partial(_settle, outcome, partial(copy_context().run, function)))
         waiting = asyncio.wrap_future(outcome)
         cancelled: asyncio.CancelledError | None = None
         while not waiting.done():
@@ -144,17 +145,11 @@ def _settle(outcome: Future[object], function: Callable[[], object]) -> None:
 
 
 @cache
-def _threads() -> Workers[Callable[[], object]]:
+def _threads(_purpose: Literal["hooks", "calls"]) -> Workers[Callable[[], object]]:
+    """Return the threads for one purpose: hooks must not wait for functions that block."""
     from linkspan.runtime.workers import Workers
 
-    return Workers(lambda run: run())
-
-
-@cache
-def _hooks() -> Workers[Callable[[], object]]:
-    from linkspan.runtime.workers import Workers
-
-    return Workers(lambda run: run())
+    return Workers(operator.call)
 
 
 SYSTEM = RealSystem()
