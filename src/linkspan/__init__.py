@@ -65,6 +65,9 @@ if TYPE_CHECKING:
     from linkspan.schema.annotations import Format as Format
     from linkspan.schema.annotations import Header as Header
     from linkspan.serve.event_loop import AsyncMemoryTransport as AsyncMemoryTransport
+    from linkspan.serve.media import Audio as Audio
+    from linkspan.serve.media import File as File
+    from linkspan.serve.media import Image as Image
     from linkspan.serve.memory import MemoryTransport as MemoryTransport
     from linkspan.serve.policies import Audit as Audit
     from linkspan.serve.policies import ErrorMap as ErrorMap
@@ -149,6 +152,7 @@ _HOMES = {
         "ToolError",
         "UnsupportedProtocolVersion",
     ),
+    "linkspan.serve.media": ("Audio", "File", "Image"),
     "linkspan.serve.memory": ("MemoryTransport",),
     "linkspan.serve.event_loop": ("AsyncMemoryTransport",),
     "linkspan.serve.stdio": ("StdioTransport",),
@@ -184,6 +188,7 @@ __all__ = [
     "Annotations",
     "Ask",
     "AsyncMemoryTransport",
+    "Audio",
     "AudioContent",
     "Audit",
     "BlobResourceContents",
@@ -209,12 +214,14 @@ __all__ = [
     "DuplicateNameError",
     "EmbeddedResource",
     "ErrorMap",
+    "File",
     "Format",
     "Header",
     "Host",
     "HttpError",
     "HttpPolicy",
     "Icon",
+    "Image",
     "ImageContent",
     "InputRequired",
     "InputUnavailable",

@@ -63,7 +63,6 @@ PACKAGE: Final[Mapping[str, str]] = {
     "ClientSession": "linkspan.Client",
     "ClientSessionGroup": "linkspan.ClientGroup",
     "FastMCP": "linkspan.Server",
-    "Image": "linkspan.image(data, mime_type)",
     "MCPServer": "linkspan.Server",
     "Middleware": "@server.middleware",
     "StdioServerParameters": "Client(['python', 'server.py'])",

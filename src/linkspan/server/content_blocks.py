@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeAlias, TypeGuard, TypeVar, cast
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeGuard, TypeVar, cast
 
 import msgspec
 
@@ -11,6 +12,7 @@ from linkspan.errors import RegistrationError
 from linkspan.schema.results import encode_json
 from linkspan.types.base import (
     JSON,
+    Annotations,
     AudioContent,
     BlobResourceContents,
     EmbeddedResource,
@@ -30,20 +32,29 @@ from linkspan.types.base import (
 )
 from linkspan.wire.values import decode_content, encode_base64, from_builtins, to_builtins
 
+if TYPE_CHECKING:
+    from io import BytesIO
+
 __all__ = [
     "BLOCKS",
+    "BYTES",
     "CONTENTS",
     "Content",
+    "Media",
     "audio",
     "binary",
     "blocks_of",
     "changed",
     "check_shown",
     "checked",
+    "content_types",
     "contents_of",
     "image",
     "is_block",
+    "is_content",
     "is_plain",
+    "is_text_type",
+    "media_type",
     "meta_of",
 ]
 
@@ -62,6 +73,7 @@ BLOCKS: tuple[type[Wire], ...] = (
     UnknownContent,
 )
 CONTENTS: tuple[type[Wire], ...] = (TextResourceContents, BlobResourceContents)
+BYTES: Final[tuple[type, ...]] = (bytes, bytearray, memoryview)
 
 
 class Content:
@@ -84,6 +96,40 @@ def audio(data: bytes, mime_type: str) -> AudioContent:
     return AudioContent(encode_base64(data), mime_type)
 
 
+class Media:
+    """Bytes of a known type that a function returns: `Image`, `Audio` and `File` are such values."""
+
+    __slots__ = ("annotations", "data", "mime_type")
+
+    def __init__(self, data: bytes, mime_type: str, annotations: Annotations | None = None) -> None:
+        """Hold bytes and what they are."""
+        self.data = data
+        self.mime_type = mime_type
+        self.annotations = annotations
+
+    def block(self) -> Wire:
+        """Return the content block for a result or a message."""
+        raise NotImplementedError
+
+    def resource(self, uri: str) -> TextResourceContents | BlobResourceContents:
+        """Return the contents of a resource at `uri`: texts as texts, if they are UTF-8."""
+        if is_text_type(self.mime_type):
+            try:
+                return TextResourceContents(uri, self.data.decode(), mime_type=self.mime_type)
+            except UnicodeDecodeError:
+                pass
+        return BlobResourceContents(uri, encode_base64(self.data), mime_type=self.mime_type)
+
+
+_TEXT_TYPES = frozenset({"json", "xml", "javascript", "toml", "yaml", "sql", "x-sh"})
+
+
+def is_text_type(mime_type: str) -> bool:
+    """Return whether values of a media type are texts."""
+    major, _, minor = mime_type.partition(";")[0].partition("/")
+    return major == "text" or minor in _TEXT_TYPES or minor.endswith(("+json", "+xml"))
+
+
 _SIGNATURES: Sequence[tuple[int, bytes, str]] = (
     (0, b"\x89PNG\r\n\x1a\n", "image/png"),
     (0, b"\xff\xd8\xff", "image/jpeg"),
@@ -96,9 +142,14 @@ _SIGNATURES: Sequence[tuple[int, bytes, str]] = (
 """Where in a file stands what says of which type it is."""
 
 
+def media_type(data: bytes) -> str | None:
+    """Return of which type an image or a sound is, by how it begins; None for anything else."""
+    return next((kind for start, mark, kind in _SIGNATURES if data.startswith(mark, start)), None)
+
+
 def binary(data: bytes, uri: str) -> ImageContent | AudioContent | EmbeddedResource:
     """Return a block for raw bytes: an image or a sound if they begin like one, else an embedded resource under `uri`."""
-    found = next((kind for start, mark, kind in _SIGNATURES if data.startswith(mark, start)), None)
+    found = media_type(data)
     if found is None:
         return EmbeddedResource(BlobResourceContents(uri, encode_base64(data), mime_type="application/octet-stream"))
     return image(data, found) if found.startswith("image") else audio(data, found)
@@ -150,35 +201,90 @@ def meta_of(value: object) -> Meta | None:
     raise TypeError(f"meta is a mapping, not {type(value).__name__}")
 
 
+def _save_image(picture: Any, out: BytesIO) -> None:
+    """Write a Pillow image; PNG has no CMYK, no other colour spaces and no floats."""
+    plain = picture if picture.mode in ("1", "L", "LA", "I", "I;16", "P", "RGB", "RGBA") else picture.convert("RGB")
+    plain.save(out, "PNG")
+
+
+_PICTURES: Final[Mapping[str, tuple[str, Callable[[Any, BytesIO], object]]]] = {
+    "PIL.Image": ("Image", _save_image),
+    "matplotlib.figure": ("Figure", lambda figure, out: figure.savefig(out, format="png")),
+}
+"""Classes of other libraries whose values are pictures, by module, and what writes one as PNG."""
+
+
+def content_types() -> tuple[type, ...]:
+    """Return the types whose values are content: blocks, media, and pictures of the libraries that are loaded."""
+    pictures = [getattr(sys.modules[home], name) for home, (name, _) in _PICTURES.items() if home in sys.modules]
+    return (*BLOCKS, Media, *pictures)
+
+
+def _drawn(value: object) -> Wire | None:
+    """Return a block for a picture of another library, or None. It runs that library's code."""
+    for home, (name, save) in _PICTURES.items():
+        if home in sys.modules and isinstance(value, getattr(sys.modules[home], name)):
+            from io import BytesIO
+
+            out = BytesIO()
+            save(value, out)
+            return image(out.getvalue(), "image/png")
+    return None
+
+
 def is_block(value: object) -> bool:
-    """Return whether `value` is a content block already."""
-    return isinstance(value, BLOCKS)
+    """Return whether `value` is one piece of content: a block, media, or a picture of another library."""
+    return isinstance(value, content_types())
 
 
-def blocks_of(value: object) -> list[Any]:
-    """Return content blocks for a block, a text, a mapping in wire form, or several of them.
+def is_content(value: object, more: tuple[type, ...] = ()) -> bool:
+    """Return whether `value` is content, whatever hints say: one piece, or a list with one; `more` count as such in a list."""
+    kinds = content_types()
+    if isinstance(value, list | tuple):
+        kinds += more
+        return any(isinstance(each, kinds) for each in cast("Sequence[object]", value))
+    return isinstance(value, kinds)
 
-    Raises: TypeError for anything else.
+
+def blocks_of(value: object, uri: str = "result:content") -> list[Any]:
+    """Return content blocks for content, a text, bytes, a mapping in wire form, or several of them.
+
+    `uri` is for bytes that are neither an image nor a sound. Raises: TypeError for anything else.
     """
     if value is None:
         return []
-    if isinstance(value, str) or is_mapping(value) or is_block(value):
-        return [_block(value)]
+    single = value
+    if isinstance(value, (str, BYTES)) or is_mapping(value) or is_block(value):
+        return [_block(single, uri)]
     if isinstance(value, Iterable):
-        return [_block(each) for each in cast("Iterable[object]", value)]
-    raise TypeError(f"a content block is a text, a content object or a mapping with a type; got {type(value).__name__}")
+        return [_block(each, uri) for each in cast("Iterable[object]", value)]
+    raise _not_content(value)
 
 
-def _block(value: object) -> object:
+def _not_content(value: object) -> TypeError:
+    return TypeError(
+        "content is a text, bytes, a content object such as Image, or a mapping with a type; "
+        f"got {type(value).__name__}"
+    )
+
+
+def _block(value: object, uri: str) -> object:
     if isinstance(value, str):
         return TextContent(value)
+    if isinstance(value, BYTES):
+        return binary(bytes(cast("bytes", value)), uri)
+    if isinstance(value, Media):
+        return value.block()
     if is_mapping(value):
         value = _described(value)
     elif isinstance(value, BLOCKS):
         value = value if _is_text(value) or isinstance(value, UnknownContent) else checked(_in_base64(value))
     if isinstance(value, BLOCKS):
         return to_builtins(value) if isinstance(value, UnknownContent) or unknown_members(value) else value
-    raise TypeError(f"a content block is a text, a content object or a mapping with a type; got {type(value).__name__}")
+    drawn = _drawn(value)
+    if drawn is None:
+        raise _not_content(value)
+    return drawn
 
 
 def _described(members: Mapping[str, JSON]) -> Wire:
@@ -216,7 +322,9 @@ def contents_of(value: object, uri: str, mime_type: str | None) -> list[Any]:
         return [_contents(value)]
     if isinstance(value, str):
         return [TextResourceContents(uri=uri, text=value, mime_type=mime_type or "text/plain")]
-    if isinstance(value, bytes | bytearray | memoryview):
+    if isinstance(value, Media):
+        return [value.resource(uri)]
+    if isinstance(value, BYTES):
         blob = encode_base64(bytes(cast("bytes", value)))
         return [BlobResourceContents(uri=uri, blob=blob, mime_type=mime_type or "application/octet-stream")]
     if is_contents(value):

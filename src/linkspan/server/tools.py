@@ -18,10 +18,10 @@ from linkspan.revisions.neutral import EncodedToolResult, InputRequired, Outcome
 from linkspan.revisions.stepdown import is_told
 from linkspan.schema.annotations import parse_docstring, return_hint
 from linkspan.schema.results import ResultShape, compile_result, encode_json
-from linkspan.server.content_blocks import BLOCKS, binary, blocks_of, changed, is_block, meta_of
+from linkspan.server.content_blocks import BYTES, blocks_of, changed, content_types, is_content, meta_of
 from linkspan.server.handlers import Function, Handler, bound_method, compile_handler, is_function
 from linkspan.text import described_by
-from linkspan.types.base import JSON, UNSET, Icon, JSONObject, Meta, TextContent, UnsetType, Wire, is_array
+from linkspan.types.base import JSON, UNSET, Icon, JSONObject, Meta, TextContent, UnsetType, Wire
 from linkspan.types.messages import CallToolResult, ToolAnnotations
 from linkspan.types.messages import Tool as ToolShape
 from linkspan.wire.jsonrpc import encode
@@ -270,7 +270,8 @@ class BoundTool(msgspec.Struct, frozen=True):
             return self._kept(_from_result(value))
         if isinstance(value, ToolResponse):
             return self._kept(_from_response(value))
-        if shape is not None and shape.json_schema is not None and (kind in _SCALARS or not _is_content(value)):
+        more = BYTES if self.spec.output_schema is None else ()
+        if shape is not None and shape.json_schema is not None and (kind in _SCALARS or not is_content(value, more)):
             is_text = kind is str
             body = encode(value) if is_text and shape.is_text else shape.encode(value)
             text = body if is_text else encode(body.decode())
@@ -344,10 +345,8 @@ def _from_value(value: object, uri: str, *, structured: bool) -> CallToolResult:
         return CallToolResult(content=[])
     if isinstance(value, str):
         return CallToolResult(content=[TextContent(value)])
-    if _is_content(value):
-        return CallToolResult(content=blocks_of(value))
-    if isinstance(value, bytes | bytearray | memoryview):
-        return CallToolResult(content=[binary(bytes(cast("bytes", value)), uri)])
+    if isinstance(value, BYTES) or is_content(value, BYTES):
+        return CallToolResult(content=blocks_of(_parts(value), uri))
     encoded = encode_json(value)
     text = TextContent(encoded.decode())
     if structured and encoded.startswith(b"{"):
@@ -355,11 +354,13 @@ def _from_value(value: object, uri: str, *, structured: bool) -> CallToolResult:
     return CallToolResult(content=[text])
 
 
-def _is_content(value: object) -> bool:
-    """Return whether a value is content already, whatever the hints said: blocks, perhaps with texts between them."""
-    if is_array(value):
-        return any(map(is_block, value)) and all(isinstance(each, str) or is_block(each) for each in value)
-    return is_block(value)
+def _parts(value: object) -> object:
+    """Return content with all of a list that is neither content nor a text as JSON."""
+    if not isinstance(value, list | tuple):
+        return value
+    kinds = (str, *BYTES, *content_types())
+    parts = cast("Sequence[object]", value)
+    return [each if isinstance(each, kinds) else encode_json(each).decode() for each in parts]
 
 
 def bind_tool(
@@ -436,7 +437,7 @@ def _bind(handler: Handler, info: ToolInfo, name: str, portable: bool, structure
         exact = next((kind for kind in _EXACT if kind is hint), None)
         shape = compile_result(
             hint,
-            passthrough=(*BLOCKS, CallToolResult, ToolResponse, InputRequired),
+            passthrough=(*content_types(), CallToolResult, ToolResponse, InputRequired),
             portable=portable,
             texts=structured_text,
             name=name,
