@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from linkspan import SyncClient
+
 
 def linkspan(*arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "linkspan", *arguments]
@@ -57,6 +59,30 @@ def test_run_keeps_what_the_file_prints_off_the_wire(tmp_path: Path) -> None:
     assert "loading" in done.stderr
     assert "chatty.py:2" in done.stderr
     assert "from a child" in done.stderr
+
+
+ARGUMENTS = """
+import argparse, sys
+from linkspan import Server
+parser = argparse.ArgumentParser()
+parser.add_argument("--unit", default="km")
+given = parser.parse_args()
+server = Server("distances")
+@server.tool
+def unit() -> str:
+    return f"{sys.argv[0]} {given.unit}"
+"""
+
+
+@pytest.mark.parametrize("options", [(), ("--reload",)], ids=["plain", "reload"])
+@pytest.mark.parametrize(("more", "unit"), [((), "km"), (("--", "--unit", "mile"), "mile")])
+def test_a_file_finds_its_own_arguments_in_sys_argv(
+    tmp_path: Path, options: tuple[str, ...], more: tuple[str, ...], unit: str
+) -> None:
+    file = tmp_path / "distances.py"
+    file.write_text(ARGUMENTS)
+    with SyncClient([sys.executable, "-m", "linkspan", "run", *options, str(file), *more]) as client:
+        assert client.call_tool("unit").text == f"{file} {unit}"
 
 
 def test_two_servers_of_one_name_in_a_file_are_one(tmp_path: Path) -> None:

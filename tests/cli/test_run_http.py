@@ -29,7 +29,7 @@ class Running:
     """A `linkspan run --http` process, and the URL of its first line."""
 
     def __init__(self, *arguments: str) -> None:
-        command = [*LINKSPAN, *arguments, "--http", "--port", "0"]
+        command = [*LINKSPAN, "--http", "--port", "0", *arguments]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         self.url = self.wait_for(r"Serving MCP at (http://127\.0\.0\.1:\d+/\w+)")
 
@@ -58,6 +58,17 @@ def test_a_file_is_served_at_the_url_of_the_first_line() -> None:
     with SyncClient(running.url) as client:
         assert client.call_tool("roll", {"sides": 1, "count": 2}).structured == {"result": [1, 1]}
     assert running.url.endswith("/dice")
+    assert running.stop() == 0
+
+
+@pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="sockets are passed on by number only where there is fork")
+@pytest.mark.parametrize("options", [(), ("--reload",)], ids=["plain", "reload"])
+def test_a_file_finds_its_own_arguments_in_sys_argv(tmp_path: Path, options: tuple[str, ...]) -> None:
+    source = tmp_path / "changing.py"
+    source.write_text("import sys\n" + SOURCE.format(number="int(sys.argv[2])"))
+    running = Running(*options, str(source), "--", "--port", "7")
+    with SyncClient(running.url) as client:
+        assert client.call_tool("number").structured == {"result": 7}
     assert running.stop() == 0
 
 

@@ -52,10 +52,13 @@ Stamp: TypeAlias = tuple[int, int]
 """When a file was written, and its size."""
 
 
-def serve_reloading(target: str, file: str) -> int:
-    """Serve `target`, whose source is `file`, until the client has left; return the exit status of the server."""
+def serve_reloading(file: str, arguments: Sequence[str]) -> int:
+    """Serve what `linkspan run` was given in `arguments`, whose source is `file`, until the client has left.
+
+    Returns the exit status of the server.
+    """
     notes: queue.SimpleQueue[Note] = queue.SimpleQueue()
-    return _serve(file, _StdioServers(target, notes), notes)
+    return _serve(file, _StdioServers(arguments, notes), notes)
 
 
 class _Servers(Protocol):
@@ -146,8 +149,8 @@ class _Running:
 
 
 class _StdioServers:
-    def __init__(self, target: str, notes: queue.SimpleQueue[Note]) -> None:
-        self._command = [sys.executable, "-m", "linkspan", "run", target]
+    def __init__(self, arguments: Sequence[str], notes: queue.SimpleQueue[Note]) -> None:
+        self._command = [sys.executable, "-m", "linkspan", "run", *arguments]
         self._notes = notes
         self._lock = threading.Lock()
         self._handover = Handover()
@@ -268,13 +271,17 @@ def _say(text: str) -> None:
 def serve_reloading_http(
     file: str,
     arguments: Sequence[str],
+    of_the_file: Sequence[str],
     *,
     host: str = "127.0.0.1",
     port: int | None = None,
     drain: float | None = None,
     **_: Any,
 ) -> int:
-    """Serve what `linkspan run` was given in `arguments`, whose source is `file`; return the exit status."""
+    """Serve what `linkspan run` was given in `arguments`, whose source is `file`; return the exit status.
+
+    `of_the_file` follows these arguments: `--` and what the file finds in its sys.argv.
+    """
     from linkspan.serve.http import DRAIN, PORT, listen
 
     try:
@@ -287,7 +294,7 @@ def serve_reloading_http(
     for name in ("--host", "--port", "--fd"):
         ours.add_argument(name)
     kept = ours.parse_known_args(arguments)[1]
-    command = [sys.executable, "-m", "linkspan", "run", *kept, f"--fd={listener.fileno()}"]
+    command = [sys.executable, "-m", "linkspan", "run", *kept, f"--fd={listener.fileno()}", *of_the_file]
     patience = (DRAIN if drain is None else drain) + _MORE_THAN_DRAIN
     notes: queue.SimpleQueue[Note] = queue.SimpleQueue()
     with listener:

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 __all__ = ["load_server", "main"]
 
 _DESCRIPTION = """Serve the Server in a Python file over stdio, or with --http over HTTP. OBJECT is its name in the file,
-needed only if there are several. A FILE.transcript is played: a recorded server that answers the requests of the recording."""
+needed only if there are several. A FILE.transcript is played: a recorded server that answers the requests of the recording.
+Arguments after `--` go to the file, which finds them in sys.argv."""
 
 _EPILOG = """Output of the file goes to stderr. Exit status: 0 after the client disconnected or a signal to stop, 1 if the file
 failed, 2 for a wrong command line, 130 after Ctrl-C."""
@@ -29,12 +30,14 @@ class _Broken(Exception):
 
 def main(arguments: Sequence[str]) -> int:
     """Serve one file."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    ours, sys.argv[1:] = arguments[:end], arguments[end + 1 :]
     try:
-        match arguments:
+        match ours:
             case [target] if not target.startswith("-"):
                 return _serve(target)  # what hosts start, and wait for: no parser
             case _:
-                return _serve_as_asked(arguments)
+                return _serve_as_asked(ours, arguments[end:])
     except CannotLoad as problem:
         print(f"linkspan run: {problem}", file=sys.stderr)
         return 2
@@ -43,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
         return 1
 
 
-def _serve_as_asked(arguments: Sequence[str]) -> int:
+def _serve_as_asked(arguments: Sequence[str], of_the_file: Sequence[str]) -> int:
     from linkspan.cli.main import parser_for
 
     parser = parser_for("linkspan run", _DESCRIPTION, _EPILOG)
@@ -64,7 +67,9 @@ def _serve_as_asked(arguments: Sequence[str]) -> int:
     from linkspan.cli.reload import serve_reloading, serve_reloading_http
 
     path, _ = _split(target)
-    return serve_reloading_http(path, arguments, **given) if http else serve_reloading(target, path)
+    if http:
+        return serve_reloading_http(path, arguments, of_the_file, **given)
+    return serve_reloading(path, [target, *of_the_file])
 
 
 _HTTP_OPTIONS: dict[str, dict[str, Any]] = {
@@ -141,6 +146,7 @@ def load_server(target: str) -> Server:
     from linkspan.serve.server import Server
 
     path, wanted = _split(target)
+    sys.argv[0] = path
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
     name = os.path.splitext(os.path.basename(path))[0]
     spec = spec_from_file_location(name, path)
