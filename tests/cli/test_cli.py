@@ -96,6 +96,8 @@ def test_two_servers_of_one_name_in_a_file_are_one(tmp_path: Path) -> None:
 def test_help_and_version() -> None:
     assert "run" in linkspan("--help").stdout
     assert linkspan("--version").stdout.startswith("linkspan ")
-    assert linkspan().returncode == 2
+    alone = linkspan()
+    assert (alone.returncode, alone.stdout) == (0, linkspan("--help").stdout)
+    assert linkspan("--no-such-option").returncode == 2
     assert linkspan("nonsense").returncode == 2
     assert "FILE[:OBJECT]" in linkspan("run", "--help").stdout

@@ -25,6 +25,8 @@ VERBS = {
     "prompt": ("verbs:prompt", "get the messages of a prompt"),
     "ping": ("verbs:ping", "show a server's name, revision and response time"),
     "chat": ("chat:main", "talk to a language model that may use the tools of servers"),
+    "install": ("install:install", "add a server to the configuration of a host"),
+    "uninstall": ("install:uninstall", "remove a server from the configuration of a host"),
     "trace": ("trace:main", "relay between a client and a server, and show their messages"),
 }
 """Where each verb is implemented, and its line in --help."""
@@ -55,11 +57,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return status
     parser = parser_for("linkspan", "The Model Context Protocol for Python.", _EPILOG)
     parser.add_argument("--version", action="version", version=f"linkspan {__version__}")
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB")
     for name, (_, summary) in VERBS.items():
         verbs.add_parser(name, help=summary, add_help=False)
     parser.parse_args(given)
-    return 2
+    parser.print_help()
+    return 0
 
 
 def parser_for(prog: str, about: str, epilog: str, **more: Any) -> ArgumentParser:

@@ -36,6 +36,7 @@ __all__ = [
     "WrongUse",
     "add_output",
     "check_names",
+    "header",
     "listed",
     "near",
     "parse",
@@ -44,6 +45,7 @@ __all__ = [
     "texts",
     "timeouts_of",
     "values",
+    "variable",
 ]
 
 _TARGET = (
@@ -118,10 +120,10 @@ class CommandLine:
         server: Any = self._parser.add_argument_group("the server").add_argument
         by_seconds = "deadline for the start, and for each response or sign of progress"
         server("--timeout", type=seconds, metavar="SECONDS", help=by_seconds)
-        variable = "set a variable of the server; KEY alone passes on that of the shell (repeatable)"
-        server("--env", type=_variable, metavar="KEY=VALUE", help=variable, **REPEATABLE)
-        header = "send this with every request to a URL (repeatable); it is never shown"
-        server("--header", type=_header, metavar="NAME:VALUE", help=header, **REPEATABLE)
+        passed = "set a variable of the server; KEY alone passes on that of the shell (repeatable)"
+        server("--env", type=variable, metavar="KEY=VALUE", help=passed, **REPEATABLE)
+        sent = "send this with every request to a URL (repeatable); it is never shown"
+        server("--header", type=header, metavar="NAME:VALUE", help=sent, **REPEATABLE)
         whole = "pass on the whole environment, not only what most programs need"
         server("--inherit-env", action="store_true", help=whole)
         server("--cwd", metavar="DIR", help="working directory of the server")
@@ -159,7 +161,8 @@ def _answer(text: str) -> tuple[str, str]:
     return key, value
 
 
-def _header(text: str) -> tuple[str, str]:
+def header(text: str) -> tuple[str, str]:
+    """Return the name and the value of a header. Raises: WrongUse."""
     name, colon, value = (part.strip() for part in text.partition(":"))
     if not colon or not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name):
         raise WrongUse("--header must be followed by NAME:VALUE, such as 'Authorization: Bearer ...'")
@@ -168,8 +171,8 @@ def _header(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _variable(text: str) -> tuple[str, str]:
-    """Return a variable for the server's environment; a name alone passes ours on."""
+def variable(text: str) -> tuple[str, str]:
+    """Return a variable for the server's environment; a name alone passes ours on. Raises: WrongUse."""
     name, equals, value = text.partition("=")
     if not equals and name not in os.environ:
         raise WrongUse(f"--env {name} passes on a variable that is not set here: set it, or write --env {name}=VALUE")

@@ -25,7 +25,9 @@ __all__ = [
     "KnownConfig",
     "Settled",
     "UnusableTarget",
+    "config_path",
     "known_configs",
+    "plain_json",
     "read_config",
     "read_mapping",
     "settled",
@@ -98,6 +100,16 @@ def known_configs(
     return list(found.values())
 
 
+def config_path(host: str, *, workspace: bool = False) -> Path | None:
+    """Return where a host, such as "VS Code", has its configuration, there or not; None for a host without one.
+
+    `workspace` asks for the file of the current directory instead of the user's own.
+    """
+    here = Path.cwd()
+    places = [(name, here / each) for name, each in _IN_WORKSPACE] if workspace else _at_home(Path.home(), sys.platform)
+    return next((path for name, path in places if name == host), None)
+
+
 _IN_WORKSPACE: Final = (
     ("Claude Code", ".mcp.json"),
     ("VS Code", ".vscode/mcp.json"),
@@ -159,12 +171,18 @@ def _json(file: Path) -> Mapping[str, JSON]:
     return found
 
 
-def _json_with_comments(file: Path, text: str) -> JSON:
-    """Read JSON as editors do: comments count as space, and so does a comma before a closing bracket."""
+def plain_json(text: str, *, commas: bool = False) -> str:
+    """Return JSON as editors read it: comments become spaces, and so do commas before a closing bracket, unless `commas`.
+
+    Everything else stays at its place.
+    """
     text = _STRING_OR_COMMENT.sub(lambda found: found[0] if found[0][0] == '"' else _blank(found[0]), text)
-    text = _STRING_OR_COMMA.sub(lambda found: found[0] if found[0][0] == '"' else " ", text)
+    return text if commas else _STRING_OR_COMMA.sub(lambda found: found[0] if found[0][0] == '"' else " ", text)
+
+
+def _json_with_comments(file: Path, text: str) -> JSON:
     try:
-        return json.loads(text)
+        return json.loads(plain_json(text))
     except ValueError as error:
         raise UnusableTarget(f"{os.fspath(file)!r} is not valid JSON: {error}") from None
 

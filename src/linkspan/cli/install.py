@@ -1,0 +1,253 @@
+"""`linkspan install HOST SERVER` and `linkspan uninstall HOST NAME`: a server in the configuration of a host.
+
+Nothing is written before the change was shown and confirmed; the former file stays beside the new one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from argparse import ArgumentParser
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from difflib import unified_diff
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from linkspan.cli.config_edit import CannotEdit, has_entry, with_entry, without_entry
+from linkspan.cli.main import parser_for
+from linkspan.cli.options import REPEATABLE, WrongUse, header, near, split, variable
+from linkspan.cli.terminal import dump
+from linkspan.client.config import config_path
+from linkspan.types.base import JSONObject
+from linkspan.wire.redaction import REDACTED, is_secret_name, neutral, redact_json
+
+__all__ = ["install", "uninstall"]
+
+
+class _Host(msgspec.Struct, frozen=True):
+    """How a host names servers in its file. The members of an entry are each host's own."""
+
+    title: str
+    section: str = "mcpServers"
+    url: str | None = "url"
+    """The member for a URL; None where the file has only servers that the host starts."""
+    headers: str = "headers"
+    types: bool = False
+    """Whether an entry has a `type`."""
+
+
+_HOSTS: Final[Mapping[str, _Host]] = {
+    "claude-desktop": _Host("Claude Desktop", url=None),
+    "claude-code": _Host("Claude Code", types=True),
+    "cursor": _Host("Cursor"),
+    "vscode": _Host("VS Code", "servers", types=True),
+    "codex": _Host("Codex", "mcp_servers", headers="http_headers"),
+    "gemini-cli": _Host("Gemini CLI", url="httpUrl"),
+    "zed": _Host("Zed", "context_servers"),
+    "windsurf": _Host("Windsurf", url="serverUrl"),
+}
+
+_HOST_LIST = "hosts: " + ", ".join(_HOSTS) + "\n"
+_INSTALL = """Add a server to the configuration of a host. The change is shown first, and the former file is kept."""
+_INSTALL_EXAMPLES = (
+    _HOST_LIST
+    + """
+linkspan install                                        # where each host has its configuration
+linkspan install claude-desktop server.py               # starts with this Python, from any directory
+linkspan install cursor server.py --workspace           # for the current directory only
+linkspan install vscode https://example.com/mcp --name example
+linkspan install claude-code --env API_KEY=... -- npx -y some-server"""
+)
+_UNINSTALL = (
+    """Remove a server from the configuration of a host. The change is shown first, and the former file is kept."""
+)
+_MEMBER: Final = re.compile(r"""^(.\s*"?)([\w.-]+)("?\s*[:=]\s*)(["'].*["'])""")
+
+
+def install(arguments: Sequence[str]) -> int:
+    """Add a server to a host's configuration, and return the exit status."""
+    given, command = split(list(arguments))
+    if not given and command is None:
+        for name, host in _HOSTS.items():
+            path = config_path(host.title)
+            print(f"{name:<16}{path}{'' if path is not None and path.exists() else '  (not there yet)'}")
+        return 0
+    parser = parser_for("linkspan install", _INSTALL, _INSTALL_EXAMPLES, allow_abbrev=False)
+    add = parser.add_argument
+    add("host", metavar="HOST", help="which host; without any argument, all are listed")
+    if command is None:
+        add(
+            "server",
+            metavar="SERVER",
+            help="a .py file (or FILE.py:OBJECT) or a URL; or `-- COMMAND ARGS...` at the end",
+        )
+    add("--name", help="the name in the configuration (default: that of the file, of the command or of the URL's host)")
+    set_ = "set a variable of the server; KEY alone takes that of the shell (repeatable); it is written to the file"
+    add("--env", type=variable, metavar="KEY=VALUE", help=set_, **REPEATABLE)
+    sent = "send this with every request to a URL (repeatable); it is written to the file"
+    add("--header", type=header, metavar="NAME:VALUE", help=sent, **REPEATABLE)
+    _add_options(parser)
+    try:
+        options = parser.parse_args(given)
+        host = _host(options.host)
+        name, entry = _described(host, None if command is not None else options.server, command)
+        if host.types:
+            entry = {"type": "http" if "command" not in entry else "stdio", **entry}
+        for given_, member, needed in ((options.env, "env", True), (options.header, host.headers, False)):
+            if given_ and ("command" in entry) is not needed:
+                raise WrongUse(f"--{'env' if needed else 'header'} is for a server that {_KIND[needed]}")
+            entry |= {member: dict(given_)} if given_ else {}
+    except WrongUse as problem:
+        parser.error(str(problem))
+    name = options.name or name
+
+    def change(text: str, toml: bool) -> str:
+        return with_entry(text, host.section, name, entry, toml=toml)
+
+    by_hand = f"; add this to it: {dump(redact_json({host.section: {name: entry}}), None)}"
+    return _write("install", host, options, change, by_hand)
+
+
+_KIND: Final = {True: "the host starts; this one has a URL", False: "has a URL; the host starts this one"}
+
+
+def uninstall(arguments: Sequence[str]) -> int:
+    """Remove a server from a host's configuration, and return the exit status."""
+    parser = parser_for("linkspan uninstall", _UNINSTALL, _HOST_LIST, allow_abbrev=False)
+    parser.add_argument("host", metavar="HOST", help="which host")
+    parser.add_argument("name", metavar="NAME", help="the name in its configuration")
+    _add_options(parser)
+    options = parser.parse_args(list(arguments))
+    try:
+        host = _host(options.host)
+    except WrongUse as problem:
+        parser.error(str(problem))
+
+    def change(text: str, toml: bool) -> str:
+        if not has_entry(text, host.section, options.name, toml=toml):
+            raise CannotEdit(f"it has no server {options.name!r}")
+        return without_entry(text, host.section, options.name, toml=toml)
+
+    return _write("uninstall", host, options, change, "")
+
+
+def _add_options(parser: ArgumentParser) -> None:
+    parser.add_argument("--workspace", action="store_true", help="use the configuration of the current directory")
+    parser.add_argument("-y", "--yes", action="store_true", help="write the change without asking")
+    parser.add_argument("--dry-run", action="store_true", help="only show the change")
+
+
+def _host(name: str) -> _Host:
+    found = _HOSTS.get(name.lower())
+    if found is None:
+        raise WrongUse(f"there is no host {name!r}{near(name, _HOSTS)}; known are {', '.join(_HOSTS)}")
+    return found
+
+
+def _described(host: _Host, server: str | None, command: Sequence[str] | None) -> tuple[str, JSONObject]:
+    """Return a name and an entry that works from any directory: a file starts with this Python."""
+    if command is not None:
+        from shutil import which
+
+        found = which(command[0]) if command else None
+        if found is None:
+            raise WrongUse(f"there is no command {command[0]!r}" if command else "a command must follow --")
+        return Path(command[0]).stem, {"command": os.path.abspath(found), "args": list(command[1:])}
+    assert server is not None
+    if "://" not in server:
+        path, _, wanted = server.partition(":") if not os.path.exists(server) else (server, "", "")
+        if not os.path.isfile(path):
+            raise WrongUse(f"there is no file {path!r}")
+        absolute = os.path.abspath(path) + (f":{wanted}" if wanted else "")
+        return Path(path).stem, {"command": sys.executable, "args": ["-m", "linkspan", "run", absolute]}
+    if host.url is None:
+        raise WrongUse(
+            f"{host.title} has URLs in its settings (Connectors), not in its configuration file: add it there"
+        )
+    parts = urlsplit(server)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise WrongUse("the URL must begin with http:// or https:// and a host")
+    return parts.hostname, {host.url: server}
+
+
+# The file.
+
+
+def _write(verb: str, host: _Host, options: Any, change: Callable[[str, bool], str], by_hand: str) -> int:
+    """Show a change of the host's file, ask, and write it; return the exit status."""
+    path = config_path(host.title, workspace=options.workspace)
+    if path is None:
+        print(
+            f"linkspan {verb}: {host.title} has no configuration for one directory: leave --workspace out",
+            file=sys.stderr,
+        )
+        return 2
+    path = path.resolve()  # what links to it stays a link
+    try:
+        old = path.read_bytes().decode("utf-8-sig") if path.exists() else ""
+        new = change(old, path.suffix == ".toml")
+    except (OSError, UnicodeDecodeError, CannotEdit) as problem:
+        print(f"linkspan {verb}: cannot change {path}: {problem}{by_hand}", file=sys.stderr)
+        return 1
+    if new == old:
+        print(f"{path} needs no change")
+        return 0
+    print(_difference(path, old, new))
+    if options.dry_run or not (options.yes or _agreed(path)):
+        return 0 if options.dry_run else 1
+    kept = _replace(path, new)
+    print(f"{path} is written{f'; the former one is {kept.name}' if kept else ''}. Restart {host.title} to use it.")
+    return 0
+
+
+def _difference(path: Path, old: str, new: str) -> str:
+    """Return the changed lines and those around them, in which the secrets of other servers are hidden."""
+    lines = unified_diff(old.splitlines(), new.splitlines(), str(path), str(path), lineterm="", n=2)
+    return "\n".join(neutral(_MEMBER.sub(_hidden, line)) for line in lines)
+
+
+def _hidden(found: re.Match[str]) -> str:
+    before, name, between, value = found.groups()
+    return f"{before}{name}{between}{value if not is_secret_name(name) else REDACTED}"
+
+
+def _agreed(path: Path) -> bool:
+    if not sys.stdin.isatty():
+        print("Nothing is written: this is not a terminal; add --yes to write it", file=sys.stderr)
+        return False
+    try:
+        return input(f"Write {path}? [y/N] ").strip().lower() in ("y", "yes")
+    except (EOFError, KeyboardInterrupt):
+        print()
+        return False
+
+
+def _replace(path: Path, text: str) -> Path | None:
+    """Write a file whole or not at all, with the permissions of the former one, which is kept; return where."""
+    import shutil
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    kept = None
+    if path.exists():
+        kept = path.with_name(f"{path.name}.{time.strftime('%Y%m%d-%H%M%S')}.bak")
+        shutil.copy2(path, kept)
+    new = path.with_name(f"{path.name}.{os.getpid()}.new")
+    try:
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(text.encode())
+            file.flush()
+            os.fsync(descriptor)
+        if kept is not None:
+            shutil.copymode(path, new)
+        os.replace(new, path)
+    finally:
+        with suppress(OSError):
+            new.unlink()
+    return kept
