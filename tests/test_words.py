@@ -58,6 +58,7 @@ ALLOWED: frozenset[str] = frozenset()
 """Exact words of a text in which a form is right English."""
 
 BOUNDS: dict[str, int] = {
+    "auth": 0,
     "cli": 0,
     "client": 2,
     "core": 0,

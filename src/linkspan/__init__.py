@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from linkspan.errors import ToolError as ToolError
     from linkspan.errors import UnsupportedProtocolVersion as UnsupportedProtocolVersion
     from linkspan.flows.answers import Refused as Refused
+    from linkspan.flows.client_errors import AuthorizationError as AuthorizationError
     from linkspan.flows.client_errors import CallStopped as CallStopped
     from linkspan.flows.client_errors import CallTimeout as CallTimeout
     from linkspan.flows.client_errors import Change as Change
@@ -46,7 +47,10 @@ if TYPE_CHECKING:
     from linkspan.flows.client_errors import Disconnected as Disconnected
     from linkspan.flows.client_errors import HttpError as HttpError
     from linkspan.flows.client_errors import InputUnavailable as InputUnavailable
+    from linkspan.flows.client_errors import InsufficientScope as InsufficientScope
     from linkspan.flows.client_errors import InvalidResponse as InvalidResponse
+    from linkspan.flows.client_errors import LoginRequired as LoginRequired
+    from linkspan.flows.client_errors import LoginTimeout as LoginTimeout
     from linkspan.flows.client_errors import ServerError as ServerError
     from linkspan.flows.client_errors import StateLost as StateLost
     from linkspan.flows.client_errors import StreamRestored as StreamRestored
@@ -117,6 +121,7 @@ _HOMES = {
     "linkspan.host.models": ("open_model",),
     "linkspan.flows.answers": ("Refused",),
     "linkspan.flows.client_errors": (
+        "AuthorizationError",
         "CallStopped",
         "CallTimeout",
         "ClientClosed",
@@ -125,7 +130,10 @@ _HOMES = {
         "ConnectionLost",
         "HttpError",
         "InputUnavailable",
+        "InsufficientScope",
         "InvalidResponse",
+        "LoginRequired",
+        "LoginTimeout",
         "ServerError",
         "ToolFailed",
         "Change",
@@ -191,6 +199,7 @@ __all__ = [
     "Audio",
     "AudioContent",
     "Audit",
+    "AuthorizationError",
     "BlobResourceContents",
     "Call",
     "CallStopped",
@@ -228,6 +237,8 @@ __all__ = [
     "InvalidResponse",
     "Limits",
     "LinkspanError",
+    "LoginRequired",
+    "LoginTimeout",
     "MemoryTransport",
     "MethodAlreadyDefinedError",
     "Policy",

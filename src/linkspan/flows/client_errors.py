@@ -17,6 +17,7 @@ from linkspan.text import clip
 
 __all__ = [
     "NOWHERE",
+    "AuthorizationError",
     "CallStopped",
     "CallTimeout",
     "Change",
@@ -31,7 +32,10 @@ __all__ = [
     "Ending",
     "HttpError",
     "InputUnavailable",
+    "InsufficientScope",
     "InvalidResponse",
+    "LoginRequired",
+    "LoginTimeout",
     "Origin",
     "Phase",
     "ServerError",
@@ -46,7 +50,7 @@ __all__ = [
 
 Delivery: TypeAlias = Literal["not_sent", "maybe_sent", "answered"]
 """Whether the server may have acted on the request: `not_sent` is safe to repeat, `maybe_sent` is not known."""
-Phase: TypeAlias = Literal["spawn", "connect", "negotiate", "list", "call", "close"]
+Phase: TypeAlias = Literal["spawn", "connect", "negotiate", "list", "call", "close", "authorize"]
 
 _SHOWN_LINES = 12
 _SHOWN_FRAMES = 3
@@ -244,6 +248,37 @@ class InputUnavailable(ClientError):
 
 class ClientClosed(ClientError):
     """The client was closed before the call, or during it."""
+
+
+class AuthorizationError(ClientError):
+    """There is no token: the servers contradict each other, one refuses us, or what one answers is not safe to use."""
+
+    @property
+    def error(self) -> str | None:
+        """The error code of the authorization server, such as `invalid_grant`, if it answered with one."""
+        return self.data if isinstance(self.data, str) else None
+
+
+class LoginRequired(AuthorizationError):
+    """The server wants to know who asks, and only a person can answer that; `hint` is the command to run."""
+
+
+class LoginTimeout(AuthorizationError, TimeoutError):
+    """The person did not finish the login within `seconds`."""
+
+    @property
+    def login_url(self) -> str:
+        """The URL at which the login began."""
+        return str(self.data["url"])
+
+
+class InsufficientScope(AuthorizationError):
+    """The server wants scopes that the login does not have, and did not get by asking for them."""
+
+    @property
+    def scopes(self) -> tuple[str, ...]:
+        """What the operation needs, as far as the server named it."""
+        return tuple(self.data or ())
 
 
 _MODULE: Final = r"(?:ModuleNotFoundError|ImportError): No module named '?([\w.]+)'?"

@@ -1,0 +1,32 @@
+"""Authorization: who a client is for a server, and whom a server lets in. Names are loaded when they are first used."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from linkspan.loading import load
+
+if TYPE_CHECKING:
+    from linkspan.auth.identities import ClientCredentials as ClientCredentials
+    from linkspan.auth.identities import Enterprise as Enterprise
+    from linkspan.auth.identities import OAuth as OAuth
+    from linkspan.auth.identities import WorkloadIdentity as WorkloadIdentity
+
+_HOMES = {
+    "linkspan.auth.identities": ("ClientCredentials", "Enterprise", "OAuth", "WorkloadIdentity"),
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = ["ClientCredentials", "Enterprise", "OAuth", "WorkloadIdentity"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(load(_HOME_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
