@@ -21,7 +21,7 @@ class Server:
         return fn
 
     def connect(self, *, ports):
-        return Connection(self)
+        return Connection(self, ports.lock)
 
     def run(self, **options):
         from linkspan.serve.stdio import StdioTransport
@@ -36,10 +36,10 @@ class Call:
 
 
 class Connection:
-    """One line, one message; see ServerConnection."""
+    """One line, one message; see ServerConnection. `finish` and `fail` come without the lock, and take it."""
 
-    def __init__(self, server):
-        self.server, self.out, self.calls, self.rest = server, [], {}, b""
+    def __init__(self, server, lock):
+        self.server, self.lock, self.out, self.calls, self.rest = server, lock, [], {}, b""
 
     def receive_data(self, data):
         *lines, self.rest = (self.rest + data).split(b"\n")
@@ -79,9 +79,10 @@ class Connection:
         return self.end(call, type(error).__name__, failed=True)
 
     def end(self, call, text, *, failed):
-        if self.calls.pop(call.id, None) is not None:
-            result = {"content": [{"type": "text", "text": text}], "isError": failed}
-            self.send({"jsonrpc": "2.0", "id": call.id, "result": result})
+        result = {"content": [{"type": "text", "text": text}], "isError": failed}
+        with self.lock:
+            if self.calls.pop(call.id, None) is not None:
+                self.send({"jsonrpc": "2.0", "id": call.id, "result": result})
         return []
 
     def data_to_send(self):

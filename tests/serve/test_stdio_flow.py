@@ -219,6 +219,16 @@ def test_pings_and_cancellations_are_heard_while_as_many_calls_run_as_may_and_al
     served.end()
 
 
+@pytest.fixture
+def hasty_threads():
+    """Threads take turns after each instruction where they can: what needs a lock and has none shows at once."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(interval)
+
+
+@pytest.mark.usefixtures("hasty_threads")
 def test_workers_wait_while_too_much_is_unsent_and_all_arrives_in_the_end():
     server = Server()
 
