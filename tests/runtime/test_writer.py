@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 import tracemalloc
 
 import pytest
 
-from linkspan.runtime.descriptors import Writer
+from linkspan.runtime.descriptors import WakePipe, Writer
+from linkspan.runtime.forks import lead_nowhere
 
 
 class Source:
@@ -32,9 +32,13 @@ class Source:
 def pipe():
     reader, writer = os.pipe()
     yield reader, writer
-    for fd in (reader, writer):
-        with contextlib.suppress(OSError):
-            os.close(fd)
+    os.close(reader)
+    os.close(writer)
+
+
+def hang_up(reader: int) -> None:
+    """Close the reading end, and keep its number, which the fixture closes."""
+    lead_nowhere([reader])
 
 
 def read_all(reader: int, lines: int) -> list[int]:
@@ -86,7 +90,7 @@ def test_an_output_that_nobody_reads_is_noticed_and_forgotten(pipe, flush):
     reader, fd = pipe
     source, broken = Source(), threading.Event()
     writer = Writer(source, source.lock, fd, bound=10, on_change=broken.set)
-    os.close(reader)
+    hang_up(reader)
     for _ in range(3):
         source.produce()
         flush(writer)
@@ -103,7 +107,7 @@ def test_an_output_that_breaks_frees_those_who_wait(pipe):
         writer.flush_now()
     waiting = threading.Thread(target=writer.flush)
     waiting.start()
-    os.close(reader)
+    hang_up(reader)
     waiting.join(30)
     assert not waiting.is_alive()
 
@@ -153,3 +157,44 @@ def test_large_messages_leave_in_order_and_without_a_copy(pipe):
     writer.wait_empty(5)
     assert numbers == [0, 1, 2, 3, 4]
     assert peak < 1_000_000, "a write of what is left copies it"
+
+
+def test_what_is_not_written_when_the_writer_leaves_counts_no_longer_and_keeps_no_thread_waiting(pipe):
+    reader, fd = pipe
+    source = Source(200_000)  # more than a pipe holds, so that the writer has to wait
+    writer = Writer(source, source.lock, fd, bound=300_000, on_change=lambda: None)
+    for _ in range(2):
+        source.produce()
+        writer.flush_now()
+    waiting = threading.Thread(target=writer.flush)
+    waiting.start()
+    writer.leave(lambda: None)
+    waiting.join(30)
+    assert not waiting.is_alive()
+    assert read_all(reader, 1) == [0]
+    writer.wait_empty(30)
+    assert writer.unsent == 0
+
+
+def test_a_wake_that_comes_after_the_end_reaches_no_descriptor_that_has_the_number_now():
+    wakes = WakePipe()
+    numbers = wakes.fds
+    assert numbers == (wakes.reader, wakes.writer)
+    wakes.wake()
+    assert wakes.drain() == b"\0"
+    wakes.close()
+    assert wakes.fds == ()
+    others = [os.pipe() for _ in range(2)]
+    try:
+        assert {*numbers} <= {fd for pair in others for fd in pair}
+        for reader, writer in others:
+            os.write(writer, b"theirs")
+            os.set_blocking(reader, False)
+        wakes.wake()
+        assert wakes.drain() == b""
+        wakes.close()
+        assert [os.read(reader, 100) for reader, _ in others] == [b"theirs", b"theirs"]
+    finally:
+        for pair in others:
+            for fd in pair:
+                os.close(fd)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -14,6 +15,7 @@ from fake_server import Server
 from stdio_process import HERE, Process, line, ping, said, tool_call
 
 from linkspan.serve.stdio import serve_stdio
+from linkspan.serve.stream import StreamServer
 
 IN_TIME = 5.0
 """Two seconds are promised, and set in the code; the rest is for a machine that is busy with other things."""
@@ -284,6 +286,40 @@ def test_nothing_is_left_open_or_running_afterwards():
     serve_here(line({"jsonrpc": "2.0", "id": 1, "method": "ping"}))
     assert len(os.listdir("/proc/self/fd")) == descriptors
     assert threading.active_count() == threads
+
+
+def test_a_function_that_ends_after_its_server_reaches_no_descriptor_of_others(monkeypatch):
+    server, gate, flushed = Server(), threading.Event(), threading.Event()
+    flush = StreamServer.flush
+
+    @server.tool
+    def linger() -> str:
+        gate.wait(30)
+        return "late"
+
+    def noted(stream: StreamServer) -> None:
+        flush(stream)
+        if gate.is_set():
+            flushed.set()
+
+    monkeypatch.setattr(StreamServer, "flush", noted)
+    (reader, writer), (output, output_writer) = os.pipe(), os.pipe()
+    os.write(writer, tool_call(1, "linger"))
+    os.close(writer)
+    assert serve_stdio(server.connect, input_fd=reader, output_fd=output_writer, watch_parent=False, grace=0.05) == 0
+    for fd in (reader, output, output_writer):
+        os.close(fd)
+    others = [
+        each for _ in range(8) for each in socket.socketpair()
+    ]  # they have the numbers now, and can be written to
+    gate.set()
+    assert flushed.wait(30)
+    for each in others:
+        each.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            each.recv(100)
+    for each in others:
+        each.close()
 
 
 def test_functions_run_in_the_serving_thread_if_there_are_to_be_no_workers():

@@ -71,11 +71,16 @@ class DescriptorWaiter:
 
 
 class WakePipe:
-    """Wakes its waiting thread, from any thread and from a signal handler. Never blocks; wakes add up to one."""
+    """Wakes its waiting thread, from any thread and from a signal handler. Never blocks; wakes add up to one.
 
-    __slots__ = ("_socket", "reader", "writer")
+    After `close` its numbers may belong to other code, so a wake that comes too late does nothing.
+    """
+
+    __slots__ = ("_closed", "_lock", "_socket", "reader", "writer")
 
     def __init__(self) -> None:
+        self._closed = False
+        self._lock = threading.RLock()  # a signal handler may interrupt the thread that has it
         self._socket = None
         if can_poll:
             self.reader, self.writer = os.pipe()
@@ -89,31 +94,46 @@ class WakePipe:
             writer.setblocking(False)
             self.reader, self.writer = reader.fileno(), writer.fileno()
 
+    @property
+    def fds(self) -> tuple[int, ...]:
+        """Its descriptors; none once it is closed."""
+        return () if self._closed else (self.reader, self.writer)
+
     def wake(self, note: int = 0) -> None:
-        """Make `reader` readable."""
-        try:
-            if self._socket is None:
-                os.write(self.writer, bytes((note,)))
-            else:
-                self._socket[1].send(bytes((note,)))
-        except OSError:
-            return  # full: a wake is under way already; closed: no thread is left to wake
+        """Make `reader` readable, unless it is closed: then no thread is left to wake."""
+        with self._lock:
+            if self._closed:
+                return
+            try:
+                if self._socket is None:
+                    os.write(self.writer, bytes((note,)))
+                else:
+                    self._socket[1].send(bytes((note,)))
+            except OSError:
+                return  # full: a wake is under way already
 
     def drain(self) -> bytes:
         """Take the notes out, so that the next wait sleeps."""
-        try:
-            return os.read(self.reader, 512) if self._socket is None else self._socket[0].recv(512)
-        except OSError:
-            return b""
+        with self._lock:
+            if self._closed:
+                return b""
+            try:
+                return os.read(self.reader, 512) if self._socket is None else self._socket[0].recv(512)
+            except OSError:
+                return b""
 
     def close(self) -> None:
-        """Give the descriptors back."""
-        if self._socket is None:
-            os.close(self.reader)
-            os.close(self.writer)
-        else:
-            for end in self._socket:
-                end.close()
+        """Give the descriptors back. A second time does nothing."""
+        with self._lock:
+            closed, self._closed = self._closed, True
+            if closed:
+                return
+            if self._socket is None:
+                os.close(self.reader)
+                os.close(self.writer)
+            else:
+                for end in self._socket:
+                    end.close()
 
 
 def write_all(fd: int, data: Bytes) -> None:
@@ -269,8 +289,10 @@ class Writer:
         """Accept no more; call `give_back` as soon as no thread is writing, so that the descriptor may be closed."""
         with self._lock:
             self.broken = True
+            self.unsent -= sum(map(len, self._pending))
             self._pending = []
             self._give_back = give_back
+            self._room.notify_all()
             writing = self._writing
         if not writing:
             self._part()

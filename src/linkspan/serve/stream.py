@@ -60,7 +60,10 @@ class StreamServer:
             on_task_end=lambda: self._task_ended(),
         )
         self.connection = self.driver.connection
-        self.writer = Writer(self.connection, self.driver.lock, output_fd, bound=max_unsent, on_change=self.wakes.wake)
+        self._output_fd = os.dup(output_fd)  # a thread may still be writing when the caller closes its own
+        self.writer = Writer(
+            self.connection, self.driver.lock, self._output_fd, bound=max_unsent, on_change=self.wakes.wake
+        )
         self.lifeline = Lifeline(
             input_fd,
             on_stop=self.wakes.wake,
@@ -88,6 +91,7 @@ class StreamServer:
     ) -> None:
         """Let the last output go out and give the signals back."""
         self.writer.wait_empty(0.0 if self.writer.broken else _CLEANUP)
+        self.writer.leave(lambda: os.close(self._output_fd))
         self.lifeline.close()
         self.wakes.close()
 

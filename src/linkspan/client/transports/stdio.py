@@ -107,8 +107,8 @@ class LeaderFollowers:
 
     def start_afresh(self) -> None:
         """In a forked child: let go of the pipe that wakes the parent's leader."""
-        if self._wakes is not None and not self._closed:  # the numbers of a closed one may belong to something else
-            lead_nowhere([self._wakes.reader, self._wakes.writer])
+        if self._wakes is not None:
+            lead_nowhere(self._wakes.fds)
 
     def wait(self, waiter: ThreadWaiter) -> Any:
         """Return the next item of `waiter`; until there is one, this thread reads if no other one does."""
@@ -145,37 +145,28 @@ class LeaderFollowers:
                 self._poll = select.poll()
                 self._poll.register(self._fd, select.POLLIN)
                 self._poll.register(self._wakes.reader, select.POLLIN)
+            wakes = self._wakes
         try:
             while True:
-                waiter.wake = self._wake  # before looking, so that an item that comes from here on wakes us
+                waiter.wake = wakes.wake  # before looking, so that an item that comes from here on wakes us
                 if not waiter.empty():
                     return
                 readable = self._poll.poll()
                 waiter.wake = None
                 for fd, _ in readable:
                     if fd != self._fd:
-                        self._drain()
+                        wakes.drain()
                     elif not self._read():
                         return
         finally:
             waiter.wake = None
 
-    def _wake(self) -> None:
-        with self._lock:  # a pipe that is being closed must not be touched: its number may stand for another one
-            if self._wakes is not None and not self._closed:
-                self._wakes.wake()
-
-    def _drain(self) -> None:
-        with self._lock:
-            if self._wakes is not None and not self._closed:
-                self._wakes.drain()
-
     def close(self) -> None:
         """Give back what it holds; who still leads has an item already."""
         with self._lock:
-            if self._wakes is not None and not self._closed:
-                self._wakes.close()
             self._closed = True
+            if self._wakes is not None:
+                self._wakes.close()
 
 
 class StdioClientTransport(ClientTransport):
