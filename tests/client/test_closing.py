@@ -20,6 +20,7 @@ from faces import FACES, wait_until
 from wild import alive, gone, wild
 
 from linkspan import Client, ClientClosed, ClientError, Server, SyncClient, Timeouts
+from linkspan.runtime.reactor import reactor
 from over_http import serving
 
 HERE = Path(__file__).parent
@@ -465,6 +466,25 @@ def test_a_forked_child_neither_closes_nor_uses_its_parents_server() -> None:
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert len(pids) == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "waitid"), reason="needs to wait for a process without collecting it")
+def test_the_last_words_of_a_server_arrive_before_it_is_closed_however_busy_the_reactor_is() -> None:
+    heard: list[str] = []
+    client = SyncClient(wild({"start": [{"stderr": "$PID"}], "end": [{"stderr": "bye"}]}), on_stderr=heard.append)
+    client.call_tool("hi")
+    wait_until(lambda: heard)
+    pid = int(heard[0])
+    reactor_of_clients = reactor()
+
+    def be_busy() -> None:
+        """Read nothing until the process has ended and its transport shall be left."""
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        wait_until(lambda: reactor_of_clients._calls)
+
+    reactor_of_clients.call(be_busy)
+    client.close()
+    assert "".join(heard).split() == [str(pid), "bye"]
 
 
 def test_a_thousand_clients_that_were_never_used_cost_no_thread_and_no_process() -> None:

@@ -22,7 +22,7 @@ from linkspan.client.transports.base import ClientTransport, ThreadWaiter, Trans
 from linkspan.core.flow import RequestSpec
 from linkspan.flows.client_errors import ConnectError, ConnectionLost, Ending, hint_for_missing_command
 from linkspan.flows.state import ClientState
-from linkspan.runtime.descriptors import CHUNK, WakePipe, Writer, can_poll, pump
+from linkspan.runtime.descriptors import CHUNK, DescriptorWaiter, WakePipe, Writer, can_poll, pump
 from linkspan.runtime.forks import lead_nowhere, renew
 from linkspan.runtime.process import Child, signal_name
 from linkspan.wire.redaction import redact
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 __all__ = ["Command", "StdioClientTransport"]
 
 _STDERR_KEPT: Final = 32 * 1024
+_LAST_READS: Final = 16
+"""Reads that empty the largest pipe."""
 _MAX_UNSENT: Final = 64 * 1024 * 1024
 _DYING: Final = 1.0
 """Seconds in which a server whose output has ended must end too."""
@@ -190,6 +192,7 @@ class StdioClientTransport(ClientTransport):
         self._dying_until: float | None = None
         self._next_look = 0.0
         self._buried = threading.Lock()
+        self._left = threading.Event()
         self._receiving = threading.Lock()
         """Held by the thread that reads stdout until all is delivered, so that messages keep their order."""
         self._eof = False
@@ -243,13 +246,14 @@ class StdioClientTransport(ClientTransport):
         super().submit(spec, waiter)
 
     def close(self) -> None:
-        """Hang up, wait for the process to end, and end it if it does not. Blocks."""
+        """Hang up, wait for the process to end, and end it if it does not, and for its last words on stderr. Blocks."""
         with self.lock:
             self._closed = True
         self.end(by_us=True)
         with self._buried:
             self._child.stop(self.state.options.timeouts.close)
         self._reactor.call(self._leave)
+        self._left.wait(_DYING)
 
     def ending(self) -> Ending:
         """Return what is known of the process."""
@@ -434,7 +438,16 @@ class StdioClientTransport(ClientTransport):
         self._threads.close()
         if self._on_loop is not None:
             self._on_loop.end()
+        self._read_last_words()
         self._reactor.forget(self)
         for fd in list(self._open):
             self._close_fd(fd)
         self._writer.leave(self._child.close_pipes)
+        self._left.set()
+
+    def _read_last_words(self) -> None:
+        """Read what is left in the pipe of stderr; another process that has it may write without end."""
+        for _ in range(_LAST_READS):
+            if self._stderr_fd not in self._open or not DescriptorWaiter(self._stderr_fd).wait(0.0):
+                return
+            self.handle_readable(self._stderr_fd)
