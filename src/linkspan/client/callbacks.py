@@ -10,7 +10,7 @@ import contextvars
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,7 +19,14 @@ import msgspec
 from linkspan.client.transports.base import ClientTransport, Recorder
 from linkspan.errors import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
 from linkspan.flows.answers import Handlers, InvalidAnswer, Refused, encode_answer, failed, read_question
-from linkspan.flows.client_errors import Change, ClientEvent, StateLost
+from linkspan.flows.client_errors import (
+    Change,
+    ClientEvent,
+    Connected,
+    Disconnected,
+    StateLost,
+    StreamRestored,
+)
 from linkspan.runtime.forks import renew
 from linkspan.types.base import Wire
 from linkspan.types.messages import LoggingMessageParams
@@ -262,11 +269,19 @@ class Application:
             return
 
     def report(self, event: ClientEvent) -> None:
-        """Pass on what has happened to the connection."""
+        """Pass on what has happened to the connection, and log what the client does about a failure."""
+        if not isinstance(event, Connected):
+            _log.info(_LOGGED[type(event)], event.server, event.error.problem, extra={"server": event.server})
         if self.callbacks.on_event is not None:
             self.queue.post(self.callbacks.on_event, event)
 
 
+_log = logging.getLogger("linkspan.client")
+_LOGGED: Final[Mapping[type[ClientEvent], str]] = {
+    Disconnected: "%s: the connection was lost, the next call opens another: %s",
+    StateLost: "%s: a new connection took the place of a lost one, and what the server kept in memory is gone: %s",
+    StreamRestored: "%s: the stream of notifications was lost and is open again, changes may have been missed: %s",
+}
 _log_message = msgspec.json.Decoder(LoggingMessageParams)
 _json = msgspec.json.Decoder()
 _delivering: contextvars.ContextVar[CallbackQueue | None] = contextvars.ContextVar("linkspan_delivering", default=None)

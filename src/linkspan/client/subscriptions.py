@@ -7,6 +7,7 @@ Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/su
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 import time
@@ -46,6 +47,7 @@ _KINDS: dict[str, Kind] = {
     "notifications/resources/list_changed": "resources",
 }
 _UPDATED = "notifications/resources/updated"
+_log = logging.getLogger("linkspan.client")
 _SOON = 1.0
 """A subscription that ends within so many seconds has failed."""
 _PATIENCE = 5
@@ -228,10 +230,10 @@ class SubscriptionSet:
             if listener.attempt is attempt and transport.alive and listener in self._all:
                 self.establish(listener, transport)
 
-        asked = getattr(error, "retry_after", None) or 0.0
-        reactor().call_later(
-            min(max(asked, backoff(listener.failures, transport.state.random())), _LONGEST_PAUSE), again
-        )
+        asked, server = getattr(error, "retry_after", None) or 0.0, transport.state.origin.server
+        pause = min(max(asked, backoff(listener.failures, transport.state.random())), _LONGEST_PAUSE)
+        _log.info("%s: subscribing again in %.1f s: %s", server, pause, error.problem, extra={"server": server})
+        reactor().call_later(pause, again)
 
     def _ready(self, listener: Subscription) -> None:
         lost, listener.lost = listener.lost, None

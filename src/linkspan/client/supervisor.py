@@ -7,6 +7,8 @@ caller's cancellation can disturb it, and all who wait get the same outcome.
 from __future__ import annotations
 
 import atexit
+import logging
+import sys
 import threading
 import time
 import weakref
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Sessions", "Supervisor"]
 
+_log = logging.getLogger("linkspan.client")
 _STABLE: Final = 2.0
 """A connection that held so many seconds is forgiven its end: the next one is opened at once."""
 _DYING: Final = 3.0
@@ -259,8 +262,6 @@ class Supervisor:
         except ClientError as error:
             self._connect_failed(error)
         except Exception as error:
-            import logging
-
             logging.getLogger("linkspan").exception("connecting to %s failed", self.state.origin.server)
             problem = f"connecting failed: {type(error).__name__}: {error}"
             self._connect_failed(ConnectError(problem, self.state.origin, phase="connect"))
@@ -275,8 +276,16 @@ class Supervisor:
         if self._closing is not None:
             self._closing.join(_DYING)
         if self._failures:
-            pause = self._failed_at + backoff(self._failures, self.state.random()) - time.monotonic()
-            self._stop.wait(max(0.0, pause))
+            pause = max(0.0, self._failed_at + backoff(self._failures, self.state.random()) - time.monotonic())
+            server = self.state.origin.server
+            _log.info(
+                "%s: opening a connection in %.1f s, after %d failures",
+                server,
+                pause,
+                self._failures,
+                extra={"server": server},
+            )
+            self._stop.wait(pause)
         if self.closed:
             raise self._closed_error("not_sent")
         transport = self.opener(self)

@@ -7,6 +7,7 @@ does raises here: the model receives the error, and may try something else.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
@@ -266,6 +267,9 @@ class Host:
         now = time.monotonic()
         if not missing or now < self._retry_at or (self._retry is not None and not self._retry.done()):
             return
+
+        names = ", ".join(each.name for each in missing)
+        logging.getLogger("linkspan.host").info("connecting again to servers that failed: %s", names)
 
         async def reconnect() -> None:
             await asyncio.gather(*(client.connect() for client in missing), return_exceptions=True)

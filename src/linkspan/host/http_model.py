@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import random
 import re
 import time
@@ -278,6 +279,9 @@ class HttpModel:
                 passes = failures < self._backoff.connections
             if begun or pause is None or not passes:
                 raise safe
+            logging.getLogger("linkspan.host").info(
+                "%s is asked again in %.1f s (attempt %d): %s", self.address.model, pause, failures + 1, safe
+            )
             await self._sleep(pause)
 
     async def _ask(self, request: ModelRequest, body: bytes) -> AsyncGenerator[ModelEvent, None]:

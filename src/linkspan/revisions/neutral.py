@@ -22,7 +22,7 @@ from linkspan.errors import (
 from linkspan.revisions.record import Revision
 from linkspan.revisions.stepdown import knows_field
 from linkspan.types.base import ABSENT, JSON, Implementation, Wire, is_array, is_object
-from linkspan.types.messages import CreateMessageParams, ElicitParams, LoggingLevel, ServerCapabilities
+from linkspan.types.messages import CallToolParams, CreateMessageParams, ElicitParams, LoggingLevel, ServerCapabilities
 from linkspan.wire.jsonrpc import RequestId
 from linkspan.wire.values import Limits, from_builtins
 
@@ -43,6 +43,7 @@ __all__ = [
     "ServerFacts",
     "ServerProfile",
     "TransportInfo",
+    "log_facts",
     "missing_capability",
     "read_implementation",
     "read_only",
@@ -206,6 +207,8 @@ class Request(msgspec.Struct, eq=False):
     """The time of its handler is over, and the client has the answer."""
     observer: Observer | None = None
     """Notified of the end while no call of the request runs: it waits for a handshake client's answers."""
+    incident: str | None = None
+    """The id under which its failure was logged."""
     failure: BaseException | None = None
     """What the author's function, or the encoding of its value, raised."""
     round: object = None
@@ -224,6 +227,14 @@ class Request(msgspec.Struct, eq=False):
         """Return the observer that still waits for the end of the request, once."""
         observer, self.observer = self.observer, None
         return observer
+
+
+def log_facts(request: Request | None = None) -> dict[str, object]:
+    """Return what each log record of a server carries in `extra`; the values are None where they do not apply."""
+    if request is None:
+        return {"method": None, "tool": None, "request_id": None, "incident": None}
+    tool = request.params.name if isinstance(request.params, CallToolParams) else None
+    return {"method": request.method, "tool": tool, "request_id": request.id, "incident": request.incident}
 
 
 class ServerProfile(Protocol):

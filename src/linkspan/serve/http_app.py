@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from linkspan.core.call import UnknownIdentity, principal_of
 from linkspan.core.http_endpoint import Endpoint, Opened, Todo
 from linkspan.core.http_exchange import HttpResponse
-from linkspan.revisions.neutral import TransportInfo
+from linkspan.revisions.neutral import TransportInfo, log_facts
 from linkspan.runtime.calls import CallRunner
 
 if TYPE_CHECKING:
@@ -131,4 +131,4 @@ class RefusalLog:
         from logging import getLogger
 
         self._logged.add(problem)
-        getLogger("linkspan.http").warning("a request was refused: %s", problem)
+        getLogger("linkspan.http").warning("a request was refused: %s", problem, extra=log_facts())

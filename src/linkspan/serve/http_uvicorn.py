@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import uvicorn
 
 from linkspan.core.http_endpoint import Endpoint
+from linkspan.revisions.neutral import log_facts
 from linkspan.runtime.system import keep_freed_memory
 from linkspan.serve.asgi import AsgiApp
 from linkspan.serve.http_app import HttpApp
@@ -138,7 +139,7 @@ class QuietUvicorn(uvicorn.Server):
             try:
                 connection.look_after(now)
             except Exception:  # what is wrong with one connection must not end the server
-                logging.getLogger("linkspan.http").exception("a connection is closed")
+                logging.getLogger("linkspan.http").exception("a connection is closed", extra=log_facts())
                 connection.transport.abort()
         self._drop_silent(now)
         self._drop_unread(now)

@@ -151,6 +151,8 @@ class Audit:
         context, who = call.context, call.context.client_info
         facts: dict[str, object] = {
             "method": call.method,
+            "tool": call.tool.name if call.tool is not None else None,
+            "incident": None,
             "target": call.name,
             "principal": context.principal,
             "client": who.name if who is not None else None,

@@ -85,6 +85,7 @@ class Round:
         "_chain",
         "_chains",
         "_counters",
+        "_request",
         "answers",
         "asked",
         "chain_id",
@@ -102,17 +103,19 @@ class Round:
         state: str | None = None,
         chain_id: str | None = None,
         number: int = 1,
+        request: Request | None = None,
     ) -> None:
         """Begin with the answers so far (key to the client's result) and the state that the author kept.
 
         `digests` are those of the questions that were answered; `chain_id` names the chain of a request that has a state;
-        `number` is 1 in the first run.
+        `number` is 1 in the first run; `request` is what the log names.
         """
         self.answers = answers
         self.digests = digests
         self.state = state
         self.chain_id = chain_id
         self.number = number
+        self._request = request
         self.questions: dict[str, InputRequest] = {}
         self.asked: dict[str, InputRequest] = {}
         self._chains = chains
@@ -191,7 +194,8 @@ class Round:
             return answer
         warn(
             f"the question {key!r} is not the one that was answered, so it is asked again: ask the same in each run of the "
-            "handler, and take what differs between runs from ctx.once"
+            "handler, and take what differs between runs from ctx.once",
+            request=self._request,
         )
         return None
 
@@ -375,7 +379,7 @@ class Rounds:
         }
         answers = {key: answer for key, (_, answer) in known.items()}
         digests = {key: asked for key, (asked, _) in known.items()}
-        return Round(self._chains, answers, digests, earlier.state, earlier.chain_id, earlier.number + 1)
+        return Round(self._chains, answers, digests, earlier.state, earlier.chain_id, earlier.number + 1, request)
 
     def close(self, request: Request, current: Round, outcome: InputRequired, target: str) -> Outcome:
         """Return the interim result, with all that this round knows sealed in; or why the client cannot be asked."""

@@ -13,7 +13,7 @@ from msgspec import structs
 from linkspan.errors import UnsupportedProtocolVersion
 from linkspan.revisions import REVISIONS, supported_versions
 from linkspan.revisions.modern import result_suffix
-from linkspan.revisions.neutral import NO_FACTS, NOTHING, Request
+from linkspan.revisions.neutral import NO_FACTS, NOTHING, Request, log_facts
 from linkspan.revisions.record import Revision
 from linkspan.schema.annotations import is_coroutine_function
 from linkspan.types.base import UNSET, Implementation, UnsetType
@@ -310,7 +310,7 @@ class SecretHeaders:
             from logging import getLogger
 
             self._noted = True
-            getLogger("linkspan.server").warning("%s", problem)
+            getLogger("linkspan.server").warning("%s", problem, extra=log_facts())
 
     def hide(self, request: Request) -> None:
         """Leave secret headers out of what is known of a request, for all of the author's code that sees it."""

@@ -270,7 +270,7 @@ class Dispatcher:
             return tool_error(f"{params.name}: {problem}")
         if repairs:
             self.repairs += len(repairs)
-            observing.warn(f"repaired arguments of tool {params.name!r}: {'; '.join(repairs)}")
+            observing.warn(f"repaired arguments of tool {params.name!r}: {'; '.join(repairs)}", request=request)
         conclude = tool.checked_outcome if settings.validate_tool_call_results else tool.outcome
         return self._run(request, settings, observation, tool.handler, arguments, conclude, params.name)
 

@@ -27,7 +27,7 @@ from linkspan.errors import (
     ResourceNotFoundError,
     ToolError,
 )
-from linkspan.revisions.neutral import InputRequired, Outcome, Request, unsayable
+from linkspan.revisions.neutral import InputRequired, Outcome, Request, log_facts, unsayable
 from linkspan.server.configuration import InstrumentationData, Profile, Settings, SettingsSource, System
 from linkspan.types.base import Meta, TextContent
 from linkspan.types.messages import CallToolParams, CallToolResult
@@ -68,7 +68,7 @@ class Observation:
             self.note_error(_name_of(outcome))
         if self._callback is not None:
             self.data["duration"] = self._clock() - self._started
-            _call(self._callback, cast(InstrumentationData, dict(self.data)))
+            _call(self._callback, cast(InstrumentationData, dict(self.data)), request)
 
 
 _ERROR_NAMES = {
@@ -101,6 +101,7 @@ def observe(
 
 def instrument(
     callback: Callable[[InstrumentationData], object],
+    request: Request,
     method: str | None,
     error: RemoteProtocolError | None,
     duration: float,
@@ -111,14 +112,14 @@ def instrument(
     data: InstrumentationData = {"method": method or "unsupported_method", "duration": duration}
     if error is not None:
         data["error"] = _name_of(error)
-    _call(callback, data)
+    _call(callback, data, request)
 
 
-def _call(callback: Callable[[InstrumentationData], object], data: InstrumentationData) -> None:
+def _call(callback: Callable[[InstrumentationData], object], data: InstrumentationData, request: Request) -> None:
     try:
         callback(data)
     except BaseException as problem:
-        warn("the instrumentation callback failed", problem)
+        warn("the instrumentation callback failed", problem, request)
 
 
 class Around:
@@ -261,14 +262,16 @@ class Failures:
         """Log and report an exception of the author's code; return the incident id that the client receives too."""
         from logging import getLogger
 
-        incident = self._system.random(3).hex().upper()
+        request.incident = incident = self._system.random(3).hex().upper()
         what = f"tool {request.params.name!r}" if isinstance(request.params, CallToolParams) else request.method
-        getLogger("linkspan.server").error("%s failed (incident %s)", what, incident, exc_info=error)
+        getLogger("linkspan.server").error(
+            "%s failed (incident %s)", what, incident, exc_info=error, extra=log_facts(request)
+        )
         reported = error
         if request.method != "tools/call":
             reported = RequestHandlerError(request.method)
             reported.__cause__ = error
-        report(self._settings.current, reported, lambda: self._context(request), self._system)
+        report(self._settings.current, reported, lambda: self._context(request), self._system, request)
         return incident
 
     def _context(self, request: Request) -> dict[str, Any]:
@@ -289,7 +292,13 @@ def _text(error: BaseException) -> str:
         return type(error).__name__
 
 
-def report(settings: Settings, error: BaseException, context: Callable[[], Mapping[str, Any]], system: System) -> None:
+def report(
+    settings: Settings,
+    error: BaseException,
+    context: Callable[[], Mapping[str, Any]],
+    system: System,
+    request: Request | None = None,
+) -> None:
     """Call the exception reporter, off the event loop. No request waits for one that is a coroutine function."""
     reporter = settings.exception_reporter
     if reporter is None:
@@ -299,22 +308,22 @@ def report(settings: Settings, error: BaseException, context: Callable[[], Mappi
         try:
             value = reporter(error, context())
             if hasattr(type(value), "__await__"):
-                system.later(_reported(cast("Awaitable[object]", value)))
+                system.later(_reported(cast("Awaitable[object]", value), request))
         except BaseException as problem:
-            warn("the exception reporter failed", problem)
+            warn("the exception reporter failed", problem, request)
 
     system.off_the_loop(call)
 
 
-async def _reported(report: Awaitable[object]) -> None:
+async def _reported(report: Awaitable[object], request: Request | None) -> None:
     try:
         await report
     except BaseException as problem:
-        warn("the exception reporter failed", problem)
+        warn("the exception reporter failed", problem, request)
 
 
-def warn(message: str, error: BaseException | None = None) -> None:
-    """Log a warning for the author."""
+def warn(message: str, error: BaseException | None = None, request: Request | None = None) -> None:
+    """Log a warning for the author, about a request if it is about one."""
     from logging import getLogger
 
-    getLogger("linkspan.server").warning("%s", message, exc_info=error)
+    getLogger("linkspan.server").warning("%s", message, exc_info=error, extra=log_facts(request))

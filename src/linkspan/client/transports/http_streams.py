@@ -5,6 +5,7 @@ Spec: checklist 5.3 (HL-4, HL-10), 5.4.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -48,6 +49,7 @@ __all__ = [
 
 SESSION: Final = "mcp-session-id"
 _EVENTS: Final = {"accept": "text/event-stream"}
+_log = logging.getLogger("linkspan.client")
 _PAUSE: Final = 1.0
 _RESUMES: Final = 5
 """Failures in a row to reach the server, after which a stream is not resumed."""
@@ -186,7 +188,16 @@ class SseReader:
             if end.last_id is None or self._session.revision.cancels_by_closing or failures >= _RESUMES:
                 raise end.cut or HttpFailure("the stream ended before the answer came", sent=True)
             pause = _PAUSE if end.retry is None else end.retry
-            yield Sleep(max(pause, backoff(failures, self._state.random())) if failures else pause)
+            pause = max(pause, backoff(failures, self._state.random())) if failures else pause
+            server = self._state.origin.server
+            _log.info(
+                "%s: resuming the stream with the answer to %s in %.1f s",
+                server,
+                method,
+                pause,
+                extra={"server": server},
+            )
+            yield Sleep(pause)
             again = yield from self._resume(end, request_id, method, here)
             failures = failures + 1 if again is None else 0
             end = end if again is None else again
