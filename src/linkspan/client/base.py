@@ -17,7 +17,7 @@ import msgspec
 from linkspan._version import __version__
 from linkspan.client.callbacks import Application, Callbacks
 from linkspan.client.subscriptions import Filter, Kind
-from linkspan.client.supervisor import Supervisor
+from linkspan.client.supervisor import Supervisor, find_telemetry
 from linkspan.client.targets import ServerTarget, Target, resolve
 from linkspan.client.transports.base import ClientTransport, Recorder, Waiter
 from linkspan.core.flow import ProgressCallback, Stopper
@@ -132,7 +132,15 @@ class BaseClient:
         cache = ResponseCache(time.monotonic, max_bytes=max_cached_bytes)
         may_change = callable(auth) and not any(name.lower() == "authorization" for name in headers or ())
         who_asks = partial(bearer, auth) if auth is not None and may_change else None
-        self._state = ClientState(self._target.origin, options, random.random, cache, time.monotonic, who_asks)
+        self._state = ClientState(
+            self._target.origin,
+            options,
+            random.random,
+            cache,
+            time.monotonic,
+            who_asks,
+            find_telemetry=find_telemetry,
+        )
         callbacks = Callbacks(on_log, on_change, on_event, on_notification, on_stderr, recorder)
         self._application = Application(handlers, callbacks)
         self._supervisor = Supervisor(self._state, _opener(self._target, ssl, auth), self._application)

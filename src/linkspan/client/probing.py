@@ -12,6 +12,7 @@ import msgspec
 from linkspan.client.transports.base import CallbackWaiter, ClientTransport, PendingRequest, Waiter
 from linkspan.core.flow import RequestSpec, Send
 from linkspan.flows.client_errors import ClientError
+from linkspan.flows.state import ClientSpan
 from linkspan.runtime.forks import start_afresh_with
 from linkspan.wire.jsonrpc import ErrorResponse, Response
 
@@ -29,6 +30,7 @@ class Asking:
         self._give_up = give_up
         self._inbox: SimpleQueue[tuple[Waiter, Any]] = SimpleQueue()
         self._answers: dict[Waiter, Answer] = {}
+        self._spans: dict[Waiter, ClientSpan] = {}
         self._beside: tuple[RequestSpec, Waiter] | None = None
 
     @property
@@ -55,6 +57,7 @@ class Asking:
             return self._answer_to(place)
         pending_request: PendingRequest = place.pending_request
         transport.give_up(pending_request.request_id, None)
+        self._end_span(place, None)
         return None
 
     def end(self, transport: ClientTransport) -> None:
@@ -62,10 +65,14 @@ class Asking:
         if self._beside is not None:
             pending_request: PendingRequest = self._beside[1].pending_request
             transport.discard(pending_request.request_id)
+            self._end_span(self._beside[1], None)
 
     def _submit(self, transport: ClientTransport, spec: RequestSpec) -> Waiter:
         place: Waiter = CallbackWaiter(lambda item: self._inbox.put((place, item)))
-        left = self.left
+        left, telemetry = self.left, transport.state.telemetry
+        if telemetry is not None:
+            self._spans[place] = span = telemetry.begin(transport.state, spec)
+            spec = span.spec
         transport.submit(msgspec.structs.replace(spec, timeout=min(spec.timeout or left, left)), place)
         transport.flush()
         return place
@@ -85,9 +92,14 @@ class Asking:
         while place not in self._answers:
             self._receive()
         answer = self._answers.pop(place)
+        self._end_span(place, answer)
         if isinstance(answer, ClientError):
             raise answer
         return answer
+
+    def _end_span(self, place: Waiter, outcome: Answer | None) -> None:
+        if (span := self._spans.pop(place, None)) is not None:
+            span.end(outcome)
 
 
 _MOST: Final = 256

@@ -33,7 +33,7 @@ from linkspan.flows.client_errors import (
 )
 from linkspan.flows.negotiation import negotiate
 from linkspan.flows.requesting import backoff
-from linkspan.flows.state import ClientState, Principal, ResponseCache
+from linkspan.flows.state import ClientState, ClientTelemetry, Principal, ResponseCache
 from linkspan.revisions.agreement import Agreement
 from linkspan.runtime.forks import keep, renew
 from linkspan.types.messages import LoggingLevel
@@ -42,7 +42,7 @@ from linkspan.wire.jsonrpc import ErrorResponse, Notification, Response, RpcRequ
 if TYPE_CHECKING:
     pass
 
-__all__ = ["Sessions", "Supervisor"]
+__all__ = ["Sessions", "Supervisor", "find_telemetry"]
 
 _log = logging.getLogger("linkspan.client")
 _STABLE: Final = 2.0
@@ -253,7 +253,11 @@ class Supervisor:
         """With the lock: make sure that a thread is opening a connection."""
         if not self._connecting:
             self._connecting = True
-            threading.Thread(target=self._connect, name="linkspan-connect", daemon=True).start()
+            connect: Callable[[], object] = self._connect
+            self.state.telemetry = telemetry = self.state.telemetry or self.state.find_telemetry()
+            if telemetry is not None:
+                connect = telemetry.carry(connect)
+            threading.Thread(target=connect, name="linkspan-connect", daemon=True).start()
 
     def _connect(self) -> None:
         try:
@@ -483,6 +487,8 @@ class _Session(Supervisor):
                 ResponseCache(state.clock, max_bytes=0),
                 state.clock,
                 era="legacy",
+                telemetry=state.telemetry,
+                find_telemetry=state.find_telemetry,
                 principal=principal,
                 own=state.own,
                 others=state.others,
@@ -553,6 +559,16 @@ class Sessions:
         too_many = len(self._by_principal) + 1 - self._client.state.options.limits.max_principals
         idle = [each for each, session in self._by_principal.items() if session.idle] if too_many > 0 else []
         return [self._by_principal.pop(each) for each in idle[:too_many]]
+
+
+def find_telemetry() -> ClientTelemetry | None:
+    """Return what traces and measures requests, if the application has set a provider of OpenTelemetry."""
+    if "opentelemetry" not in sys.modules:
+        return None
+    from linkspan.client.tracing import ClientTracing
+    from linkspan.runtime.otel import is_provided
+
+    return ClientTracing() if is_provided() else None
 
 
 _supervisors: weakref.WeakSet[Supervisor] = weakref.WeakSet()

@@ -366,7 +366,7 @@ class Call(msgspec.Struct, eq=False):
 class ConnectionServer(ServerFacts, Protocol):
     """The server as its connections see it."""
 
-    def begin(self, request: Request) -> Outcome | Call:
+    def begin(self, request: Request, /) -> Outcome | Call:
         """Serve a request, or return the function that must run for it. Never raises."""
         ...
 
@@ -386,8 +386,13 @@ class ConnectionServer(ServerFacts, Protocol):
         """Report that an outcome could not be encoded, and return the error that the client receives instead."""
         ...
 
-    def observe(self, method: str, error: RemoteProtocolError | None, duration: float) -> Callable[[], object] | None:
-        """Return what tells the author of a request that a connection answered by itself, if there is anything to tell."""
+    def observe(
+        self, request: Request, error: RemoteProtocolError | None, duration: float
+    ) -> Callable[[], object] | None:
+        """Return what reports a request that a connection answered by itself, if there is anything that wants the report.
+
+        A request that was refused before its params were read has the peer of `NO_REQUEST`.
+        """
         ...
 
 

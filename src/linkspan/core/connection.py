@@ -416,7 +416,8 @@ class ServerConnection:
 
     def _refuse(self, rpc: AnyRequest, error: RemoteProtocolError, events: list[Event]) -> None:
         self._send(encode_refusal(rpc.id, error, dispatched=False))
-        self._hand_out(self._server.observe(rpc.method, error, 0.0), events)
+        request = Request(rpc.id, rpc.method, rpc.params, NO_REQUEST.peer, facts=self._facts)
+        self._hand_out(self._server.observe(request, error, 0.0), events)
 
     def _begin_request(self, rpc: AnyRequest, params: HasMeta, envelope: Envelope, events: list[Event]) -> None:
         method, peer, log_level = rpc.method, envelope.peer, envelope.log_level
@@ -485,7 +486,7 @@ class ServerConnection:
             if request.method == "initialize" and error is None:  # answered in the revision that was just agreed on
                 request = structs.replace(request, peer=self.session.peer)
             self._end(respond(self._server, request, outcome, dispatched=False))
-        self._hand_out(self._server.observe(request.method, error, self._clock() - started), events)
+        self._hand_out(self._server.observe(request, error, self._clock() - started), events)
 
     def _hand_out(self, hook: Callable[[], object] | None, events: list[Event]) -> None:
         """Have the driver run a hook for which no client waits."""
@@ -598,8 +599,7 @@ class ServerConnection:
 
     def _end_observation(self, request: Request, outcome: Outcome, events: list[Event]) -> None:
         """Report the end of a request to its observer, if it may have ended while it waited for the client."""
-        observer = request.take_observer()
-        if observer is not None:
+        for observer in request.take_observers():
             self._hand_out(partial(observer.end, request, outcome), events)
 
     # What goes out.

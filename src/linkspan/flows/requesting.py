@@ -5,6 +5,7 @@ Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/mr
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 
 import msgspec
@@ -27,6 +28,7 @@ from linkspan.wire.jsonrpc import ErrorResponse, Response, encode
 
 __all__ = ["Repeatable", "backoff", "member", "request", "request_with_rounds", "shown", "total_of"]
 
+_log = logging.getLogger("linkspan.client")
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 5.0
 _LONGEST_WAIT = 30.0
@@ -89,29 +91,50 @@ def request(state: ClientState, spec: RequestSpec, repeatable: Repeatable = READ
 
     What is raised tells of all attempts: once one of them may have been sent, `delivery` is never `not_sent`.
     """
+    if state.telemetry is None and state.agreement is None:
+        state.telemetry = state.find_telemetry()
+    span = state.telemetry.begin(state, spec) if state.telemetry is not None else None
+    current: RequestSpec | None
+    current = spec = spec if span is None else span.spec
     began = state.clock()
     attempt = 1
-    current: RequestSpec | None = spec
     unsent = True
-    while True:
-        assert current is not None
-        try:
-            answer: Response | ErrorResponse = yield Send(current)
-        except ClientError as error:
-            pause = yield from _pause_before_next(state, error, repeatable, attempt)
-            unsent = unsent and error.delivery == "not_sent"
-            if pause is not None:
-                current = _in_the_time_left(state, spec, state.clock() - began, pause)
-            if pause is None or current is None:
-                error.delivery = error.delivery if unsent or error.delivery == "answered" else "maybe_sent"
-                raise
-        else:
-            if type(answer) is Response:
-                return answer
-            assert isinstance(answer, ErrorResponse)
-            raise _server_error(state, spec, answer)
-        yield Sleep(pause)
-        attempt += 1
+    try:
+        while True:
+            assert current is not None
+            try:
+                answer: Response | ErrorResponse = yield Send(current)
+            except ClientError as error:
+                pause = yield from _pause_before_next(state, error, repeatable, attempt)
+                unsent = unsent and error.delivery == "not_sent"
+                if pause is not None:
+                    current = _in_the_time_left(state, spec, state.clock() - began, pause)
+                if pause is None or current is None:
+                    error.delivery = error.delivery if unsent or error.delivery == "answered" else "maybe_sent"
+                    raise
+                _log_repetition(state, spec, error, pause, attempt + 1)
+            else:
+                if type(answer) is Response:
+                    if span is not None:
+                        span.end(answer)
+                    return answer
+                assert isinstance(answer, ErrorResponse)
+                raise _server_error(state, spec, answer)
+            yield Sleep(pause)
+            attempt += 1
+    except BaseException as error:
+        if span is not None:
+            span.end(error)
+        raise
+
+
+def _log_repetition(state: ClientState, spec: RequestSpec, error: ClientError, pause: float, attempt: int) -> None:
+    server = state.origin.server
+    _log.info(
+        "%s: %s is sent again in %.1f s (attempt %d): %s",
+        *(server, shown(spec), pause, attempt, error.problem),
+        extra={"server": server, "method": spec.method},
+    )
 
 
 def _pause_before_next(

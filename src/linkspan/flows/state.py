@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, Protocol, TypeAlias
 
 import msgspec
 from msgspec import Raw
@@ -21,7 +21,7 @@ from linkspan.revisions.agreement import Agreement, ClientProfile
 from linkspan.revisions.record import Era, Revision
 from linkspan.types.base import JSON
 from linkspan.types.messages import Tool
-from linkspan.wire.jsonrpc import encode
+from linkspan.wire.jsonrpc import ErrorResponse, Response, encode
 from linkspan.wire.values import Limits
 
 __all__ = [
@@ -30,7 +30,9 @@ __all__ = [
     "Auth",
     "Catalogue",
     "ClientOptions",
+    "ClientSpan",
     "ClientState",
+    "ClientTelemetry",
     "OutputCheck",
     "OutputPolicy",
     "Principal",
@@ -259,6 +261,35 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Returns what goes into each request's `_meta` to join our trace with the server's."""
 
 
+class ClientSpan(Protocol):
+    """One request in a trace and in metrics, with all its attempts. Neither blocks nor raises."""
+
+    @property
+    def spec(self) -> RequestSpec:
+        """The request, with the trace in its `_meta`."""
+        ...
+
+    def end(self, outcome: Response | ErrorResponse | BaseException | None) -> None:
+        """Receive what the caller gets; None where no caller waits any more."""
+        ...
+
+
+class ClientTelemetry(Protocol):
+    """Makes a trace and metrics of the requests of clients."""
+
+    def begin(self, state: ClientState, spec: RequestSpec) -> ClientSpan:
+        """Begin the span of a request."""
+        ...
+
+    def carry(self, function: Callable[[], object]) -> Callable[[], object]:
+        """Return the function so that in another thread it belongs to the trace of this one."""
+        ...
+
+
+def _no_telemetry() -> None:
+    """Stand in for a client that nothing observes."""
+
+
 class Catalogue(msgspec.Struct, eq=False):
     """The tools that one principal was shown: a server may show others to the next one."""
 
@@ -296,6 +327,10 @@ class ClientState(msgspec.Struct):
     """What was agreed last; it may be of a connection that is gone."""
     era: Era | None = None
     """The server's era, remembered for the next connection (ERA-2)."""
+    telemetry: ClientTelemetry | None = None
+    """Sees each request, if the application traces or measures."""
+    find_telemetry: Callable[[], ClientTelemetry | None] = _no_telemetry
+    """Looks whether it does, before each connection."""
     principal: Principal = ()
     """Whose connection this is, if a call has named another principal than the client itself."""
     own: Catalogue = msgspec.field(default_factory=Catalogue)

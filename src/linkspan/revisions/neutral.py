@@ -5,7 +5,7 @@ An era lifts a message of its wire into a `Request`, and steps the `Outcome` dow
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Protocol, TypeAlias
 
@@ -42,6 +42,7 @@ __all__ = [
     "Request",
     "ServerFacts",
     "ServerProfile",
+    "Span",
     "TransportInfo",
     "log_facts",
     "missing_capability",
@@ -173,6 +174,18 @@ class Observer(Protocol):
         ...
 
 
+class Span(Observer, Protocol):
+    """One request in a trace or in metrics, from its beginning to its end. Neither blocks nor raises."""
+
+    def run(self, function: Callable[[], object]) -> object:
+        """Run a function of the request inside the span, and the awaitable that it may return. Raises: what it raises."""
+        ...
+
+    def repaired(self, count: int) -> None:
+        """Note how many of its arguments were repaired."""
+        ...
+
+
 def stay() -> bool:
     """Stand in where no stream can be ended early."""
     return False
@@ -207,6 +220,8 @@ class Request(msgspec.Struct, eq=False):
     """The time of its handler is over, and the client has the answer."""
     observer: Observer | None = None
     """Notified of the end while no call of the request runs: it waits for a handshake client's answers."""
+    spans: list[Span] | None = None
+    """Those that have not ended, where requests are watched."""
     incident: str | None = None
     """The id under which its failure was logged."""
     failure: BaseException | None = None
@@ -223,10 +238,20 @@ class Request(msgspec.Struct, eq=False):
         """Note that the time of the handler is over."""
         self.stopped = True
 
-    def take_observer(self) -> Observer | None:
-        """Return the observer that still waits for the end of the request, once."""
+    def take_spans(self) -> list[Span]:
+        """Return the spans that have not ended, once: a cancellation and the end of the handler may come at the same time."""
+        taken: list[Span] = []
+        while self.spans:
+            try:
+                taken.append(self.spans.pop())
+            except IndexError:  # the other thread was faster
+                break
+        return taken
+
+    def take_observers(self) -> Sequence[Observer]:
+        """Return those who still wait for the end of the request, once."""
         observer, self.observer = self.observer, None
-        return observer
+        return (observer, *self.take_spans()) if observer is not None else self.take_spans()
 
 
 def log_facts(request: Request | None = None) -> dict[str, object]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from linkspan.runtime.limits import Limiter
     from linkspan.runtime.workers import Workers
     from linkspan.server.limits import CallLimits, IsolatedCall, Isolation, Limited
+    from linkspan.server.telemetry import Telemetry
 
 __all__ = ["SYSTEM", "RealSystem", "keep_freed_memory", "open_private"]
 
@@ -98,6 +99,14 @@ class RealSystem(msgspec.Struct, frozen=True):
             return await limiter(function, on_late)
 
         return run
+
+    def telemetry(self) -> Telemetry | None:
+        """Return what traces and measures requests, if the application has set a provider of OpenTelemetry."""
+        if "opentelemetry.trace" not in sys.modules:
+            return None
+        from linkspan.runtime.otel import ServerTelemetry, is_provided
+
+        return ServerTelemetry() if is_provided() else None
 
     def isolate(self, isolation: Isolation) -> IsolatedCall:
         """Return what runs the calls of a tool in processes of their own."""

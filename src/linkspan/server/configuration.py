@@ -22,6 +22,7 @@ from linkspan.wire.values import DEFAULT_LIMITS, Limits
 if TYPE_CHECKING:
     from linkspan.server.limits import CallLimits, IsolatedCall, Isolation, Limited
     from linkspan.server.request_state import RequestStateKeys
+    from linkspan.server.telemetry import Telemetry
 
 __all__ = [
     "SECRET_HEADERS",
@@ -400,6 +401,10 @@ class System(Protocol):
 
     def limited(self, limits: CallLimits) -> Limited:
         """Return what runs the calls of a tool within its limits."""
+        ...
+
+    def telemetry(self) -> Telemetry | None:
+        """Return what traces and measures requests, if the application has chosen that for its process."""
         ...
 
     def isolate(self, isolation: Isolation) -> IsolatedCall:

@@ -29,7 +29,7 @@ from linkspan.schema.results import encode_json
 from linkspan.server import observation as observing
 from linkspan.server.asking import NO_QUESTIONS, InputNeeded, Rounds, cannot_ask, collect
 from linkspan.server.catalogue import Catalogue, Registry
-from linkspan.server.configuration import Profile, Settings, SettingsSource, System
+from linkspan.server.configuration import InstrumentationData, Profile, Settings, SettingsSource, System
 from linkspan.server.context import Context
 from linkspan.server.handlers import Function, Handler, Later, Preparation, Run, is_context
 from linkspan.server.observation import Around, Failures, Observation, tool_error
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from linkspan.server.middleware import Layer
     from linkspan.server.prompts import BoundPrompt
     from linkspan.server.resources import BoundTemplate
+    from linkspan.server.telemetry import Telemetry
     from linkspan.server.tools import BoundTool
 
 __all__ = ["Dispatcher"]
@@ -78,6 +79,9 @@ class Dispatcher:
         self._failures = Failures(profile, settings, system)
         self._layers: tuple[Layer, ...] = ()
         self._surrounded: set[str] = set()
+        self._watchers: tuple[Telemetry, ...] = ()
+        self.begin: Callable[[Request], Outcome | Call] = self._begin
+        """Serves a request, or returns the function that must run for it; another one while requests are watched."""
         self._custom: _Method = self._call_custom
         """Serves methods that are not among `_methods`."""
         self._methods: dict[str, _Method] = {
@@ -141,7 +145,14 @@ class Dispatcher:
         finally:
             self._overrides = before
 
-    def begin(self, request: Request) -> Outcome | Call:
+    def watch(self, telemetry: Telemetry) -> None:
+        """Let `telemetry` see each request from now on."""
+        from linkspan.server.telemetry import begin_watched
+
+        self._watchers = (*self._watchers, telemetry)
+        self.begin = partial(begin_watched, self._begin, self.catalogue, self._watchers)
+
+    def _begin(self, request: Request) -> Outcome | Call:
         """Serve a request, or return the function that must run for it."""
         settings, name = self.settings.current, request.method
         observed = settings.observed or request.observer is not None
@@ -270,6 +281,8 @@ class Dispatcher:
             return tool_error(f"{params.name}: {problem}")
         if repairs:
             self.repairs += len(repairs)
+            for span in request.spans or ():
+                span.repaired(len(repairs))
             observing.warn(f"repaired arguments of tool {params.name!r}: {'; '.join(repairs)}", request=request)
         conclude = tool.checked_outcome if settings.validate_tool_call_results else tool.outcome
         return self._run(request, settings, observation, tool.handler, arguments, conclude, params.name)
@@ -460,13 +473,30 @@ class Dispatcher:
         """Report that an outcome could not be encoded; return the error that the client receives instead."""
         return self._failures.unsendable(request, error)
 
-    def observe(self, method: str, error: RemoteProtocolError | None, duration: float) -> Callable[[], object] | None:
+    def observe(
+        self, request: Request, error: RemoteProtocolError | None, duration: float
+    ) -> Callable[[], object] | None:
         """Return the instrumentation of a request that a connection answered by itself, if there is any."""
         callback = self.settings.current.instrumentation_callback
-        if callback is None:
+        if callback is None and not self._watchers:
             return None
-        known = method in METHODS or method in self.catalogue.custom_methods
-        return partial(observing.instrument, callback, method if known else None, error, duration)
+        return partial(self._report_answered, callback, request, error, duration)
+
+    def _report_answered(
+        self,
+        callback: Callable[[InstrumentationData], object] | None,
+        request: Request,
+        error: RemoteProtocolError | None,
+        duration: float,
+    ) -> None:
+        if callback is not None:
+            method = request.method
+            known = method in METHODS or method in self.catalogue.custom_methods
+            observing.instrument(callback, request, method if known else None, error, duration)
+        if self._watchers:
+            from linkspan.server.telemetry import watch_answered
+
+            watch_answered(self._watchers, self.catalogue, request, error, duration)
 
     # Lists.
 

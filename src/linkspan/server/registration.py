@@ -5,6 +5,7 @@ Does no I/O: `linkspan.Server`, above, adds the transports.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -160,6 +161,7 @@ class BaseServer(metaclass=ProposesRevision):
         self._unlistened: set[str] = set()  # lists whose changes reached no client, which was logged
         self._connections = WeakKeyDictionary[ServerConnection, None]()
         self._forks = 0
+        self._looked = self._traced = False
         self._add_tools(tools)
         self._add_prompts(prompts)
         self._add_resources(resources)
@@ -547,6 +549,8 @@ class BaseServer(metaclass=ProposesRevision):
         """
         dispatcher = self._dispatcher
         system = dispatcher.system
+        if "opentelemetry" in sys.modules and not (one_shot and self._looked):
+            self._look_for_telemetry()
         connection = ServerConnection(
             dispatcher,
             clock=system.clock,
@@ -558,6 +562,13 @@ class BaseServer(metaclass=ProposesRevision):
         if notified and not one_shot:
             self._own_connections()[connection] = None
         return connection
+
+    def _look_for_telemetry(self) -> None:
+        """Watch requests from now on if the application wants them traced: decided with each connection, until it does."""
+        self._looked = True
+        if not self._traced and (telemetry := self._dispatcher.system.telemetry()) is not None:
+            self._traced = True
+            self._dispatcher.watch(telemetry)
 
     def _own_connections(self) -> WeakKeyDictionary[ServerConnection, None]:
         """Return the open connections of this process; those that a parent had before it forked are not ours to use."""
