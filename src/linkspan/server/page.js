@@ -1,9 +1,12 @@
 "use strict";
-// Makes a form of each item of the page, and a client of the newest revision of it: one POST for each request, nothing kept.
+// Makes a form of each item of the page, and a client of the newest revision of it: one POST for each request. What a person
+// types, tokens too, and what was called is forgotten when the page is left.
 const { version, product } = document.body.dataset;
 const here = location.href.split("#")[0];
 const META = "io.modelcontextprotocol/";
 const ROUNDS = 25;
+const MANY = 24;
+const REMEMBERED = 50;
 let requests = 0;
 let ids = 0;
 
@@ -13,6 +16,8 @@ const make = (tag, properties = {}, ...children) => {
   return node;
 };
 const pretty = (value) => make("pre", { tabIndex: 0, textContent: typeof value === "string" ? value : JSON.stringify(value, null, 2) });
+const folded = (title, ...children) => make("details", {}, make("summary", { textContent: title }), ...children);
+const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
 
 // Schemas. What a field cannot be made of becomes JSON in a text area; the server checks everything anyway.
 
@@ -80,7 +85,8 @@ function text(schema, required) {
   if (schema.maxLength) node.maxLength = schema.maxLength;
   if (schema.minLength) [node.minLength, node.required] = [schema.minLength, required];
   if (!type) node.title = "Enter sends, Shift+Enter begins a new line";
-  return { node, enter: !type, read: () => (node.value === "" && !required ? undefined : node.value) };
+  const blank = () => required && node.value === "" && schema.default === undefined;
+  return { node, enter: !type, blank, read: () => (node.value === "" && !required ? undefined : node.value) };
 }
 
 function json(schema, required) {
@@ -111,6 +117,19 @@ function values(fields) {
   return Object.fromEntries(Object.entries(fields).map(([name, each]) => [name, each.read()]).filter(([, value]) => value !== undefined));
 }
 
+// An empty text may be what is meant; more often a field was forgotten. The first press warns, the second sends.
+
+function warned(form, fields) {
+  form.querySelectorAll(".warn").forEach((each) => each.remove());
+  const empty = Object.values(fields).filter(({ blank }) => blank?.());
+  const asked = form.dataset.empty;
+  form.dataset.empty = empty.map(({ node }) => node.id).join();
+  if (!empty.length || asked === form.dataset.empty) return false;
+  for (const { node } of empty) node.after(make("p", { className: "bad warn", textContent: "This is required and empty. Press again to send an empty text." }));
+  empty[0].node.focus();
+  return true;
+}
+
 function sendOnEnter(form, fields) {
   for (const { node, enter } of Object.values(fields)) {
     node.addEventListener("keydown", (event) => {
@@ -138,22 +157,38 @@ function* mirrored(schema, args) {
   }
 }
 
+// The token and the headers of the person, for each request.
+
+const given = { token: make("input", { type: "password", autocomplete: "off" }), headers: make("textarea", { rows: 2, spellcheck: false, placeholder: "X-Team: blue" }) };
+
+function* ownHeaders() {
+  const token = given.token.value.trim();
+  if (token) yield ["Authorization", /^\w+ /.test(token) ? token : `Bearer ${token}`];
+  for (const line of given.headers.value.split("\n").filter((each) => each.trim())) {
+    const at = line.indexOf(":");
+    if (at < 1) throw new Error(`Write a header as "Name: value", not "${line}"`);
+    yield [line.slice(0, at).trim(), line.slice(at + 1).trim()];
+  }
+}
+
 async function request(method, key, params, schema, hear, signal) {
   const id = ++requests;
   const meta = { progressToken: id, [`${META}protocolVersion`]: version, [`${META}clientCapabilities`]: { elicitation: { form: {}, url: {} } },
     [`${META}clientInfo`]: { name: "linkspan-page", version: product }, [`${META}logLevel`]: "info" };
+  const message = { jsonrpc: "2.0", id, method, params: { ...params, _meta: meta } };
+  hear(message);
   const answer = await fetch(here, {
     method: "POST",
     signal,
     headers: { "Content-Type": "application/json", Accept: "application/json, text/event-stream", "MCP-Protocol-Version": version,
-      "Mcp-Method": method, "Mcp-Name": headerValue(params[key]), ...Object.fromEntries(mirrored(schema, params.arguments)) },
-    body: JSON.stringify({ jsonrpc: "2.0", id, method, params: { ...params, _meta: meta } }),
+      "Mcp-Method": method, "Mcp-Name": headerValue(params[key]), ...Object.fromEntries([...mirrored(schema, params.arguments), ...ownHeaders()]) },
+    body: JSON.stringify(message),
   });
   const kind = answer.headers.get("content-type") ?? "";
   for await (const message of kind.startsWith("text/event-stream") ? events(answer.body) : whole(answer)) {
+    hear(message);
     if (message.error) throw new Error(`${message.error.message} (${message.error.code})`);
     if (message.result) return message.result;
-    hear(message);
   }
   throw new Error(`The connection ended before the answer came (HTTP ${answer.status})`);
 }
@@ -163,7 +198,8 @@ async function* whole(answer) {
   try {
     yield JSON.parse(body);
   } catch {
-    throw new Error(`HTTP ${answer.status}: ${body.slice(0, 300) || answer.statusText}`);
+    const login = answer.status === 401 ? ". Give a token under “Token and headers”" : "";
+    throw new Error(`HTTP ${answer.status}: ${body.slice(0, 300) || answer.statusText}${login}`);
   }
 }
 
@@ -227,29 +263,133 @@ function pageToOpen(address) {
 function block(each) {
   const type = each.mimeType ?? "";
   const data = each.data ?? each.blob;
-  if (typeof each.text === "string") return pretty(each.text);
+  if (typeof each.text === "string") return words(each.text, type);
   if (each.type === "resource") return make("div", {}, make("code", { textContent: each.resource?.uri }), block(each.resource ?? {}));
+  if (each.type === "resource_link") return make("p", {}, make("code", { textContent: each.uri }), ` ${each.title ?? each.name ?? ""}`);
   if (data && type.startsWith("image/")) return make("img", { src: `data:${type};base64,${data}`, alt: "The image in the result" });
   if (data && type.startsWith("audio/")) return make("audio", { src: `data:${type};base64,${data}`, controls: true });
-  return pretty(each);
+  return view(each);
 }
 
+function words(text, type) {
+  const found = parsed(text);
+  if (found !== undefined) return view(found);
+  if (!type.includes("markdown") && !/^(#{1,6} |```|> |\|.+\|$)|^([-*]|\d+\.) \S.*\n([-*]|\d+\.) |\*\*[^*\n]+\*\*|\]\(https?:/m.test(text)) return pretty(text);
+  return make("div", { className: "prose", dir: "auto" }, ...markdown(text), folded("The text as it came", pretty(text)));
+}
+
+// JSON in a text, if it is an object or an array.
+
+function parsed(text) {
+  try {
+    return /^\s*[[{]/.test(text) ? JSON.parse(text) : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+// A value: rows of records as a table, anything else as a tree that folds.
+
+function view(value) {
+  return table(value) ?? make("div", { className: "tree", tabIndex: 0 }, tree(value, 0));
+}
+
+function table(rows) {
+  if (!Array.isArray(rows) || rows.length < 2 || rows.length > 500 || !rows.every(isObject)) return;
+  const keys = [...new Set(rows.flatMap(Object.keys))];
+  if (!keys.length || keys.length > 12 || rows.some((row) => Object.values(row).some((each) => typeof each === "object" && each !== null))) return;
+  const line = (tag, cells) => make("tr", {}, ...cells.map((each) => make(tag, { textContent: each ?? "" })));
+  return make("div", { className: "wide", tabIndex: 0 }, make("table", {}, make("thead", {}, line("th", keys)), make("tbody", {}, ...rows.map((row) => line("td", keys.map((key) => row[key]))))));
+}
+
+function tree(value, depth, key) {
+  const name = key === undefined ? "" : make("span", { className: "key", textContent: `${key}: ` });
+  if (typeof value !== "object" || value === null) return make("div", {}, name, make("span", { className: value === null ? "null" : typeof value, textContent: JSON.stringify(value) }));
+  const members = Object.entries(value);
+  const [open, close] = Array.isArray(value) ? "[]" : "{}";
+  if (!members.length) return make("div", {}, name, open + close);
+  const shut = make("span", { className: "quiet", textContent: ` ${members.length} ${close}` });
+  const inner = make("div", { className: "in" }, ...members.map(([each, inside]) => tree(inside, depth + 1, Array.isArray(value) ? undefined : each)));
+  return make("details", { open: depth < 2 || members.length < 6 }, make("summary", {}, name, open, shut), inner, close);
+}
+
+// Markdown, as far as answers have it: anything else stays the text that it is. Links go to the web only.
+
+function markdown(text) {
+  const out = [];
+  const lines = text.split("\n");
+  const run = (test) => {
+    const found = [];
+    while (lines.length && test(lines[0])) found.push(lines.shift());
+    return found;
+  };
+  while (lines.length) {
+    const [line] = lines;
+    const heading = /^(#{1,6}) (.*)/.exec(line);
+    if (line.startsWith("```")) {
+      lines.shift();
+      out.push(pretty(run((each) => !each.startsWith("```")).join("\n")));
+      lines.shift();
+    } else if (heading) {
+      lines.shift();
+      out.push(make("h4", {}, ...inline(heading[2])));
+    } else if (/^([-*+]|\d+[.)]) /.test(line)) {
+      const items = run((each) => /^\s*([-*+]|\d+[.)]) /.test(each)).map((each) => make("li", {}, ...inline(each.replace(/^\s*\S+ /, ""))));
+      out.push(make(/^\d/.test(line) ? "ol" : "ul", {}, ...items));
+    } else if (line.startsWith("> ")) {
+      out.push(make("blockquote", {}, ...inline(run((each) => each.startsWith(">")).map((each) => each.replace(/^> ?/, "")).join("\n"))));
+    } else if (/^\|.*\|\s*$/.test(line)) {
+      const rows = run((each) => each.startsWith("|")).map((each) => each.trim().replace(/^\||\|$/g, "").split("|").map((cell) => cell.trim()));
+      const body = rows.filter((row) => !row.every((cell) => /^:?-+:?$/.test(cell)));
+      out.push(make("div", { className: "wide", tabIndex: 0 }, make("table", {}, ...body.map((row, n) => make("tr", {}, ...row.map((cell) => make(n ? "td" : "th", {}, ...inline(cell))))))));
+    } else if (!line.trim()) lines.shift();
+    else {
+      const [first, ...rest] = [lines.shift(), ...run((each) => each.trim() && !/^(#{1,6} |```|> |\||([-*+]|\d+[.)]) )/.test(each))];
+      out.push(make("p", {}, ...inline([first, ...rest].join("\n"))));
+    }
+  }
+  return out;
+}
+
+function inline(text) {
+  const out = [];
+  let last = 0;
+  for (const found of text.matchAll(/`([^`]+)`|\*\*([^*]+)\*\*|\[([^\]]+)\]\((https?:[^\s)]+)\)|(?<![\w*])[*_]([^*_\n]+)[*_](?![\w*])/g)) {
+    const [whole, code, strong, label, address, slanted] = found;
+    out.push(text.slice(last, found.index));
+    if (code) out.push(make("code", { textContent: code }));
+    else if (strong) out.push(make("strong", { textContent: strong }));
+    else if (slanted) out.push(make("em", { textContent: slanted }));
+    else out.push(make("a", { href: address, target: "_blank", rel: "noopener noreferrer", textContent: label }), " ", make("code", { className: "quiet", textContent: new URL(address).host }));
+    last = found.index + whole.length;
+  }
+  return [...out, text.slice(last)];
+}
+
+// A result is shown once: the structured content, unless it only wraps a text, in place of a text that repeats it.
+
 function show(result, out, took) {
-  const words = result.isError ? ["bad", "The tool reports an error"] : ["good", "Done"];
-  out.append(make("p", { className: words[0], textContent: `${words[1]}, after ${took} ms` }));
+  const outcome = result.isError ? ["bad", "The tool reports an error"] : ["good", "Done"];
+  out.append(make("p", { className: outcome[0], textContent: `${outcome[1]}, after ${took} ms` }));
   for (const each of result.messages ?? []) out.append(make("strong", { textContent: each.role }), ...[each.content].flat().map(block));
-  out.append(...(result.content ?? result.contents ?? []).map(block));
-  const [first, second] = result.content ?? [];
-  const repeats = !second && typeof first?.text === "string" && result.structuredContent?.result === first.text;
-  if ("structuredContent" in result && !repeats) out.append(make("h3", { textContent: "Structured content" }), pretty(result.structuredContent));
-  out.append(make("details", {}, make("summary", { textContent: "The result as it came" }), pretty(result)));
+  const structured = result.structuredContent;
+  const only = isObject(structured) && Object.keys(structured).length === 1 && "result" in structured ? structured.result : structured;
+  const repeats = ({ text }) => text !== undefined && [structured, only].some((value) => text === value || JSON.stringify(parsed(text) ?? text) === JSON.stringify(value));
+  const blocks = result.content ?? result.contents ?? [];
+  out.append(...(structured === undefined ? blocks : blocks.filter((each) => !repeats(each))).map(block));
+  if (structured !== undefined) out.append(typeof only === "string" ? words(only, "") : view(only));
+  out.append(folded("The result as it came", pretty(result)));
 }
 
 async function call({ method, key, params, schema, out, signal }) {
+  const exchange = [];
+  const start = performance.now();
   const bar = make("progress", { ariaLabel: "Progress" });
   const told = make("p", { className: "quiet", textContent: "Working …" });
   out.replaceChildren(bar, told);
-  const hear = ({ method: kind, params: news }) => {
+  const hear = (message) => {
+    const { method: kind, params: news } = message;
+    exchange.push(message);
     if (kind === "notifications/progress") {
       if (news.total) [bar.max, bar.value] = [news.total, news.progress];
       told.textContent = [news.message, news.total ? `${news.progress} of ${news.total}` : news.progress].filter(Boolean).join(" · ");
@@ -278,7 +418,25 @@ async function call({ method, key, params, schema, out, signal }) {
   } finally {
     bar.remove();
     told.remove();
+    remember(`${method} ${params[key]}`, out.querySelector(".good, .bad")?.textContent ?? "", Math.round(performance.now() - start), exchange);
   }
+}
+
+// What was called, the latest first, with the messages of both sides. Headers are not in it, so a token is not, either.
+
+function remember(what, outcome, took, exchange) {
+  const kept = document.getElementById("history") ?? startHistory();
+  const mark = (each) => make("strong", { textContent: each.method && each.id !== undefined ? "→" : "←" });
+  const line = make("summary", {}, make("code", { textContent: what }), make("span", { className: "quiet", textContent: ` ${took} ms · ${outcome.split(", after")[0]}` }));
+  kept.querySelector("h2").after(make("details", { className: "item" }, line, make("div", { className: "inside" }, ...exchange.flatMap((each) => [mark(each), pretty(each)]))));
+  kept.querySelectorAll(".item").forEach((each, n) => n >= REMEMBERED && each.remove());
+}
+
+function startHistory() {
+  const kept = make("section", { id: "history" }, make("h2", { textContent: "History" }));
+  document.querySelector("main").append(kept);
+  document.querySelector("nav").append(make("a", { href: "#history", textContent: "History" }));
+  return kept;
 }
 
 // The page.
@@ -306,10 +464,10 @@ function enliven(item) {
   sendOnEnter(form, fields);
   form.onsubmit = async (event) => {
     event.preventDefault();
-    if (go.disabled) return;
+    if (go.disabled || warned(form, fields)) return;
     const controller = new AbortController();
-    const given = values(fields);
-    const params = key === "uri" ? { uri: value || given.uri } : { name: value, arguments: given };
+    const typed = values(fields);
+    const params = key === "uri" ? { uri: value || typed.uri } : { name: value, arguments: typed };
     stop.onclick = () => controller.abort();
     go.disabled = !(stop.hidden = false);
     await call({ method, key, params, schema, out, signal: controller.signal });
@@ -317,13 +475,76 @@ function enliven(item) {
   };
 }
 
+// Many tools are grouped by the beginning of their names, and a filter shows those that have its words anywhere.
+
+function group(section) {
+  const items = [...section.querySelectorAll(".item")];
+  if (items.length <= MANY) return;
+  const groups = Object.groupBy?.(items, (each) => /^[A-Za-z0-9]+(?=[_.:/-])/.exec(each.dataset.value)?.[0] ?? "") ?? {};
+  const named = Object.entries(groups).filter(([name, found]) => name && found.length > 2 && found.length < items.length);
+  for (const [name, found] of named) {
+    const held = make("details", { className: "group", open: items.length <= 4 * MANY }, make("summary", {}, make("code", { textContent: name }), make("span", { className: "quiet", textContent: ` ${found.length}` })));
+    found[0].before(held);
+    held.append(...found);
+  }
+}
+
+function filter(text) {
+  const wanted = text.toLowerCase().split(/\s+/).filter(Boolean);
+  for (const each of document.querySelectorAll("section:not(#history) .item")) {
+    const said = `${each.dataset.value} ${each.querySelector("summary").textContent} ${each.querySelector(".inside > .words")?.textContent ?? ""}`.toLowerCase();
+    each.hidden = !wanted.every((word) => said.includes(word));
+  }
+  for (const each of document.querySelectorAll(".group")) {
+    each.hidden = !each.querySelector(".item:not([hidden])");
+    if (wanted.length) each.open = true;
+  }
+  const left = document.querySelectorAll("section:not(#history) .item:not([hidden])").length;
+  document.getElementById("left").textContent = wanted.length ? `${left} found` : "";
+}
+
+function addFilter(items) {
+  if (items.length < 8) return;
+  const field = make("input", { type: "search", id: "filter", placeholder: "Filter by name or description", ariaLabel: "Filter" });
+  const left = make("p", { className: "quiet", id: "left" });
+  left.setAttribute("role", "status");
+  field.oninput = () => filter(field.value);
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "/" || /^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement.tagName)) return;
+    event.preventDefault();
+    field.focus();
+  });
+  items[0].closest("section").before(make("div", { className: "filter" }, field, left));
+}
+
+function addSending(items) {
+  if (!items.length) return;
+  const row = (words, node) => attach(make("li", {}, make("label", { className: "label", textContent: words })), { node });
+  const list = make("ul", { className: "fields" });
+  for (const each of [row("Token", given.token), row("Headers, one on each line", given.headers)]) list.append(each.node.parentNode);
+  const about = make("p", { className: "quiet", textContent: "They are sent with every request of this page, and forgotten when it is left." });
+  const form = make("form", { onsubmit: (event) => event.preventDefault() }, list);
+  document.getElementById("connect").after(make("details", { className: "sending" }, make("summary", { textContent: "Token and headers" }), about, form));
+}
+
 document.getElementById("still").remove();
-for (const each of document.querySelectorAll(".item")) {
+const items = [...document.querySelectorAll(".item")];
+for (const each of items) {
   each.addEventListener("toggle", () => each.open && !each.querySelector("form") && enliven(each));
 }
+addSending(items);
+addFilter(items);
+document.querySelectorAll("section").forEach(group);
 // Behind a proxy the server may not know under which address people reach it; the browser does.
-const shown = { json: JSON.stringify(here), shell: /^[\w@%+=:,./-]+$/.test(here) ? here : `'${here.replaceAll("'", "%27")}'` };
+const shown = { json: JSON.stringify(here), shell: /^[\w@%+=:,./-]+$/.test(here) ? here : `'${here.replaceAll("'", "%27")}'`, url: here };
 for (const each of document.querySelectorAll("[data-here]")) each.textContent = shown[each.dataset.here];
+for (const each of document.querySelectorAll("[data-install]")) {
+  const { name } = each.dataset;
+  const entry = JSON.stringify({ name, type: "http", url: here });
+  each.href = each.dataset.install === "vscode" ? `vscode:mcp/install?${encodeURIComponent(entry)}`
+    : `cursor://anysphere.cursor-deeplink/mcp/install?name=${encodeURIComponent(name)}&config=${encodeURIComponent(btoa(JSON.stringify({ url: here })))}`;
+  each.hidden = false;
+}
 for (const each of document.querySelectorAll(".line pre")) {
   if (!navigator.clipboard) break;
   const copy = make("button", { type: "button", textContent: "Copy" });

@@ -21,6 +21,7 @@ from linkspan.core.call import Call
 from linkspan.core.http_exchange import Page
 from linkspan.errors import INTERNAL_ERROR, RemoteProtocolError
 from linkspan.revisions import LATEST, supported_versions
+from linkspan.revisions.modern import CAPABILITIES, PROTOCOL_VERSION
 from linkspan.revisions.neutral import Encoded, Outcome, Peer, Request, TransportInfo
 from linkspan.schema.summary import default_words, properties_of, required_of, resolve, size_words, type_words
 from linkspan.server.dispatch import Dispatcher
@@ -93,10 +94,10 @@ def render(about: Implementation, instructions: str | None, lists: Mapping[str, 
             f"<style>{_STYLE}</style>\n</head>\n",
             f'<body data-version="{LATEST.date}" data-product="{escape(__version__)}">\n<main>\n',
             _header(about, instructions, offered),
+            _connect(about, url),
             '<p class="quiet" id="still">With JavaScript you could also try the tools here.</p>\n',
             *(_section(name, found) for name, found in offered.items()),
             "" if offered else '<p class="quiet">Nothing is offered here yet.</p>\n',
-            _connect(about, url),
             f'</main>\n<footer class="quiet">Linkspan {escape(__version__)}; speaks MCP {", ".join(supported_versions())}',
             f"</footer>\n<script>{_SCRIPT}</script>\n</body>\n</html>\n",
         ]
@@ -104,12 +105,12 @@ def render(about: Implementation, instructions: str | None, lists: Mapping[str, 
 
 
 def _header(about: Implementation, instructions: str | None, offered: Mapping[str, Sequence[str]]) -> str:
-    ways = [(name.lower(), f"{name} ({len(found)})") for name, found in offered.items()] + [
-        ("connect", "Connect a client")
-    ]
+    ways = [("connect", "Connect a client")]
+    ways += [(name.lower(), f"{name} ({len(found)})") for name, found in offered.items()]
     links = "".join(f'<a href="#{where}">{words}</a>' for where, words in ways)
     named = f"{_code(about.name)} " if about.title and about.title != about.name else ""
     website = about.website_url or ""
+    icon = next((each.src for each in about.icons or () if each.src.startswith("data:image/")), None)
     link = (
         f' · <a href="{escape(website)}" rel="noreferrer">{escape(website)}</a>'
         if website.startswith(("https://", "http://"))
@@ -117,7 +118,9 @@ def _header(about: Implementation, instructions: str | None, offered: Mapping[st
     )
     return "".join(
         [
-            f'<header>\n<h1 dir="auto">{escape(about.title or about.name)}</h1>\n',
+            "<header>\n",
+            f'<img class="icon" src="{escape(icon)}" alt="">\n' if icon else "",
+            f'<h1 dir="auto">{escape(about.title or about.name)}</h1>\n',
             f'<p class="quiet">{named}version {escape(about.version)} · an MCP server{link}</p>\n',
             _words(about.description),
             f"<h2>Instructions</h2>\n{_words(instructions)}" if instructions else "",
@@ -129,22 +132,68 @@ def _header(about: Implementation, instructions: str | None, offered: Mapping[st
 
 def _connect(about: Implementation, url: str) -> str:
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", about.name).strip("-") or "server"
-    entry = msgspec.json.format(encode({"mcpServers": {name: {"type": "http", "url": _URL}}}), indent=2).decode()
-    typed = f'<span data-here="shell">{escape(shlex.quote(url))}</span>'
-    lines = {
-        "In a file such as mcp.json": escape(entry, quote=False).replace(
-            f'"{_URL}"', f'<span data-here="json">{escape(encode(url).decode())}</span>'
-        ),
-        "Claude Code": f"claude mcp add --transport http {name} {typed}",
-        "At a terminal": f"linkspan list {typed}",
+    ways = {
+        "Claude Code": _shell(f"claude mcp add --transport http {name} {_URL}", url),
+        "Claude Desktop": "In claude_desktop_config.json; mcp-remote needs Node.js:"
+        + _entry("mcpServers", name, {"command": "npx", "args": ["-y", "mcp-remote", _URL]}, url),
+        "Cursor": _link("cursor", name) + "or in .cursor/mcp.json:" + _entry("mcpServers", name, {"url": _URL}, url),
+        "VS Code": _link("vscode", name)
+        + "or in .vscode/mcp.json:"
+        + _entry("servers", name, {"type": "http", "url": _URL}, url),
+        "mcp.json": _entry("mcpServers", name, {"type": "http", "url": _URL}, url),
+        "Python": _line(escape(_PYTHON, quote=False).replace(_URL, _here("json", encode(url).decode()))),
+        "Terminal": _shell(f"linkspan list {_URL}", url),
+        "curl": _shell(_CURL, url),
     }
     shown = "".join(
-        f'<h3>{label}</h3>\n<div class="line"><pre tabindex="0">{line}</pre></div>\n' for label, line in lines.items()
+        f'<details name="client"><summary>{label}</summary>\n{words}</details>\n' for label, words in ways.items()
     )
-    return f'<section id="connect">\n<h2>Connect a client</h2>\n{shown}</section>\n'
+    address = _line(_here("url", url))
+    return (
+        f'<section id="connect">\n<h2>Connect a client</h2>\n{address}<div class="ways">\n{shown}</div>\n</section>\n'
+    )
 
 
-_URL: Final = "url of this page"
+def _entry(section: str, name: str, entry: JSONObject, url: str) -> str:
+    """Return the lines for a configuration file, with the URL where an entry has it."""
+    text = msgspec.json.format(encode({section: {name: entry}}), indent=2).decode()
+    return _line(escape(text, quote=False).replace(f'"{_URL}"', _here("json", encode(url).decode())))
+
+
+def _shell(command: str, url: str) -> str:
+    return _line(escape(command, quote=False).replace(_URL, _here("shell", shlex.quote(url))))
+
+
+def _here(kind: str, text: str) -> str:
+    """Return the URL as a part of a line; the script knows it better behind a proxy."""
+    return f'<span data-here="{kind}">{escape(text)}</span>'
+
+
+def _line(text: str) -> str:
+    return f'<div class="line"><pre tabindex="0">{text}</pre></div>\n'
+
+
+def _link(host: str, name: str) -> str:
+    """Return a link that a host's own scheme handles; the script fills it in."""
+    title = {"cursor": "Cursor", "vscode": "VS Code"}[host]
+    return f'<a href="#connect" data-install="{host}" data-name="{name}" hidden>Install in {title}</a> '
+
+
+_URL: Final = "url-of-this-page"
+_PYTHON: Final = f"""from linkspan import SyncClient
+
+with SyncClient({_URL}) as client:
+    print(client.list_tools())"""
+_ENVELOPE: Final = {PROTOCOL_VERSION: LATEST.date, CAPABILITIES: {}}
+_LIST: Final = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": _ENVELOPE}}
+_CURL: Final = " \\\n  ".join(
+    [
+        f"curl {_URL}",
+        "-H 'content-type: application/json' -H 'accept: application/json, text/event-stream'",
+        f"-H 'mcp-protocol-version: {LATEST.date}' -H 'mcp-method: tools/list'",
+        f"-d '{encode(_LIST).decode()}'",
+    ]
+)
 
 
 def _section(name: str, items: Sequence[str]) -> str:

@@ -11,6 +11,8 @@ from linkspan import Ask, Context, Server, ToolError
 
 NASTY = "<img src=x onerror=\"document.title='taken'\"></script><script>document.title='taken'</script>"
 
+TOOLS = ["find", "book", "pay", "prices", "guide", "nasty", "wait"]
+
 server = Server("ferry desk", "2.1.0", title="Ferry desk", instructions=f"Look before you book. {NASTY}")
 
 Port = Annotated[str, Meta(extra_json_schema={"x-mcp-header": "Port"})]
@@ -49,6 +51,19 @@ def pay(ctx: Context) -> str:
     """Pay for the seats."""
     ctx.ask_url("pay", "https://bank.example/pay/7", "Pay for your seats")
     return "Thank you"
+
+
+@server.tool
+def prices(port: str) -> list[dict[str, Any]]:
+    """List prices."""
+    return [{"kind": "car", "price": 31.5, "from": port}, {"kind": "bike", "price": 4, "from": port}]
+
+
+@server.tool
+def guide() -> str:
+    """Describe the crossing."""
+    words = "# Crossing\n\nTake the **early** boat, see [the map](https://maps.example/7).\n\n"
+    return f"{words}- {NASTY}\n- [no](javascript:alert(1))\n"
 
 
 @server.tool(name="nasty", title=NASTY, description=NASTY)

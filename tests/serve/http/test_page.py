@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import html
 import re
+import shlex
 import subprocess
 import sys
 from html.parser import HTMLParser
+from io import BytesIO
 from typing import Any
 
 import msgspec
 import pytest
 from http_page import HERE, Got, get
-from page_server import NASTY, server
+from page_server import NASTY, TOOLS, server
 
 from linkspan import Server
 from linkspan.core.http_checks import HttpPolicy
@@ -148,7 +151,7 @@ def test_nothing_of_the_page_is_anywhere_else() -> None:
 
 
 def test_the_page_is_small() -> None:
-    assert len(page_of(Server("empty"))) < 21_000
+    assert len(page_of(Server("empty"))) < 38_000
 
 
 def test_whatever_an_author_wrote_is_text() -> None:
@@ -209,19 +212,53 @@ def test_what_is_hidden_from_lists_is_hidden_from_the_page() -> None:
     assert "Nothing is offered here yet." in page_of(one)
 
 
+def connecting(page: str) -> dict[str, str]:
+    """What to copy for each client."""
+    found = re.findall(
+        r"<summary>([^<]+)</summary>\n[^<]*(?:<a [^>]*>[^<]*</a>[^<]*)?<div class=\"line\"><pre[^>]*>(.*?)</pre>",
+        page,
+        re.S,
+    )
+    return {client: html.unescape(re.sub(r"<[^>]+>", "", lines)) for client, lines in found}
+
+
 def test_people_can_copy_what_connects_a_client() -> None:
-    text = Reader(page_of(server, "https://desk.example/mcp")).text
-    entry = text.partition("mcp.json\n")[2].partition("Claude Code")[0]
-    assert msgspec.json.decode(entry) == {
-        "mcpServers": {"ferry-desk": {"type": "http", "url": "https://desk.example/mcp"}}
+    url = "https://desk.example/mcp"
+    lines = connecting(page_of(server, url))
+    entries = {name: msgspec.json.decode(text) for name, text in lines.items() if text.startswith("{")}
+    assert entries == {
+        "Claude Desktop": {"mcpServers": {"ferry-desk": {"command": "npx", "args": ["-y", "mcp-remote", url]}}},
+        "Cursor": {"mcpServers": {"ferry-desk": {"url": url}}},
+        "VS Code": {"servers": {"ferry-desk": {"type": "http", "url": url}}},
+        "mcp.json": {"mcpServers": {"ferry-desk": {"type": "http", "url": url}}},
     }
-    assert "claude mcp add --transport http ferry-desk https://desk.example/mcp\n" in text
-    assert "linkspan list https://desk.example/mcp\n" in text
+    assert lines["Claude Code"] == f"claude mcp add --transport http ferry-desk {url}"
+    assert lines["Terminal"] == f"linkspan list {url}"
+    assert f'SyncClient("{url}")' in lines["Python"]
+
+
+def test_the_request_for_curl_is_answered_with_the_tools() -> None:
+    command = connecting(page_of(server, "http://127.0.0.1:8000/mcp"))["curl"].replace("\\\n", "")
+    _, url, *rest = shlex.split(command)
+    options = list(zip(rest[::2], rest[1::2], strict=True))
+    body = next(value for name, value in options if name == "-d").encode()
+    headers = dict(value.split(": ", 1) for name, value in options if name == "-H")
+    environ: dict[str, Any] = {f"HTTP_{name.upper().replace('-', '_')}": value for name, value in headers.items()}
+    environ |= {
+        "REQUEST_METHOD": "POST",
+        "PATH_INFO": "/mcp",
+        "HTTP_HOST": "127.0.0.1:8000",
+        "wsgi.input": BytesIO(body),
+    }
+    environ |= {"CONTENT_TYPE": headers["content-type"], "CONTENT_LENGTH": str(len(body))}
+    answer = b"".join(server.wsgi()(environ, lambda *_: None))
+    assert [each["name"] for each in msgspec.json.decode(answer)["result"]["tools"]] == TOOLS
+    assert url == "http://127.0.0.1:8000/mcp"
 
 
 def test_an_address_cannot_be_a_command() -> None:
-    text = Reader(page_of(server, "http://x/$(reboot);'\" &")).text
-    assert """linkspan list 'http://x/$(reboot);'"'"'" &'\n""" in text
+    lines = connecting(page_of(server, "http://x/$(reboot);'\" &"))
+    assert lines["Terminal"] == """linkspan list 'http://x/$(reboot);'"'"'" &'"""
 
 
 def test_serving_clients_loads_nothing_of_the_page() -> None:

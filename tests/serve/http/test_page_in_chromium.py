@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
+from base64 import b64decode
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 from http_browser import chromium
-from page_server import NASTY
+from page_server import NASTY, TOOLS
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install '.[peers]'")
 
@@ -74,12 +77,14 @@ def result(form: Any) -> Any:
     """What the server answered, when it has: the text of each block, and the status before it."""
     shown = form.get_by_role("status")
     shown.locator("> .good, > .bad").wait_for()
-    return [re.sub(r", after \d+ ms", "", each) for each in shown.locator("> p, > pre, > strong").all_inner_texts()]
+    return [
+        re.sub(r", after \d+ ms", "", each) for each in shown.locator("> p, > pre, > strong, > .tree").all_inner_texts()
+    ]
 
 
 def test_a_person_sees_the_tools_fills_the_form_and_reads_the_result(page: Any) -> None:
     assert page.title() == "Ferry desk"
-    assert page.locator("#tools h3").all_inner_texts() == ["find", "book", "pay", "nasty", "wait"]
+    assert page.locator("#tools h3").all_inner_texts() == TOOLS
     form = item(page, "find")
     fill(form, port="Ullapool – Ùlapul", most="3", stops='["Lewis"]')  # a header takes no letter beyond ASCII (HDR-4)
     form.get_by_label("kind").select_option("bike")
@@ -87,11 +92,8 @@ def test_a_person_sees_the_tools_fills_the_form_and_reads_the_result(page: Any) 
     press(form, "Call")
     said = result(form)
     assert said[0] == "Done"
-    answer = (
-        '{ "port": "Ullapool – Ùlapul", "kind": "bike", "most": 3, "direct": true, "stops": [ "Lewis" ], "fare": null }'
-    )
-    assert re.sub(r"\s+", " ", said[-1]) == answer
-    assert "Structured content" in form.inner_text()
+    answer = '{ port: "Ullapool – Ùlapul" kind: "bike" most: 3 direct: true stops: [ "Lewis" ] fare: null }'
+    assert [re.sub(r"\s+", " ", each) for each in said[1:]] == [answer]
 
 
 def test_what_is_left_empty_is_left_out_and_what_is_no_json_is_not_sent(page: Any) -> None:
@@ -103,8 +105,8 @@ def test_what_is_left_empty_is_left_out_and_what_is_no_json_is_not_sent(page: An
     assert "not JSON" in wrong.evaluate("node => node.validationMessage")
     fill(form, fare="")
     press(form, "Call")
-    assert '"fare": null' in result(form)[-1]
-    assert '"most": 5' in result(form)[-1]
+    assert "fare: null" in result(form)[-1]
+    assert "most: 5" in result(form)[-1]
 
 
 def test_the_server_asks_and_the_person_answers(page: Any) -> None:
@@ -153,6 +155,79 @@ def test_a_call_shows_its_progress_and_can_be_stopped(page: Any) -> None:
     press(form, "Stop")
     assert result(form) == ["Stopped"]
     assert form.get_by_role("button", name="Call", exact=True).is_enabled()
+
+
+def test_a_required_text_that_is_empty_is_sent_by_the_second_press_only(page: Any) -> None:
+    form = item(page, "prices")
+    press(form, "Call")
+    assert form.locator(".warn").inner_text() == "This is required and empty. Press again to send an empty text."
+    assert form.locator("textarea").evaluate("node => node === document.activeElement")
+    assert form.locator(".out").inner_text() == ""
+    press(form, "Call")
+    assert result(form) == ["Done"]
+    assert form.locator(".warn").count() == 0
+
+
+def test_records_are_shown_as_a_table(page: Any) -> None:
+    form = item(page, "prices")
+    fill(form, port="Oban")
+    press(form, "Call")
+    assert result(form) == ["Done"]
+    rows = [row.locator("th, td").all_inner_texts() for row in form.locator("table tr").all()]
+    assert rows == [["kind", "price", "from"], ["car", "31.5", "Oban"], ["bike", "4", "Oban"]]
+
+
+def test_markdown_is_shown_as_such_and_stays_harmless(page: Any) -> None:
+    form = item(page, "guide")
+    press(form, "Call")
+    assert result(form) == ["Done"]
+    prose = form.locator(".prose")
+    assert prose.locator("h4").inner_text() == "Crossing"
+    assert prose.locator("strong").inner_text() == "early"
+    assert prose.locator("li").all_inner_texts() == [NASTY, "[no](javascript:alert(1))"]
+    link = prose.get_by_role("link")
+    assert (link.get_attribute("href"), link.get_attribute("rel")) == ("https://maps.example/7", "noopener noreferrer")
+    assert page.locator("img").count() == 0
+
+
+def test_a_token_and_headers_go_with_each_request_and_not_into_the_history(page: Any) -> None:
+    sent: list[dict[str, str]] = []
+    page.on("request", lambda request: sent.append(request.headers))
+    page.locator(".sending > summary").click()
+    page.get_by_label("Token", exact=True).fill("secret-7")
+    page.get_by_label("Headers, one on each line").fill("X-Team: blue\n\nX-Trace:1")
+    form = item(page, "guide")
+    press(form, "Call")
+    assert result(form) == ["Done"]
+    assert (sent[0]["authorization"], sent[0]["x-team"], sent[0]["x-trace"]) == ("Bearer secret-7", "blue", "1")
+    page.locator("#history summary").first.click()
+    history = page.locator("#history").inner_text()
+    assert "tools/call guide" in history
+    assert '"resultType": "complete"' in history
+    assert "secret-7" not in page.content()
+    page.get_by_label("Headers, one on each line").fill("nonsense")
+    press(form, "Call")
+    assert result(form) == ['Write a header as "Name: value", not "nonsense"']
+
+
+def test_a_filter_shows_what_has_its_words(page: Any) -> None:
+    page.keyboard.press("/")
+    page.keyboard.type("tides today")
+    assert page.get_by_text("1 found").is_visible()
+    assert page.locator(".item:visible h3").all_inner_texts() == ["tides://today"]
+    page.locator("#filter").fill("")
+    assert page.locator(".item:visible").count() == len(page.locator(".item").all())
+
+
+def test_links_install_the_server_at_the_address_that_the_browser_knows(page: Any, url: str) -> None:
+    page.locator("#connect summary", has_text="VS Code").click()
+    link = page.get_by_role("link", name="Install in VS Code")
+    entry = json.loads(unquote(link.get_attribute("href").removeprefix("vscode:mcp/install?")))
+    assert entry == {"name": "ferry-desk", "type": "http", "url": url}
+    page.locator("#connect summary", has_text="Cursor").click()
+    assert not link.is_visible()  # one is open at a time
+    config = page.get_by_role("link", name="Install in Cursor").get_attribute("href").partition("&config=")[2]
+    assert json.loads(b64decode(unquote(config))) == {"url": url}
 
 
 def test_resources_templates_and_prompts_can_be_tried_too(page: Any) -> None:
