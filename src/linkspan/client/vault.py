@@ -1,0 +1,253 @@
+"""Where logins are kept: in the keyring of the system, or in files that only this user can read.
+
+A key is a tuple of texts without secrets, such as a server's URL, or issuer, client and resource. Each has a small file of its
+own, named by a hash: it lists the key, so that all logins can be found, and holds the value unless the keyring does. The
+directory has mode 0700 and its files 0600; a file is replaced by renaming, so that a reader sees the old value or the new one.
+`lock` holds across threads and processes, for a token that only one of them may refresh.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from base64 import b64decode, b64encode
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeAlias
+
+import msgspec
+
+__all__ = ["Key", "Keyring", "Vault", "home", "system_keyring"]
+
+Key: TypeAlias = tuple[str, ...]
+
+_SERVICE: Final = "linkspan"
+_POLL: Final = 0.02
+_LONGEST_LOCK: Final = 120.0
+"""Seconds after which a lock is not waited for any longer: its holder has more than the time of all its requests."""
+
+
+class Keyring(Protocol):
+    """What is used of a backend of the package `keyring`."""
+
+    def get_password(self, service: str, username: str) -> str | None:
+        """Return a secret."""
+        ...
+
+    def set_password(self, service: str, username: str, password: str) -> None:
+        """Keep a secret."""
+        ...
+
+    def delete_password(self, service: str, username: str) -> None:
+        """Forget a secret."""
+        ...
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    """The contents of one file; `value` is None where the keyring has it."""
+
+    key: Key
+    value: bytes | None
+
+
+_read = msgspec.json.Decoder(_Entry)
+
+
+def home() -> Path:
+    """Return the directory of the logins of this user, whether it exists or not."""
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local"
+    elif sys.platform == "darwin":
+        base = Path.home() / "Library" / "Application Support"
+    else:
+        base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(base) / "linkspan" / "logins"
+
+
+def system_keyring() -> Keyring | None:
+    """Return the keyring of the system; None if there is none, or only a stand-in that encrypts nothing."""
+    try:
+        import keyring  # type: ignore[import-not-found,unused-ignore]  # pyright: ignore
+
+        backend: Any = keyring.get_keyring()  # pyright: ignore
+        return backend if all(map(_is_real, getattr(backend, "backends", None) or [backend])) else None
+    except Exception:  # a backend that cannot even be asked is not used
+        return None
+
+
+def _is_real(backend: Any) -> bool:
+    """Return whether a backend is recommended by its authors; what stores plain text, or nothing, has a lower priority."""
+    return backend.priority >= 1 and not type(backend).__module__.startswith("keyrings.alt")
+
+
+class Vault:
+    """The logins of one user. Any thread, any number of processes."""
+
+    def __init__(self, directory: Path | None = None, keyring: Callable[[], Keyring | None] = system_keyring) -> None:
+        """Use `directory`, by default that of this user; nothing is created before something is kept."""
+        self._directory = directory or home()
+        self._find_keyring = keyring
+        self._keyrings: list[Keyring | None] = []
+        self._unkept: dict[Key, bytes | None] = {}
+        """What could not be written, for as long as this process lives."""
+
+    def __repr__(self) -> str:
+        """Return the place; never what is in it."""
+        return f"<{type(self).__name__} {str(self._directory)!r}>"
+
+    def has(self, key: Key) -> bool:
+        """Return whether anything is kept under a key."""
+        return self._unkept.get(key) is not None or self._path(key).exists()
+
+    def load(self, key: Key) -> bytes | None:
+        """Return what is kept under a key, if anything is."""
+        if key in self._unkept:
+            return self._unkept[key]
+        entry = _entry(self._path(key))
+        if entry is None or entry.key != key:
+            return None
+        if entry.value is not None or (keyring := self._keyring()) is None:
+            return entry.value
+        try:
+            found = keyring.get_password(_SERVICE, self._name(key))
+            return b64decode(found) if found is not None else None
+        except Exception as error:  # locked, or out of order: a login will be asked for
+            _warn("a login could not be read from the keyring: %s", type(error).__name__)
+            return None
+
+    def save(self, key: Key, value: bytes | None) -> None:
+        """Keep a value, on disk when this returns, or delete it; keep it for this process if it cannot be written."""
+        try:
+            if value is None:
+                self._delete(key)
+            else:
+                self._write(key, None if self._into_keyring(key, value) else value)
+            self._unkept.pop(key, None)
+        except OSError as error:
+            self._unkept[key] = value
+            _warn(
+                "a login could not be stored, and is forgotten when this process ends: %s",
+                error.strerror or "no reason",
+            )
+
+    def keys(self) -> list[Key]:
+        """Return all keys."""
+        try:
+            files = sorted(self._directory.glob("*.json"))
+        except OSError:
+            return []
+        return [entry.key for file in files if (entry := _entry(file)) is not None]
+
+    def lock(self, key: Key) -> Callable[[], None]:
+        """Lock a key across threads and processes; return what unlocks it. Not reentrant. Raises: TimeoutError."""
+        try:
+            self._make_directory()
+            fd = os.open(self._path(key).with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError:  # nothing is shared where nothing can be written
+            return lambda: None
+        give_up = time.monotonic() + _LONGEST_LOCK
+        while not _try_lock(fd):
+            if time.monotonic() > give_up:
+                os.close(fd)
+                raise TimeoutError("another process has been busy with this login for too long")
+            time.sleep(_POLL)
+        return lambda: os.close(fd)
+
+    def _name(self, key: Key) -> str:
+        import hashlib  # not before there is a login: a client without one loads this module to find that out
+
+        return hashlib.sha256("\0".join(key).encode()).hexdigest()[:40]
+
+    def _path(self, key: Key) -> Path:
+        return self._directory / f"{self._name(key)}.json"
+
+    def _keyring(self) -> Keyring | None:
+        if not self._keyrings:
+            self._keyrings = [self._find_keyring()]
+        return self._keyrings[0]
+
+    def _into_keyring(self, key: Key, value: bytes) -> bool:
+        """Return whether the keyring has taken a value; some have room for short ones only."""
+        keyring = self._keyring()
+        if keyring is None:
+            return False
+        try:
+            keyring.set_password(_SERVICE, self._name(key), b64encode(value).decode())
+        except Exception:
+            return False
+        return True
+
+    def _delete(self, key: Key) -> None:
+        entry = _entry(self._path(key))
+        if entry is not None and entry.value is None and (keyring := self._keyring()) is not None:
+            with suppress(Exception):  # it may be gone already
+                keyring.delete_password(_SERVICE, self._name(key))
+        self._path(key).unlink(missing_ok=True)
+
+    def _write(self, key: Key, value: bytes | None) -> None:
+        """Replace the file of a key by one that is complete on disk."""
+        import tempfile
+
+        self._make_directory()
+        fd, beside = tempfile.mkstemp(dir=self._directory)  # mode 0600
+        try:
+            with os.fdopen(fd, "wb") as file:
+                file.write(msgspec.json.encode(_Entry(key, value)))
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(beside, self._path(key))
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(beside)
+            raise
+
+    def _make_directory(self) -> None:
+        """Make sure that the directory is ours, and closed to others. Raises: OSError."""
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if sys.platform == "win32":
+            return  # a user's own directory is closed to others there
+        found = os.stat(self._directory)
+        if found.st_uid != os.geteuid():
+            raise PermissionError(0, "the directory of logins belongs to another user")
+        if found.st_mode & 0o077:
+            os.chmod(self._directory, 0o700)
+
+
+def _entry(path: Path) -> _Entry | None:
+    try:
+        return _read.decode(path.read_bytes())
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+if sys.platform == "win32":
+
+    def _try_lock(fd: int) -> bool:
+        import msvcrt
+
+        try:
+            msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+        return True
+
+else:
+
+    def _try_lock(fd: int) -> bool:
+        import fcntl
+
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError:  # a file system without locks
+            return True
+        return True
+
+
+def _warn(text: str, *about: object) -> None:
+    import logging
+
+    logging.getLogger("linkspan").warning(text, *about)
