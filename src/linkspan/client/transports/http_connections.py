@@ -129,6 +129,9 @@ class Routes:
             self._known[url] = found
         return found
 
+    def admit(self, host: str, address: str) -> None:
+        """Check an address of a host before it is connected to; here any is good. Raises: HttpFailure."""
+
     def ssl(self, place: Place) -> SSLContext | None:
         """Return what secures connections to a place, if anything does."""
         return (self._ssl or _default_context()) if place.secure else None
