@@ -86,10 +86,10 @@ class _Server(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     timeout = _LONGEST_WAIT
-    server: _Server
 
     def do_GET(self) -> None:
         """Answer the browser."""
+        assert isinstance(self.server, _Server)
         receiver, (path, _, query) = self.server.receiver, self.path.partition("?")
         if self.headers.get_all("host") not in ([f"127.0.0.1:{receiver.port}"], [f"localhost:{receiver.port}"]):
             self._answer(400, "This address is for a login in progress on this machine.")
@@ -109,7 +109,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(page)
 
-    def log_message(self, *about: object) -> None:
+    def log_message(self, format: str, *args: object) -> None:
         """Log nothing: the path has the code in it."""
 
 

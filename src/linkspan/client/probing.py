@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any, Final, TypeAlias
 
@@ -12,7 +13,7 @@ import msgspec
 from linkspan.client.transports.base import CallbackWaiter, ClientTransport, PendingRequest, Waiter
 from linkspan.core.flow import RequestSpec, Send
 from linkspan.flows.client_errors import ClientError
-from linkspan.flows.state import ClientSpan
+from linkspan.flows.state import CallClock, ClientSpan
 from linkspan.runtime.forks import start_afresh_with
 from linkspan.wire.jsonrpc import ErrorResponse, Response
 
@@ -25,9 +26,10 @@ Answer: TypeAlias = Response | ErrorResponse | ClientError
 class Asking:
     """The requests of one negotiation."""
 
-    def __init__(self, give_up: float) -> None:
-        """Ask until `give_up`, by the monotonic clock."""
-        self._give_up = give_up
+    def __init__(self, clock: CallClock, seconds: float) -> None:
+        """Ask for so many seconds, by a clock that stands still while a person logs in."""
+        self._clock = clock
+        self._give_up = clock() + seconds
         self._inbox: SimpleQueue[tuple[Waiter, Any]] = SimpleQueue()
         self._answers: dict[Waiter, Answer] = {}
         self._spans: dict[Waiter, ClientSpan] = {}
@@ -36,7 +38,7 @@ class Asking:
     @property
     def left(self) -> float:
         """Seconds that are left; never none at all."""
-        return max(_LEAST, self._give_up - time.monotonic())
+        return max(_LEAST, self._give_up - self._clock())
 
     def ask(self, transport: ClientTransport, send: Send) -> Response | ErrorResponse | None:
         """Return the answer to a request; None if the one beside it got its result first. Raises: ClientError.
@@ -78,11 +80,13 @@ class Asking:
         return place
 
     def _comes_within(self, place: Waiter, seconds: float) -> bool:
-        try:
-            self._receive(seconds)
-        except Empty:
-            return False
-        return place in self._answers
+        """Return whether an answer comes in time; the time in which a person logs in does not count."""
+        began = self._clock()
+        while (left := began + seconds - self._clock()) > 0 or self._clock.stands:
+            with suppress(Empty):
+                self._receive(max(left, _LEAST))
+                return place in self._answers
+        return False
 
     def _receive(self, timeout: float | None = None) -> None:
         place, answer = self._inbox.get(timeout=timeout)

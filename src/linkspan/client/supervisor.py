@@ -307,7 +307,7 @@ class Supervisor:
 
     def _agree(self, transport: ClientTransport) -> Agreement:
         """Run the negotiation, whose effects need no caller."""
-        asking = Asking(time.monotonic() + self.state.options.timeouts.connect)
+        asking = Asking(self.state.clock, self.state.options.timeouts.connect)
         flow = negotiate(self.state)
         try:
             effect = next(flow)
@@ -359,7 +359,7 @@ class Supervisor:
             self._failed_at = time.monotonic()
             waiting, self._waiting = self._waiting, {}
             if not self.closed and self.listeners:
-                if self._failures < _GIVE_UP:
+                if self._failures < _GIVE_UP and error.phase != "authorize":
                     self._connect_soon()
                 else:
                     self.listeners.end(error)

@@ -145,6 +145,8 @@ class _Pending(msgspec.Struct, Generic[OwnerT]):
     due: float = math.inf
     """When it is looked at next: of several entries in the heap the one that counts."""
     progressed: bool = False
+    held: float | None = None
+    """Since when its clock stands still."""
 
     def go_on(self, deadline: float, *, progressed: bool = False) -> None:
         """Move the deadline."""
@@ -154,6 +156,18 @@ class _Pending(msgspec.Struct, Generic[OwnerT]):
     def look(self) -> None:
         """Look at it next when its deadline comes."""
         self.due = self.deadline
+
+    def hold(self, now: float) -> None:
+        """Stop its clock."""
+        self.held = now
+        self.due = math.inf
+
+    def release(self, now: float) -> None:
+        """Let its clock run again."""
+        gone, self.held = now - (self.held or now), None
+        self.last += gone
+        self.deadline += gone
+        self.look()
 
 
 _SHOWN = 300
@@ -272,6 +286,20 @@ class ClientConnection(Generic[OwnerT]):
         """End a request without notifying the server; return its owner, or None if it has ended already."""
         pending = self._pending.pop(request_id, None)
         return pending.owner if pending is not None else None
+
+    def hold(self, request_id: RequestId) -> None:
+        """Stop the clock of a request that waits for a person to log in."""
+        pending = self._pending.get(request_id)
+        if pending is not None and pending.held is None:
+            pending.hold(self._clock())
+
+    def go_on(self, request_id: RequestId) -> None:
+        """Let the clock of a request run again."""
+        pending = self._pending.get(request_id)
+        if pending is not None and pending.held is not None:
+            pending.release(self._clock())
+            if pending.deadline < math.inf:
+                self._expect(pending, request_id)
 
     def is_pending(self, request_id: RequestId) -> bool:
         """Return whether a request still waits for its answer."""

@@ -58,6 +58,8 @@ def negotiate(state: ClientState) -> Flow[Agreement]:
     except (ConnectError, HttpError):
         raise
     except ClientError as error:
+        if error.phase == "authorize":
+            raise
         raise _as_connect_error(state, error) from None
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Final, Literal, Protocol, TypeAlias
 
 import msgspec
@@ -28,11 +28,13 @@ __all__ = [
     "CLIENT_LIMITS",
     "DEFAULT_TIMEOUTS",
     "Auth",
+    "CallClock",
     "Catalogue",
     "ClientOptions",
     "ClientSpan",
     "ClientState",
     "ClientTelemetry",
+    "IdentityHeader",
     "OutputCheck",
     "OutputPolicy",
     "Principal",
@@ -65,6 +67,9 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
     input: float = 600.0
     """For our handlers to answer the questions of one call, in all; those that overlap count once."""
 
+    login: float = 300.0
+    """For a person to log in. Meanwhile the deadlines of the calls that wait for it stand still."""
+
     close: float = 2.0
     """For a server process to end by itself once it was asked to; after that it is terminated."""
 
@@ -82,6 +87,29 @@ CLIENT_LIMITS = Limits(max_line_bytes=64 * 1024 * 1024)
 
 Auth: TypeAlias = str | Callable[[], str]
 """A bearer token, or a plain function that returns it, called for each request."""
+
+
+class IdentityHeader(str):
+    """Stands for the Authorization header of an identity, whose token is made anew for each attempt. Equal if the identity is."""
+
+    __slots__ = ("identity",)
+
+    def __new__(cls, identity: Hashable) -> IdentityHeader:
+        """Stand for `identity`, one of the values of `linkspan.auth`."""
+        made = super().__new__(cls, type(identity).__name__)
+        made.identity = identity
+        return made
+
+    identity: Hashable
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether both stand for the same identity."""
+        return type(other) is IdentityHeader and other.identity == self.identity
+
+    def __hash__(self) -> int:
+        """Return the hash of the identity."""
+        return hash(self.identity)
+
 
 Principal: TypeAlias = tuple[tuple[str, str], ...]
 """Who asks, as the headers of one call say it; empty for the client itself."""
@@ -311,6 +339,27 @@ class Catalogue(msgspec.Struct, eq=False):
         self.tools_are_complete = False
 
 
+class CallClock(Protocol):
+    """The clock of calls: it stands still while a person logs in for one of them."""
+
+    def __call__(self) -> float:
+        """Return seconds that never go back."""
+        ...
+
+    @property
+    def stands(self) -> bool:
+        """Whether it stands still now."""
+        ...
+
+    def stop(self, who: object) -> None:
+        """Stop it until `who` lets it run again."""
+        ...
+
+    def go_on(self, who: object) -> None:
+        """Let it run again, if `who` has stopped it."""
+        ...
+
+
 class ClientState(msgspec.Struct):
     """One client's memory; it outlives the connections."""
 
@@ -319,7 +368,7 @@ class ClientState(msgspec.Struct):
     random: Callable[[], float]
     """A number from 0 to 1, for jitter."""
     cache: ResponseCache
-    clock: Callable[[], float]
+    clock: CallClock
     """Seconds that never go back: a request that is sent again has no more time than one that is sent once."""
     who_asks: Callable[[], Mapping[str, str]] | None = None
     """Returns the header that identifies the principal, where the next request may be for another principal."""

@@ -66,6 +66,7 @@ __all__ = [
     "LoopWaiter",
     "PendingRequest",
     "Recorder",
+    "StoppableClock",
     "ThreadWaiter",
     "TransportOwner",
     "Waiter",
@@ -245,6 +246,39 @@ class TransportOwner(Protocol):
         ...
 
 
+class StoppableClock:
+    """The monotonic clock without the time during which a person was waited for. Any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._stopped_by: set[object] = set()
+        self._stopped_at = 0.0
+        self._gone = 0.0
+
+    def __call__(self) -> float:
+        """Return seconds that never go back."""
+        return (self._stopped_at if self._stopped_by else time.monotonic()) - self._gone
+
+    @property
+    def stands(self) -> bool:
+        """Whether it stands still now."""
+        return bool(self._stopped_by)
+
+    def stop(self, who: object) -> None:
+        """Stop it until `who` lets it run again, and all others who have stopped it."""
+        with self._lock:
+            if not self._stopped_by:
+                self._stopped_at = time.monotonic()
+            self._stopped_by.add(who)
+
+    def go_on(self, who: object) -> None:
+        """Let it run again, if `who` has stopped it."""
+        with self._lock:
+            if self._stopped_by == {who}:
+                self._gone += time.monotonic() - self._stopped_at
+            self._stopped_by.discard(who)
+
+
 class PendingRequest(msgspec.Struct, frozen=True, eq=False):
     """A request under way: what a waiter's caller needs to give it up."""
 
@@ -358,6 +392,19 @@ class ClientTransport:
             request_id, waiter = found
             self.give_up(request_id, "the client's handler failed")
             deliver([(waiter, error)])
+
+    def hold(self, request_id: RequestId) -> None:
+        """Stop the clock of a request that waits for a person to log in, and of the call that it belongs to. Any thread."""
+        with self.lock:
+            self.machine.hold(request_id)
+        self.state.clock.stop((self, request_id))
+
+    def go_on(self, request_id: RequestId) -> None:
+        """Let the clock of a request run again. Any thread."""
+        self.state.clock.go_on((self, request_id))
+        with self.lock:
+            self.machine.go_on(request_id)
+        self._clock_goes_on()
 
     def _clock_goes_on(self) -> None:
         """Make sure that the deadlines of calls are kept, which a question of the server had put off."""
@@ -512,7 +559,7 @@ class ClientTransport:
     def _for_phase(self, error: ClientError, waiter: Waiter) -> ClientError:
         copy = error.again()
         pending_request: PendingRequest | None = waiter.pending_request
-        if pending_request is not None:
+        if pending_request is not None and copy.phase != "authorize":
             copy.phase = pending_request.spec.phase
         return copy
 

@@ -22,7 +22,7 @@ from linkspan.client.transports.http_connections import (
     plain,
     tunnel,
 )
-from linkspan.client.transports.http_requests import HttpEffect, HttpFailure, HttpFlow, HttpReply, Open, Read
+from linkspan.client.transports.http_requests import HttpEffect, HttpFailure, HttpFlow, HttpReply, Open, Read, Wait
 from linkspan.core.flow import Sleep
 from linkspan.runtime.forks import keep, lead_nowhere, renew
 
@@ -74,6 +74,12 @@ class LoopConnection(HttpConnection, asyncio.Protocol):
         if self._transport is not None:
             with suppress(RuntimeError):  # the loop has ended before it
                 self._transport.abort()
+
+    @property
+    def peer(self) -> str:
+        """The address at the other end; empty if it is not known."""
+        found = self._transport.get_extra_info("peername") if self._transport is not None else None
+        return str(found[0]) if found else ""
 
     @property
     def fileno(self) -> int:
@@ -287,7 +293,7 @@ class LoopPool:
         return found
 
     async def _socket(self, place: Place) -> socket.socket:
-        """Return a socket that is connected to one of the addresses of a place. Raises: OSError."""
+        """Return a socket that is connected to one of the addresses of a place. Raises: OSError, HttpFailure."""
         problem = OSError("it has no address")
         if _ADDRESS.fullmatch(place.host):
             addresses = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
@@ -295,6 +301,7 @@ class LoopPool:
             addresses = await self.loop.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
         for patience in patiences(len(addresses)):
             for family, kind, protocol, _, address in addresses:
+                self.routes.admit(place.host, str(address[0]))
                 sock = socket.socket(family, kind, protocol)
                 try:
                     sock.setblocking(False)
@@ -414,10 +421,17 @@ class LoopRun:
                     self._open(effect)
                 elif type(effect) is Sleep:
                     self._timer = self._pool.loop.call_later(effect.seconds, self._advance, None)
+                elif type(effect) is Wait:
+                    effect.until(self._go_on)
                 return
             except HttpFailure as found:
                 failure = found.with_traceback(None)  # which would lead back to this frame
         flow.close()
+
+    def _go_on(self) -> None:
+        """Go on with what was waited for. Any thread."""
+        with suppress(RuntimeError):  # the loop has ended, and all that ran on it
+            self._pool.loop.call_soon_threadsafe(self._advance, None)
 
     def _open(self, effect: Open) -> None:
         route = self._pool.routes.known(effect.url)

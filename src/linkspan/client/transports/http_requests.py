@@ -5,9 +5,9 @@ What a flow yields is done in the thread that waits, in one of its own, or on th
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Generator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 from urllib.parse import urljoin, urlsplit
 
@@ -16,11 +16,13 @@ import msgspec
 from linkspan.core.flow import Sleep
 from linkspan.flows.client_errors import InvalidResponse
 from linkspan.flows.http_messages import http_error, secrets_in, shown_url
-from linkspan.flows.state import Auth, ClientState, bearer
+from linkspan.flows.state import Auth, ClientState, IdentityHeader, bearer
 from linkspan.wire.headers import is_loopback
+from linkspan.wire.jsonrpc import RequestId
 from linkspan.wire.redaction import redact
 
 __all__ = [
+    "Access",
     "HttpEffect",
     "HttpFailure",
     "HttpFlow",
@@ -28,8 +30,10 @@ __all__ = [
     "HttpReply",
     "HttpRequests",
     "Open",
+    "PersonWaits",
     "Read",
     "Reply",
+    "Wait",
     "may_send_to",
 ]
 
@@ -89,6 +93,11 @@ class Reply(Protocol):
         """Names in lower case. A header that came more than once has its values joined by commas."""
         ...
 
+    @property
+    def peer(self) -> str:
+        """The address at the other end; empty if it is not known."""
+        ...
+
     def take(self) -> bytes | None:
         """Return the part of the body that has come: empty at its end, None if there is nothing yet. Raises: HttpFailure."""
         ...
@@ -113,7 +122,14 @@ class Read(msgspec.Struct, frozen=True):
     reply: Reply
 
 
-HttpEffect: TypeAlias = Open | Read | Sleep
+class Wait(msgspec.Struct, frozen=True):
+    """Wait for work that is done elsewhere, such as a login; the outcome is None."""
+
+    until: Callable[[Callable[[], object]], object]
+    """Takes a function that is called once when the work is done, in any thread; at once if it is done already."""
+
+
+HttpEffect: TypeAlias = Open | Read | Sleep | Wait
 HttpFlow: TypeAlias = Generator[HttpEffect, Any, T]
 """Is closed where it stands when its work is cancelled."""
 
@@ -125,37 +141,90 @@ _ALL: Final = (301, 302, 303, *_KEPT)
 _PORTS: Final = {"http": 80, "https": 443}
 
 
+PersonWaits: TypeAlias = Callable[[bool], object]
+"""Is called when a person begins to be waited for, and when that ends."""
+
+
+class Access(Protocol):
+    """What identifies requests by an authorization server's tokens: see `linkspan.client.authorizing`."""
+
+    def send(
+        self, request: Open, body_of: str, person_waits: PersonWaits | None = None, refused: Reply | None = None
+    ) -> HttpFlow[Reply]:
+        """Send a request with what identifies it, again after each refusal that could be settled."""
+        ...
+
+    def secrets(self) -> list[str]:
+        """Return what no text may show."""
+        ...
+
+
 class HttpRequests:
     """How the requests of one connection are sent and read."""
 
     def __init__(
-        self, state: ClientState, headers: Mapping[str, str], auth: Auth | None = None, hidden: Sequence[str] = ()
+        self,
+        state: ClientState,
+        headers: Mapping[str, str],
+        auth: Auth | None = None,
+        hidden: Sequence[str] = (),
+        access: Access | None = None,
+        access_to: Callable[[object], Access] | None = None,
+        person_waits: Callable[[RequestId, bool], object] | None = None,
     ) -> None:
         """Send `headers` with every request, and the token of `auth` unless the request has an Authorization header.
 
-        `hidden` are secrets of the URL, which no text may show.
+        `hidden` are secrets of the URL, which no text may show. `access` identifies requests instead of a token; `access_to`
+        finds that of an identity that only some requests have, or that of a stored login for None, once the server asks for one.
         """
         self._hidden = hidden
         self._auth = auth
+        self._access = access
+        self._access_to = access_to
+        self._person_waits = person_waits
         self._in_the_clear = _is_in_the_clear(state.origin.url or "")
         self._token: Mapping[str, str] = {}
         self._state = state
         self._own = {name.lower(): value for name, value in headers.items()}
 
     def send(
-        self, method: str, url: str, headers: Mapping[str, str], body: bytes = b"", *, what: str = "a message"
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes = b"",
+        *,
+        what: str = "a message",
+        request_id: RequestId | None = None,
     ) -> HttpFlow[Reply]:
-        """Send a request, and again where it is redirected to; return what must be given back.
+        """Send a request, and again where it is redirected to, or was refused and can be settled; return what must be given back.
 
-        Raises: HttpFailure, HttpError for a bad redirect.
+        Raises: HttpFailure, HttpError for a bad redirect, ClientError.
         """
         first, status = url, 0
-        if self._auth is not None and "authorization" not in headers:
+        access, find_login = self._access, None
+        who = headers.get("authorization")
+        if type(who) is IdentityHeader and self._access_to is not None:
+            access = self._access_to(who.identity)
+            headers = {name: value for name, value in headers.items() if name != "authorization"}
+        elif who is not None:
+            access = None
+        elif self._auth is not None:
             headers = {**self._who_asks(self._auth), **headers}
+        elif access is None:
+            find_login = self._access_to
         if self._in_the_clear and "authorization" in headers:
             _warn_of_plain_http(shown_url(url))
         for _ in range(_REDIRECTS):
-            reply: Reply = yield Open(method, url, headers, body)
+            request = Open(method, url, headers, body)
+            reply: Reply
+            if access is not None:
+                reply = yield from access.send(request, what, self._waits(request_id))
+            else:
+                reply = yield request
+                if find_login is not None and reply.status == 401 and method != "DELETE":
+                    access = self._access = find_login(None)
+                    reply = yield from access.send(request, what, self._waits(request_id), reply)
             if reply.status not in _ALL:
                 return reply
             try:
@@ -164,9 +233,17 @@ class HttpRequests:
                 reply.give_back()
         raise http_error(self._state.origin, what, status, b"", hint=f"it redirects {self._shown(first)} without end")
 
+    def _waits(self, request_id: RequestId | None) -> PersonWaits | None:
+        waits = self._person_waits
+        return partial(waits, request_id) if waits is not None and request_id is not None else None
+
     def secrets(self, more: Mapping[str, str] | None = None) -> list[str]:
         """Return what must not be shown of the caller's headers, and of those that go with one request."""
-        return [*secrets_in({**self._own, **self._token, **(more or {})}), *self._hidden]
+        found = [*secrets_in({**self._own, **self._token, **(more or {})}), *self._hidden]
+        who = (more or self._own).get("authorization")
+        if type(who) is IdentityHeader and self._access_to is not None:
+            found += self._access_to(who.identity).secrets()
+        return [*found, *self._access.secrets()] if self._access is not None else found
 
     def _shown(self, url: str) -> str:
         return redact(shown_url(url), self._hidden)

@@ -262,6 +262,8 @@ class OwnStream:
             except HttpFailure as failure:
                 self._failed(failed(self._state.origin, failure))
             except ClientError as error:
+                if error.phase == "authorize":
+                    return  # a person is not asked again and again for the sake of a stream
                 self._failed(error)
             finally:
                 self.open.set()

@@ -21,7 +21,7 @@ from linkspan.client.transports.http_connections import (
     plain,
     tunnel,
 )
-from linkspan.client.transports.http_requests import HttpEffect, HttpFailure, HttpFlow, Open, Read
+from linkspan.client.transports.http_requests import HttpEffect, HttpFailure, HttpFlow, Open, Read, Wait
 from linkspan.core.flow import Sleep
 from linkspan.runtime.forks import keep, lead_nowhere, renew
 from linkspan.runtime.reactor import reactor
@@ -62,6 +62,13 @@ class ThreadConnection(HttpConnection):
             self.receive(data)
         else:
             self.receive_eof()
+
+    @property
+    def peer(self) -> str:
+        """The address at the other end; empty if it is gone."""
+        with suppress(OSError):
+            return str(self.socket.getpeername()[0])
+        return ""
 
     def interrupt(self) -> None:
         """Close the stream under a thread that waits for it."""
@@ -174,7 +181,7 @@ class ThreadPool:
 
 def _connected(route: Route, routes: Routes, until: float) -> socket.socket:
     """Return a socket over which the server of a route can be spoken to. Raises: OSError, HttpFailure."""
-    sock = _socket(route.place, until)
+    sock = _socket(route.place, routes, until)
     try:
         sock = _secured(sock, route.place, routes, until)
         if route.tunnel:
@@ -191,12 +198,13 @@ def _connected(route: Route, routes: Routes, until: float) -> socket.socket:
     return sock
 
 
-def _socket(place: Place, until: float) -> socket.socket:
-    """Return a socket that is connected to one of the addresses of a place. Raises: OSError."""
+def _socket(place: Place, routes: Routes, until: float) -> socket.socket:
+    """Return a socket that is connected to one of the addresses of a place. Raises: OSError, HttpFailure."""
     problem = OSError("it has no address")
     addresses = socket.getaddrinfo(place.host.encode(), place.port, type=socket.SOCK_STREAM)
     for patience in patiences(len(addresses)):
         for family, kind, protocol, _, address in addresses:
+            routes.admit(place.host, str(address[0]))
             sock = socket.socket(family, kind, protocol)
             try:
                 sock.settimeout(min(_left(until), patience or math.inf))
@@ -285,6 +293,8 @@ class ThreadRun:
                 outcome = self._send(*found, effect)
             elif type(effect) is Sleep and may_open:
                 self._pause(effect.seconds)
+            elif type(effect) is Wait and may_open:
+                self._wait(effect)
             else:
                 return False
         except HttpFailure as problem:
@@ -335,3 +345,15 @@ class ThreadRun:
             if self._cancelled:
                 return
         paused.wait(seconds)
+
+    def _wait(self, effect: Wait) -> None:
+        """Wait for what is not this flow's work, and so does not count against its deadline."""
+        with self._lock:
+            paused = self._paused = threading.Event()
+            if self._cancelled:
+                return
+        began = time.monotonic()
+        effect.until(paused.set)
+        paused.wait()
+        if self.deadline is not None:
+            self.deadline += time.monotonic() - began
