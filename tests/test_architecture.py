@@ -224,7 +224,7 @@ BOUNDS = {
     "objects a call over ASGI leaves to the collector": 0,
 }
 FILES = {
-    "auth": 4,
+    "auth": 12,
     "cli": 17,
     "client": 24,
     "core": 11,
@@ -241,7 +241,7 @@ FILES = {
     "wire": 7,
 }
 CODE_LINES = {
-    "auth": 262,
+    "auth": 1363,
     "cli": 3480,
     "client": 5282,
     "core": 2595,

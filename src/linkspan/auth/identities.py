@@ -5,7 +5,7 @@ Secrets are in no repr. Equal values are one identity: they share one login.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from os import PathLike
 from typing import Any, ClassVar, Final, Literal, TypeAlias
 from urllib.parse import urlsplit
@@ -14,13 +14,12 @@ import msgspec
 
 from linkspan.wire.redaction import REDACTED
 
-__all__ = ["ClientCredentials", "Dpop", "Enterprise", "Identity", "Key", "OAuth", "Source", "WorkloadIdentity"]
+__all__ = ["ClientCredentials", "Dpop", "Enterprise", "Identity", "Kept", "Key", "OAuth", "WorkloadIdentity"]
 
 Dpop: TypeAlias = bool | Literal["auto"]
 """Whether to bind tokens to a key (RFC 9449): `auto` where the server asks for it."""
-Source: TypeAlias = str | PathLike[str] | Callable[..., Any]
-"""Where a credential comes from, each time one is needed: a function, which may be a coroutine function; the path of a file; or
-the name of an environment variable, in capitals."""
+Kept: TypeAlias = str | PathLike[str]
+"""Where a credential is kept: the path of a file, or the name of an environment variable, in capitals."""
 Key: TypeAlias = str | bytes
 """A private key: PEM, or a JWK as JSON."""
 
@@ -124,12 +123,11 @@ class ClientCredentials(_Common, frozen=True):
 
 
 class WorkloadIdentity(_Common, frozen=True):
-    """A program that its platform vouches for with a JWT, such as the token of a Kubernetes service account (RFC 7523).
+    """A program that its platform vouches for with a JWT, such as the token of a Kubernetes service account (RFC 7523)."""
 
-    A function gets the issuer and the token endpoint of the authorization server: one of them is the audience it wants.
-    """
-
-    assertion: Source
+    assertion: Kept | Callable[[str, str], str | Awaitable[str]]
+    """Where the JWT is kept, or a function that returns a new one; it gets the issuer and the token endpoint of the authorization
+    server, one of which is the audience that the server wants."""
 
 
 class Enterprise(_Common, frozen=True, kw_only=True):
@@ -141,8 +139,8 @@ class Enterprise(_Common, frozen=True, kw_only=True):
 
     idp: str
     """The issuer of the identity provider."""
-    subject: Source
-    """Returns the identity assertion of the person: an ID token, a SAML assertion or a refresh token."""
+    subject: Kept | Callable[[], str | Awaitable[str]]
+    """Where the identity assertion of the person is kept, or a function that returns it; see `subject_type`."""
     subject_type: Literal["id_token", "saml2", "refresh_token"] = "id_token"
     idp_client_id: str | None = None
     idp_client_secret: str | None = None

@@ -22,6 +22,7 @@ __all__ = [
     "check_endpoints",
     "covers",
     "decode_document",
+    "decode_stored",
     "fetch",
     "get_document",
     "resource_metadata_urls",
@@ -149,3 +150,11 @@ def decode_document(body: bytes, kind: type[DocumentT], url: str) -> DocumentT:
     except (msgspec.DecodeError, RecursionError) as problem:
         reason = str(problem) if isinstance(problem, msgspec.ValidationError) else "it is not valid JSON"
         raise AuthorizationFailure(f"invalid document at {url}: {reason}") from None
+
+
+def decode_stored(data: bytes | None, kind: type[DocumentT]) -> DocumentT | None:
+    """Return what was read from the store; None for what is not there, or was written by another version."""
+    try:
+        return msgspec.json.decode(data, type=kind) if data is not None else None
+    except (msgspec.DecodeError, RecursionError):
+        return None

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from ipaddress import IPv4Address, IPv6Address, ip_address
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
-__all__ = ["check_url", "is_local", "may_connect", "origin_of", "was_named"]
+__all__ = ["check_url", "hosts_of", "is_local", "may_connect", "origin_of", "was_named", "without_credentials"]
 
 _PORTS = {"http": 80, "https": 443}
+_NAT64 = 0x64FF9B << 64
+"""The first 96 bits of an IPv6 address that stands for an IPv4 one (RFC 6052)."""
 _CLOUD_METADATA = IPv6Address("fd00:ec2::254")
 """The one metadata service of a cloud whose address is not link-local."""
 
@@ -41,6 +43,12 @@ def is_local(url: str) -> bool:
         return False
 
 
+def without_credentials(url: str) -> str:
+    """Return the URL of a server without user name, password and fragment, and with its host in lower case."""
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme.lower(), parts.netloc.rpartition("@")[2].lower(), parts.path, parts.query, ""))
+
+
 def check_url(url: str, server_url: str) -> str | None:
     """Return what is wrong with a URL that a server gave us; None if it may be contacted, or shown to a person.
 
@@ -59,10 +67,15 @@ def check_url(url: str, server_url: str) -> str | None:
     return "it is not https"
 
 
+def hosts_of(urls: Collection[str | None], hosts: Collection[str]) -> frozenset[str]:
+    """Return the hosts that the user named, in lower case: in one of these URLs of theirs, or by themselves."""
+    origins = [origin_of(each) for each in urls if each is not None]
+    return frozenset({each[1] for each in origins if each is not None} | {each.lower() for each in hosts})
+
+
 def was_named(host: str, urls: Collection[str | None], hosts: Collection[str]) -> bool:
-    """Return whether the user named a host: in one of these URLs of theirs, or by itself."""
-    ours = {origin[1] for url in urls if url is not None and (origin := origin_of(url)) is not None}
-    return host.lower() in ours | {each.lower() for each in hosts}
+    """Return whether the user named a host."""
+    return host.lower() in hosts_of(urls, hosts)
 
 
 def may_connect(address: str, server_addresses: Collection[str], *, named: bool) -> bool:
@@ -94,10 +107,8 @@ def _kind(address: str) -> str:
 def _address(text: str) -> IPv4Address | IPv6Address:
     """Return an address; an IPv4 address inside an IPv6 one as itself."""
     found = ip_address(text.partition("%")[0])
-    if isinstance(found, IPv6Address):
-        return found.ipv4_mapped or found.sixtofour or _nat64(found) or found
-    return found
-
-
-def _nat64(address: IPv6Address) -> IPv4Address | None:
-    return IPv4Address(int(address) & 0xFFFFFFFF) if int(address) >> 32 == 0x64FF9B << 64 else None
+    if isinstance(found, IPv4Address):
+        return found
+    if int(found) >> 32 == _NAT64:
+        return IPv4Address(int(found) & 0xFFFFFFFF)
+    return found.ipv4_mapped or found.sixtofour or found

@@ -1,0 +1,494 @@
+"""One server's login: what a request carries, what a refusal means, and who waits for whom.
+
+Requests ask `headers` before each attempt, which does nothing but sign. Everything that takes time is a flow, and one flow
+runs at a time: requests that were refused meanwhile get its outcome. Spec: basic/authorization (AU-C40 to AU-C44).
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from linkspan.auth.client_registration import forget_registration, known_client
+from linkspan.auth.discovery import Discovered, discover
+from linkspan.auth.dpop import ALGORITHM, ProofKey, is_nonce_request
+from linkspan.auth.grants import LoginContext, LoginTimedOut, obtain_tokens, refresh_form
+from linkspan.auth.identities import Enterprise, Identity, OAuth
+from linkspan.auth.metadata import AuthorizationFailure, ServerMetadata, decode_stored, fetch
+from linkspan.auth.network import hosts_of, origin_of, without_credentials
+from linkspan.auth.tokens import Nonces, Tokens
+from linkspan.core.auth_flow import AuthFlow, Http, Load, Lock, Save, StoreKey, Unlock
+from linkspan.flows.client_errors import (
+    AuthorizationError,
+    ClientError,
+    InsufficientScope,
+    LoginRequired,
+    LoginTimeout,
+    Origin,
+)
+from linkspan.wire.challenges import Challenge, read_challenges
+from linkspan.wire.jsonrpc import encode
+
+__all__ = ["Attempt", "Authorizer"]
+
+T = TypeVar("T")
+
+_SCHEMES: Final = ("bearer", "dpop")
+_LOGINS: Final = 2
+"""How often one request may be refused with 401: a token that was stale, and one that was refreshed."""
+_NONCES: Final = 3
+"""How often one request may be refused for the nonce of its proof."""
+_STEP_UPS: Final = 2
+"""How often more scopes are asked for, for one operation and one set of scopes."""
+_SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,200}")
+_OVER: Final = ("invalid_grant", "invalid_client", "unauthorized_client")
+"""What an authorization server answers when a login is over; any other error may pass."""
+_REMEMBERED: Final = 256
+_PATIENCE: Final = 30.0
+"""Seconds until a token that is still valid is renewed again after that failed."""
+_SHORT_PATIENCE: Final = 2.0
+"""Seconds in which what has just failed is not tried again: no second browser, no second use of a refused assertion."""
+
+
+class Attempt:
+    """One attempt of a request, and how often the request was refused before."""
+
+    __slots__ = ("headers", "logins", "nonce", "nonces", "number", "token", "url")
+
+    def __init__(self, url: str, number: int, previous: Attempt | None) -> None:
+        self.headers: Mapping[str, str] = {}
+        """What the request carries; empty while there is no token."""
+        self.url = url
+        self.number = number
+        self.token: str | None = None
+        self.nonce: str | None = None
+        self.logins: int = previous.logins if previous is not None else 0
+        self.nonces: int = previous.nonces if previous is not None else 0
+
+
+class _Known(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is stored of a server besides its tokens."""
+
+    server: ServerMetadata
+    resource: str | None
+    client_id: str
+
+
+class _Held(msgspec.Struct, frozen=True):
+    """A login as requests use it; assigned as a whole, so that another thread never sees parts of two."""
+
+    tokens: Tokens
+    known: _Known
+    key: ProofKey | None
+
+
+class Authorizer:
+    """The login of one identity at one server. Its flows run one at a time; its other methods in any thread."""
+
+    def __init__(
+        self,
+        origin: Origin,
+        url: str,
+        auth: Identity,
+        *,
+        now: Callable[[], float],
+        token_bytes: Callable[[int], bytes],
+        interactive: bool = True,
+        login_seconds: float = 300.0,
+    ) -> None:
+        """Prepare for the server at `url`; `now` gives seconds since 1970, `token_bytes` randomness.
+
+        Unless `interactive`, no person is asked for anything: LoginRequired instead. A login may take `login_seconds`.
+        """
+        self.auth = auth
+        self._about = origin
+        self._url = without_credentials(url)
+        self._now = now
+        self._token_bytes = token_bytes
+        self._nonces = Nonces()
+        self._person = isinstance(auth, OAuth)
+        self._interactive = interactive or not self._person
+        self._context = LoginContext(self._url, now, token_bytes, self._nonces, login_seconds)
+        self._origin = origin_of(self._url)
+        self._loaded = not self._person
+        self._held: _Held | None = None
+        self._patient_until = 0.0
+        self._step_ups: dict[tuple[str, frozenset[str]], int] = {}
+        self._number = 0
+        """How many flows have ended."""
+        self._failure: ClientError | None = None
+        """How the last flow failed, if it did, and at what."""
+        self._failed_at: object = None
+
+    def headers(self, method: str, url: str, previous: Attempt | None = None) -> Attempt | None:
+        """Return what a request carries, or None if `prepare` has to run first. A proof is good for one attempt only."""
+        if not self._loaded or self._is_due():
+            return None
+        attempt = Attempt(url, self._number, previous)
+        held = self._held
+        if held is None or origin_of(url) != self._origin:
+            return attempt
+        attempt.token = token = held.tokens.access_token
+        if held.key is None:
+            attempt.headers = {"authorization": f"Bearer {token}"}
+            return attempt
+        attempt.nonce = self._nonces.get(url)
+        jti = self._token_bytes(16).hex()
+        proof = held.key.proof(method, url, now=self._now(), jti=jti, token=token, nonce=attempt.nonce)
+        attempt.headers = {"authorization": f"DPoP {token}", "dpop": proof}
+        return attempt
+
+    def answered(self, url: str, headers: Mapping[str, str]) -> None:
+        """Learn from the headers of a response, whatever its status: the nonce for the next proof."""
+        self._nonces.learn(url, headers)
+
+    def prepare(self) -> AuthFlow[None]:
+        """Load what is stored, and renew what expires. Raises: ClientError."""
+        if self._failure is not None and self._failed_at == "prepare" and self._now() < self._patient_until:
+            raise self._failure.again()
+        if not self._loaded or self._is_due():
+            yield from self._settle(self._prepare(), "prepare")
+
+    def refused(self, attempt: Attempt, status: int, headers: Mapping[str, str], operation: str) -> AuthFlow[bool]:
+        """Return whether to send a request again that was refused with 401 or 403; False: it is not about authorization.
+
+        `operation` is what attempts to get more scopes are counted by. Raises: ClientError.
+        """
+        challenges = [each for each in read_challenges(headers.get("www-authenticate", "")) if each.scheme in _SCHEMES]
+        errors = [each.parameters.get("error") for each in challenges]
+        nonce = self._nonces.learn(attempt.url, headers)
+        if attempt.nonces < _NONCES and any(is_nonce_request(each, nonce, attempt.nonce) for each in errors):
+            attempt.nonces += 1
+            return True
+        if status == 403 and "insufficient_scope" in errors:
+            flow, about = self._step_up(challenges, operation), (status, operation, *_scopes_of(challenges))
+        elif status == 401 and (challenges or attempt.token is not None or self._interactive):
+            flow, about = self._authorize(attempt, challenges), (status,)
+            attempt.logins += 1
+        else:
+            return False
+        stale = attempt.number != self._number
+        if self._failure is None and stale:
+            return True
+        if self._failure is not None and self._failed_at == about and (stale or self._now() < self._patient_until):
+            raise self._failure.again()
+        yield from self._settle(flow, about)
+        return True
+
+    def log_in(self) -> AuthFlow[Tokens]:
+        """Log in anew, whatever is stored. Raises: ClientError."""
+        return (yield from self._settle(self._log_in(), "log_in"))
+
+    def log_out(self) -> AuthFlow[bool]:
+        """Revoke and forget the login; return whether there was one. Raises: ClientError."""
+        return (yield from self._settle(self._log_out(), "log_out"))
+
+    def stored(self) -> AuthFlow[Tokens | None]:
+        """Return what is stored of the login."""
+        yield from self._settle(self._load(), "stored")
+        return self._held.tokens if self._held is not None else None
+
+    def secrets(self) -> list[str]:
+        """Return what no text may show."""
+        held = self._held
+        return [*self.auth.secrets(), *(held.tokens.secrets() if held is not None else ())]
+
+    @property
+    def hosts(self) -> frozenset[str]:
+        """The host names that the user named, in lower case."""
+        urls = [self._url, self.auth.issuer]
+        if isinstance(self.auth, Enterprise):
+            urls += [self.auth.idp, self.auth.idp_token_endpoint]
+        return hosts_of(urls, self.auth.hosts)
+
+    # What follows are the flows, without their errors made into those of a client.
+
+    def _settle(self, flow: Generator[Any, Any, T], about: object) -> AuthFlow[T]:
+        """Run a flow to its end, and keep its outcome for those that were refused meanwhile."""
+        failure: ClientError
+        try:
+            result = yield from flow
+        except AuthorizationFailure as problem:
+            failure = AuthorizationError(
+                problem.problem, self._about, phase="authorize", hint=problem.hint, data=problem.error
+            )
+            cause: Exception | None = problem.__cause__ if isinstance(problem.__cause__, Exception) else None
+        except LoginTimedOut as problem:
+            seconds = self._context.seconds
+            text = f"the login was not finished within {seconds:g} s at {problem.url}"
+            failure = LoginTimeout(text, self._about, phase="authorize", seconds=seconds, data={"url": problem.url})
+            cause = None
+        except ClientError as problem:
+            failure, cause = problem, None
+        else:
+            self._number, self._failure, self._failed_at = self._number + 1, None, None
+            return result
+        self._number, self._failure, self._failed_at = self._number + 1, failure, about
+        self._patient_until = max(self._patient_until, self._now() + _SHORT_PATIENCE)
+        raise failure from cause
+
+    def _prepare(self) -> AuthFlow[None]:
+        if not self._loaded:
+            yield from self._load()
+        held = self._held
+        if held is None or not self._is_due():
+            return
+        try:
+            if self._person:
+                yield from self._refresh(held.tokens, held.known)
+            else:
+                yield from self._obtain(_found_before(held), held.tokens.requested)
+        except AuthorizationFailure as failure:
+            if not held.tokens.has_expired(self._now()):
+                self._patient_until = self._now() + _PATIENCE
+            elif self._person and failure.reached:
+                self._held = None  # the server refuses the request, and a person logs in again
+            else:
+                raise
+
+    def _authorize(self, attempt: Attempt, challenges: Sequence[Challenge]) -> AuthFlow[None]:
+        """Get a token that the server takes instead of the one that it refused, if there was one (AU-C42)."""
+        if attempt.logins > _LOGINS:
+            raise AuthorizationFailure(
+                "the server refuses the token that its authorization server has just given",
+                "the server and its authorization server disagree, for example about the audience: see the server's log",
+            )
+        if self._person:
+            yield from self._load()
+            if self._held is not None and self._held.tokens.access_token != attempt.token:
+                return  # another process has logged in
+        if not self._interactive and self._held is None:
+            raise self._login_required(())
+        found = yield from discover(self._url, _parameter(challenges, "resource_metadata") or None, self.auth.issuer)
+        requested: tuple[str, ...] = ()
+        tokens = self._held.tokens if self._held is not None else None
+        if tokens is not None and (tokens.issuer, tokens.resource) == (found.server.issuer, found.resource):
+            requested = tokens.requested
+            if attempt.logins == 1 and (yield from self._refreshed(tokens, found)):
+                return
+        yield from self._obtain(found, _union(requested, self._scopes(found, _scopes_of(challenges))), challenges)
+
+    def _step_up(self, challenges: Sequence[Challenge], operation: str) -> AuthFlow[None]:
+        """Get a token with more scopes: all that were ever asked for, and those of the challenge (AU-C43)."""
+        scopes = _scopes_of(challenges)
+        held, counted = self._held, (operation, frozenset(scopes))
+        tried = self._step_ups.get(counted, 0)
+        if held is None or not scopes or tried >= _STEP_UPS:
+            raise self._insufficient(scopes, operation)
+        if tried and not set(scopes) <= set(held.tokens.scopes):
+            raise self._insufficient(scopes, operation)  # they were asked for, and not granted
+        if len(self._step_ups) >= _REMEMBERED:
+            self._step_ups.clear()
+        self._step_ups[counted] = tried + 1
+        yield from self._obtain(_found_before(held), _union(held.tokens.requested, scopes), challenges)
+
+    def _log_in(self) -> AuthFlow[Tokens]:
+        body = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
+        headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+        result = yield from fetch(Http("POST", self._url, headers, body))
+        challenges = read_challenges(result.headers.get("www-authenticate", "")) if result.status == 401 else []
+        challenges = [each for each in challenges if each.scheme in _SCHEMES]
+        found = yield from discover(self._url, _parameter(challenges, "resource_metadata") or None, self.auth.issuer)
+        if result.status != 401 and found.resource is None:
+            raise AuthorizationFailure(f"{self._url} does not ask for a login")
+        return (yield from self._obtain(found, self._scopes(found, _scopes_of(challenges)), challenges))
+
+    def _log_out(self) -> AuthFlow[bool]:
+        yield from self._load()
+        held = self._held
+        if held is None:
+            return False
+        with suppress(AuthorizationFailure):  # the login is forgotten here in any case
+            yield from self._revoke(held)
+        yield from self._forget(held.tokens)
+        yield Save(self._pointer, None)
+        return True
+
+    def _revoke(self, held: _Held) -> AuthFlow[None]:
+        """Let the authorization server forget the tokens, if it can (RFC 7009)."""
+        tokens, server = held.tokens, held.known.server
+        if server.revocation_endpoint is None or not isinstance(self.auth, OAuth):
+            return
+        client = yield from known_client(self.auth, server, tokens.client_id, self._now())
+        kind = "refresh_token" if tokens.refresh_token is not None else "access_token"
+        form = {"token": tokens.refresh_token or tokens.access_token, "token_type_hint": kind}
+        yield from self._context.client(server, client).post(server.revocation_endpoint, form)
+
+    def _obtain(
+        self, found: Discovered, scopes: Collection[str], challenges: Sequence[Challenge] = ()
+    ) -> AuthFlow[Tokens]:
+        """Get tokens with a new grant, and a new key if they are to be bound to one."""
+        if not self._interactive:
+            raise self._login_required(scopes)
+        key = ProofKey.generate() if self._wants_dpop(found, challenges) else None
+        tokens = yield from obtain_tokens(self.auth, found, tuple(scopes), key, self._context)
+        known = _Known(found.server, found.resource, tokens.client_id)
+        if not self._person:
+            tokens = msgspec.structs.replace(
+                tokens, refresh_token=None
+            )  # the credentials themselves get the next token
+        else:
+            yield Save(self._place(tokens.issuer, tokens.client_id, tokens.resource), encode(tokens))
+            yield Save(self._pointer, encode(known))
+        self._held = _Held(tokens, known, key)
+        return tokens
+
+    def _refreshed(self, tokens: Tokens, found: Discovered) -> AuthFlow[bool]:
+        """Return whether a refresh gave a new token; not if the authorization server refused it. Raises: AuthorizationFailure."""
+        if tokens.refresh_token is None:
+            return False
+        try:
+            yield from self._refresh(tokens, _Known(found.server, found.resource, tokens.client_id))
+        except AuthorizationFailure as failure:
+            if failure.error is None or not failure.reached:
+                raise
+        return self._held is not None and self._held.tokens.access_token != tokens.access_token
+
+    def _refresh(self, tokens: Tokens, known: _Known) -> AuthFlow[None]:
+        """Renew tokens, once across processes. Raises: AuthorizationFailure; a login that was refused is forgotten."""
+        place = self._place(tokens.issuer, tokens.client_id, tokens.resource)
+        yield Lock(place)
+        try:
+            current = decode_stored((yield Load(place)), Tokens)
+            if current is None or current.refresh_token is None:
+                self._held = None  # another process has logged out
+            elif current.access_token != tokens.access_token and not current.is_due(self._now()):
+                self._held = _hold(current, known)  # another process has renewed them
+            else:
+                renewed = yield from self._renew(current, current.refresh_token, known)
+                yield Save(place, encode(renewed))  # before it is used: the old refresh token may be invalid by now
+                self._held = _hold(renewed, known)
+        except AuthorizationFailure as failure:
+            if failure.error in _OVER:
+                yield from self._forget(tokens)
+            if failure.error == "invalid_client":
+                yield from forget_registration(tokens.issuer)
+            yield Unlock(place)
+            raise
+        yield Unlock(place)
+
+    def _renew(self, current: Tokens, refresh_token: str, known: _Known) -> AuthFlow[Tokens]:
+        client = None
+        if isinstance(self.auth, OAuth):
+            client = yield from known_client(self.auth, known.server, current.client_id, self._now())
+        if client is None:
+            raise AuthorizationFailure("the client of this login is not registered any more", error="invalid_client")
+        at_server = self._context.client(known.server, client, _key_of(current))
+        form = refresh_form(refresh_token, current.resource)
+        return (
+            yield from at_server.obtain(form, resource=current.resource, requested=current.requested, before=current)
+        )
+
+    def _load(self) -> AuthFlow[None]:
+        """Read what is stored, and use it if it is for this identity."""
+        held: _Held | None = None
+        auth = self.auth
+        known = decode_stored((yield Load(self._pointer)), _Known) if isinstance(auth, OAuth) else None
+        if isinstance(auth, OAuth) and known is not None:
+            ours = auth.issuer in (None, known.server.issuer) and auth.client_id in (None, known.client_id)
+            place = self._place(known.server.issuer, known.client_id, known.resource)
+            tokens = decode_stored((yield Load(place)), Tokens) if ours else None
+            held = _hold(tokens, known) if tokens is not None else None
+        self._held = held
+        self._loaded = True
+
+    def _forget(self, tokens: Tokens) -> AuthFlow[None]:
+        yield Save(self._place(tokens.issuer, tokens.client_id, tokens.resource), None)
+        self._held = None
+
+    @property
+    def _account(self) -> str:
+        return self.auth.account if isinstance(self.auth, OAuth) else ""
+
+    @property
+    def _pointer(self) -> StoreKey:
+        return ("server", self._account, self._url)
+
+    def _place(self, issuer: str, client_id: str, resource: str | None) -> StoreKey:
+        return ("grant", self._account, issuer, client_id, resource or self._url)
+
+    def _is_due(self) -> bool:
+        """Return whether the token has to be renewed before the next request, and can be."""
+        held = self._held
+        if held is None or not held.tokens.is_due(self._now()):
+            return False
+        renewable = held.tokens.refresh_token is not None or not self._person
+        return renewable and self._now() >= self._patient_until
+
+    def _scopes(self, found: Discovered, challenged: Collection[str]) -> tuple[str, ...]:
+        """Return what to ask for: what the user wants, what the challenge names, else what the resource lists (AU-C22)."""
+        wanted = _union(self.auth.scopes, challenged) or _valid(found.scopes or ())
+        offered = found.server.scopes_supported or ()
+        if wanted and self._person and "offline_access" in offered:
+            return _union(wanted, ("offline_access",))
+        return wanted
+
+    def _wants_dpop(self, found: Discovered, challenges: Sequence[Challenge]) -> bool:
+        """Return whether to bind tokens to a key. Raises: AuthorizationFailure if the servers cannot do what is wanted."""
+        if self.auth.dpop is False:
+            return False
+        offered = {each.scheme for each in challenges}
+        wanted = found.requires_dpop or offered == {"dpop"}
+        supported = found.server.dpop_signing_alg_values_supported
+        if self.auth.dpop is True and not wanted:
+            if supported is None:
+                raise AuthorizationFailure(f"{found.server.issuer} does not support DPoP", "leave out dpop=True")
+            wanted = True
+        if wanted and supported is not None and ALGORITHM not in supported:
+            raise AuthorizationFailure(f"{found.server.issuer} does not take DPoP proofs with {ALGORITHM}")
+        return wanted
+
+    def _insufficient(self, scopes: Collection[str], operation: str) -> InsufficientScope:
+        names = " ".join(scopes) or "scopes that it does not name"
+        return InsufficientScope(
+            f"{operation} needs {names}, which the login does not have",
+            self._about,
+            phase="authorize",
+            hint="the person who logs in, or the authorization server, does not allow them",
+            data=scopes,
+        )
+
+    def _login_required(self, scopes: Collection[str]) -> LoginRequired:
+        command = ["linkspan", "login", self._about.url or self._url]
+        for scope in scopes:
+            command += ["--scope", scope]
+        return LoginRequired(
+            "the server wants to know who you are",
+            self._about,
+            phase="authorize",
+            hint=f"run `{shlex.join(command)}`, or pass auth= or headers=",
+        )
+
+
+def _hold(tokens: Tokens, known: _Known) -> _Held:
+    return _Held(tokens, known, _key_of(tokens))
+
+
+def _key_of(tokens: Tokens) -> ProofKey | None:
+    return ProofKey.load(tokens.key) if tokens.key is not None else None
+
+
+def _found_before(held: _Held) -> Discovered:
+    return Discovered(held.known.server, held.known.resource, requires_dpop=held.key is not None)
+
+
+def _scopes_of(challenges: Sequence[Challenge]) -> tuple[str, ...]:
+    return _valid(_parameter(challenges, "scope").split())
+
+
+def _valid(scopes: Collection[str]) -> tuple[str, ...]:
+    """Return the scopes that are well-formed, each once (RFC 6749, section 3.3)."""
+    return tuple(dict.fromkeys(each for each in scopes if _SCOPE.fullmatch(each)))
+
+
+def _parameter(challenges: Sequence[Challenge], name: str) -> str:
+    return next((each.parameters[name] for each in challenges if name in each.parameters), "")
+
+
+def _union(first: Collection[str], then: Collection[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*first, *then)))

@@ -1,0 +1,217 @@
+"""Who the client is for an authorization server: given credentials, a metadata document, or a dynamic registration.
+
+What one authorization server gave is never sent to another. Spec: basic/authorization, Client Registration (AU-C10 to AU-C14);
+RFC 7591; OAuth Client ID Metadata Documents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from contextlib import suppress
+from typing import Final, TypeAlias
+
+import msgspec
+
+from linkspan.auth.identities import OAuth
+from linkspan.auth.metadata import AuthorizationFailure, ServerMetadata, decode_document, decode_stored, fetch
+from linkspan.auth.network import origin_of
+from linkspan.core.auth_flow import AuthFlow, Http, HttpUnavailable, Listen, Load, Save
+from linkspan.types.base import JSONObject
+from linkspan.wire.jsonrpc import encode
+from linkspan.wire.redaction import one_line, redact
+
+__all__ = [
+    "DEVICE_GRANT",
+    "AuthMethod",
+    "Registered",
+    "choose_auth_method",
+    "client_metadata",
+    "forget_registration",
+    "given_client",
+    "known_client",
+    "register",
+    "said_by",
+]
+
+AuthMethod: TypeAlias = str
+DEVICE_GRANT: Final = "urn:ietf:params:oauth:grant-type:device_code"
+_KNOWN_METHODS: Final = ("none", "client_secret_basic", "client_secret_post")
+"""How a client without keys authenticates at a token endpoint, in the order in which we ask for it."""
+_DEFAULT_METHODS: Final = ("client_secret_basic",)
+"""What metadata that list none stand for: RFC 8414, section 2."""
+
+
+class Registered(msgspec.Struct, frozen=True):
+    """A client as one authorization server knows it."""
+
+    client_id: str
+    client_secret: str | None = None
+    method: AuthMethod = "none"
+    """How it authenticates at the token endpoint."""
+    redirect_uri: str = ""
+    expires: float = 0
+    """When the secret becomes invalid, in seconds since 1970; 0: never."""
+    dynamic: bool = False
+
+    def __rich_repr__(self) -> list[tuple[str, object]]:
+        return [("client_id", self.client_id), ("method", self.method), ("redirect_uri", self.redirect_uri)]
+
+    def __repr__(self) -> str:
+        return f"Registered(client_id={self.client_id!r}, method={self.method!r})"
+
+
+class _Response(msgspec.Struct):
+    client_id: str
+    client_secret: str | None = None
+    client_secret_expires_at: float | None = None
+    token_endpoint_auth_method: str | None = None
+
+
+class _Refused(msgspec.Struct):
+    error: str | None = None
+    error_description: str | None = None
+
+
+def register(auth: OAuth, server: ServerMetadata, url: str, now: float) -> AuthFlow[Registered]:
+    """Return who the client is for `server`, and open its redirect URI. Raises: AuthorizationFailure.
+
+    In this order: the credentials of the user, the metadata document, a stored registration, a new one.
+    """
+    if auth.client_id is not None:
+        given = yield from given_client(auth.client_id, auth.client_secret, server, auth.issuer)
+        return msgspec.structs.replace(given, redirect_uri=(yield from _listen(auth, None)))
+    if auth.client_metadata_url is not None and server.client_id_metadata_document_supported is True:
+        return Registered(auth.client_metadata_url, redirect_uri=(yield from _listen(auth, None)))
+    stored = yield from _stored(server.issuer, now)
+    redirect_uri = yield from _listen(auth, stored)
+    if stored is not None and stored.redirect_uri == redirect_uri:
+        return stored
+    if server.registration_endpoint is None:
+        raise AuthorizationFailure(
+            f"{server.issuer} does not let clients register themselves",
+            f"register a public client there with the redirect URI {redirect_uri}, and pass its client_id= "
+            "(and redirect_port=)",
+        )
+    return (yield from _register_dynamically(auth, server, server.registration_endpoint, redirect_uri))
+
+
+def known_client(auth: OAuth, server: ServerMetadata, client_id: str, now: float) -> AuthFlow[Registered | None]:
+    """Return the client to which `client_id` belongs, if we still are that client."""
+    if auth.client_id is not None:
+        method = choose_auth_method(server, secret=auth.client_secret)
+        return Registered(auth.client_id, auth.client_secret, method) if auth.client_id == client_id else None
+    stored = yield from _stored(server.issuer, now)
+    if stored is not None and stored.client_id == client_id:
+        return stored
+    return Registered(client_id) if client_id.startswith("https:") else None
+
+
+def given_client(
+    client_id: str, secret: str | None, server: ServerMetadata, issuer: str | None, *, signs: bool = False
+) -> AuthFlow[Registered]:
+    """Return the client that the user's credentials are for. Raises: AuthorizationFailure.
+
+    They are sent to one authorization server only: to `issuer`, or to the first that is met. `signs`: it needs no secret.
+    """
+    key = ("client", client_id)
+    bound: bytes | None = yield Load(key)
+    if issuer is None and bound is None:
+        yield Save(key, server.issuer.encode())
+    elif issuer is None and bound is not None and bound.decode() != server.issuer:
+        raise AuthorizationFailure(
+            f"the credentials of client {client_id!r} are those of {bound.decode()}, but this server uses {server.issuer}",
+            f"if {server.issuer} issued them, too, pass issuer={server.issuer!r}",
+        )
+    return Registered(client_id, secret, "none" if signs else choose_auth_method(server, secret=secret))
+
+
+def choose_auth_method(server: ServerMetadata, *, secret: str | None) -> AuthMethod:
+    """Return how to authenticate at the token endpoint. Raises: AuthorizationFailure if the server takes nothing we can do."""
+    if secret is None:
+        return "none"
+    supported = server.token_endpoint_auth_methods_supported or _DEFAULT_METHODS
+    for method in _KNOWN_METHODS[1:]:
+        if method in supported:
+            return method
+    raise AuthorizationFailure(f"{server.issuer} does not take a client secret, only {', '.join(supported)}")
+
+
+def client_metadata(name: str, redirect_uri: str, method: AuthMethod = "none", *, device: bool = False) -> JSONObject:
+    """Return how a client describes itself when it registers, or in the document at its `client_metadata_url`."""
+    return {
+        "client_name": name,
+        "redirect_uris": [redirect_uri],
+        "grant_types": ["authorization_code", "refresh_token", *([DEVICE_GRANT] if device else [])],
+        "response_types": ["code"],
+        "token_endpoint_auth_method": method,
+        "application_type": "native",
+    }
+
+
+def forget_registration(issuer: str) -> AuthFlow[None]:
+    """Forget a dynamic registration that the authorization server does not know any more."""
+    yield Save(("registration", issuer), None)
+
+
+def said_by(body: bytes, status: int, secrets: Collection[str] = ()) -> tuple[str | None, str]:
+    """Return the error code of an OAuth error response, and its reason in one line that is safe to show."""
+    try:
+        refused = msgspec.json.decode(body, type=_Refused)
+    except (msgspec.DecodeError, RecursionError):
+        return None, f"status {status}"
+    words = ": ".join(each for each in (refused.error, refused.error_description) if each)
+    return refused.error, one_line(redact(words, secrets), 300) or f"status {status}"
+
+
+def _register_dynamically(
+    auth: OAuth, server: ServerMetadata, endpoint: str, redirect_uri: str
+) -> AuthFlow[Registered]:
+    supported = server.token_endpoint_auth_methods_supported or _KNOWN_METHODS
+    wanted = next((each for each in _KNOWN_METHODS if each in supported), "none")
+    device = server.device_authorization_endpoint is not None
+    body = encode(client_metadata(auth.client_name, redirect_uri, wanted, device=device))
+    headers = {"content-type": "application/json", "accept": "application/json"}
+    result = yield from fetch(Http("POST", endpoint, headers, body))
+    if result.status not in (200, 201):
+        error, reason = said_by(result.body, result.status)
+        raise AuthorizationFailure(
+            f"{server.issuer} refused to register this client: {reason}",
+            f"register one there by hand with the redirect URI {redirect_uri}, and pass its client_id=",
+            error=error,
+        )
+    response = decode_document(result.body, _Response, endpoint)
+    method = response.token_endpoint_auth_method or wanted
+    if method not in _KNOWN_METHODS or (method != "none" and not response.client_secret):
+        raise AuthorizationFailure(f"{server.issuer} registered this client for {method!r}, which it cannot do")
+    registered = Registered(
+        response.client_id,
+        response.client_secret if method != "none" else None,
+        method,
+        redirect_uri,
+        response.client_secret_expires_at or 0,
+        dynamic=True,
+    )
+    yield Save(("registration", server.issuer), encode(registered))
+    return registered
+
+
+def _stored(issuer: str, now: float) -> AuthFlow[Registered | None]:
+    found = decode_stored((yield Load(("registration", issuer))), Registered)
+    return None if found is not None and 0 < found.expires <= now else found
+
+
+def _listen(auth: OAuth, stored: Registered | None) -> AuthFlow[str]:
+    """Return the redirect URI, and listen there: where a registration has it, if possible, since some compare the port."""
+    if auth.device:
+        return stored.redirect_uri if stored is not None else "http://127.0.0.1/callback"
+    before = origin_of(stored.redirect_uri) if stored is not None else None
+    try:
+        if auth.redirect_port is None and before is not None:
+            with suppress(HttpUnavailable):
+                again: str = yield Listen(before[2])
+                return again
+        redirect_uri: str = yield Listen(auth.redirect_port)
+    except HttpUnavailable as problem:
+        hint = "pass another redirect_port="
+        raise AuthorizationFailure(f"cannot listen on port {auth.redirect_port}: {problem}", hint) from problem
+    return redirect_uri

@@ -1,0 +1,161 @@
+"""The authorization code flow: what a person is shown, and what comes back.
+
+PKCE with S256 only; the expected issuer is recorded with the state and the verifier, and compared before anything else of a
+response is believed or shown. Spec: OAuth 2.1, section 4.1; RFC 7636; RFC 9207 (AU-C20 to AU-C30).
+"""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Mapping
+from hmac import compare_digest
+from urllib.parse import parse_qs, urlencode, urlsplit, urlunsplit
+
+import msgspec
+
+from linkspan.auth.client_registration import Registered
+from linkspan.auth.metadata import AuthorizationFailure, ServerMetadata
+from linkspan.core.auth_flow import AuthFlow, OpenUrl
+from linkspan.wire.redaction import one_line
+
+__all__ = [
+    "LoginTimedOut",
+    "PendingLogin",
+    "ask_for_code",
+    "authorization_url",
+    "begin_login",
+    "read_redirect",
+    "sha256_text",
+]
+
+
+class LoginTimedOut(Exception):
+    """The person did not come back; `url` is where they were sent."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__("the login was not finished")
+        self.url = url
+
+
+class PendingLogin(msgspec.Struct, frozen=True):
+    """One login on its way: what its response has to fit."""
+
+    issuer: str
+    requires_issuer: bool
+    """Whether the response must name the issuer (RFC 9207)."""
+    state: str
+    verifier: str
+    redirect_uri: str
+
+    def __repr__(self) -> str:
+        return f"PendingLogin(issuer={self.issuer!r})"
+
+    def __rich_repr__(self) -> list[tuple[str, object]]:
+        return [("issuer", self.issuer)]
+
+
+def ask_for_code(
+    server: ServerMetadata,
+    client: Registered,
+    parameters: Mapping[str, str],
+    token_bytes: Callable[[int], bytes],
+    seconds: float,
+) -> AuthFlow[dict[str, str]]:
+    """Let a person log in; return the form with which the token endpoint gives tokens for it.
+
+    `parameters` go into both requests' URL and form where they belong: `resource`, `scope`. Raises: AuthorizationFailure,
+    LoginTimedOut.
+    """
+    pending = begin_login(server, client.redirect_uri, token_bytes)
+    url = authorization_url(server, client.client_id, pending, parameters)
+    redirect: str | None = yield OpenUrl(url, pending.redirect_uri, pending.state, seconds)
+    if redirect is None:
+        raise LoginTimedOut(url)
+    return {
+        "grant_type": "authorization_code",
+        "code": read_redirect(redirect, pending),
+        "redirect_uri": pending.redirect_uri,
+        "code_verifier": pending.verifier,
+        **({"resource": parameters["resource"]} if "resource" in parameters else {}),
+    }
+
+
+def begin_login(server: ServerMetadata, redirect_uri: str, token_bytes: Callable[[int], bytes]) -> PendingLogin:
+    """Return a new record. Raises: AuthorizationFailure if the server does not support PKCE with S256 (AU-C20)."""
+    if "S256" not in (server.code_challenge_methods_supported or ()):
+        raise AuthorizationFailure(
+            f"{server.issuer} does not support PKCE with S256, so a login there is not safe",
+            "its metadata must list S256 in code_challenge_methods_supported",
+        )
+    return PendingLogin(
+        server.issuer,
+        server.authorization_response_iss_parameter_supported is True,
+        _text(token_bytes(32)),
+        _text(token_bytes(32)),
+        redirect_uri,
+    )
+
+
+def authorization_url(
+    server: ServerMetadata, client_id: str, pending: PendingLogin, parameters: Mapping[str, str]
+) -> str:
+    """Return where the person logs in. Raises: AuthorizationFailure."""
+    if server.authorization_endpoint is None:
+        raise AuthorizationFailure(f"{server.issuer} has no authorization_endpoint")
+    query = urlencode(
+        {
+            "response_type": "code",
+            "client_id": client_id,
+            "redirect_uri": pending.redirect_uri,
+            "state": pending.state,
+            "code_challenge": sha256_text(pending.verifier),
+            "code_challenge_method": "S256",
+            **parameters,
+        }
+    )
+    parts = urlsplit(server.authorization_endpoint)
+    return urlunsplit(parts._replace(query=f"{parts.query}&{query}" if parts.query else query))
+
+
+def read_redirect(redirect: str, pending: PendingLogin) -> str:
+    """Return the code of a redirect: its query, or its whole URL. Raises: AuthorizationFailure.
+
+    Nothing of a redirect with a wrong state or a wrong issuer is shown, its error neither (RFC 9207, section 2.4).
+    """
+    fields = _fields(redirect)
+    if not compare_digest(fields.get("state", "").encode(), pending.state.encode()):
+        raise AuthorizationFailure("the redirect belongs to another login", "log in again, and paste the newest URL")
+    issuer = fields.get("iss")
+    if issuer is None and pending.requires_issuer:
+        raise AuthorizationFailure(f"the redirect does not name its issuer, which {pending.issuer} always does")
+    if issuer is not None and issuer != pending.issuer:
+        raise AuthorizationFailure(f"the redirect does not come from {pending.issuer}, where the login began")
+    if "error" in fields:
+        words = ": ".join(each for each in (fields["error"], fields.get("error_description")) if each)
+        raise AuthorizationFailure(f"the login failed: {one_line(words, 300)}", error=fields["error"])
+    if not fields.get("code"):
+        raise AuthorizationFailure("the redirect has no code")
+    return fields["code"]
+
+
+def sha256_text(text: str) -> str:
+    """Return the SHA-256 of an ASCII text as base64url without padding."""
+    from hashlib import sha256
+
+    return _text(sha256(text.encode("ascii")).digest())
+
+
+def _fields(redirect: str) -> dict[str, str]:
+    """Return the parameters of a redirect. Raises: AuthorizationFailure if one of them comes twice."""
+    try:
+        query = urlsplit(redirect.strip()).query if "?" in redirect else redirect.strip()
+        found = parse_qs(query, keep_blank_values=True, max_num_fields=100, errors="strict")
+    except ValueError:
+        raise AuthorizationFailure("the redirect cannot be read") from None
+    if any(len(values) > 1 for values in found.values()):
+        raise AuthorizationFailure("the redirect has a parameter twice")
+    return {name: values[0] for name, values in found.items()}
+
+
+def _text(data: bytes) -> str:
+    return urlsafe_b64encode(data).rstrip(b"=").decode()

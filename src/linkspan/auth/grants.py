@@ -1,0 +1,232 @@
+"""How each identity gets its first tokens: with a browser, another device, credentials, or an assertion.
+
+Nothing is tried again after a refusal, and no other grant is tried instead (WIF-3). Spec: RFC 6749, section 4.4; RFC 7523,
+section 2.1; RFC 8693; RFC 8628; ext-auth, the drafts and the stable text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any, Final
+
+import msgspec
+
+from linkspan.auth.client_registration import (
+    DEVICE_GRANT,
+    Registered,
+    choose_auth_method,
+    forget_registration,
+    given_client,
+    register,
+    said_by,
+)
+from linkspan.auth.code import LoginTimedOut, ask_for_code
+from linkspan.auth.discovery import Discovered, find_server
+from linkspan.auth.dpop import ProofKey, sign_assertion
+from linkspan.auth.identities import ClientCredentials, Enterprise, Identity, OAuth, WorkloadIdentity
+from linkspan.auth.metadata import AuthorizationFailure, ServerMetadata, check_endpoints, decode_document
+from linkspan.auth.network import check_url
+from linkspan.auth.tokens import Nonces, TokenClient, Tokens, scope_text
+from linkspan.core.auth_flow import AuthFlow, ShowCode, Supply
+from linkspan.core.flow import Sleep
+
+__all__ = ["LoginContext", "LoginTimedOut", "obtain_tokens", "refresh_form"]
+
+_JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+_EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
+_TYPE: Final = "urn:ietf:params:oauth:token-type:"
+_INTERVAL: Final = 5.0
+_SLOWER: Final = 5.0
+_LONGEST_CODE: Final = 1800.0
+
+
+class LoginContext(msgspec.Struct, frozen=True):
+    """What every grant needs of its surroundings."""
+
+    url: str
+    """The MCP server."""
+    now: Callable[[], float]
+    token_bytes: Callable[[int], bytes]
+    nonces: Nonces
+    seconds: float
+    """How long a person may take."""
+
+    def client(
+        self,
+        server: ServerMetadata,
+        client: Registered | None,
+        key: ProofKey | None = None,
+        assertion: Callable[[], str] | None = None,
+    ) -> TokenClient:
+        """Return a client at the token endpoint of a server."""
+        return TokenClient(
+            server, client, now=self.now, token_bytes=self.token_bytes, nonces=self.nonces, key=key, assertion=assertion
+        )
+
+
+def obtain_tokens(
+    auth: Identity, found: Discovered, scopes: Collection[str], key: ProofKey | None, context: LoginContext
+) -> AuthFlow[Tokens]:
+    """Get the first tokens of an identity for what was found; with `key` they are bound to it.
+
+    Raises: AuthorizationFailure, LoginTimedOut.
+    """
+    server = found.server
+    client: Registered | None = None
+    assertion: Callable[[], str] | None = None
+    match auth:
+        case OAuth():
+            return (yield from _log_in(auth, found, scopes, key, context))
+        case ClientCredentials():
+            client, assertion = yield from _credentials(auth, server, context)
+            form = {"grant_type": "client_credentials"}
+        case WorkloadIdentity():
+            supplied = yield from _supply(auth.assertion, server.issuer, server.token_endpoint or "")
+            form = {"grant_type": _JWT_BEARER, "assertion": supplied}
+        case Enterprise():
+            client = Registered(auth.client_metadata_url or "")
+            if auth.client_id is not None:
+                client = yield from given_client(auth.client_id, auth.client_secret, server, auth.issuer)
+            form = yield from _enterprise_form(auth, found, scopes, context)
+    form |= {**_target(found.resource), **scope_text(scopes)}
+    at_server = context.client(server, client, key, assertion)
+    return (yield from at_server.obtain(form, resource=found.resource, requested=scopes))
+
+
+def refresh_form(refresh_token: str, resource: str | None) -> dict[str, str]:
+    """Return the form that renews tokens (OAuth 2.1, section 4.3)."""
+    return {"grant_type": "refresh_token", "refresh_token": refresh_token, **_target(resource)}
+
+
+def _log_in(
+    auth: OAuth, found: Discovered, scopes: Collection[str], key: ProofKey | None, context: LoginContext
+) -> AuthFlow[Tokens]:
+    """Let a person log in."""
+    client = yield from register(auth, found.server, context.url, context.now())
+    at_server = context.client(found.server, client, key)
+    if auth.device:
+        return (yield from _log_in_elsewhere(at_server, found, scopes, context))
+    parameters = {**_target(found.resource), **scope_text(scopes)}
+    if "offline_access" in scopes:
+        parameters["prompt"] = "consent"  # OpenID Connect Core, section 11: without it the scope is ignored
+    if key is not None:
+        parameters["dpop_jkt"] = key.thumbprint  # binds the code, too: RFC 9449, section 10
+    form = yield from ask_for_code(found.server, client, parameters, context.token_bytes, context.seconds)
+    try:
+        return (yield from at_server.obtain(form, resource=found.resource, requested=scopes))
+    except AuthorizationFailure as failure:
+        if failure.error == "invalid_client" and client.dynamic:
+            yield from forget_registration(found.server.issuer)
+        raise
+
+
+def _credentials(
+    auth: ClientCredentials, server: ServerMetadata, context: LoginContext
+) -> AuthFlow[tuple[Registered | None, Callable[[], str] | None]]:
+    client = yield from given_client(auth.client_id, auth.secret, server, auth.issuer, signs=auth.key is not None)
+    if auth.key is None:
+        return client, None
+    key, supported = auth.key, server.token_endpoint_auth_signing_alg_values_supported
+
+    def assertion() -> str:
+        jti = context.token_bytes(16).hex()
+        return sign_assertion(auth.client_id, key, auth.alg, supported, server.issuer, now=context.now(), jti=jti)
+
+    return client, assertion
+
+
+def _target(resource: str | None) -> dict[str, str]:
+    """Return the parameter that names what a token is for (RFC 8707); none in the revision that did not have it."""
+    return {"resource": resource} if resource is not None else {}
+
+
+def _enterprise_form(
+    auth: Enterprise, found: Discovered, scopes: Collection[str], context: LoginContext
+) -> AuthFlow[dict[str, str]]:
+    """Return the form with what the identity provider of a company allows its user."""
+    if auth.idp_token_endpoint is not None:
+        idp = ServerMetadata(auth.idp, token_endpoint=auth.idp_token_endpoint)
+        check_endpoints(idp, context.url)
+    else:
+        idp = yield from find_server(auth.idp, context.url)
+    client = None
+    if auth.idp_client_id is not None:
+        method = choose_auth_method(idp, secret=auth.idp_client_secret)
+        client = Registered(auth.idp_client_id, auth.idp_client_secret, method)
+    exchange = context.client(idp, client).exchange
+    subject, kind = (yield from _supply(auth.subject)), auth.subject_type
+    if kind == "saml2":
+        wanted = f"{_TYPE}refresh_token"
+        subject = yield from exchange(_exchange_form(subject, kind, wanted), wanted)
+        kind = "refresh_token"
+    wanted = f"{_TYPE}id-jag"
+    form = {
+        **_exchange_form(subject, kind, wanted),
+        "audience": found.server.issuer,
+        **_target(found.resource),
+        **scope_text(scopes),
+    }
+    return {"grant_type": _JWT_BEARER, "assertion": (yield from exchange(form, wanted))}
+
+
+def _exchange_form(subject: str, kind: str, wanted: str) -> dict[str, str]:
+    return {
+        "grant_type": _EXCHANGE,
+        "requested_token_type": wanted,
+        "subject_token": subject,
+        "subject_token_type": _TYPE + kind,
+    }
+
+
+class _DeviceCode(msgspec.Struct):
+    device_code: str
+    user_code: str
+    verification_uri: str
+    expires_in: float
+    verification_uri_complete: str | None = None
+    interval: float | None = None
+
+
+def _log_in_elsewhere(
+    client: TokenClient, found: Discovered, scopes: Collection[str], context: LoginContext
+) -> AuthFlow[Tokens]:
+    """Let a person log in on another device (RFC 8628)."""
+    server, asked = found.server, {**_target(found.resource), **scope_text(scopes)}
+    endpoint = server.device_authorization_endpoint
+    if endpoint is None:
+        raise AuthorizationFailure(f"{server.issuer} does not support logins on another device", "leave out device")
+    result = yield from client.post(endpoint, asked)
+    if result.status != 200:
+        error, reason = said_by(result.body, result.status)
+        raise AuthorizationFailure(f"{server.issuer} gave no device code: {reason}", error=error)
+    code = decode_document(result.body, _DeviceCode, endpoint)
+    for shown in (code.verification_uri, code.verification_uri_complete):
+        if shown is not None and (wrong := check_url(shown, context.url)) is not None:
+            raise AuthorizationFailure(f"the URL at which {server.issuer} takes the code is not safe: {wrong}")
+    seconds = min(max(code.expires_in, 1.0), _LONGEST_CODE)
+    yield ShowCode(code.verification_uri, code.user_code, code.verification_uri_complete, seconds)
+    form = {"grant_type": DEVICE_GRANT, "device_code": code.device_code, **_target(found.resource)}
+    pause, until = max(code.interval or _INTERVAL, 1.0), context.now() + seconds
+    while context.now() < until:
+        yield Sleep(pause)
+        try:
+            return (yield from client.obtain(form, resource=found.resource, requested=scopes))
+        except AuthorizationFailure as failure:
+            if failure.error == "expired_token":
+                break
+            if failure.error == "slow_down" or not failure.reached:
+                pause += _SLOWER
+            elif failure.error != "authorization_pending":
+                raise
+    raise LoginTimedOut(code.verification_uri)
+
+
+def _supply(source: Any, *arguments: str) -> AuthFlow[str]:
+    """Return a credential of the application. Raises: AuthorizationFailure, which does not show it."""
+    try:
+        found: object = yield Supply(source, arguments)
+    except Exception as problem:  # the application's own function
+        raise AuthorizationFailure(f"the assertion could not be read: it raised {type(problem).__name__}") from problem
+    if not isinstance(found, str) or not found.strip():
+        raise AuthorizationFailure("the assertion is empty or not a string")
+    return found.strip()

@@ -1,0 +1,222 @@
+"""Tokens: how a token endpoint is asked for them, and what is kept of its answer.
+
+Spec: OAuth 2.1, sections 3.2 and 4.3; RFC 9449, section 5; RFC 6749, section 2.3.1 (client authentication).
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Callable, Collection, Mapping
+from typing import Final
+from urllib.parse import quote_plus, urlencode
+
+import msgspec
+
+from linkspan.auth.client_registration import Registered, said_by
+from linkspan.auth.dpop import ProofKey, is_nonce_request
+from linkspan.auth.metadata import AuthorizationFailure, ServerMetadata, fetch
+from linkspan.auth.network import origin_of
+from linkspan.core.auth_flow import AuthFlow, Http, HttpResult
+
+__all__ = ["Nonces", "TokenClient", "Tokens", "scope_text"]
+
+_EARLY: Final = 60.0
+"""Seconds before its expiry at which a token is renewed."""
+_SECRET_MEMBERS: Final = frozenset(
+    {"assertion", "code", "code_verifier", "device_code", "refresh_token", "subject_token"}
+)
+"""What no text may repeat of a form, if an authorization server quotes it."""
+_LONGEST: Final = 10 * 365 * 86400.0
+_REMEMBERED_ORIGINS: Final = 16
+
+
+class Tokens(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What an authorization server gave us for one resource. Stored as it is; secrets are in no repr."""
+
+    access_token: str
+    issuer: str
+    client_id: str
+    resource: str | None
+    scopes: tuple[str, ...] = ()
+    """What was granted, as far as is known."""
+    requested: tuple[str, ...] = ()
+    """All that was ever asked for: a step-up asks for them again, so that none is lost."""
+    expires: float | None = None
+    """Seconds since 1970."""
+    refresh_token: str | None = None
+    key: str | None = None
+    """The key to which they are bound (DPoP), if there is one."""
+
+    def is_due(self, now: float) -> bool:
+        """Return whether to renew the token now."""
+        return self.expires is not None and now >= self.expires - _EARLY
+
+    def has_expired(self, now: float) -> bool:
+        """Return whether a server will refuse the token."""
+        return self.expires is not None and now >= self.expires
+
+    def secrets(self) -> list[str]:
+        """Return what no text may show."""
+        return [each for each in (self.access_token, self.refresh_token, self.key) if each]
+
+    def __rich_repr__(self) -> list[tuple[str, object]]:
+        return [(name, getattr(self, name)) for name in ("issuer", "client_id", "resource", "scopes", "expires")]
+
+    def __repr__(self) -> str:
+        return f"Tokens({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
+
+
+class _Response(msgspec.Struct):
+    access_token: str
+    token_type: str
+    expires_in: float | str | None = None
+    refresh_token: str | None = None
+    scope: str | None = None
+    issued_token_type: str | None = None
+
+    def expires_at(self, now: float) -> float | None:
+        """Return when the token expires; servers write the number of seconds as text, too."""
+        try:
+            return None if self.expires_in is None else now + min(max(float(self.expires_in), 0.0), _LONGEST)
+        except ValueError:
+            return None
+
+
+class Nonces:
+    """The nonces for proofs that servers gave us, by origin (RFC 9449, section 8)."""
+
+    def __init__(self) -> None:
+        self._by_origin: dict[object, str] = {}
+
+    def get(self, url: str) -> str | None:
+        """Return the newest nonce of the server of a URL."""
+        return self._by_origin.get(origin_of(url))
+
+    def learn(self, url: str, headers: Mapping[str, str]) -> str | None:
+        """Keep and return the nonce of a response, if it has one."""
+        nonce = headers.get("dpop-nonce")
+        if nonce is not None:
+            if len(self._by_origin) >= _REMEMBERED_ORIGINS:
+                self._by_origin.clear()
+            self._by_origin[origin_of(url)] = nonce
+        return nonce
+
+
+class TokenClient:
+    """One client at one token endpoint."""
+
+    def __init__(
+        self,
+        server: ServerMetadata,
+        client: Registered | None,
+        *,
+        now: Callable[[], float],
+        token_bytes: Callable[[int], bytes],
+        nonces: Nonces,
+        key: ProofKey | None = None,
+        assertion: Callable[[], str] | None = None,
+    ) -> None:
+        """`client` is None where the grant itself names the client; `assertion` authenticates it with a signature instead."""
+        self._server = server
+        self._client = client
+        self._now = now
+        self._token_bytes = token_bytes
+        self._nonces = nonces
+        self._key = key
+        self._assertion = assertion
+
+    def obtain(
+        self, form: Mapping[str, str], *, resource: str | None, requested: Collection[str], before: Tokens | None = None
+    ) -> AuthFlow[Tokens]:
+        """Ask for tokens with a grant. `before` are those that are renewed. Raises: AuthorizationFailure."""
+        response = yield from self._ask(form)
+        wanted = "dpop" if self._key is not None else "bearer"
+        if response.token_type.lower() != wanted:
+            raise AuthorizationFailure(
+                f"{self._server.issuer} gave a token of type {response.token_type[:20]!r} instead of {wanted!r}",
+                "it does not support DPoP: pass dpop=False, if the MCP server takes bearer tokens"
+                if self._key
+                else None,
+            )
+        assumed = tuple(requested) if before is None else before.scopes
+        granted = tuple(response.scope.split()) if response.scope is not None else assumed
+        return Tokens(
+            response.access_token,
+            self._server.issuer,
+            self._client.client_id if self._client is not None else "",
+            resource,
+            granted,
+            tuple(requested),
+            response.expires_at(self._now()),
+            response.refresh_token or (before.refresh_token if before is not None else None),
+            self._key.save() if self._key is not None else None,
+        )
+
+    def exchange(self, form: Mapping[str, str], issued: str) -> AuthFlow[str]:
+        """Exchange one token for another one of the type `issued` (RFC 8693). Raises: AuthorizationFailure."""
+        response = yield from self._ask(form)
+        if response.issued_token_type not in (issued, None):
+            raise AuthorizationFailure(f"{self._server.issuer} gave a token of another type than {issued}")
+        return response.access_token
+
+    def _ask(self, form: Mapping[str, str]) -> AuthFlow[_Response]:
+        result = yield from self.post(self._server.token_endpoint, form)
+        if result.status != 200:
+            ours = [value for name, value in form.items() if name in _SECRET_MEMBERS]
+            if self._client is not None and self._client.client_secret is not None:
+                ours.append(self._client.client_secret)
+            error, reason = said_by(result.body, result.status, ours)
+            raise AuthorizationFailure(
+                f"{self._server.issuer} gave no token: {reason}", error=error, reached=result.status < 500
+            )
+        try:
+            response = msgspec.json.decode(result.body, type=_Response)
+        except (msgspec.DecodeError, RecursionError):
+            raise AuthorizationFailure(f"invalid token response from {self._server.issuer}") from None
+        if (
+            not response.access_token.isascii()
+            or not response.access_token.isprintable()
+            or " " in response.access_token
+        ):
+            raise AuthorizationFailure(f"{self._server.issuer} gave a token that no header can carry")
+        return response
+
+    def post(self, endpoint: str | None, form: Mapping[str, str]) -> AuthFlow[HttpResult]:
+        """Send a form as this client; once more if the server wants its nonce in the proof. Raises: AuthorizationFailure."""
+        if endpoint is None:
+            raise AuthorizationFailure(f"{self._server.issuer} has no endpoint for this")
+        result = yield from self._attempt(endpoint, form, sent := self._nonces.get(endpoint))
+        nonce = self._nonces.learn(endpoint, result.headers)
+        if self._key is not None and is_nonce_request(said_by(result.body, result.status)[0], nonce, sent):
+            result = yield from self._attempt(endpoint, form, nonce)
+            self._nonces.learn(endpoint, result.headers)
+        return result
+
+    def _attempt(self, endpoint: str, form: Mapping[str, str], nonce: str | None) -> AuthFlow[HttpResult]:
+        headers, members = self._authenticated(form)
+        if self._key is not None:
+            jti = self._token_bytes(16).hex()
+            headers["dpop"] = self._key.proof("POST", endpoint, now=self._now(), jti=jti, token=None, nonce=nonce)
+        return (yield from fetch(Http("POST", endpoint, headers, urlencode(members).encode())))
+
+    def _authenticated(self, form: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+        """Return headers and form with which the client shows who it is."""
+        headers = {"content-type": "application/x-www-form-urlencoded", "accept": "application/json"}
+        if self._assertion is not None:
+            kind = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+            return headers, {**form, "client_assertion_type": kind, "client_assertion": self._assertion()}
+        client = self._client
+        if client is None:
+            return headers, dict(form)
+        if client.method == "client_secret_basic" and client.client_secret is not None:
+            pair = f"{quote_plus(client.client_id)}:{quote_plus(client.client_secret)}"
+            return {**headers, "authorization": f"Basic {b64encode(pair.encode()).decode()}"}, dict(form)
+        members = {**form, "client_id": client.client_id}
+        if client.method == "client_secret_post" and client.client_secret is not None:
+            members["client_secret"] = client.client_secret
+        return headers, members
+
+
+def scope_text(scopes: Collection[str]) -> dict[str, str]:
+    """Return the parameter of a request for scopes; nothing for no scopes."""
+    return {"scope": " ".join(scopes)} if scopes else {}
