@@ -150,8 +150,7 @@ class ServerConnection:
     def cancel(self, request_id: RequestId, reason: str | None) -> list[Event]:
         """End a request without a response."""
         events: list[Event] = []
-        request = self._in_flight.pop(request_id, None)
-        if request is None:
+        if (request := self._in_flight.pop(request_id, None)) is None:
             return events
         request.cancel(reason)
         self._end_observation(request, CANCELLED, events)
@@ -161,8 +160,7 @@ class ServerConnection:
         if self._legacy is not None:
             self._send_all(self._legacy.forget(request_id, reason or "cancelled"), request_id)
         self._send(Delivery(None, request_id, True))
-        call = next((each for each in self._calls if each.request is request), None)
-        if call is not None:
+        if (call := next((each for each in self._calls if each.request is request), None)) is not None:
             self._forget(call)
             events.append(CallCancelled(call))
         if self._held is not None:
@@ -252,6 +250,11 @@ class ServerConnection:
         """Calls that were handed out and have not ended, hooks too."""
         return len(self._calls)
 
+    @property
+    def is_listened_to(self) -> bool:
+        """Whether the client listens for changes, or was promised notifications of them."""
+        return bool(self._subscriptions) or (self._legacy is not None and self._legacy.hears_of("resources", None))
+
     def is_running(self, request_id: RequestId) -> bool:
         """Whether a request waits for its answer."""
         return request_id in self._in_flight
@@ -324,8 +327,7 @@ class ServerConnection:
         for line in lines:
             if type(line) is bytes:
                 self._line_bytes = len(line)
-                call = read_call(line, max_depth)
-                if call is not None:
+                if (call := read_call(line, max_depth)) is not None:
                     self._receive_request(call, events)
                     continue
             self._receive(decode(line, self.limits), events)
@@ -530,8 +532,7 @@ class ServerConnection:
     def _release(self, held: HeldRequests, events: list[Event]) -> None:
         """Begin what is held, the oldest first, as far as there is room."""
         while self.has_room:
-            request = held.take()
-            if request is None:
+            if (request := held.take()) is None:
                 self._held = None
                 return
             self._begin(request, events)

@@ -66,6 +66,9 @@ class Subscriptions(msgspec.Struct):
         """Close a subscription, if there is one under this id."""
         self._open.pop(request_id, None)
 
+    def __len__(self) -> int:
+        return len(self._open)
+
     def requests(self) -> Iterator[Request]:
         """Return the requests that are open."""
         return (subscription.request for subscription in self._open.values())

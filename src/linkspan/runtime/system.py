@@ -19,6 +19,7 @@ from linkspan.runtime.forks import ForkedLock, depth
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+    from linkspan.runtime.files import OneFile
     from linkspan.runtime.limits import Limiter
     from linkspan.runtime.workers import Workers
     from linkspan.server.limits import CallLimits, IsolatedCall, Isolation, Limited
@@ -47,6 +48,12 @@ class RealSystem(msgspec.Struct, frozen=True):
     random: Callable[[int], bytes] = os.urandom
     lock: Callable[[], AbstractContextManager[object]] = ForkedLock
     forks: Callable[[], int] = depth
+
+    def file(self, path: str | os.PathLike[str]) -> OneFile:
+        """Find a file that a resource is read from. Raises: OSError if there is none."""
+        from linkspan.runtime.files import OneFile
+
+        return OneFile(path)
 
     def off_the_loop(self, run: Callable[[], object]) -> None:
         """Run an author's hook that does not raise: here, or in a thread of its own where an event loop would wait for it."""

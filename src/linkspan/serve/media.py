@@ -9,6 +9,7 @@ import os
 from typing import TYPE_CHECKING, Final, cast
 from urllib.parse import quote
 
+from linkspan.runtime.files import type_of_name
 from linkspan.server.content_blocks import BYTES, Media, media_type
 from linkspan.types.base import AudioContent, EmbeddedResource, ImageContent
 from linkspan.wire.values import encode_base64
@@ -16,7 +17,7 @@ from linkspan.wire.values import encode_base64
 if TYPE_CHECKING:
     from linkspan.types.base import Annotations
 
-__all__ = ["Audio", "File", "Image", "type_of_name"]
+__all__ = ["Audio", "File", "Image"]
 
 _SUBTYPES: Final = {
     "jpg": "jpeg",
@@ -27,30 +28,6 @@ _SUBTYPES: Final = {
     "oga": "ogg",
     "weba": "webm",
 }
-_MORE_TYPES: Final = {
-    ".flac": "audio/flac",
-    ".ipynb": "application/x-ipynb+json",
-    ".jsonl": "application/jsonl+json",
-    ".m4a": "audio/mp4",
-    ".md": "text/markdown",
-    ".ogg": "audio/ogg",
-    ".rst": "text/x-rst",
-    ".toml": "application/toml",
-    ".ts": "text/x-typescript",
-    ".wav": "audio/wav",
-    ".webp": "image/webp",
-    ".yaml": "application/yaml",
-    ".yml": "application/yaml",
-}
-"""Types that the table of the standard library lacks in some versions, or names otherwise."""
-
-
-def type_of_name(name: str) -> str:
-    """Return the media type of a file, by the end of its name."""
-    import mimetypes
-
-    ending = os.path.splitext(name)[1].lower()
-    return _MORE_TYPES.get(ending) or mimetypes.guess_type(f"file{ending}")[0] or "application/octet-stream"
 
 
 def _content(kind: str, data: bytes | bytearray | memoryview | None, path: str | os.PathLike[str] | None) -> bytes:
@@ -85,17 +62,17 @@ class _Shown(Media):
         """
         kind = type(self).__name__
         found = _content(kind, data, path)
-        super().__init__(found, self._type_of(found, format, path), annotations)
-
-    def _type_of(self, data: bytes, format: str | None, path: str | os.PathLike[str] | None) -> str:
         if format is not None:
             name = format.lower().lstrip(".")
-            return name if "/" in name else f"{self._major}/{_SUBTYPES.get(name, name)}"
-        for found in (media_type(data), type_of_name(os.fspath(path)) if path is not None else None):
-            if found is not None and found.startswith(f"{self._major}/"):
-                return found
-        kind = type(self).__name__
-        raise ValueError(f"{kind}: the type of these {len(data)} bytes is not known; write {kind}(..., format='...')")
+            super().__init__(found, name if "/" in name else f"{self._major}/{_SUBTYPES.get(name, name)}", annotations)
+            return
+        guesses = media_type(found), type_of_name(os.fspath(path)) if path is not None else None
+        mime_type = next((each for each in guesses if each is not None and each.startswith(f"{self._major}/")), None)
+        if mime_type is None:
+            raise ValueError(
+                f"{kind}: the type of these {len(found)} bytes is not known; write {kind}(..., format='...')"
+            )
+        super().__init__(found, mime_type, annotations)
 
 
 class Image(_Shown):

@@ -11,11 +11,13 @@ server.run()
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
+from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Literal, Never, Unpack, overload
 
-from linkspan.errors import LinkspanError
+from linkspan.errors import LinkspanError, RegistrationError
 from linkspan.server.registration import BaseServer
-from linkspan.text import check_keywords
+from linkspan.server.resources import Resource, ResourceDescription, bind_resource
+from linkspan.text import check_keywords, described_by
 
 if TYPE_CHECKING:
     from linkspan.core.http_checks import HttpKeywords
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from linkspan.serve.stdio import StdioKeywords
     from linkspan.serve.wsgi import WsgiApp
     from linkspan.server.configuration import System
+    from linkspan.server.resources import ResourceTemplate
 
 __all__ = ["Server"]
 
@@ -63,6 +66,61 @@ class Server(BaseServer):
 
         connection = self.connect(back_channel=False, one_shot=True)
         return answer_value(connection, request, raise_exceptions=raise_exceptions)
+
+    @described_by(ResourceDescription)
+    def files(
+        self,
+        uri: str,
+        directory: str | PathLike[str],
+        *,
+        name: str | None = None,
+        max_files: int = 1000,
+        max_bytes: int = 16 * 1024 * 1024,
+        poll: float | None = 3.0,
+        **described: Unpack[ResourceDescription],
+    ) -> ResourceTemplate:
+        """Offer the files below a directory as resources, and their template, below a URI such as "docs://".
+
+        Nothing outside the directory can be read, nor what is hidden, whatever links lead to it. `max_files` are listed, and a
+        file of more than `max_bytes` is not sent. Clients that listen are notified of changes, for which the directory is
+        looked at every `poll` seconds, while a client listens; None never looks. What describes the template stands here, and
+        `mime_type`, `annotations`, `icons` and `meta` are for each file, too. Raises: RegistrationError.
+        """
+        from linkspan.runtime.files import Directory
+        from linkspan.serve.files import FileResources
+
+        try:
+            found = Directory(directory)
+        except OSError as error:
+            raise RegistrationError(
+                f"files({uri!r}): {fspath(directory)!r} is not a directory that can be read: {error.strerror}"
+            ) from None
+        pattern = Resource(uri, read=lambda: None, **described)
+        pattern.title = pattern.description = None
+        files = FileResources(
+            found,
+            uri,
+            bind_resource(pattern, self.system),
+            self._catalogue.resources,
+            self._profile.pinned,
+            notify=lambda: self._notify("resources"),
+            notify_updated=self.notify_resource_updated,
+            listening=self._is_listened_to,
+            max_files=max_files,
+            max_bytes=max_bytes,
+            poll=poll,
+        )
+        name = name or uri.rstrip("/").rpartition("/")[2].rstrip(":")
+        template = self.define_resource_template(f"{uri}{{+path}}", name, read=files.read, **described)
+        sources = self._catalogue.sources
+        sources["resources/list"] = (*sources.get("resources/list", ()), files.refresh)
+        self._watches = (*self._watches, files.watch)
+        return template
+
+    def _is_listened_to(self) -> bool | None:
+        """Return whether a client listens for changes; None if there is no connection."""
+        connections = [found for each in self._own_connections().keyrefs() if (found := each()) is not None]
+        return any(each.is_listened_to for each in connections) if connections else None
 
     def asgi(
         self,

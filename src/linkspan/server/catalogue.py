@@ -74,6 +74,8 @@ class Catalogue:
         self.completers: dict[tuple[str, str], Handler] = {}
         self.completion_handler: Handler | None = None
         self.declared = _checked(capabilities) if capabilities is not None else None
+        self.sources: dict[str, tuple[Callable[[], object], ...]] = {}
+        """What brings a list up to date, by the method that asks for it; it may block."""
         self._promised: set[str] = set()  # lists that a client has seen stay, even when they are empty
 
     def find_resource(self, uri: str) -> tuple[BoundResource | BoundTemplate, dict[str, str]] | None:
@@ -246,6 +248,12 @@ class Registry(Generic[ItemT]):
         for key, item in zip(keys, items, strict=True):
             self._sequence += 1
             self._items[key] = (self._sequence, item)
+        self._pages = {}
+
+    def replace(self, item: ItemT) -> None:
+        """Put an item in the place of the one with its key."""
+        key: str = getattr(item.spec, self._key)
+        self._items[key] = (self._items[key][0], item)
         self._pages = {}
 
     def remove(self, key: str) -> ItemT | None:

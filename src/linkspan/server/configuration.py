@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from os import PathLike
 from typing import TYPE_CHECKING, Any, Final, Literal, NotRequired, Protocol, Required, TypeAlias, TypedDict, get_args
 from weakref import WeakKeyDictionary
 
@@ -29,6 +30,7 @@ __all__ = [
     "AroundRequest",
     "Configuration",
     "ExceptionReporter",
+    "FileSource",
     "InstrumentationCallback",
     "InstrumentationData",
     "Profile",
@@ -356,6 +358,19 @@ ServerContext: TypeAlias = Mapping[str, Any] | Callable[[Request], Mapping[str, 
 """What handlers get as their context: a mapping, or a function that makes one for each request."""
 
 
+class FileSource(Protocol):
+    """A file that a resource is read from."""
+
+    @property
+    def mime_type(self) -> str:
+        """By the end of its name."""
+        ...
+
+    def read(self) -> bytes | None:
+        """Return what is in it now; None where it is gone. It reads the disk."""
+        ...
+
+
 class System(Protocol):
     """Where time and chance come from: nothing below io/ has any of its own."""
 
@@ -377,6 +392,10 @@ class System(Protocol):
     @property
     def lock(self) -> Callable[[], AbstractContextManager[object]]:
         """A new lock between threads, which its owner may take again."""
+        ...
+
+    def file(self, path: str | PathLike[str]) -> FileSource:
+        """Find a file. Raises: OSError if there is none."""
         ...
 
     def off_the_loop(self, run: Callable[[], object]) -> None:

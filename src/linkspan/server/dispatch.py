@@ -202,6 +202,8 @@ class Dispatcher:
 
     def _runs_code_before(self, request: Request) -> bool:
         """Whether the author's code has to run before the handler of a request does: validators, or the server context."""
+        if request.method in self.catalogue.sources:
+            return True
         handler = self._handler_of(request)
         if handler is None:
             return False
@@ -238,6 +240,8 @@ class Dispatcher:
         try:
             if observed:
                 observation = observing.observe(request, settings, self.profile, self.system.clock, started)
+            for bring_up_to_date in self.catalogue.sources.get(request.method, ()):
+                bring_up_to_date()
             step = method(request, settings, observation)
         except KeyboardInterrupt:
             return RemoteProtocolError(INTERNAL_ERROR, "Internal error")

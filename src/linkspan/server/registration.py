@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
+from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar, Never, TypeVar, Unpack, overload
 from weakref import WeakKeyDictionary
 
@@ -160,6 +161,7 @@ class BaseServer(metaclass=ProposesRevision):
         self._structured_text = structured_text
         self._unlistened: set[str] = set()  # lists whose changes reached no client, which was logged
         self._connections = WeakKeyDictionary[ServerConnection, None]()
+        self._watches: tuple[Callable[[], object], ...] = ()  # look for changes as long as there are connections
         self._forks = 0
         self._looked = self._traced = False
         self._add_tools(tools)
@@ -342,14 +344,35 @@ class BaseServer(metaclass=ProposesRevision):
 
     # Resources.
 
-    @described_by(ResourceDescription)
+    @overload
     def resource(
         self, uri: str, *, name: str | None = None, **described: Unpack[ResourceDescription]
-    ) -> Callable[[F], F]:
+    ) -> Callable[[F], F]: ...
+    @overload
+    def resource(
+        self,
+        uri: str,
+        *,
+        path: str | PathLike[str],
+        name: str | None = None,
+        **described: Unpack[ResourceDescription],
+    ) -> Resource: ...
+    @described_by(ResourceDescription)
+    def resource(
+        self,
+        uri: str,
+        *,
+        path: str | PathLike[str] | None = None,
+        name: str | None = None,
+        **described: Unpack[ResourceDescription],
+    ) -> Any:
         """Offer a function as the resource at `uri`, or with `{braces}` in it as a template of resources (RFC 6570).
 
-        The function returns a text, bytes, JSON, or contents. Raises: RegistrationError.
+        The function returns a text, bytes, JSON, or contents. With `path` the file there is the resource, and there is nothing
+        to decorate. Raises: RegistrationError.
         """
+        if path is not None:
+            return self.define_resource(uri, name, path=path, **described)
 
         def add(function: Function) -> None:
             source = from_function(function, uri, name, described)
@@ -389,7 +412,7 @@ class BaseServer(metaclass=ProposesRevision):
         return function
 
     def _add_resources(self, sources: Iterable[ResourceSource]) -> None:
-        self._add(self._catalogue.resources, [bind_resource(each) for each in sources])
+        self._add(self._catalogue.resources, [bind_resource(each, self.system) for each in sources])
 
     def _add_templates(self, sources: Iterable[TemplateSource]) -> None:
         self._add(self._catalogue.templates, [bind_template(each) for each in sources])
@@ -561,6 +584,8 @@ class BaseServer(metaclass=ProposesRevision):
         )
         if notified and not one_shot:
             self._own_connections()[connection] = None
+            for watch in self._watches:
+                watch()
         return connection
 
     def _look_for_telemetry(self) -> None:

@@ -5,7 +5,8 @@ Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/resources.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, Unpack
 
 import msgspec
@@ -13,7 +14,7 @@ import msgspec
 from linkspan.errors import RegistrationError, ResourceNotFoundError
 from linkspan.revisions.neutral import InputRequired, Outcome
 from linkspan.schema.annotations import parse_docstring
-from linkspan.server.content_blocks import changed, checked, contents_of
+from linkspan.server.content_blocks import Media, changed, checked, contents_of
 from linkspan.server.handlers import Function, Handler, bound_method, compile_handler, describe, from_text
 from linkspan.server.tools import Description, default_name
 from linkspan.text import described_by
@@ -23,9 +24,11 @@ from linkspan.types.messages import Resource as ResourceShape
 from linkspan.types.messages import ResourceTemplate as TemplateShape
 
 if TYPE_CHECKING:
+    from linkspan.server.configuration import System
     from linkspan.server.uri_template import UriTemplate
 
 __all__ = [
+    "OF_A_FILE",
     "BoundResource",
     "BoundTemplate",
     "Resource",
@@ -62,6 +65,7 @@ class ResourceDefinition(TemplateDefinition, total=False):
     size: int | None
     text: str | None
     blob: bytes | None
+    path: str | PathLike[str] | None
 
 
 class _Described:
@@ -90,7 +94,7 @@ class _Described:
 
 
 class Resource(_Described):
-    """A resource: one that carries its `text` or `blob`, or one whose `read` (or a server's read handler) gives it.
+    """A resource: one that carries its `text` or `blob`, or one that its `read`, its file or a server's read handler gives.
 
     As a class: subclass it, set `uri`, write `contents`. As a value: `Resource(uri=..., name=..., text=...)`.
     """
@@ -108,20 +112,23 @@ class Resource(_Described):
         text: str | None = None,
         blob: bytes | None = None,
         read: Function | None = None,
+        path: str | PathLike[str] | None = None,
         **described: Unpack[ResourceDescription],
     ) -> None:
         """Describe a resource; its name is the last part of its URI unless `name` says otherwise.
 
-        Raises: RegistrationError for a bad URI, or for more than one of `text`, `blob` and `read`.
+        The file at `path` is read for each request. Raises: RegistrationError for a bad URI, or for more than one of `text`,
+        `blob`, `read` and `path`.
         """
         from linkspan.server.uri_template import check_uri
 
-        if sum(each is not None for each in (text, blob, read)) > 1:
-            raise RegistrationError(f"Resource {uri}: give one of text=, blob= and read=")
+        if sum(each is not None for each in (text, blob, read, path)) > 1:
+            raise RegistrationError(f"Resource {uri}: give one of text=, blob=, read= and path=")
         check_uri(uri)
         self._describe(uri, name, read, described)
         self.uri = uri
         self.size = size
+        self.path = path
         self.value: str | bytes | None = text if text is not None else blob
 
 
@@ -158,6 +165,10 @@ class BoundResource(msgspec.Struct, frozen=True):
     handler: Handler | None = None
     value: str | bytes | None = None
     derived: tuple[str, ...] = ()
+
+
+OF_A_FILE = ("size", "annotations")
+"""The members of its shape that follow from a file; what a directory lists has this very tuple."""
 
 
 class BoundTemplate(msgspec.Struct, frozen=True):
@@ -205,8 +216,11 @@ def _all_contents(value: object, uri: str, mime_type: str | None) -> list[Any]:
     return [] if is_array(value) and not value else contents_of(value, uri, mime_type)
 
 
-def bind_resource(source: object) -> BoundResource:
-    """Turn a resource, however it was written, into a registered one. Raises: RegistrationError, TypeError."""
+def bind_resource(source: object, system: Callable[[], System]) -> BoundResource:
+    """Turn a resource, however it was written, into a registered one; `system` finds its file.
+
+    Raises: RegistrationError, TypeError.
+    """
     from linkspan.server.uri_template import check_uri
 
     if isinstance(source, type):
@@ -216,8 +230,29 @@ def bind_resource(source: object) -> BoundResource:
         return BoundResource(_shape(ResourceShape, source), _class_handler(source, Resource))
     if not isinstance(source, Resource):
         raise TypeError(f"a resource is a Resource, not {type(source).__name__}")
-    handler = compile_handler(source.read, inline=source.inline, name=source.name) if source.read else None
-    return BoundResource(_shape(ResourceShape, source), handler, source.value)
+    shape, read = _shape(ResourceShape, source), source.read
+    if source.path is not None:
+        shape, read = _read_file(shape, source.path, system())
+    handler = compile_handler(read, inline=source.inline, name=source.name) if read else None
+    return BoundResource(shape, handler, source.value)
+
+
+def _read_file(shape: ResourceShape, path: str | PathLike[str], system: System) -> tuple[ResourceShape, Function]:
+    """Return the shape of a resource with the type of its file, and what reads that. Raises: RegistrationError."""
+    try:
+        found = system.file(path)
+    except OSError as error:
+        raise RegistrationError(
+            f"Resource {shape.uri}: {fspath(path)!r} cannot be read: {error.strerror}; write a path that does not depend on "
+            "the folder in which the server is started, such as Path(__file__).parent / ..."
+        ) from None
+    mime_type = shape.mime_type or found.mime_type
+
+    def read() -> Media | None:
+        data = found.read()
+        return None if data is None else Media(data, mime_type)
+
+    return msgspec.structs.replace(shape, mime_type=mime_type), read
 
 
 def bind_template(source: object) -> BoundTemplate:

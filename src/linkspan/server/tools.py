@@ -346,21 +346,16 @@ def _from_value(value: object, uri: str, *, structured: bool) -> CallToolResult:
     if isinstance(value, str):
         return CallToolResult(content=[TextContent(value)])
     if isinstance(value, BYTES) or is_content(value, BYTES):
-        return CallToolResult(content=blocks_of(_parts(value), uri))
+        if isinstance(value, list | tuple):  # what is neither content nor a text is written as JSON
+            kinds = (str, *BYTES, *content_types())
+            parts = cast("Sequence[object]", value)
+            value = [each if isinstance(each, kinds) else encode_json(each).decode() for each in parts]
+        return CallToolResult(content=blocks_of(value, uri))
     encoded = encode_json(value)
     text = TextContent(encoded.decode())
     if structured and encoded.startswith(b"{"):
         return CallToolResult(content=[text], structured_content=Raw(encoded))
     return CallToolResult(content=[text])
-
-
-def _parts(value: object) -> object:
-    """Return content with all of a list that is neither content nor a text as JSON."""
-    if not isinstance(value, list | tuple):
-        return value
-    kinds = (str, *BYTES, *content_types())
-    parts = cast("Sequence[object]", value)
-    return [each if isinstance(each, kinds) else encode_json(each).decode() for each in parts]
 
 
 def bind_tool(

@@ -1,0 +1,175 @@
+"""A directory as resources: a list of its files, a template that reads them, and notifications when they change.
+
+The directory is looked at when a client lists resources, and every few seconds while a client listens. A thread does that, which
+lives as long as there are connections.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
+
+from msgspec.structs import replace
+
+from linkspan.errors import INVALID_PARAMS, RemoteProtocolError
+from linkspan.runtime.files import Directory, FileFacts, type_of_name
+from linkspan.runtime.forks import ForkedLock, renew
+from linkspan.serve.media import File
+from linkspan.server.observation import warn
+from linkspan.server.resources import OF_A_FILE, BoundResource
+from linkspan.types.base import Annotations
+
+if TYPE_CHECKING:
+    from linkspan.revisions.record import Revision
+    from linkspan.server.catalogue import Registry
+
+__all__ = ["FileResources"]
+
+_SOON: Final = 0.1
+"""Seconds after which a new connection may listen."""
+_SHARE: Final = 20
+"""Looking from time to time takes at most one part in so many of the time."""
+
+
+class FileResources:
+    """The files below one directory, as resources below one URI."""
+
+    def __init__(
+        self,
+        directory: Directory,
+        uri: str,
+        pattern: BoundResource,
+        registry: Registry[BoundResource],
+        pinned: Revision | None,
+        *,
+        notify: Callable[[], object],
+        notify_updated: Callable[[str], object],
+        listening: Callable[[], bool | None],
+        max_files: int,
+        max_bytes: int,
+        poll: float | None,
+    ) -> None:
+        """List each file in `registry` as `pattern` is, beside what follows from the file.
+
+        `notify` notifies of the list, `notify_updated` of one URI. `listening` returns whether a client listens, None if there
+        is no connection.
+        """
+        self._directory = directory
+        self._uri = uri
+        self._pattern = pattern
+        self._registry = registry
+        self._pinned = pinned
+        self._notify = notify
+        self._notify_updated = notify_updated
+        self._listening = listening
+        self._max_files = max_files
+        self._max_bytes = max_bytes
+        self._poll = poll
+        self._known: dict[str, FileFacts] | None = None
+        self._lock = ForkedLock()
+        self._looked = 0.0
+        self._warned = False
+        self.start_afresh()
+        renew(self)
+
+    def start_afresh(self) -> None:
+        """Begin without a thread, which a forked child does not have."""
+        self._watching = False
+
+    def read(self, path: str) -> File | None:
+        """Return a file, or None where there is none that may be read. Raises: RemoteProtocolError for a large one."""
+        data = self._directory.read(path, self._max_bytes + 1)
+        if data is not None and len(data) > self._max_bytes:
+            problem = f"{self._uri}{quote(path)} has more than {self._max_bytes} bytes, which this server does not send"
+            raise RemoteProtocolError(INVALID_PARAMS, problem)
+        return None if data is None else File(data, path.rpartition("/")[2], mime_type=self._pattern.spec.mime_type)
+
+    def refresh(self) -> None:
+        """Look at the directory, and publish what has changed. It reads the disk, so no event loop may wait for it."""
+        arrived = time.monotonic()
+        with self._lock:
+            if self._looked > arrived:
+                return  # while this thread waited, another one has looked
+            self._looked = time.monotonic()
+            found = self._directory.scan(self._max_files + 1)
+            if len(found) > self._max_files:
+                found.popitem()
+                if not self._warned:
+                    warn(
+                        f"{self._uri}: only {self._max_files} files are listed, and all can be read (max_files, logged once)"
+                    )
+                self._warned = True
+            known, self._known = self._known, found
+            notify = self._publish(known or {}, found)
+        if known is not None:  # before, no client has seen a list
+            notify()
+
+    def _publish(self, known: Mapping[str, FileFacts], found: Mapping[str, FileFacts]) -> Callable[[], object]:
+        """Change the list, and return what notifies clients of that. Resources that are not files keep their URIs."""
+        registry = self._registry
+        mine = {each.spec.uri for each in registry if each.derived is OF_A_FILE}
+        gone = [uri for path in known if path not in found and (uri := self._uri_of(path)) in mine]
+        differing = [self._bound(path, facts) for path, facts in found.items() if known.get(path) != facts]
+        changed = [each for each in differing if each.spec.uri in mine]
+        new = [each for each in differing if each.spec.uri not in registry]
+        for uri in gone:
+            registry.remove(uri)
+        for each in changed:
+            registry.replace(each)
+        registry.add(new, self._pinned)
+
+        def notify() -> None:
+            if gone or new:
+                self._notify()
+            for uri in (*gone, *(each.spec.uri for each in changed)):
+                self._notify_updated(uri)
+
+        return notify
+
+    def watch(self) -> None:
+        """Look at the directory from time to time, until there is no connection any more."""
+        with self._lock:
+            if self._watching or self._poll is None:
+                return
+            self._watching = True
+        threading.Thread(target=self._keep_looking, args=(self._poll,), name="linkspan-files", daemon=True).start()
+
+    def _keep_looking(self, poll: float) -> None:
+        pause = _SOON
+        while True:
+            time.sleep(pause)
+            with self._lock:
+                listening = self._listening()
+                if listening is None:
+                    self._watching = False
+                    return
+            pause = min(2 * pause, poll)
+            if listening:
+                began = time.monotonic()
+                self.refresh()
+                pause = max(poll, _SHARE * (time.monotonic() - began))
+
+    def _uri_of(self, path: str) -> str:
+        return self._uri + quote(path)
+
+    def _bound(self, path: str, facts: FileFacts) -> BoundResource:
+        pattern = self._pattern
+        shape, handler = pattern.spec, pattern.handler
+        assert handler is not None
+        changed = datetime.fromtimestamp(facts.changed // 10**9, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        shape = replace(
+            shape,
+            uri=self._uri_of(path),
+            name=path,
+            mime_type=shape.mime_type or type_of_name(path),
+            size=facts.size,
+            annotations=replace(shape.annotations or Annotations(), last_modified=changed),
+        )
+        return replace(
+            pattern, spec=shape, handler=replace(handler, function=partial(self.read, path)), derived=OF_A_FILE
+        )
