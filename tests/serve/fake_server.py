@@ -38,6 +38,8 @@ class Call:
 class Connection:
     """One line, one message; see ServerConnection. `finish` and `fail` come without the lock, and take it."""
 
+    lifespan = None
+
     def __init__(self, server, lock):
         self.server, self.lock, self.out, self.calls, self.rest = server, lock, [], {}, b""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any, Final, Literal, Protocol, TypeAlias, cast
@@ -56,7 +56,9 @@ __all__ = [
     "HasMeta",
     "HeaderPlan",
     "Hook",
+    "Lifespan",
     "Ports",
+    "Postponed",
     "RunsCalls",
     "ToolCall",
     "UnknownIdentity",
@@ -363,8 +365,83 @@ class Call(msgspec.Struct, eq=False):
         self.ended = True
 
 
+class Lifespan(Protocol):
+    """What a server opens before its first call and closes at its end, as drivers see it. Any thread."""
+
+    @property
+    def entered(self) -> bool:
+        """Whether it is open, so that calls may run."""
+        ...
+
+    @property
+    def value(self) -> object:
+        """What it opened. Raises: RuntimeError while it is not open."""
+        ...
+
+    @property
+    def refusal(self) -> str | None:
+        """The error of every caller, if it could not be opened."""
+        ...
+
+    @property
+    def closes_within(self) -> float:
+        """Seconds that closing it may take; 0 if it is not open."""
+        ...
+
+    def attach(self, user: object) -> None:
+        """Keep it open, once it is, until `user` closes it or is collected."""
+        ...
+
+    def begin(self, user: object, loop: Callable[[], Any]) -> bool:
+        """Open it for `user`, unless that was done. False if it needs the event loop of handlers, and `loop()` is None yet."""
+        ...
+
+    def then(self, go: Callable[[], object]) -> None:
+        """Call `go` once it is open, or has failed: here and now, or in a thread that must not be held up."""
+        ...
+
+    def wait(self) -> None:
+        """Wait here until it is open, or has failed."""
+        ...
+
+    def value_of(self, postponed: Postponed) -> Awaitable[object]:
+        """Run a call that was postponed, and give its value: for a driver that only knows how to await."""
+        ...
+
+    def close(self, user: object) -> None:
+        """Close it if no other user is left, and wait here until that is done, or has taken too long.
+
+        On the event loop on which it is open it is only asked to close, because waiting would block it: use `aclose` there.
+        """
+        ...
+
+    async def aclose(self, user: object) -> None:
+        """Do the same on an event loop."""
+        ...
+
+
+class Postponed:
+    """Stands for the value of a call that came before its server was ready: `resume` the call then, and run it again."""
+
+    __slots__ = ("call", "lifespan", "resume")
+
+    def __init__(self, call: Call, lifespan: Lifespan, resume: Callable[[], object]) -> None:
+        """`resume` makes the call one that can run."""
+        self.call = call
+        self.lifespan = lifespan
+        self.resume = resume
+
+    def __await__(self) -> Generator[Any, Any, object]:
+        return self.lifespan.value_of(self).__await__()
+
+
 class ConnectionServer(ServerFacts, Protocol):
     """The server as its connections see it."""
+
+    @property
+    def lifespan(self) -> Lifespan | None:
+        """What it opens before its first call, if there is anything."""
+        ...
 
     def begin(self, request: Request, /) -> Outcome | Call:
         """Serve a request, or return the function that must run for it. Never raises."""

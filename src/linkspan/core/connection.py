@@ -99,6 +99,7 @@ class ServerConnection:
         `one_shot` serves single messages that come without a handshake, and batches of them (`handle_json`).
         """
         self._server = server
+        self.lifespan = server.lifespan
         self.limits: Limits = server.profile.limits
         self._clock = clock
         self._back_channel = back_channel
@@ -110,8 +111,7 @@ class ServerConnection:
         self._in_flight: dict[RequestId, Request] = {}
         self._calls: dict[Call, None] = {}
         self._unanswered = 0  # of these calls, how many no client waits for
-        self._streams = False
-        self._modern = False
+        self._streams = self._modern = False
         self._held: HeldRequests | None = None
         self._line_bytes = 0
         self._batches: Batches | None = None

@@ -16,7 +16,18 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
-from linkspan.core.call import LATER, Call, CallCancelled, CallReady, Event, Ports, RunsCalls, run_call
+from linkspan.core.call import (
+    LATER,
+    Call,
+    CallCancelled,
+    CallReady,
+    Event,
+    Lifespan,
+    Ports,
+    Postponed,
+    RunsCalls,
+    run_call,
+)
 from linkspan.runtime.forks import renew
 from linkspan.runtime.workers import MAX_WORKERS, Shares, Workers
 
@@ -39,6 +50,8 @@ class Connection(RunsCalls, Protocol):
     def running(self) -> int: ...
     @property
     def accepting(self) -> bool: ...
+    @property
+    def lifespan(self) -> Lifespan | None: ...
     def receive_data(self, data: bytes) -> list[Event]: ...
     def receive_eof(self) -> list[Event]: ...
     def data_to_send(self) -> bytes: ...
@@ -60,6 +73,9 @@ class Connect(Protocol):
 
     def __call__(self, *, ports: Ports) -> Connection: ...
 
+
+_CLEANUP: Final = 0.25
+"""Seconds that cancelled tasks have for their `finally` blocks before the lifespan is left."""
 
 _EAGER: Final = sys.version_info >= (3, 12)
 """Whether a task may begin where it is made: most calls end without a wait, and need no turn of the loop."""
@@ -91,6 +107,7 @@ class CallRunner:
         self._threadless = max_workers < 1
         self._workers: Workers[Call] = Workers(self._work, max_workers)
         self._endings: Workers[Callable[[], object]] = Workers(operator.call, max(1, max_workers))
+        self._resuming: Workers[Callable[[], object]] = Workers(operator.call, 1)
         self._shares = None if share is None else Shares(self._workers.submit, share)
         self._context = context
         self._flush = flush
@@ -148,6 +165,27 @@ class CallRunner:
                 else:
                     loop.call_soon_threadsafe(self._cancel_task, call)
 
+    # The end of a lifespan.
+
+    def leave(self, lifespan: Lifespan | None) -> None:
+        """Close the lifespan if this is its last user, and wait for that. Call it when nothing runs but what was cancelled."""
+        if lifespan is None:
+            return
+        tasks, loop = list(self._tasks.values()), self._loop() if self._tasks else None
+        if loop is not None and loop.is_running() and not _runs_here(loop):
+            with suppress(RuntimeError, TimeoutError):
+                asyncio = sys.modules["asyncio"]
+                asyncio.run_coroutine_threadsafe(asyncio.wait(tasks, timeout=_CLEANUP), loop).result(2 * _CLEANUP)
+        lifespan.close(self)
+
+    async def aleave(self, lifespan: Lifespan | None) -> None:
+        """Do the same on the event loop that runs the tasks."""
+        if lifespan is None:
+            return
+        if tasks := list(self._tasks.values()):
+            await sys.modules["asyncio"].wait(tasks, timeout=_CLEANUP)
+        await lifespan.aclose(self)
+
     # In threads.
 
     def _submit(self, connection: RunsCalls, call: Call) -> None:
@@ -204,8 +242,23 @@ class CallRunner:
         return []
 
     def _start_awaiting(self, connection: RunsCalls, call: Call, awaitable: Awaitable[object]) -> object:
-        self.perform(connection, self._start(connection, call, awaitable))
+        if type(awaitable) is Postponed:
+            self._postpone(connection, awaitable)
+        else:
+            self.perform(connection, self._start(connection, call, awaitable))
         return LATER
+
+    def _postpone(self, connection: RunsCalls, postponed: Postponed) -> None:
+        """Run a call again, in its context, once the lifespan is entered; one after the other where several wait."""
+        context = contextvars.copy_context()
+        postponed.lifespan.begin(self, self._loop)
+        postponed.lifespan.then(lambda: self._resuming.submit(lambda: context.run(self._resume, connection, postponed)))
+
+    def _resume(self, connection: RunsCalls, postponed: Postponed) -> None:
+        postponed.resume()
+        if not postponed.call.cancelled:
+            self.perform(connection, [CallReady(postponed.call)])
+        self._flush()
 
     def _start_task(
         self, loop: AbstractEventLoop, connection: RunsCalls, call: Call, awaitable: Awaitable[object] | None
@@ -315,6 +368,13 @@ class Driver(CallRunner):
         )
         self.lock = threading.RLock()
         self.connection = connect(ports=Ports(self.lock, flush, congested, sending))
+        if (lifespan := self.connection.lifespan) is not None:
+            lifespan.attach(self)
+
+    def open(self) -> bool:
+        """Begin to enter the lifespan of the server. False if that needs an event loop, and there is none yet."""
+        lifespan = self.connection.lifespan
+        return lifespan is None or lifespan.begin(self, self._loop)
 
     def receive_data(self, data: bytes) -> None:
         """Feed bytes and start what they ask for."""

@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Final, Protocol
 
+import msgspec
+
 __all__ = ["Afresh", "ForkedLock", "depth", "keep", "lead_nowhere", "renew", "start_afresh_with"]
 
 
@@ -30,7 +32,6 @@ class Afresh(Protocol):
 
 _steps: Final[list[Callable[[], object]]] = []
 _renewed: Final[weakref.WeakSet[Afresh]] = weakref.WeakSet()
-_kept: Final[list[object]] = []
 _depth = 0
 
 
@@ -49,9 +50,17 @@ def renew(thing: Afresh) -> None:
     _renewed.add(thing)
 
 
+class _Kept(msgspec.Struct, gc=False):
+    """Refers to itself, which no collector sees: it stays until the process has ended, and what it holds does."""
+
+    things: tuple[object, ...]
+    itself: _Kept | None = None
+
+
 def keep(*things: object) -> None:
-    """In a child: hold what is the parent's, so that it is not collected, which closes connections."""
-    _kept.extend(things)
+    """In a child: hold what is the parent's, so that it is never collected, which closes connections and runs `finally`."""
+    kept = _Kept(things)
+    kept.itself = kept
 
 
 def lead_nowhere(fds: Iterable[int]) -> None:

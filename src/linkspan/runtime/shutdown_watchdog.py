@@ -81,6 +81,11 @@ class Lifeline:
             self._deadline = time.monotonic() + self._patience
             self._notes.wake()
 
+    def allow(self, seconds: float) -> None:
+        """From now on the process has `seconds` to end, however many it had before."""
+        self._deadline = time.monotonic() + seconds
+        self._notes.wake()
+
     def close(self) -> None:
         """Give the signals back and watch no more; only threads that would block the exit are still seen to."""
         self.give_signals_back()

@@ -19,9 +19,11 @@ from linkspan.runtime.forks import ForkedLock, depth
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+    from linkspan.core.call import Lifespan
     from linkspan.runtime.files import OneFile
     from linkspan.runtime.limits import Limiter
     from linkspan.runtime.workers import Workers
+    from linkspan.server.lifespan import LifespanPlan
     from linkspan.server.limits import CallLimits, IsolatedCall, Isolation, Limited
     from linkspan.server.telemetry import Telemetry
 
@@ -114,6 +116,12 @@ class RealSystem(msgspec.Struct, frozen=True):
         from linkspan.runtime.otel import ServerTelemetry, is_provided
 
         return ServerTelemetry() if is_provided() else None
+
+    def lifespan(self, plan: LifespanPlan) -> Lifespan:
+        """Return what enters and leaves a lifespan in this process."""
+        from linkspan.runtime.lifespan import ProcessLifespan
+
+        return ProcessLifespan(plan)
 
     def isolate(self, isolation: Isolation) -> IsolatedCall:
         """Return what runs the calls of a tool in processes of their own."""

@@ -42,6 +42,7 @@ __all__ = [
     "is_class",
     "is_coroutine_function",
     "is_generator_function",
+    "is_provided",
     "is_routine",
     "name_of",
     "parameters_of",
@@ -49,6 +50,7 @@ __all__ = [
     "peel",
     "resolve",
     "return_hint",
+    "takes_provided",
     "underlying",
 ]
 
@@ -312,6 +314,21 @@ def dependency_of(parameter: Parameter, function: Callable[..., object]) -> Depe
     except (NameError, TypeError, SyntaxError, AttributeError):
         return None
     return next((each for each in notes if isinstance(each, Dependency)), None)
+
+
+def is_provided(hint: Any, provided: type | None) -> bool:
+    """Return whether a hint, without its metadata, is the class whose value the server provides."""
+    return provided is not None and (typing.get_origin(hint) or hint) is provided
+
+
+def takes_provided(parameter: Parameter, function: Callable[..., object], provided: type | None) -> bool:
+    """Return whether a parameter of `function` takes the value that the server provides, by its hint if that can be resolved."""
+    if provided is None or parameter.annotation is EMPTY:
+        return False
+    try:
+        return is_provided(peel(resolve(parameter.annotation, function))[0], provided)
+    except (NameError, TypeError, SyntaxError, AttributeError):
+        return False
 
 
 def _of_plain(function: types.FunctionType) -> list[Parameter]:

@@ -28,6 +28,7 @@ from linkspan.schema.annotations import (
     Dependency,
     Parameter,
     bound_names,
+    is_provided,
     is_routine,
     name_of,
     parameters_of,
@@ -78,8 +79,8 @@ class Parameters:
     """What a function takes.
 
     `json_schema` is the input schema, without the context, dependencies, and what is asked of the user; `headers` are the paths
-    that go into HTTP headers; `description` is the docstring's, without its sections. `runs_code`: decoding runs the
-    author's code, such as validators.
+    that go into HTTP headers; `description` is the docstring's, without its sections. `provided` are the parameters that take
+    the value which the server provides. `runs_code`: decoding runs the author's code, such as validators.
     """
 
     __slots__ = (
@@ -91,6 +92,7 @@ class Parameters:
         "description",
         "headers",
         "json_schema",
+        "provided",
         "runs_code",
     )
 
@@ -101,6 +103,7 @@ class Parameters:
         portable: bool = True,
         asks: Sequence[AskParameter] = (),
         dependencies: Mapping[str, Dependency] = {},
+        provided: Sequence[str] = (),
         context_parameter: str | None = None,
         description: str | None = None,
         runs_code: bool = False,
@@ -109,6 +112,7 @@ class Parameters:
         self.runs_code = runs_code
         self.asks = tuple(asks)
         self.dependencies = dependencies
+        self.provided = tuple(provided)
         self.context_parameter = context_parameter
         self.description = description
         self.json_schema = rendered(shape, Rendering(portable=portable))
@@ -178,13 +182,15 @@ def compile_parameters(
     context_names: tuple[str, ...] = CONTEXT_NAMES,
     portable: bool = True,
     name: str | None = None,
+    provided: type | None = None,
 ) -> Parameters:
     """Look at a function's parameters once.
 
     The parameter hinted with one of `context_types`, or without a hint and named in `context_names`, is left out of the
-    schema. `portable` writes the subset of JSON Schema that every model provider takes. Raises: RegistrationError.
+    schema, and so are those hinted with `provided`. `portable` writes the subset of JSON Schema that every model provider
+    takes. Raises: RegistrationError.
     """
-    return _Compiler(function, context_types, context_names, portable, name or name_of(function)).parameters()
+    return _Compiler(function, context_types, context_names, portable, name or name_of(function), provided).parameters()
 
 
 class _Compiler(msgspec.Struct, frozen=True):
@@ -193,12 +199,14 @@ class _Compiler(msgspec.Struct, frozen=True):
     context_names: tuple[str, ...]
     portable: bool
     name: str
+    provided: type | None
 
     def parameters(self) -> Parameters:
         doc = parse_docstring(_docstring(self.function))
         fields: list[Field] = []
         asks: list[AskParameter] = []
         dependencies: dict[str, Dependency] = {}
+        provided: list[str] = []
         context: str | None = None
         runs_code = False
         for parameter in self._signature():
@@ -207,6 +215,9 @@ class _Compiler(msgspec.Struct, frozen=True):
             bare, notes = peel(hint)
             if (dependency := _first((parameter.default, *notes), Dependency)) is not None:
                 dependencies[parameter.name] = dependency
+                continue
+            if is_provided(bare, self.provided):
+                provided.append(parameter.name)
                 continue
             runs_code = runs_code or runs_author_code(hint)
             if self._is_context(parameter, bare):
@@ -225,6 +236,7 @@ class _Compiler(msgspec.Struct, frozen=True):
             portable=self.portable,
             asks=asks,
             dependencies=dependencies,
+            provided=provided,
             context_parameter=context,
             description=doc.description,
             runs_code=runs_code,

@@ -28,6 +28,7 @@ def serve_on_loop(server: StreamServer) -> None:
     face = _LoopFace(server, loop)
     try:
         face.run()
+        loop.run_until_complete(server.aleave())
     finally:
         asyncio.set_event_loop(None)
         _close(loop)
@@ -72,6 +73,7 @@ class _LoopFace:
     def run(self) -> None:
         """Serve to the end."""
         self._loop.add_reader(self._server.wakes.reader, self._woken)
+        self._loop.call_soon(self._server.driver.open)
         self._loop.call_soon(self._turn)
         self._loop.run_forever()
 
@@ -177,9 +179,10 @@ class AsyncMemoryTransport:
         """Hang up: what runs is cancelled."""
         if not self._closed:
             self._driver.receive_eof()
+            self._closed = True
             self._driver.close()
             self._take()
-            self._closed = True
+            await self._driver.aleave(self._driver.connection.lifespan)
 
     async def __aenter__(self) -> AsyncMemoryTransport:
         """Return the transport."""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from linkspan.core.call import Call, CallReady, run_call
+from linkspan.core.call import Call, CallReady, Postponed, run_call
 from linkspan.core.connection import ServerConnection
 from linkspan.errors import INVALID_REQUEST
 from linkspan.wire.jsonrpc import NOTIFICATION, encode, encode_error
 from linkspan.wire.values import to_builtins
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
 
 __all__ = ["answer", "answer_value"]
 
@@ -46,10 +49,23 @@ def _as_bytes(data: object) -> bytes:
     raise TypeError(f"a JSON-RPC message is a str, bytes, bytearray or memoryview, not {type(data).__name__}")
 
 
-def _wait(_: object, __: object, awaitable: Awaitable[object]) -> object:
+def _wait(_: object, call: Call, awaitable: Awaitable[object]) -> object:
+    if type(awaitable) is Postponed:
+        lifespan = awaitable.lifespan
+        lifespan.begin(lifespan, _background)  # for as long as the process lives: there may always be another message
+        lifespan.wait()
+        awaitable.resume()
+        value = call.run()
+        return _wait(_, call, cast("Awaitable[object]", value)) if hasattr(type(value), "__await__") else value
     from linkspan.runtime.background import run_awaitable
 
     return run_awaitable(awaitable)
+
+
+def _background() -> AbstractEventLoop:
+    from linkspan.runtime.background import background_loop
+
+    return background_loop().loop
 
 
 _FOR_THE_CALLER = (KeyboardInterrupt, SystemExit)

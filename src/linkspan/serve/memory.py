@@ -77,6 +77,7 @@ class MemoryTransport:
         self._driver.receive_eof()
         self._driver.close()
         self.flush()
+        self._driver.leave(self._connection.lifespan)
         with self._arrived:
             self._closed = True
             self._arrived.notify_all()

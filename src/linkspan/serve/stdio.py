@@ -67,8 +67,8 @@ def serve_stdio(
 ) -> int:
     """Serve one client until it hangs up or the process is asked to stop; return the exit code for the reason.
 
-    0 after end of file, SIGTERM or the parent's death; 130 after SIGINT; 1 if the output could not be written, as on a full
-    disk, which a line on stderr explains. Without `input_fd` and `output_fd` standard
+    0 after end of file, SIGTERM or the parent's death; 130 after SIGINT; 1 if the lifespan could not be entered, or the output
+    not be written, as on a full disk, which a line on stderr explains. Without `input_fd` and `output_fd` standard
     input and output are claimed for the protocol. Signals are handled only when this runs on the main thread; the
     handlers of before are back in place on return. `grace` is in seconds, `max_unsent` in bytes; at most `max_workers`
     plain functions run at once, with 0 they run in the serving thread.
@@ -91,10 +91,15 @@ def serve_stdio(
         max_workers=max_workers,
         max_unsent=max_unsent,
     ) as server:
-        if not server.serve_plainly():
+        if server.serve_plainly():
+            server.leave()
+        else:
             from linkspan.serve.event_loop import serve_on_loop
 
             serve_on_loop(server)
+    if server.refusal is not None:
+        _complain(server.refusal)
+        return 1
     problem = server.writer.problem
     if problem is None or isinstance(problem, ConnectionError):  # the client hung up
         return server.lifeline.exit_code

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 from threading import get_ident
 from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
+from linkspan.core.call import Lifespan
 from linkspan.runtime.calls import Connect, Driver
 from linkspan.runtime.descriptors import CHUNK, DescriptorWaiter, WakePipe, Writer
 from linkspan.runtime.shutdown_watchdog import INTERRUPTED, Lifeline
@@ -80,6 +81,8 @@ class StreamServer:
         self._sleeps_until: float | None = None
         self._paused = False
         self._thread = get_ident()
+        self.refusal: str | None = None
+        """Why the lifespan could not be entered."""
 
     def __enter__(self) -> StreamServer:
         """Take over the signals and begin to watch."""
@@ -99,6 +102,7 @@ class StreamServer:
         """Serve, and return whether all is over; if not, an async call needs a loop: see `attach`."""
         everything = DescriptorWaiter(self.input_fd, self.wakes.reader)
         wakes_only = DescriptorWaiter(self.wakes.reader)
+        opened = self.connection.lifespan is None
         while True:
             waiter, timeout = everything, None
             if not self.calm():
@@ -113,6 +117,32 @@ class StreamServer:
             if self.input_fd in ready:
                 self.read()
                 self.writer.flush_now()
+                if not opened:  # the first message has its answer
+                    opened = True
+                    if not self.driver.open():
+                        return False
+
+    def leave(self) -> None:
+        """Leave the lifespan, which the process has more time for."""
+        with self._leaving() as lifespan:
+            self.driver.leave(lifespan)
+
+    async def aleave(self) -> None:
+        """Do the same on the event loop."""
+        with self._leaving() as lifespan:
+            await self.driver.aleave(lifespan)
+
+    @contextmanager
+    def _leaving(self) -> Generator[Lifespan | None]:
+        lifespan = self.connection.lifespan
+        if lifespan is not None:
+            self.refusal = lifespan.refusal
+        if lifespan is None or not lifespan.closes_within:
+            yield lifespan
+            return
+        self.lifeline.allow(lifespan.closes_within + _CLEANUP + _SLACK)
+        yield lifespan
+        self.lifeline.allow(_CLEANUP + _SLACK)
 
     def calm(self) -> bool:
         """Tell, cheaply, whether all there is to do is to wait for input."""

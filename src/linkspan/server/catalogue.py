@@ -78,6 +78,13 @@ class Catalogue:
         """What brings a list up to date, by the method that asks for it; it may block."""
         self._promised: set[str] = set()  # lists that a client has seen stay, even when they are empty
 
+    def handlers(self) -> Iterator[Handler]:
+        """Return every function that is registered."""
+        for registry in (self.tools, self.prompts, self.resources, self.templates):
+            yield from (each.handler for each in registry if each.handler is not None)
+        yield from (*self.custom_methods.values(), *self.completers.values())
+        yield from (each for each in (self.read_handler, self.completion_handler) if each is not None)
+
     def find_resource(self, uri: str) -> tuple[BoundResource | BoundTemplate, dict[str, str]] | None:
         """Return what answers `uri`, and the variables in it: an exact resource first, then templates in their order."""
         exact = self.resources.get(uri)

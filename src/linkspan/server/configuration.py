@@ -21,6 +21,8 @@ from linkspan.types.base import UNSET, Implementation, UnsetType
 from linkspan.wire.values import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
+    from linkspan.core.call import Lifespan
+    from linkspan.server.lifespan import LifespanPlan
     from linkspan.server.limits import CallLimits, IsolatedCall, Isolation, Limited
     from linkspan.server.request_state import RequestStateKeys
     from linkspan.server.telemetry import Telemetry
@@ -424,6 +426,10 @@ class System(Protocol):
 
     def telemetry(self) -> Telemetry | None:
         """Return what traces and measures requests, if the application has chosen that for its process."""
+        ...
+
+    def lifespan(self, plan: LifespanPlan) -> Lifespan:
+        """Return what enters and leaves a lifespan in this process."""
         ...
 
     def isolate(self, isolation: Isolation) -> IsolatedCall:

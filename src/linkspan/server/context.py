@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
 from math import isfinite
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, Never, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, Never, TypeVar, cast, overload
 
 import msgspec
 from msgspec import Raw
 
+from linkspan.core.call import Lifespan
 from linkspan.errors import RequestCancelled
 from linkspan.revisions import MESSAGES
 from linkspan.revisions.neutral import NOTHING, Peer, Request
@@ -31,6 +32,16 @@ __all__ = ["Context"]
 T = TypeVar("T")
 
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as TypeVarWithDefault
+
+    LifespanT = TypeVarWithDefault("LifespanT", default=Any)
+
+    class _Base(Mapping[str, Any], Generic[LifespanT]): ...
+else:  # a TypeVar with a default needs Python 3.13 where the code runs
+    _Base, LifespanT = Mapping, Any
+
+
 class _Done:
     """What has happened already: may be awaited, and need not be. Not a coroutine, of which one that is not awaited warns."""
 
@@ -43,19 +54,27 @@ class _Done:
 _DONE = _Done()
 
 
-class Context(Mapping[str, Any]):
+class Context(_Base[LifespanT]):
     """The request that a handler serves. Also a mapping: the server's `server_context`.
 
-    Take it by annotating a parameter with `Context`, or by calling one `ctx` or `server_context`.
+    Take it by annotating a parameter with `Context`, or by calling one `ctx` or `server_context`. `Context[Pool]` says to type
+    checkers what the lifespan yields.
     """
 
-    __slots__ = ("_request", "_round", "_server_context")
+    __slots__ = ("_lifespan", "_request", "_round", "_server_context")
 
-    def __init__(self, request: Request, round: Round, server_context: Mapping[str, Any] = NOTHING) -> None:
+    def __init__(
+        self,
+        request: Request,
+        round: Round,
+        server_context: Mapping[str, Any] = NOTHING,
+        lifespan: Lifespan | None = None,
+    ) -> None:
         """Made by the server for each run of a handler."""
         self._request = request
         self._round = round
         self._server_context = server_context
+        self._lifespan = lifespan
 
     # The server's own context, as a mapping.
 
@@ -79,6 +98,13 @@ class Context(Mapping[str, Any]):
             raise AttributeError(missing("Context", name, CONTEXT), name=name, obj=self)
 
     # Facts.
+
+    @property
+    def lifespan(self) -> LifespanT:
+        """What the lifespan of the server yielded. Raises: RuntimeError if the server has none."""
+        if self._lifespan is None:
+            raise RuntimeError("this server has no lifespan: pass Server(lifespan=...), or write @server.lifespan")
+        return cast("LifespanT", self._lifespan.value)
 
     @property
     def peer(self) -> Peer:

@@ -21,6 +21,7 @@ from linkspan.schema.annotations import (
     is_generator_function,
     name_of,
     parameters_of,
+    takes_provided,
     underlying,
 )
 from linkspan.server.steps import Step, Steps
@@ -41,6 +42,8 @@ class Provider(msgspec.Struct, frozen=True, eq=False):
     """It yields the value, and goes on when the run has ended."""
     is_async: bool
     context_parameter: str | None
+    provided: tuple[str, ...]
+    """The parameters that take what the lifespan yields."""
     needs: Mapping[str, Provider]
     """Its own dependencies, by parameter."""
 
@@ -50,7 +53,10 @@ Overrides: TypeAlias = Mapping[Function, Provider]
 
 
 def compile_provider(
-    function: Function, is_context: Callable[[Parameter], bool], above: Sequence[Function] = ()
+    function: Function,
+    is_context: Callable[[Parameter], bool],
+    provided: type | None = None,
+    above: Sequence[Function] = (),
 ) -> Provider:
     """Look at a dependency and at those that it needs itself; `above` are those that need it.
 
@@ -62,12 +68,15 @@ def compile_provider(
             f"dependencies form a cycle: {cycle}; remove one of them from the parameters of the other"
         )
     context: str | None = None
+    takers: list[str] = []
     needs: dict[str, Provider] = {}
     for parameter in _parameters(function):
         if (dependency := dependency_of(parameter, function)) is not None:
-            needs[parameter.name] = compile_provider(dependency.function, is_context, [*above, function])
+            needs[parameter.name] = compile_provider(dependency.function, is_context, provided, [*above, function])
         elif is_context(parameter):
             context = parameter.name
+        elif takes_provided(parameter, function, provided):
+            takers.append(parameter.name)
         elif parameter.default is EMPTY and parameter.kind not in (VAR_POSITIONAL, VAR_KEYWORD):
             raise RegistrationError(
                 f"nothing fills in the parameter {parameter.name!r} of the dependency {name_of(function)}: give it a "
@@ -80,6 +89,7 @@ def compile_provider(
         is_generator=yields_later or is_generator_function(body),
         is_async=yields_later or is_coroutine_function(body),
         context_parameter=context,
+        provided=tuple(takers),
         needs=needs,
     )
 
@@ -122,10 +132,14 @@ class Needs(msgspec.Struct, frozen=True, eq=False):
 
 
 def compile_needs(
-    dependencies: Mapping[str, Dependency], is_context: Callable[[Parameter], bool], *, blocking: bool
+    dependencies: Mapping[str, Dependency],
+    is_context: Callable[[Parameter], bool],
+    *,
+    blocking: bool,
+    provided: type | None = None,
 ) -> Needs:
     """Look at the dependencies of a handler. Raises: RegistrationError."""
-    providers = {name: compile_provider(each.function, is_context) for name, each in dependencies.items()}
+    providers = {name: compile_provider(each.function, is_context, provided) for name, each in dependencies.items()}
     return Needs(providers, _any_async(providers), blocking)
 
 
@@ -157,6 +171,8 @@ class _Making:
         arguments = yield from self.values(provider.needs)
         if provider.context_parameter is not None:
             arguments[provider.context_parameter] = self._context
+        if provider.provided:
+            arguments |= dict.fromkeys(provider.provided, self._context.lifespan)
         make: Callable[[], Any] = partial(provider.function, **arguments)
         if provider.is_generator:
             opened = _Generator(name_of(provider.function), make(), is_async=provider.is_async)

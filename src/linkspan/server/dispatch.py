@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 from msgspec import Raw
 
-from linkspan.core.call import Call
+from linkspan.core.call import Call, Lifespan
 from linkspan.errors import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
     LocalProtocolError,
+    RegistrationError,
     RemoteProtocolError,
     ResourceNotFoundError,
     clipped,
@@ -31,7 +32,7 @@ from linkspan.server.asking import NO_QUESTIONS, InputNeeded, Rounds, cannot_ask
 from linkspan.server.catalogue import Catalogue, Registry
 from linkspan.server.configuration import InstrumentationData, Profile, Settings, SettingsSource, System
 from linkspan.server.context import Context
-from linkspan.server.handlers import Function, Handler, Later, Preparation, Run, is_context
+from linkspan.server.handlers import Function, Handler, Later, Preparation, Run, is_context, postpone
 from linkspan.server.observation import Around, Failures, Observation, tool_error
 from linkspan.server.resources import BoundResource, read_outcome
 from linkspan.server.steps import Steps, await_steps, run_steps
@@ -52,6 +53,7 @@ from linkspan.wire.values import to_builtins
 
 if TYPE_CHECKING:
     from linkspan.server.dependencies import Overrides
+    from linkspan.server.lifespan import LifespanPlan
     from linkspan.server.middleware import Layer
     from linkspan.server.prompts import BoundPrompt
     from linkspan.server.resources import BoundTemplate
@@ -74,6 +76,9 @@ class Dispatcher:
         self.settings = settings
         self.system = system
         self.repairs = 0
+        self.lifespan: Lifespan | None = None
+        self.provided: type | None = None
+        """The class of what the lifespan yields, for which handlers can ask."""
         self._overrides: Overrides = {}
         self._rounds = Rounds(profile, system)
         self._failures = Failures(profile, settings, system)
@@ -137,7 +142,7 @@ class Dispatcher:
         """Replace a dependency until the block ends. Raises: RegistrationError."""
         from linkspan.server.dependencies import compile_provider
 
-        provider = compile_provider(replacement, is_context)
+        provider = compile_provider(replacement, is_context, self.provided)
         before = self._overrides
         self._overrides = {**before, function: provider}
         try:
@@ -147,10 +152,40 @@ class Dispatcher:
 
     def watch(self, telemetry: Telemetry) -> None:
         """Let `telemetry` see each request from now on."""
-        from linkspan.server.telemetry import begin_watched
-
         self._watchers = (*self._watchers, telemetry)
-        self.begin = partial(begin_watched, self._begin, self.catalogue, self._watchers)
+        self._arrange()
+
+    def live(self, plan: LifespanPlan) -> None:
+        """Enter a lifespan before the first call, and leave it at the end. Raises: RegistrationError if there is one already."""
+        if self.lifespan is not None:
+            raise RegistrationError(
+                "this server has a lifespan already: enter both in one function, for example with an ExitStack"
+            )
+        self.lifespan, self.provided = self.system.lifespan(plan), plan.provides
+        self._arrange()
+
+    def _arrange(self) -> None:
+        """Decide once what a request passes through before it is served."""
+        begin: Callable[[Request], Outcome | Call] = self._begin
+        if self._watchers:
+            from linkspan.server.telemetry import begin_watched
+
+            begin = partial(begin_watched, begin, self.catalogue, self._watchers)
+        if self.lifespan is not None:
+            begin = partial(self._begin_entered, begin, self.lifespan)
+        self.begin = begin
+
+    def _begin_entered(
+        self, begin: Callable[[Request], Outcome | Call], lifespan: Lifespan, request: Request
+    ) -> Outcome | Call:
+        """Serve a request now, or once the lifespan is entered. Lists run none of the author's code but middleware."""
+        if lifespan.entered or (request.method in self._lists() and request.method not in self._surrounded):
+            return begin(request)
+        return postpone(request, lifespan, partial(begin, request))
+
+    def refuse(self, error: BaseException) -> str:
+        """Log and report an exception of the lifespan; return the error of every caller if it could not be entered."""
+        return self._failures.refusal(error)
 
     def _begin(self, request: Request) -> Outcome | Call:
         """Serve a request, or return the function that must run for it."""
@@ -446,14 +481,14 @@ class Dispatcher:
                 arguments |= collect(asks, current, can_ask=request.peer.supports("elicitation", "form"))
             except InputNeeded:
                 return self._rounds.close(request, current, InputRequired(current.questions), target)
-        if not with_context:
-            run = handler.bind(arguments, None)
-        else:
-            context = Context(request, current, self.profile.context_of(request))
-            if handler.needs is None:
-                run = handler.bind(arguments, context)
-            else:
-                run = handler.bind_with(handler.needs, arguments, context, self._overrides, self.system)
+        context: Context | None = None
+        if with_context:
+            context = Context(request, current, self.profile.context_of(request), self.lifespan)
+        run = handler.bind(arguments, context)
+        if handler.provided and self.lifespan is not None:
+            run = partial(run, **dict.fromkeys(handler.provided, self.lifespan.value))
+        if handler.needs is not None and context is not None:
+            run = handler.bind_with(handler.needs, run, context, self._overrides, self.system)
         if handler.limited is not None:
             run = partial(handler.limited, run, request.stop)
         around: Around | None = None
@@ -564,7 +599,7 @@ class Dispatcher:
             params,
             tool.spec if tool is not None else None,
             current.number,
-            lambda: Context(request, current, self.profile.context_of(request)),
+            lambda: Context(request, current, self.profile.context_of(request), self.lifespan),
         )
         is_async = (handler is not None and handler.is_async) or any(each.kind == "async" for each in layers)
         steps = surround(layers, call, inside, self.system)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, get_origin
 
 import msgspec
 
-from linkspan.core.call import Call
-from linkspan.errors import RegistrationError
-from linkspan.revisions.neutral import InputRequired, Outcome
+from linkspan.core.call import Call, Lifespan, Postponed
+from linkspan.errors import INTERNAL_ERROR, RegistrationError, RemoteProtocolError
+from linkspan.revisions.neutral import InputRequired, Outcome, Request
 from linkspan.schema.annotations import (
     EMPTY,
     KEYWORD_ONLY,
@@ -23,9 +23,10 @@ from linkspan.schema.annotations import (
     dependency_of,
     is_coroutine_function,
     parameters_of,
+    takes_provided,
 )
 from linkspan.schema.parameters import Parameters, compile_parameters
-from linkspan.server.asking import InputNeeded, Round, Rounds
+from linkspan.server.asking import InputNeeded, Round, Rounds, cannot_ask
 from linkspan.server.context import Context
 from linkspan.server.limits import Limited
 from linkspan.server.observation import Around, Failures, Observation
@@ -45,11 +46,13 @@ __all__ = [
     "Run",
     "bound_method",
     "compile_handler",
+    "compile_method",
     "describe",
     "from_text",
     "is_async_function",
     "is_context",
     "is_function",
+    "postpone",
 ]
 
 Function: TypeAlias = Callable[..., object]
@@ -75,6 +78,8 @@ class Handler(msgspec.Struct, frozen=True):
     """The names it takes of a hand-written schema; None for all."""
     needs: Needs | None = None
     """The dependencies among its parameters."""
+    provided: tuple[str, ...] = ()
+    """The parameters that take what the lifespan yields."""
     limited: Limited | None = None
 
     def bind(self, arguments: dict[str, Any], context: Context | None) -> Callable[[], object]:
@@ -92,10 +97,10 @@ class Handler(msgspec.Struct, frozen=True):
         return partial(self.function, arguments, **{self.context_parameter: context})
 
     def bind_with(
-        self, needs: Needs, arguments: dict[str, Any], context: Context, overrides: Overrides, system: Offloads
+        self, needs: Needs, bound: Callable[..., object], context: Context, overrides: Overrides, system: Offloads
     ) -> Callable[[], object]:
-        """Do the same for a function with dependencies, which are made before it runs and cleaned up after it."""
-        steps = needs.provide(self.bind(arguments, context), context, overrides)
+        """Do the same for a `bound` function with dependencies, which are made before it runs and cleaned up after it."""
+        steps = needs.provide(bound, context, overrides)
         return partial(await_steps if self.is_async else run_steps, steps, system)
 
 
@@ -141,37 +146,62 @@ def compile_handler(
     inline: bool = False,
     name: str | None = None,
     members: Collection[str] | None = None,
+    provided: type | None = None,
 ) -> Handler:
     """Look at a function once and remember all that its calls need.
 
     With `schema` (a JSON Schema written by hand) the function may take its arguments as keywords, as one mapping, or both
     `(args, server_context)`. Without one they follow from its hints; `loose` functions without hints, such as
     `lambda **args`, take anything. With `members` (what is known to be in the arguments) a lone parameter takes them all,
-    whatever its name, unless it is one of them or its hint excludes a mapping. Raises: RegistrationError.
+    whatever its name, unless it is one of them or its hint excludes a mapping. `provided` is the class of what the lifespan
+    yields. Raises: RegistrationError.
     """
     _refuse_self(function)
-    if schema is None and not (loose and _takes_anything(function, members)):
+    if schema is None and not (loose and _takes_anything(function, members, provided)):
         parameters = compile_parameters(
-            function, context_types=(Context,), context_names=CONTEXT_NAMES, portable=portable, name=name
+            function,
+            context_types=(Context,),
+            context_names=CONTEXT_NAMES,
+            portable=portable,
+            name=name,
+            provided=provided,
         )
         handler = Handler(
-            function, parameters, is_async_function(function), inline, context_parameter=parameters.context_parameter
+            function,
+            parameters,
+            is_async_function(function),
+            inline,
+            context_parameter=parameters.context_parameter,
+            provided=parameters.provided,
         )
-        return _with_needs(handler, parameters.dependencies)
+        return _with_needs(handler, parameters.dependencies, provided)
     from linkspan.schema.validate import compile_raw_parameters
 
     raw = compile_raw_parameters(schema or {"type": "object"}, checked=checked if schema is not None else "never")
     found = {each.name: dependency_of(each, function) for each in _signature(function)}
     dependencies = {name: each for name, each in found.items() if each is not None}
-    return _with_needs(_raw_handler(function, raw, inline, members, dependencies), dependencies)
+    takers = tuple(each.name for each in _signature(function) if takes_provided(each, function, provided))
+    handler = _raw_handler(function, raw, inline, members, {*dependencies, *takers})
+    return _with_needs(msgspec.structs.replace(handler, provided=takers), dependencies, provided)
 
 
-def _with_needs(handler: Handler, dependencies: Mapping[str, Dependency]) -> Handler:
+def compile_method(
+    function: Function, method: str, members: Collection[str] = (), *, provided: type | None = None
+) -> Handler:
+    """Compile the handler of a method in which the user cannot be asked. Raises: RegistrationError."""
+    handler = compile_handler(function, loose=True, name=method, members=members, provided=provided)
+    if handler.parameters.asks:
+        raise RegistrationError(cannot_ask(method))
+    return handler
+
+
+def _with_needs(handler: Handler, dependencies: Mapping[str, Dependency], provided: type | None) -> Handler:
     if not dependencies:
         return handler
     from linkspan.server.dependencies import compile_needs
 
-    needs = compile_needs(dependencies, is_context, blocking=not (handler.is_async or handler.inline))
+    blocking = not (handler.is_async or handler.inline)
+    needs = compile_needs(dependencies, is_context, blocking=blocking, provided=provided)
     return msgspec.structs.replace(handler, needs=needs, is_async=handler.is_async or needs.is_async)
 
 
@@ -234,16 +264,20 @@ def _signature(function: Function) -> Sequence[Parameter]:
         raise RegistrationError(f"{describe(function)} has no signature: wrap it in a function that has one") from None
 
 
-def _takes_anything(function: Function, members: Collection[str] | None) -> bool:
+def _takes_anything(function: Function, members: Collection[str] | None, provided: type | None) -> bool:
     """Return whether a function without hints takes all arguments at once."""
     rest = [each for each in _signature(function) if not is_context(each) and dependency_of(each, function) is None]
+    rest = [each for each in rest if not takes_provided(each, function, provided)]
     return len(rest) == 1 and (rest[0].kind is VAR_KEYWORD or _is_whole(rest[0], (), members))
 
 
 def is_context(parameter: Parameter) -> bool:
     """Return whether a parameter takes the `Context`: by its hint, or by its name."""
     annotation = parameter.annotation
-    if annotation is Context or (isinstance(annotation, str) and annotation.rpartition(".")[2] == "Context"):
+    if isinstance(annotation, str):
+        if annotation.partition("[")[0].rpartition(".")[2] == "Context":
+            return True
+    elif annotation is Context or get_origin(annotation) is Context:
         return True
     return parameter.name in CONTEXT_NAMES and parameter.kind in (
         POSITIONAL_OR_KEYWORD,
@@ -309,6 +343,36 @@ class Later(Call, kw_only=True):
         self.end()
         step = self.preparation.step()
         return step.fail(error) if isinstance(step, Call) else step
+
+
+class _PostponedCall(Later, kw_only=True):
+    """A request that came before the lifespan was entered: it begins then."""
+
+    def resume(self) -> None:
+        """Begin the request: from now on this is a call like the one that the request becomes."""
+        self.run = self.preparation.run
+        if self.request.cancelled:
+            return
+        step = self.preparation.step()
+        if isinstance(step, Call):
+            self.is_async, self.inline, self.hooked = step.is_async, step.inline, step.hooked
+
+
+def postpone(request: Request, lifespan: Lifespan, begin: Callable[[], Outcome | Call]) -> Call:
+    """Return a call that waits for the lifespan, without a thread, and becomes what `begin` returns."""
+
+    def begin_entered() -> Outcome | Call:
+        if lifespan.entered:
+            return begin()
+        return RemoteProtocolError(INTERNAL_ERROR, lifespan.refusal or "The server is stopping")
+
+    call = _PostponedCall(request, _not_yet, inline=True, preparation=Preparation(begin_entered))
+    call.run = partial(Postponed, call, lifespan, call.resume)
+    return call
+
+
+def _not_yet() -> object:
+    raise NotImplementedError
 
 
 class Run(Call, kw_only=True):

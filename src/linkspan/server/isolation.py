@@ -104,20 +104,22 @@ def _isolated(
 
 def _check_parameters(handler: Handler) -> None:
     name = describe(handler.function)
-    if handler.context_parameter is not None or handler.parameters.asks:
+    if handler.context_parameter is not None or handler.parameters.asks or handler.provided:
         raise RegistrationError(
-            f"{name} runs in a process of its own (isolated=True), which has no Context and cannot ask the user: "
+            f"{name} runs in a process of its own (isolated=True), which has no Context, no lifespan and no user to ask: "
             "remove the parameter, or isolated=True"
         )
     if handler.needs is not None and (handler.needs.is_async or _takes_context(handler.needs.providers)):
         raise RegistrationError(
             f"{name} runs in a process of its own (isolated=True): its dependencies are made there, once for the process, "
-            "and must be plain functions without a Context"
+            "and must be plain functions without a Context and without what a lifespan yields"
         )
 
 
 def _takes_context(providers: Mapping[str, Provider]) -> bool:
-    return any(each.context_parameter is not None or _takes_context(each.needs) for each in providers.values())
+    return any(
+        each.context_parameter is not None or each.provided or _takes_context(each.needs) for each in providers.values()
+    )
 
 
 def _home(function: Function) -> tuple[str | None, str | None]:

@@ -253,6 +253,16 @@ class Failures:
             return RemoteProtocolError(INTERNAL_ERROR, f"Internal error (incident {incident})")
         return tool_error(_text(error) if mode == "message" else f"Internal error occurred (incident {incident})")
 
+    def refusal(self, error: BaseException) -> str:
+        """Log and report an exception of the lifespan; return the error of every caller if it could not be entered."""
+        from logging import getLogger
+
+        incident = self._system.random(3).hex().upper()
+        getLogger("linkspan.server").error("the lifespan failed (incident %s)", incident, exc_info=error)
+        report(self._settings.current, error, lambda: {"incident": incident}, self._system)
+        reason = f": {_text(error)}" if isinstance(error, ToolError) else f" (incident {incident})"
+        return f"The server could not start{reason}"
+
     def unsendable(self, request: Request, error: Exception) -> RemoteProtocolError:
         """Return the outcome for a client whose result could not be encoded."""
         request.failure = error

@@ -154,10 +154,10 @@ def messages_of(value: object) -> list[PromptMessage]:
     raise TypeError(f"a prompt returns texts, content or messages, not {type(value).__name__}")
 
 
-def bind_prompt(source: object, info: PromptInfo | None = None) -> BoundPrompt:
+def bind_prompt(source: object, info: PromptInfo | None = None, *, provided: type | None = None) -> BoundPrompt:
     """Turn a prompt, however it was written, into a registered one; `info` describes a function.
 
-    Raises: RegistrationError, TypeError.
+    `provided` is the class of what the lifespan yields. Raises: RegistrationError, TypeError.
     """
     if _is_class(source):
         template = bound_method(source, Prompt, "template")
@@ -166,14 +166,20 @@ def bind_prompt(source: object, info: PromptInfo | None = None) -> BoundPrompt:
         name, description = source.name, parse_docstring(vars(source).get("__doc__")).description
         info = PromptInfo(**{each: getattr(source, each) for each in PromptInfo.__struct_fields__})
         handler = compile_handler(
-            template, schema=_schema_of(info.arguments), loose=True, checked="never", inline=info.inline, name=name
+            template,
+            schema=_schema_of(info.arguments),
+            loose=True,
+            checked="never",
+            inline=info.inline,
+            name=name,
+            provided=provided,
         )
     else:
         if not is_function(source):
             raise TypeError(f"a prompt is a function or a Prompt, not {type(source).__name__}")
         info = info or PromptInfo()
         name = function_name(source, info.name, "prompt")
-        handler = compile_handler(source, inline=info.inline, name=name)
+        handler = compile_handler(source, inline=info.inline, name=name, provided=provided)
         description = handler.parameters.description
     spec = PromptShape(
         name=name,

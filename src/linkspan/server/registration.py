@@ -19,7 +19,6 @@ from linkspan.errors import MethodAlreadyDefinedError, RegistrationError
 from linkspan.revisions import MESSAGES
 from linkspan.revisions.neutral import NO_FACTS, TransportInfo
 from linkspan.server import observation
-from linkspan.server.asking import cannot_ask
 from linkspan.server.catalogue import Catalogue, ItemT, Registry, check_pinned
 from linkspan.server.configuration import (
     SECRET_HEADERS,
@@ -36,7 +35,7 @@ from linkspan.server.configuration import (
 )
 from linkspan.server.content_blocks import check_shown
 from linkspan.server.dispatch import Dispatcher
-from linkspan.server.handlers import Function, Handler, compile_handler
+from linkspan.server.handlers import Function, compile_handler, compile_method
 from linkspan.server.resources import (
     Resource,
     ResourceDefinition,
@@ -69,12 +68,14 @@ from linkspan.wire.values import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
     from linkspan.core.http_exchange import Page
+    from linkspan.server.lifespan import LifespanFunction
     from linkspan.server.prompts import Prompt, PromptInfo, PromptSource
     from linkspan.server.request_state import RequestStateKeys
 
 __all__ = ["BaseServer"]
 
 F = TypeVar("F", bound=Callable[..., object])
+LifespanF = TypeVar("LifespanF", bound="LifespanFunction")
 
 
 class BaseServer(metaclass=ProposesRevision):
@@ -110,6 +111,8 @@ class BaseServer(metaclass=ProposesRevision):
         request_state_keys: Sequence[bytes | str] | None = None,
         request_state_ttl: float = 3600.0,
         secret_headers: Sequence[str] = SECRET_HEADERS,
+        lifespan: LifespanFunction | None = None,
+        lifespan_timeout: float = 5.0,
     ) -> None:
         """Make a server. It does nothing until it is served.
 
@@ -127,6 +130,8 @@ class BaseServer(metaclass=ProposesRevision):
         - `request_state_ttl`: seconds that a user may take to answer a question.
         - `secret_headers`: names of HTTP headers (or `beginning-*`) that handlers do not see. The default list holds what
           carries the caller's credentials; `[]` shows all.
+        - `lifespan`: opens what handlers need and closes it at the end, like the function of `@server.lifespan`.
+        - `lifespan_timeout`: seconds that closing may take.
 
         Raises: RegistrationError, TypeError, UnsupportedProtocolVersion.
         """
@@ -164,6 +169,10 @@ class BaseServer(metaclass=ProposesRevision):
         self._watches: tuple[Callable[[], object], ...] = ()  # look for changes as long as there are connections
         self._forks = 0
         self._looked = self._traced = False
+        self._lifespan_timeout = lifespan_timeout
+        self._provided: type | None = None
+        if lifespan is not None:
+            self.lifespan(lifespan)
         self._add_tools(tools)
         self._add_prompts(prompts)
         self._add_resources(resources)
@@ -277,10 +286,11 @@ class BaseServer(metaclass=ProposesRevision):
 
     def _add_tools(self, sources: Iterable[ToolSource], info: ToolInfo | None = None, *, notify: bool = False) -> None:
         settings = self._settings.current
-        options = {
+        options: dict[str, Any] = {
             "portable": settings.portable_schemas,
             "check_arguments": settings.validate_tool_call_arguments,
             "structured_text": self._structured_text,
+            "provided": self._provided,
         }
         tools = [bind_tool(each, info, limit=self._limit, **options) for each in sources]
         self._add(self._catalogue.tools, tools, notify=notify)
@@ -340,7 +350,9 @@ class BaseServer(metaclass=ProposesRevision):
             return
         from linkspan.server.prompts import bind_prompt
 
-        self._add(self._catalogue.prompts, [bind_prompt(each, info) for each in given], notify=notify)
+        self._add(
+            self._catalogue.prompts, [bind_prompt(each, info, provided=self._provided) for each in given], notify=notify
+        )
 
     # Resources.
 
@@ -408,14 +420,18 @@ class BaseServer(metaclass=ProposesRevision):
 
         It takes the place of what resources would answer themselves. Usable as a decorator.
         """
-        self._catalogue.read_handler = compile_handler(function, loose=True, name="resources/read", members=("uri",))
+        self._catalogue.read_handler = compile_handler(
+            function, loose=True, name="resources/read", members=("uri",), provided=self._provided
+        )
         return function
 
     def _add_resources(self, sources: Iterable[ResourceSource]) -> None:
-        self._add(self._catalogue.resources, [bind_resource(each, self.system) for each in sources])
+        self._add(
+            self._catalogue.resources, [bind_resource(each, self.system, provided=self._provided) for each in sources]
+        )
 
     def _add_templates(self, sources: Iterable[TemplateSource]) -> None:
-        self._add(self._catalogue.templates, [bind_template(each) for each in sources])
+        self._add(self._catalogue.templates, [bind_template(each, provided=self._provided) for each in sources])
 
     # What all four kinds do.
 
@@ -433,6 +449,21 @@ class BaseServer(metaclass=ProposesRevision):
         return registry is not None
 
     # Around a call.
+
+    def lifespan(self, function: LifespanF) -> LifespanF:
+        """Open what handlers need before the first call, and close it at the end. Usable as a decorator.
+
+        A generator function with one `yield`, or one that returns a context manager; plain or async; without parameters, or
+        with the server. What it yields is `ctx.lifespan`, and the value of parameters that are annotated with its class:
+        register it before what has these. Raises: RegistrationError.
+        """
+        from linkspan.server.lifespan import compile_lifespan
+
+        dispatcher, handlers = self._dispatcher, [each.function for each in self._catalogue.handlers()]
+        plan = compile_lifespan(function, self, self._lifespan_timeout, dispatcher.refuse, handlers)
+        dispatcher.live(plan)
+        self._provided = plan.provides
+        return function
 
     @overload
     def middleware(self, function: F, /) -> F: ...
@@ -477,15 +508,19 @@ class BaseServer(metaclass=ProposesRevision):
 
         def add(function: Function) -> None:
             self._catalogue.completers[ref, argument] = compile_handler(
-                function, schema=_COMPLETER_SCHEMA, checked="never", name=f"completion of {ref}"
+                function,
+                schema=_COMPLETER_SCHEMA,
+                checked="never",
+                name=f"completion of {ref}",
+                provided=self._provided,
             )
 
         return _decorator(add)
 
     def completion_handler(self, function: F) -> F:
         """Let one function answer every `completion/complete`: it gets the params. Usable as a decorator."""
-        self._catalogue.completion_handler = _without_asks(
-            function, "completion/complete", ("ref", "argument", "context")
+        self._catalogue.completion_handler = compile_method(
+            function, "completion/complete", ("ref", "argument", "context"), provided=self._provided
         )
         return function
 
@@ -505,7 +540,7 @@ class BaseServer(metaclass=ProposesRevision):
         reserved = method_name in _RESERVED or method_name.startswith(_RESERVED_PREFIXES)
         if reserved or method_name in self._catalogue.custom_methods:
             raise MethodAlreadyDefinedError(method_name)
-        self._catalogue.custom_methods[method_name] = _without_asks(handler, method_name)
+        self._catalogue.custom_methods[method_name] = compile_method(handler, method_name, provided=self._provided)
 
     # Notifications.
 
@@ -637,11 +672,3 @@ _RESERVED_PREFIXES = ("rpc.", "tasks/", "notifications/tasks/", "skills/")
 """Those of JSON-RPC and of extensions, such as tasks."""
 
 _COMPLETER_SCHEMA: JSONObject = {"type": "object", "properties": {"value": {}, "arguments": {}}}
-
-
-def _without_asks(function: Function, method: str, members: Collection[str] = ()) -> Handler:
-    """Compile the handler of a method in which the user cannot be asked. Raises: RegistrationError."""
-    handler = compile_handler(function, loose=True, name=method, members=members)
-    if handler.parameters.asks:
-        raise RegistrationError(cannot_ask(method))
-    return handler

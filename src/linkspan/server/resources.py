@@ -216,8 +216,10 @@ def _all_contents(value: object, uri: str, mime_type: str | None) -> list[Any]:
     return [] if is_array(value) and not value else contents_of(value, uri, mime_type)
 
 
-def bind_resource(source: object, system: Callable[[], System]) -> BoundResource:
+def bind_resource(source: object, system: Callable[[], System], *, provided: type | None = None) -> BoundResource:
     """Turn a resource, however it was written, into a registered one; `system` finds its file.
+
+    `provided` is the class of what the lifespan yields.
 
     Raises: RegistrationError, TypeError.
     """
@@ -227,13 +229,15 @@ def bind_resource(source: object, system: Callable[[], System]) -> BoundResource
         if not issubclass(source, Resource):
             raise TypeError(f"a resource is a Resource, not {source.__name__}")
         check_uri(source.uri)
-        return BoundResource(_shape(ResourceShape, source), _class_handler(source, Resource))
+        return BoundResource(_shape(ResourceShape, source), _class_handler(source, Resource, provided))
     if not isinstance(source, Resource):
         raise TypeError(f"a resource is a Resource, not {type(source).__name__}")
     shape, read = _shape(ResourceShape, source), source.read
     if source.path is not None:
         shape, read = _read_file(shape, source.path, system())
-    handler = compile_handler(read, inline=source.inline, name=source.name) if read else None
+    handler: Handler | None = None
+    if read:
+        handler = compile_handler(read, inline=source.inline, name=source.name, provided=provided)
     return BoundResource(shape, handler, source.value)
 
 
@@ -255,19 +259,22 @@ def _read_file(shape: ResourceShape, path: str | PathLike[str], system: System) 
     return msgspec.structs.replace(shape, mime_type=mime_type), read
 
 
-def bind_template(source: object) -> BoundTemplate:
-    """Turn a template, however it was written, into a registered one. Raises: RegistrationError, TypeError."""
+def bind_template(source: object, *, provided: type | None = None) -> BoundTemplate:
+    """Turn a template, however it was written, into a registered one; `provided` is the class of what the lifespan yields.
+
+    Raises: RegistrationError, TypeError.
+    """
     from linkspan.server.uri_template import compile_template
 
     handler: Handler | None = None
     if isinstance(source, type):
         if not issubclass(source, ResourceTemplate):
             raise TypeError(f"a resource template is a ResourceTemplate, not {source.__name__}")
-        handler = _class_handler(source, ResourceTemplate)
+        handler = _class_handler(source, ResourceTemplate, provided)
     elif not isinstance(source, ResourceTemplate):
         raise TypeError(f"a resource template is a ResourceTemplate, not {type(source).__name__}")
     elif source.read:
-        handler = compile_handler(source.read, loose=True, inline=source.inline, name=source.name)
+        handler = compile_handler(source.read, loose=True, inline=source.inline, name=source.name, provided=provided)
     template = compile_template(source.uri_template)
     if handler is not None:
         _check_variables(template, handler)
@@ -286,11 +293,11 @@ def from_function(
     return made
 
 
-def _class_handler(source: type[_Described], base: type[_Described]) -> Handler | None:
+def _class_handler(source: type[_Described], base: type[_Described], provided: type | None) -> Handler | None:
     contents = bound_method(source, base, "contents")
     if contents is None:
         return None
-    return compile_handler(contents, loose=True, inline=source.inline, name=source.name)
+    return compile_handler(contents, loose=True, inline=source.inline, name=source.name, provided=provided)
 
 
 def _shape(kind: type[ShapeT], source: object) -> ShapeT:

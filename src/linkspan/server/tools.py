@@ -366,10 +366,11 @@ def bind_tool(
     check_arguments: bool = True,
     structured_text: bool = True,
     limit: Callable[[BoundTool, ToolInfo], BoundTool] | None = None,
+    provided: type | None = None,
 ) -> BoundTool:
     """Turn a tool, however it was written, into a registered one; `info` describes a function, `limit` applies its limits.
 
-    Raises: RegistrationError, TypeError.
+    `provided` is the class of what the lifespan yields. Raises: RegistrationError, TypeError.
     """
     if _is_class(source):
         info = _info_of(source)
@@ -382,6 +383,7 @@ def bind_tool(
             portable=portable,
             inline=info.inline,
             name=source.name,
+            provided=provided,
         )
         bound = _bind(handler, info, source.name, portable, structured_text)
         return bound if limit is None else limit(bound, info)
@@ -389,7 +391,7 @@ def bind_tool(
         raise TypeError(f"a tool is a function or a Tool, not {type(source).__name__}")
     info = info or ToolInfo()
     name = function_name(source, info.name, "tool")
-    handler = compile_handler(source, portable=portable, inline=info.inline, name=name)
+    handler = compile_handler(source, portable=portable, inline=info.inline, name=name, provided=provided)
     bound = _bind(handler, info, name, portable, structured_text)
     return bound if limit is None else limit(bound, info)
 
@@ -454,7 +456,8 @@ def _bind(handler: Handler, info: ToolInfo, name: str, portable: bool, structure
     )
     derived = ("output_schema",) if shape is not None else ()
     is_plain = handler.context_parameter is None and handler.whole is None and handler.keywords is None
-    is_plain = is_plain and handler.needs is None and not (handler.parameters.asks or handler.parameters.runs_code)
+    is_plain = is_plain and not (handler.parameters.asks or handler.parameters.runs_code)
+    is_plain = is_plain and handler.needs is None and not handler.provided
     structured = info.structured and written is not None
     return BoundTool(spec, handler, shape, validator, structured, derived, exact, is_plain)
 

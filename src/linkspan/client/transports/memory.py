@@ -88,6 +88,7 @@ class MemoryClientTransport(ClientTransport):
         self.end(by_us=True)
         self._driver.receive_eof()
         self._driver.close()
+        self._driver.leave(self._driver.connection.lifespan)
         self.unwatch()
 
     def next_timeout(self) -> float | None:
