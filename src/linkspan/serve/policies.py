@@ -14,10 +14,10 @@ from msgspec import structs
 from linkspan.errors import RemoteProtocolError, ToolError
 from linkspan.revisions.neutral import InputRequired, Outcome
 from linkspan.runtime.forks import ForkedLock
+from linkspan.server.large_results import bytes_of, size_of
 from linkspan.server.middleware import Call
-from linkspan.types.base import UNSET, TextContent, Wire
+from linkspan.types.base import UNSET, TextContent
 from linkspan.types.messages import CallToolResult
-from linkspan.wire.jsonrpc import encode
 
 __all__ = ["Audit", "ErrorMap", "RateLimit", "ResultLimit"]
 
@@ -92,9 +92,7 @@ class ResultLimit:
         outcome = yield
         if not isinstance(outcome, CallToolResult):
             return None
-        total = sum(map(_size, outcome.content))
-        if outcome.structured_content is not UNSET:
-            total = max(total, len(encode(outcome.structured_content)))
+        total = bytes_of(outcome)
         if total <= self._most:
             return None
         asked = f"the limit is {self._most}; ask for less"
@@ -103,18 +101,14 @@ class ResultLimit:
         kept: list[Any] = []
         room = self._most
         for block in outcome.content:
-            if _size(block) <= room:
+            if size_of(block) <= room:
                 kept.append(block)
             elif isinstance(block, TextContent):
                 kept.append(structs.replace(block, text=block.text.encode()[:room].decode(errors="ignore")))
-            room = max(0, room - _size(block))
-        left_out = total - sum(map(_size, kept))
+            room = max(0, room - size_of(block))
+        left_out = total - sum(map(size_of, kept))
         kept.append(TextContent(f"[{left_out} of {total} bytes are left out: {asked}]"))
         return structs.replace(outcome, content=kept, structured_content=UNSET)
-
-
-def _size(block: Wire) -> int:
-    return len(block.text.encode()) if isinstance(block, TextContent) else len(encode(block))
 
 
 class Audit:

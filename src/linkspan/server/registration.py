@@ -107,6 +107,7 @@ class BaseServer(metaclass=ProposesRevision):
         require_initialized: bool = False,
         auto_notify: bool = False,
         structured_text: bool = True,
+        max_result: int | None = None,
         limits: Limits = DEFAULT_LIMITS,
         request_state_keys: Sequence[bytes | str] | None = None,
         request_state_ttl: float = 3600.0,
@@ -125,6 +126,7 @@ class BaseServer(metaclass=ProposesRevision):
           connections that can shake hands.
         - `auto_notify`: notify clients of every change of the lists. Otherwise call `notify_*_list_changed`.
         - `structured_text`: tools that return a plain `str` have it as structured content too, `{"result": ...}`.
+        - `max_result`: bytes of a tool's result that are sent; of a larger one the client gets a link, for ten minutes.
         - `request_state_keys`: secrets that seal `requestState`, the first one seals, all open. Several processes behind one
           address need the same ones; without any, each process makes its own.
         - `request_state_ttl`: seconds that a user may take to answer a question.
@@ -173,6 +175,8 @@ class BaseServer(metaclass=ProposesRevision):
         self._provided: type | None = None
         if lifespan is not None:
             self.lifespan(lifespan)
+        if max_result is not None:
+            self._link_large_results(max_result)
         self._add_tools(tools)
         self._add_prompts(prompts)
         self._add_resources(resources)
@@ -432,6 +436,13 @@ class BaseServer(metaclass=ProposesRevision):
 
     def _add_templates(self, sources: Iterable[TemplateSource]) -> None:
         self._add(self._catalogue.templates, [bind_template(each, provided=self._provided) for each in sources])
+
+    def _link_large_results(self, most: int) -> None:
+        from linkspan.server.large_results import TEMPLATE, LargeResults
+
+        large = LargeResults(most, self.system())
+        self.middleware(only=("tools/call",))(large.surround)
+        self.define_resource_template(TEMPLATE, "result", read=large.read, description="A result that was too large.")
 
     # What all four kinds do.
 
