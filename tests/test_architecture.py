@@ -208,7 +208,7 @@ print(*sys.modules)
 # commit says why; nothing else is ever raised. `python tests/figures.py` prints what stands today.
 
 BOUNDS = {
-    "lines of the longest module": 685,
+    "lines of the longest module": 690,
     "attributes of other objects assigned in core": 0,
     "decisions by era in server and core": 0,
     "decisions by era elsewhere": 0,
@@ -234,7 +234,7 @@ FILES = {
     "revisions": 12,
     "runtime": 16,
     "schema": 16,
-    "serve": 17,
+    "serve": 18,
     "server": 24,
     "testing": 3,
     "types": 3,
@@ -242,7 +242,7 @@ FILES = {
 }
 CODE_LINES = {
     "auth": 1363,
-    "cli": 3480,
+    "cli": 3487,
     "client": 5283,
     "core": 2636,
     "flows": 1636,
@@ -251,8 +251,8 @@ CODE_LINES = {
     "revisions": 1138,
     "runtime": 2340,
     "schema": 3195,
-    "serve": 2298,
-    "server": 4736,
+    "serve": 2435,
+    "server": 4740,
     "testing": 432,
     "types": 421,
     "wire": 1052,

@@ -85,6 +85,11 @@ _HTTP_OPTIONS: dict[str, dict[str, Any]] = {
         "help": "a Host that requests may name (repeatable)",
     },
     "cors": {"action": "append", "metavar": "ORIGIN", "help": "an origin whose pages may call (repeatable)"},
+    "metrics": {
+        "action": "store_const",
+        "const": "/metrics",
+        "help": "serve numbers for Prometheus at /metrics",
+    },
     "no-page": {"action": "store_const", "const": True, "help": "do not serve the page for browsers"},
 }
 
@@ -111,6 +116,10 @@ def _serve_http(
     from linkspan.serve.http import serve_http
     from linkspan.serve.server import Server
 
+    if options.get("metrics") and options.get("workers", 1) > 1:
+        from linkspan.serve.metrics import count_together
+
+        count_together()  # before the file imports prometheus_client
     server = _load(target)
     if not isinstance(server, Server):
         raise CannotLoad("a recorded server is played over stdio only")

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequen
 from contextlib import suppress
 from functools import lru_cache
 from math import inf
-from typing import Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import msgspec
 
@@ -23,6 +23,9 @@ from linkspan.core.http_endpoint import Endpoint, Opened
 from linkspan.core.http_exchange import Header, HttpData, HttpEnd, HttpEvent, HttpResponse, HttpStart
 from linkspan.revisions.neutral import TransportInfo
 from linkspan.serve.http_app import TEXT, TICK, HttpApp
+
+if TYPE_CHECKING:
+    from linkspan.serve.metrics import MetricsPage
 
 __all__ = ["AsgiApp", "Scope"]
 
@@ -44,13 +47,15 @@ class AsgiApp(HttpApp):
         *,
         path: str | None = None,
         health: str | None = None,
+        metrics: MetricsPage | None = None,
         otherwise: Application | None = None,
     ) -> None:
-        """Serve `endpoint` at every path, or at `path` only; `health` is a path that answers 200.
+        """Serve `endpoint` at every path, or at `path` only; `health` is a path that answers 200; `metrics` has its own.
 
         `otherwise` is another ASGI application, for all other paths and all that is not HTTP.
         """
-        super().__init__(endpoint, path, self._running_loop)
+        super().__init__(endpoint, path, self._running_loop, metrics)
+        self._is_one_of_several = path is not None or health is not None or metrics is not None
         self._otherwise = otherwise
         self._health = health
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -62,12 +67,15 @@ class AsgiApp(HttpApp):
             await self._serve_other(scope, receive, send)
             return
         path: str = scope["path"]
-        if self._path is not None or self._health is not None:
+        page: MetricsPage | None = None
+        if self._is_one_of_several:
             local = path.removeprefix(scope.get("root_path", "")).rstrip("/")
             if local == self._health:
                 await _send_all(send, [HttpResponse(200, TEXT, b"ok")])
                 return
-            if self._is_elsewhere(local):
+            if self.metrics is not None and local == self.metrics.path:
+                page = self.metrics
+            elif self._is_elsewhere(local):
                 if self._otherwise is not None:
                     await self._otherwise(scope, receive, send)
                 else:
@@ -81,10 +89,12 @@ class AsgiApp(HttpApp):
             raw = tuple((bytes(name), bytes(value)) for name, value in raw)
         headers = self.endpoint.gate.read(scope["method"], raw, arrival)
         facts = self.identify(headers, arrival.peer or None, scope.get("user"), 'scope["user"]')
-        if isinstance(facts, TransportInfo):
-            await self._serve(scope, facts, receive, send)
-        else:
+        if not isinstance(facts, TransportInfo):
             await _send_all(send, [facts])
+        elif page is not None:
+            await _send_all(send, [page.response(scope["method"], facts.headers)])
+        else:
+            await self._serve(scope, facts, receive, send)
 
     async def _serve(self, scope: Scope, facts: TransportInfo, receive: Receive, send: Send) -> None:
         """Serve a request that was let in."""

@@ -23,6 +23,7 @@ from linkspan.text import unknown_keyword
 from linkspan.wire.headers import is_loopback
 
 if TYPE_CHECKING:
+    from linkspan.serve.metrics import MetricsPage
     from linkspan.server.registration import BaseServer
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "UvicornKeywords",
     "listen",
     "make_endpoint",
+    "measure",
     "serve_http",
     "serve_in_workers",
 ]
@@ -90,6 +92,7 @@ class _OwnKeywords(TypedDict, total=False):
     drain: float
     policy: HttpPolicy | None
     health: str
+    metrics: str | None
     head_timeout: float
     fd: int | None
 
@@ -113,6 +116,13 @@ def make_endpoint(server: BaseServer, policy: HttpPolicy) -> Endpoint:
     return endpoint
 
 
+def measure(server: BaseServer, endpoint: Endpoint, path: str) -> MetricsPage:
+    """Count the requests of a server, and return what shows the numbers at `path`. Raises: LinkspanError."""
+    from linkspan.serve.metrics import MetricsPage
+
+    return MetricsPage(path, server, endpoint)
+
+
 def serve_http(
     server: BaseServer,
     *,
@@ -123,6 +133,7 @@ def serve_http(
     drain: float = DRAIN,
     policy: HttpPolicy | None = None,
     health: str = "/health",
+    metrics: str | None = None,
     head_timeout: float = 30.0,
     fd: int | None = None,
     **more: Unpack[_MoreKeywords],
@@ -131,6 +142,7 @@ def serve_http(
 
     - `port`: 0 takes any that is free; the first line on stderr has it.
     - `path`: where the endpoint is; `health` answers 200 as long as the process can answer.
+    - `metrics`: the path of numbers for Prometheus, of all workers together (extra `metrics`).
     - `workers`: processes that share the port. They share one key for `requestState`, so a newer client may reach another
       one with each request. Handshake clients are served without sessions then: the next request may reach another process.
     - `drain`: seconds that calls have to end in, once the process is asked to stop. Streams end at once.
@@ -148,6 +160,12 @@ def serve_http(
         raise LinkspanError(f"serving HTTP needs uvicorn: {install_hint('http')}") from None
 
     policy, options = _split_keywords(policy or HttpPolicy(), dict(more), SETTINGS)
+    forget: Callable[[int], object] = int
+    if metrics is not None and workers > 1:
+        from linkspan.serve.metrics import count_together
+        from linkspan.serve.metrics import forget_worker as forget
+
+        count_together()
     listener = listen(host, port) if fd is None else socket.socket(fileno=fd)
     host, port = (host if fd is None else listener.getsockname()[0]), listener.getsockname()[1]
     policy = _adapted(policy, host, workers)
@@ -159,10 +177,12 @@ def serve_http(
     first_line += f", with {workers} workers\n" if workers > 1 else "\n"
 
     def serve(ready: Callable[[], object]) -> int:
+        endpoint = make_endpoint(server, policy)
         serving = make_uvicorn(
-            make_endpoint(server, policy),
+            endpoint,
             path=path,
             health=health,
+            metrics=measure(server, endpoint, metrics) if metrics is not None else None,
             drain=drain,
             head_timeout=head_timeout,
             options=options,
@@ -173,7 +193,7 @@ def serve_http(
     if workers == 1:
         return serve(partial(sys.stderr.write, first_line))
     server.share_request_state_key()
-    return serve_in_workers(workers, serve, patience=drain + 3.0, first_line=first_line)
+    return serve_in_workers(workers, serve, patience=drain + 3.0, first_line=first_line, forget=forget)
 
 
 def _split_keywords(policy: HttpPolicy, more: dict[str, Any], settings: Set[str]) -> tuple[HttpPolicy, dict[str, Any]]:
@@ -217,11 +237,16 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def serve_in_workers(
-    count: int, serve: Callable[[Callable[[], object]], int], *, patience: float, first_line: str
+    count: int,
+    serve: Callable[[Callable[[], object]], int],
+    *,
+    patience: float,
+    first_line: str,
+    forget: Callable[[int], object] = int,
 ) -> int:
     """Run `serve` in `count` processes until this one is asked to stop; return the exit code: 0, 130, or 1 for a fault.
 
-    `serve` gets a function that it calls once it can be reached.
+    `serve` gets a function that it calls once it can be reached; `forget` gets the pid of each worker that has ended.
     `first_line` goes to stderr once there are workers. Those that do not end within `patience` seconds of a signal are killed.
     Raises: LinkspanError where processes cannot fork, or `count` is below 1.
     """
@@ -229,14 +254,17 @@ def serve_in_workers(
         raise LinkspanError("workers need a system that can fork; start several processes behind a proxy instead")
     if count < 1:
         raise LinkspanError(f"workers must be at least 1, got {count}")
-    return _Workers(serve, patience).run(count, first_line)
+    return _Workers(serve, patience, forget).run(count, first_line)
 
 
 class _Workers:
     """The parent. Signals wait until it asks for them, so there are no handlers and no races."""
 
-    def __init__(self, serve: Callable[[Callable[[], object]], int], patience: float) -> None:
+    def __init__(
+        self, serve: Callable[[Callable[[], object]], int], patience: float, forget: Callable[[int], object]
+    ) -> None:
         self._serve = serve
+        self._on_end = forget
         self._patience = patience
         self._alive: dict[int, int] = {}
         """The pid of each worker, and the descriptor on which it reports that it serves."""
@@ -311,6 +339,7 @@ class _Workers:
     def _forget(self, pid: int) -> bool:
         """Forget a worker that has ended; return whether it ever served."""
         reader = self._alive.pop(pid)
+        self._on_end(pid)
         try:
             return bool(os.read(reader, 1))
         except BlockingIOError:

@@ -15,6 +15,8 @@ from linkspan.runtime.calls import CallRunner
 if TYPE_CHECKING:
     import asyncio
 
+    from linkspan.serve.metrics import MetricsPage
+
 __all__ = ["TEXT", "TICK", "HttpApp", "RefusalLog", "is_stopping"]
 
 TEXT: Final = (("content-type", "text/plain"),)
@@ -26,10 +28,18 @@ class HttpApp:
     """One endpoint behind an interface of Python's web servers."""
 
     def __init__(
-        self, endpoint: Endpoint, path: str | None, loop: Callable[[], asyncio.AbstractEventLoop | None]
+        self,
+        endpoint: Endpoint,
+        path: str | None,
+        loop: Callable[[], asyncio.AbstractEventLoop | None],
+        metrics: MetricsPage | None = None,
     ) -> None:
-        """Serve `endpoint` at every path, or at `path` only; `loop` returns the event loop for async functions."""
+        """Serve `endpoint` at every path, or at `path` only, and `metrics` at its own.
+
+        `loop` returns the event loop for async functions.
+        """
         self.endpoint = endpoint
+        self.metrics = metrics
         self._path = path.rstrip("/") if path is not None else None
         policy = endpoint.policy
         self.calls = CallRunner(loop, max_workers=policy.max_workers, share=policy.share)
@@ -85,6 +95,8 @@ class HttpApp:
 
     def tick(self, now: float) -> bool:
         """Run due timers; return whether anything is left that waits for time to pass."""
+        if self.metrics is not None:
+            self.metrics.refresh()
         if self.endpoint.streams and is_stopping():
             self.drain()
         self._perform_all(self.endpoint.tick(now))

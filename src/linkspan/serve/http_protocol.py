@@ -20,7 +20,7 @@ from contextlib import suppress
 from functools import lru_cache
 from math import inf
 from time import monotonic
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote, unquote
 
 import httptools
@@ -35,6 +35,9 @@ from linkspan.core.http_endpoint import Endpoint, Lane, Opened
 from linkspan.core.http_exchange import Header, HttpData, HttpEnd, HttpEvent, HttpResponse, HttpStart
 from linkspan.revisions.neutral import TransportInfo
 from linkspan.serve.http_app import TEXT, HttpApp
+
+if TYPE_CHECKING:
+    from linkspan.serve.metrics import MetricsPage
 
 __all__ = ["DirectApp", "EndpointProtocol"]
 
@@ -65,11 +68,12 @@ class _Request(msgspec.Struct):
 
 
 class _Target(NamedTuple):
-    """What a URL leads to: the endpoint, or a fixed response."""
+    """What a URL leads to: the endpoint, a fixed response, or the metrics."""
 
     path: str
     query: str
-    response: HttpResponse | None
+    response: HttpResponse | None = None
+    metrics: MetricsPage | None = None
 
 
 class _Admitted(NamedTuple):
@@ -85,14 +89,20 @@ class DirectApp(HttpApp):
     """The endpoint, and what all its connections share."""
 
     def __init__(
-        self, endpoint: Endpoint, *, path: str | None = None, health: str | None = None, head_timeout: float = 30.0
+        self,
+        endpoint: Endpoint,
+        *,
+        path: str | None = None,
+        health: str | None = None,
+        metrics: MetricsPage | None = None,
+        head_timeout: float = 30.0,
     ) -> None:
-        """Serve `endpoint` at every path, or at `path` only; `health` is a path that answers 200.
+        """Serve `endpoint` at every path, or at `path` only; `health` is a path that answers 200; `metrics` has its own.
 
         `head_timeout`: seconds in which the headers of a request must arrive.
         """
         self._loop: asyncio.AbstractEventLoop | None = None
-        super().__init__(endpoint, path, lambda: self._loop)
+        super().__init__(endpoint, path, lambda: self._loop, metrics)
         self.head_timeout = head_timeout
         self.target = lru_cache(_REMEMBERED)(self._judge_target)
         self._health = health
@@ -115,6 +125,8 @@ class DirectApp(HttpApp):
         path, query, local = root + local, (parsed.query or b"").decode("latin-1"), local.rstrip("/")
         if local == self._health:
             return _Target(path, query, HttpResponse(200, TEXT, b"ok"))
+        if self.metrics is not None and local == self.metrics.path:
+            return _Target(path, query, metrics=self.metrics)
         return _Target(path, query, self._nothing_here if self._is_elsewhere(local) else None)
 
     def head(self, status: int, headers: tuple[Header, ...], fixed: Sequence[tuple[bytes, bytes]]) -> bytes:
@@ -405,6 +417,8 @@ class EndpointProtocol(HttpToolsProtocol):
             return facts
         if request.version != "1.1" and "transfer-encoding" in facts.headers:
             return _INVALID
+        if target.metrics is not None:
+            return target.metrics.response(request.method, facts.headers)
         url = target.path
         if request.method == "GET":  # a page shows where it is
             url = f"{scheme}://{facts.headers.get('host', '')}{url}"

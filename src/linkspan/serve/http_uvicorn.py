@@ -29,6 +29,7 @@ from linkspan.serve.http_app import HttpApp
 
 if TYPE_CHECKING:
     from linkspan.serve.http_protocol import EndpointProtocol
+    from linkspan.serve.metrics import MetricsPage
 
 __all__ = ["SETTINGS", "QuietUvicorn", "make_uvicorn", "serve_with_uvicorn"]
 
@@ -48,6 +49,7 @@ def make_uvicorn(
     *,
     path: str,
     health: str,
+    metrics: MetricsPage | None = None,
     drain: float,
     head_timeout: float,
     options: Mapping[str, Any],
@@ -55,17 +57,17 @@ def make_uvicorn(
 ) -> QuietUvicorn:
     """Return a server of `endpoint` at `path`, with a protocol of ours where httptools is installed.
 
-    `health` is a path that answers 200. `ready` is called once the server can be reached.
+    `health` is a path that answers 200, `metrics` has a path of its own. `ready` is called once the server can be reached.
     """
     settings = {"log_level": "warning", "access_log": False, "timeout_keep_alive": _KEEP_ALIVE, **options}
     app: HttpApp
     if "http" not in options and find_spec("httptools") is not None:
         from linkspan.serve.http_protocol import DirectApp, EndpointProtocol
 
-        app = DirectApp(endpoint, path=path, health=health, head_timeout=head_timeout)
+        app = DirectApp(endpoint, path=path, health=health, metrics=metrics, head_timeout=head_timeout)
         settings |= {"app": _no_application, "http": partial(EndpointProtocol, app), "ws": "none"}
     else:
-        settings["app"] = app = AsgiApp(endpoint, path=path, health=health)
+        settings["app"] = app = AsgiApp(endpoint, path=path, health=health, metrics=metrics)
     config = uvicorn.Config(lifespan="off", timeout_graceful_shutdown=drain, **settings)  # type: ignore[arg-type]
     return QuietUvicorn(config, app, head_timeout=head_timeout, ready=ready)
 

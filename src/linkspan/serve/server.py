@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Server"]
 
-_ASGI = ("path", "health", "otherwise")
+_ASGI = ("path", "health", "metrics", "otherwise")
 _WSGI = ("path", "otherwise")
 
 
@@ -127,21 +127,25 @@ class Server(BaseServer):
         *,
         path: str | None = None,
         health: str | None = None,
+        metrics: str | None = None,
         otherwise: Callable[[Any, Any, Any], Awaitable[None]] | None = None,
         **policy: Unpack[HttpKeywords],
     ) -> AsgiApp:
         """Return a plain ASGI callable, to be mounted at any prefix or run by any ASGI server. It needs no lifespan.
 
-        It answers at every path, or at `path` only; `health` is the path of a health check; `otherwise` is another
-        ASGI application, which serves all other paths. `policy` are the fields of `HttpPolicy`: allowed_hosts,
-        allowed_origins, cors, sessions, http_sse, page, the limits. Raises: TypeError for others.
+        It answers at every path, or at `path` only; `health` is the path of a health check, `metrics` that of numbers for
+        Prometheus (extra `metrics`); `otherwise` is another ASGI application, which serves all other paths. `policy` are
+        the fields of `HttpPolicy`: allowed_hosts, allowed_origins, cors, sessions, http_sse, page, the limits.
+        Raises: TypeError for others, LinkspanError where prometheus-client is missing.
         """
         from linkspan.core.http_checks import HttpPolicy
         from linkspan.serve.asgi import AsgiApp
-        from linkspan.serve.http import make_endpoint
+        from linkspan.serve.http import make_endpoint, measure
 
         check_keywords("asgi", policy, (*_ASGI, *HttpPolicy.__struct_fields__))
-        return AsgiApp(make_endpoint(self, HttpPolicy(**policy)), path=path, health=health, otherwise=otherwise)
+        endpoint = make_endpoint(self, HttpPolicy(**policy))
+        page = measure(self, endpoint, metrics) if metrics is not None else None
+        return AsgiApp(endpoint, path=path, health=health, metrics=page, otherwise=otherwise)
 
     def wsgi(
         self,

@@ -152,6 +152,8 @@ class Dispatcher:
 
     def watch(self, telemetry: Telemetry) -> None:
         """Let `telemetry` see each request from now on."""
+        if telemetry in self._watchers:
+            return
         self._watchers = (*self._watchers, telemetry)
         self._arrange()
 

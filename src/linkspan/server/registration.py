@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from linkspan.server.lifespan import LifespanFunction
     from linkspan.server.prompts import Prompt, PromptInfo, PromptSource
     from linkspan.server.request_state import RequestStateKeys
+    from linkspan.server.telemetry import Telemetry
 
 __all__ = ["BaseServer"]
 
@@ -634,12 +635,16 @@ class BaseServer(metaclass=ProposesRevision):
                 watch()
         return connection
 
+    def watch(self, telemetry: Telemetry) -> None:
+        """Let `telemetry` see the beginning and the end of each request from now on; twice is as once."""
+        self._dispatcher.watch(telemetry)
+
     def _look_for_telemetry(self) -> None:
         """Watch requests from now on if the application wants them traced: decided with each connection, until it does."""
         self._looked = True
         if not self._traced and (telemetry := self._dispatcher.system.telemetry()) is not None:
             self._traced = True
-            self._dispatcher.watch(telemetry)
+            self.watch(telemetry)
 
     def _own_connections(self) -> WeakKeyDictionary[ServerConnection, None]:
         """Return the open connections of this process; those that a parent had before it forked are not ours to use."""
