@@ -255,7 +255,7 @@ CODE_LINES = {
     "server": 4740,
     "testing": 432,
     "types": 421,
-    "wire": 1052,
+    "wire": 1061,
 }
 
 

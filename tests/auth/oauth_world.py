@@ -108,7 +108,8 @@ class World:
             case Listen(port):
                 if port in self.taken_ports:
                     raise HttpUnavailable("the port is taken")
-                return f"http://127.0.0.1:{port or 3000}/callback"
+                free = next(each for each in range(3000, 3010) if each not in self.taken_ports)
+                return f"http://127.0.0.1:{port or free}/callback"
             case OpenUrl():
                 self.trace.append(f"OPEN {self._shown(effect.url)} {self._asked(urlsplit(effect.url).query)}".rstrip())
                 return self.browser(effect)

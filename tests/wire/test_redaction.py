@@ -52,6 +52,13 @@ JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl"
             '{"pass": "[redacted]", "user_jwt": "[redacted]", "sessid": "[redacted]"}',
         ),
         ("Mcp-Session-Id: 0123", "Mcp-Session-Id: [redacted]"),
+        ("GET /callback?code=abc&state=xyz HTTP/1.1", "GET /callback?code=[redacted]&state=xyz HTTP/1.1"),
+        (
+            "code_verifier=abc&client_assertion=abc&device_code=abc&refresh_token=abc",
+            "code_verifier=[redacted]&client_assertion=[redacted]&device_code=[redacted]&refresh_token=[redacted]",
+        ),
+        ("sent DPoP abc.def123", "sent DPoP [redacted]"),
+        ('{"authorization": "DPoP abc"}', '{"authorization": "[redacted]"}'),
     ],
 )
 def test_what_looks_secret_is_hidden(text: str, shown: str) -> None:
@@ -73,6 +80,8 @@ def test_what_looks_secret_is_hidden(text: str, shown: str) -> None:
         "pass: 12, fail: 0, bypass=1, compass: north, passed: 3",
         "PWD=/home/me OLDPWD=/tmp",
         "jwt_algorithm: RS256, sessions: 4",
+        "status_code=200, exit-code: 1, AssertionError: a == b, assertion: failed",
+        "the DPoP proof, a code=7",
     ],
 )
 def test_what_only_sounds_secret_is_shown(text: str) -> None:

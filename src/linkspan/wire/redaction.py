@@ -54,13 +54,17 @@ _PROTOCOL: Final = frozenset(
 _SECRET_NAME: Final = (
     r"(?:(?:api|access|private|secret|signing|encryption|secret[ _-]?access)[ _-]?key|(?<!progress)(?<!progress[_-])token"
     r"|secrets?|passwords?|passwd|credentials?|(?<![a-z])jwt|sess(?:ion)?[ _-]?id"
+    r"|(?:client|saml)[_-]assertion|(?:code|pkce)[_-]verifier|(?:device|authorization|auth)[_-]code"
     r"|(?!(?-i:(?<![A-Za-z0-9_-])PWD|(?<=(?<![A-Za-z0-9_-])OLD)PWD))pwd"  # a shell's PWD and OLDPWD are directories
     r"|(?<=[_-])pass|(?<![a-z0-9_-])pass(?=\\*[\"']|\s*=|\Z))"
 )
 _WHOLE_LINE_NAME: Final = r"(?:authorization|cookies?|passphrase)"
 _NAME: Final = f"(?:{_SECRET_NAME}|{_WHOLE_LINE_NAME})(?:[_-]?(?:hash|value|header))?"
 
-_NAME_WORDS: Final = ("key", "token", "secret", "pass", "credential", "authorization", "cookie", "pwd", "jwt", "sess")
+_NAME_WORDS: Final = (
+    *("key", "token", "secret", "pass", "credential", "authorization", "cookie", "pwd", "jwt", "sess"),
+    *("assertion", "verifier", "_code", "-code"),
+)
 """One of these is in every name."""
 
 _WELL_KNOWN: Final = {
@@ -104,6 +108,11 @@ def _url_password() -> re.Pattern[str]:
 
 
 @cache
+def _redirect_code() -> re.Pattern[str]:
+    return re.compile(r"(?P<kept>[?&]code=)[^&\s\"'<>]++")
+
+
+@cache
 def _well_known() -> re.Pattern[str]:
     tokens = "|".join(prefix + rest for prefix, rest in _WELL_KNOWN.items())
     return re.compile(rf"(?:(?<![A-Za-z0-9_-])|(?<=\\[nrt]))(?:{tokens})")
@@ -119,7 +128,7 @@ def _assignment() -> re.Pattern[str]:
     return re.compile(
         rf"(?P<kept>{_NAME}\\*+[\"']?\s*+(?:=>|:=|[:=])\s*+)"
         rf"(?:(?P<quoted>{_QUOTED})|(?!(?-i:{_PROSE}))(?!(?:null|none|true|false|undefined)\b)"
-        rf"(?:(?:bearer|basic|digest) )?{_BARE})",
+        rf"(?:(?:bearer|basic|digest|dpop) )?{_BARE})",
         re.IGNORECASE | re.DOTALL,
     )
 
@@ -134,7 +143,7 @@ def _option() -> re.Pattern[str]:
 
 @cache
 def _scheme() -> re.Pattern[str]:
-    return re.compile(r"\b(?P<kept>(?:Bearer|Basic)[ \t]++)(?P<value>[A-Za-z0-9._~+/=-]+)", re.IGNORECASE)
+    return re.compile(r"\b(?P<kept>(?:Bearer|Basic|DPoP)[ \t]++)(?P<value>[A-Za-z0-9._~+/=-]+)", re.IGNORECASE)
 
 
 @cache
@@ -247,6 +256,8 @@ def _redact(text: str, given: re.Pattern[str] | None) -> str:
         text = given.sub(REDACTED, text)
     text = _private_key().sub(REDACTED, text)
     text = _url_password().sub(rf"\g<kept>{REDACTED}@", text)
+    if "code=" in text:
+        text = _redirect_code().sub(rf"\g<kept>{REDACTED}", text)
     lowered = text.casefold()
     named = _mentions(lowered, _NAME_WORDS)
     if named and (":" in text or "=" in text.rstrip("=")):  # base64 ends so, and has every short word in it somewhere
@@ -254,7 +265,7 @@ def _redact(text: str, given: re.Pattern[str] | None) -> str:
         text = _assignment().sub(_hide_value, text)
     if named and "--" in text:
         text = _option().sub(_hide_value, text)
-    if _mentions(lowered, ("bearer", "basic")):
+    if _mentions(lowered, ("bearer", "basic", "dpop")):
         text = _scheme().sub(_hide_credentials, text)
     return _well_known().sub(REDACTED, text) if _mentions(text, _WELL_KNOWN) else text
 
