@@ -20,7 +20,7 @@ from linkspan.errors import (
     clipped,
 )
 from linkspan.revisions import LATEST, supported_versions
-from linkspan.revisions.modern import encode_answer
+from linkspan.revisions.modern import encode_answer, read_envelope
 from linkspan.revisions.neutral import Outcome, Peer, Request, ServerFacts, TransportInfo, unsayable
 from linkspan.types import messages
 from linkspan.types.base import ABSENT
@@ -44,6 +44,7 @@ __all__ = [
     "NOT_ASKABLE",
     "NO_PORTS",
     "NO_REQUEST",
+    "OWN_ANSWER",
     "AnyParams",
     "AnyRequest",
     "Call",
@@ -64,6 +65,7 @@ __all__ = [
     "UnknownIdentity",
     "encode_refusal",
     "method_not_found",
+    "most_urgent",
     "not_in_a_batch",
     "not_initialized",
     "principal_of",
@@ -447,6 +449,10 @@ class ConnectionServer(ServerFacts, Protocol):
         """Serve a request, or return the function that must run for it. Never raises."""
         ...
 
+    def before(self, request: Request) -> Call | None:
+        """Return what must run before the connection answers a request itself, if anything; it ends with `OWN_ANSWER`."""
+        ...
+
     def custom_methods(self) -> Mapping[str, object]:
         """Return the methods that the author added."""
         ...
@@ -491,6 +497,10 @@ NO_REQUEST: Final = Request(0, "", None, Peer(LATEST), is_notification=True)
 """Stands for the request of a hook for which no client waits."""
 
 
+OWN_ANSWER: Final[Outcome] = Raw(b"{}")
+"""The outcome, by identity, of a call after which the connection itself answers the request."""
+
+
 # What a connection answers to a request that it does not serve.
 
 CANCELLED: Final = RemoteProtocolError(INTERNAL_ERROR, "cancelled")
@@ -531,6 +541,26 @@ def not_initialized() -> RemoteProtocolError:
         "io.modelcontextprotocol/clientCapabilities with the request",
         {"supported": supported_versions()},
     )
+
+
+def most_urgent(
+    rpc: AnyRequest,
+    error: RemoteProtocolError,
+    server: ConnectionServer,
+    check: Check | None,
+    facts: TransportInfo,
+) -> tuple[Peer | None, RemoteProtocolError]:
+    """Return who sent a wrong request, if that can be read, and its error: what is wrong with its envelope comes first."""
+    peer: Peer | None = None
+    try:
+        peer = read_envelope(rpc.params.meta if isinstance(rpc, ToolCall) else read_meta(rpc.params)).peer
+    except RemoteProtocolError as earlier:
+        error = earlier
+    if peer is not None and rpc.method not in peer.revision.requests and rpc.method not in server.custom_methods():
+        error = method_not_found(rpc.method)
+    if check is not None:
+        error = check(facts, rpc, None, peer, error, server.header_plan) or error
+    return peer, error
 
 
 def encode_refusal(request_id: RequestId, error: RemoteProtocolError, *, dispatched: bool) -> Delivery:

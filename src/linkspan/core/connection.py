@@ -8,7 +8,7 @@ Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/transports.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from functools import partial
 from operator import attrgetter
@@ -23,6 +23,7 @@ from linkspan.core.call import (
     NO_REQUEST,
     NOT_ASKABLE,
     NOTHING_TO_LISTEN_ON,
+    OWN_ANSWER,
     AnyParams,
     AnyRequest,
     Call,
@@ -37,6 +38,7 @@ from linkspan.core.call import (
     ToolCall,
     encode_refusal,
     method_not_found,
+    most_urgent,
     not_in_a_batch,
     not_initialized,
     read_call,
@@ -44,11 +46,11 @@ from linkspan.core.call import (
     read_params,
     respond,
 )
-from linkspan.core.waiting import Batches, HeldRequests, Subscriptions, goodbye, untagged
+from linkspan.core.waiting import Batches, Change, HeldRequests, Subscriptions, goodbye, untagged
 from linkspan.errors import INVALID_REQUEST, LocalProtocolError, RemoteProtocolError
 from linkspan.revisions.legacy import OWN_METHODS, LegacySession
 from linkspan.revisions.modern import NO_ENVELOPE, Envelope, read_envelope
-from linkspan.revisions.neutral import NO_FACTS, InputRequired, Outcome, Peer, Request, TransportInfo, stay
+from linkspan.revisions.neutral import NO_FACTS, InputRequired, Outcome, Request, TransportInfo, stay
 from linkspan.revisions.stepdown import encode_as
 from linkspan.types.base import ABSENT, Wire
 from linkspan.types.messages import CancelledParams, InputParams, ListenParams
@@ -149,9 +151,9 @@ class ServerConnection:
 
     def cancel(self, request_id: RequestId, reason: str | None) -> list[Event]:
         """End a request without a response."""
-        events: list[Event] = []
         if (request := self._in_flight.pop(request_id, None)) is None:
-            return events
+            return []
+        events: list[Event] = []
         request.cancel(reason)
         self._end_observation(request, CANCELLED, events)
         if self._subscriptions is not None:
@@ -181,9 +183,9 @@ class ServerConnection:
 
     def _settle(self, call: Call, outcome: Outcome) -> list[Event]:
         request = call.request
-        asks = type(outcome) is InputRequired and not request.peer.revision.asks_in_results
+        later = outcome is OWN_ANSWER or (type(outcome) is InputRequired and not request.peer.revision.asks_in_results)
         response = (
-            None if asks or request.is_notification or request.cancelled else respond(self._server, request, outcome)
+            None if later or request.is_notification or request.cancelled else respond(self._server, request, outcome)
         )
         events: list[Event] = []
         with self.lock:
@@ -194,9 +196,10 @@ class ServerConnection:
                 raise LocalProtocolError(f"the call for request {request.id!r} has ended already")
             elif response is not None:
                 self._end(response)
-            else:
-                assert type(outcome) is InputRequired
+            elif isinstance(outcome, InputRequired):
                 self._ask(request, outcome, events)
+            else:
+                self._answer(request, partial(self._own, request), events)
             if self._held is not None:
                 self._release(self._held, events)
         return events
@@ -261,9 +264,8 @@ class ServerConnection:
 
     def serves(self, message: Message) -> bool:
         """Whether a message asks for something to be run: a request, or a notification that the author serves."""
-        if isinstance(message, RpcRequest):
-            return True
-        return isinstance(message, Notification) and message.method in self._server.custom_methods()
+        custom = self._server.custom_methods()
+        return isinstance(message, RpcRequest) or (isinstance(message, Notification) and message.method in custom)
 
     @property
     def has_room(self) -> bool:
@@ -296,19 +298,21 @@ class ServerConnection:
 
     # What the server behind it calls.
 
-    def notify_list_changed(self, kind: str) -> bool:
-        """Notify the client that the list of `kind` ("tools", "prompts", "resources") changed, if it subscribed to that."""
-        return self._announce(f"notifications/{kind}/list_changed", kind, None)
-
-    def notify_resource_updated(self, uri: str) -> bool:
-        """Notify the client that a resource changed, if it subscribed to it."""
-        return self._announce("notifications/resources/updated", None, uri)
-
-    def _announce(self, method: str, kind: str | None, uri: str | None) -> bool:
+    def listeners(self, change: Change) -> dict[RequestId | None, Request]:
+        """Return the requests that subscribed to a change, by id; under None one that stands for the session, if it did."""
         with self.lock:
-            found = [] if self._subscriptions is None else self._subscriptions.tagged(method, kind, uri)
-            if self._legacy is not None and self._legacy.hears_of(kind, uri):
-                found.insert(0, Delivery(untagged(method, uri)))
+            found = {} if self._subscriptions is None else self._subscriptions.listeners(change)
+            if self._legacy is not None and self._legacy.hears_of(change.kind, change.uri):
+                found[None] = Request(0, "", None, self._legacy.peer, facts=self._facts, is_notification=True)
+        return found
+
+    def notify(self, change: Change, to: Collection[RequestId | None] | None = None) -> bool:
+        """Notify the client of a change, if it subscribed to it: all `listeners`, or those in `to`."""
+        with self.lock:
+            found = [] if self._subscriptions is None else self._subscriptions.tagged(change, to)
+            legacy = self._legacy
+            if legacy is not None and (to is None or None in to) and legacy.hears_of(change.kind, change.uri):
+                found.insert(0, Delivery(untagged(change)))
             for each in found:
                 if self._ports.sending():
                     self._changes.pop(each, None)  # it goes behind what comes meanwhile, which may be older
@@ -401,19 +405,8 @@ class ServerConnection:
             self._fail_later(lost, error, events)
 
     def _refuse_unread(self, rpc: AnyRequest, error: RemoteProtocolError, events: list[Event]) -> None:
-        """Answer a request that is wrong; what is wrong with its envelope comes first."""
-        peer: Peer | None = None
-        try:
-            peer = read_envelope(rpc.params.meta if isinstance(rpc, ToolCall) else read_meta(rpc.params)).peer
-        except RemoteProtocolError as earlier:
-            error = earlier
-        if peer is not None:
-            self._modern = self._streams
-            if rpc.method not in peer.revision.requests and rpc.method not in self._server.custom_methods():
-                error = method_not_found(rpc.method)
-        check = self._ports.check
-        if check is not None:
-            error = check(self._facts, rpc, None, peer, error, self._server.header_plan) or error
+        peer, error = most_urgent(rpc, error, self._server, self._ports.check, self._facts)
+        self._modern = self._modern or (peer is not None and self._streams)
         self._refuse(rpc, error, events)
 
     def _refuse(self, rpc: AnyRequest, error: RemoteProtocolError, events: list[Event]) -> None:
@@ -450,18 +443,27 @@ class ServerConnection:
         elif method not in peer.revision.requests and method not in self._server.custom_methods():
             self._answer(request, partial(method_not_found, method), events)
         elif method in _OWN_METHODS and not (is_modern and method in OWN_METHODS):
-            self._answer(request, partial(self._own, request, params), events)
+            self._begin_own(request, events)
         elif self._streams and len(self._calls) >= self.limits.max_running:
             self._hold(request, events)
         else:
             self._begin(request, events)
 
-    def _own(self, request: Request, params: HasMeta) -> Outcome | None:
+    def _begin_own(self, request: Request, events: list[Event]) -> None:
+        """Answer one of the connection's own methods, now or when it is known who sees what it is about."""
+        first = self._server.before(request)
+        if first is None or not self.has_room:
+            self._answer(request, partial(self._own, request) if first is None else lambda: BUSY, events)
+        else:
+            self._run(first, events)
+
+    def _own(self, request: Request) -> Outcome | None:
         """Answer one of the connection's own methods; None where a subscription has begun."""
+        params = request.params
         if request.method == "server/discover":
             return self._server.discover()
         if not isinstance(params, ListenParams):
-            return self.session.answer(request.method, params)
+            return self.session.answer(request.method, params, request.shown)
         if self._one_shot:
             return NOTHING_TO_LISTEN_ON
         if self._subscriptions is None:

@@ -47,6 +47,7 @@ __all__ = [
     "HttpPolicy",
     "RawHeaders",
     "compare_headers",
+    "compare_parameters",
     "is_over_loopback",
     "refusal_body",
 ]
@@ -383,7 +384,7 @@ def compare_headers(
     if headers.get("mcp-name") != name and (problem := _wrong_name(headers.get("mcp-name"), name)) is not None:
         return problem
     if isinstance(params, CallToolParams) and (plan := header_plan(name)):
-        return _wrong_parameters(headers, plan, params)
+        return compare_parameters(headers, plan, params)
     return None
 
 
@@ -396,9 +397,10 @@ def _wrong_name(found: str | None, name: str) -> RemoteProtocolError | None:
         return _mismatch(f"Mcp-Name {problem}")
 
 
-def _wrong_parameters(
+def compare_parameters(
     headers: Mapping[str, str], plan: Mapping[tuple[str, ...], str], params: CallToolParams
 ) -> RemoteProtocolError | None:
+    """Return what is wrong with the headers that repeat arguments of a tool."""
     try:
         arguments: JSON = msgspec.json.decode(params.arguments) if params.arguments is not ABSENT else {}
     except (msgspec.DecodeError, RecursionError):

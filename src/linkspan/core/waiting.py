@@ -5,7 +5,7 @@ Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/utilities/s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import msgspec
 from msgspec import Raw
@@ -18,9 +18,27 @@ from linkspan.types.base import JSON, JSONObject
 from linkspan.types.messages import ListenParams
 from linkspan.wire.jsonrpc import RequestId, encode, encode_batch, encode_notification
 
-__all__ = ["Batches", "HeldRequests", "Subscriptions", "goodbye", "untagged"]
+__all__ = ["Batches", "Change", "HeldRequests", "Subscriptions", "goodbye", "untagged"]
 
 _ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
+
+
+class Change(msgspec.Struct, frozen=True):
+    """What clients are notified of: a change of the list `kind` ("tools", "prompts", "resources"), or of the resource `uri`."""
+
+    method: str
+    kind: str | None = None
+    uri: str | None = None
+
+    @classmethod
+    def of_list(cls, kind: str) -> Change:
+        """Return the change of a list."""
+        return cls(f"notifications/{kind}/list_changed", kind)
+
+    @classmethod
+    def of_resource(cls, uri: str) -> Change:
+        """Return the change of a resource."""
+        return cls("notifications/resources/updated", uri=uri)
 
 
 class _Subscription(msgspec.Struct, frozen=True):
@@ -55,7 +73,9 @@ class Subscriptions(msgspec.Struct):
             "resources": wanted.resources_list_changed,
         }
         kinds = [kind for kind, flag in flags.items() if flag and kind in offered]
-        honoured = [uri for uri in dict.fromkeys(uris) if "uris" in offered and server.knows_resource(uri)]
+        honoured = [
+            uri for uri in dict.fromkeys(uris) if "uris" in offered and server.knows_resource(uri, request.shown)
+        ]
         self._open[request.id] = _Subscription(request, tuple(kinds), frozenset(honoured))
         accepted: JSONObject = {f"{kind}ListChanged": True for kind in kinds}
         if honoured:
@@ -73,14 +93,22 @@ class Subscriptions(msgspec.Struct):
         """Return the requests that are open."""
         return (subscription.request for subscription in self._open.values())
 
-    def tagged(self, method: str, kind: str | None, uri: str | None) -> list[Delivery]:
-        """Encode a notification once for each subscription that asked for it, with its id (SUB-4)."""
-        params: JSONObject = {} if uri is None else {"uri": uri}
-        found: list[Delivery] = []
-        for request_id, subscription in self._open.items():
-            if kind in subscription.kinds or uri in subscription.uris:
-                found.append(Delivery(_tagged(method, request_id, params), request_id))
-        return found
+    def listeners(self, change: Change) -> dict[RequestId | None, Request]:
+        """Return the requests that asked for notifications of a change, by id."""
+        return {
+            request_id: each.request
+            for request_id, each in self._open.items()
+            if change.kind in each.kinds or change.uri in each.uris
+        }
+
+    def tagged(self, change: Change, to: Collection[RequestId | None] | None = None) -> list[Delivery]:
+        """Encode a notification once for each subscription that asked for it, and is in `to`, with its id (SUB-4)."""
+        params: JSONObject = {} if change.uri is None else {"uri": change.uri}
+        return [
+            Delivery(_tagged(change.method, request_id, params), request_id)
+            for request_id, each in self._open.items()
+            if (change.kind in each.kinds or change.uri in each.uris) and (to is None or request_id in to)
+        ]
 
 
 def goodbye(request: Request) -> Outcome:
@@ -88,9 +116,9 @@ def goodbye(request: Request) -> Outcome:
     return Raw(encode({"_meta": {SUBSCRIPTION_ID: request.id}}))
 
 
-def untagged(method: str, uri: str | None) -> bytes:
+def untagged(change: Change) -> bytes:
     """Encode a notification of a change as a handshake client gets it."""
-    return encode_notification(method, None if uri is None else encode({"uri": uri}))
+    return encode_notification(change.method, None if change.uri is None else encode({"uri": change.uri}))
 
 
 def _tagged(method: str, request_id: RequestId, params: dict[str, JSON]) -> bytes:

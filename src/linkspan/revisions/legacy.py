@@ -26,6 +26,7 @@ from linkspan.revisions import LATEST_LEGACY, LEGACY, REVISIONS
 from linkspan.revisions.neutral import (
     ELICIT,
     NOTHING,
+    NOTHING_SHOWN,
     Encoded,
     InputRequest,
     InputRequired,
@@ -122,8 +123,8 @@ class LegacySession:
 
     # What the session answers itself.
 
-    def answer(self, method: str, params: object) -> Outcome:
-        """Answer one of `OWN_METHODS`."""
+    def answer(self, method: str, params: object, shown: frozenset[object] = NOTHING_SHOWN) -> Outcome:
+        """Answer one of `OWN_METHODS`; `shown` is that of the request."""
         if method in _GATES and not _GATES[method](self._offered()):
             return RemoteProtocolError(METHOD_NOT_FOUND, f"Method not found: {method}", method)
         match params:
@@ -132,7 +133,9 @@ class LegacySession:
             case SetLevelParams():
                 return self._set_level(params.level)
             case SubscribeParams():
-                return self._subscribe(params.uri) if method == "resources/subscribe" else self._unsubscribe(params.uri)
+                if method == "resources/unsubscribe":
+                    return self._unsubscribe(params.uri)
+                return self._subscribe(params.uri, shown)
             case _:
                 return _EMPTY
 
@@ -193,8 +196,8 @@ class LegacySession:
         self.log_level = chosen
         return _EMPTY
 
-    def _subscribe(self, uri: str) -> Outcome:
-        if not self._server.knows_resource(uri):
+    def _subscribe(self, uri: str, shown: frozenset[object]) -> Outcome:
+        if not self._server.knows_resource(uri, shown):
             missing = ResourceNotFoundError(uri)
             return RemoteProtocolError(RESOURCE_NOT_FOUND, missing.message, missing.data)
         if uri not in self.subscriptions and len(self.subscriptions) >= self._limits.max_subscriptions:

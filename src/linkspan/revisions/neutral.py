@@ -30,6 +30,7 @@ __all__ = [
     "ELICIT",
     "LIST_ROOTS",
     "NOTHING",
+    "NOTHING_SHOWN",
     "NO_FACTS",
     "SAMPLE",
     "Encoded",
@@ -58,6 +59,9 @@ LIST_ROOTS = "roots/list"
 
 NOTHING: Mapping[str, JSON] = MappingProxyType({})
 """An empty mapping that cannot be filled."""
+
+NOTHING_SHOWN: frozenset[object] = frozenset()
+"""Of the items that only some callers see, this one sees none."""
 
 
 def read_only(value: JSON) -> JSON:
@@ -228,6 +232,8 @@ class Request(msgspec.Struct, eq=False):
     """What the author's function, or the encoding of its value, raised."""
     round: object = None
     """The round of questions that is open for it already, if middleware surrounds its handler."""
+    shown: frozenset[object] = NOTHING_SHOWN
+    """The conditions that hold for its caller, of those that it concerns: what depends on others does not exist for it."""
 
     def cancel(self, reason: str | None) -> None:
         """Note that the client does not want the answer any more."""
@@ -308,8 +314,8 @@ class ServerFacts(Protocol):
         """Return what the server offers now."""
         ...
 
-    def knows_resource(self, uri: str) -> bool:
-        """Return whether a read of `uri` could be answered."""
+    def knows_resource(self, uri: str, shown: frozenset[object]) -> bool:
+        """Return whether a read of `uri` could be answered for a caller; see `Request.shown`."""
         ...
 
 

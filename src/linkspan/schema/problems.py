@@ -24,6 +24,7 @@ __all__ = [
     "first_line",
     "join_choices",
     "join_words",
+    "kind_of_json",
     "quote",
     "unknown_words",
 ]
@@ -67,6 +68,20 @@ class ArgumentsInvalid(LinkspanError):
         told = [str(each) for each in self.problems[:_MOST_PROBLEMS]]
         more = len(self.problems) - len(told)
         super().__init__("; ".join(told) + (f"; and {more} more" if more > 0 else ""))
+
+    @property
+    def kind(self) -> str:
+        """What is wrong, for instrumentation."""
+        missing = all(each.message == "is missing" for each in self.problems)
+        return "missing_required_arguments" if missing else "invalid_arguments"
+
+
+def kind_of_json(raw: msgspec.Raw) -> str | None:
+    """Return what a JSON value is, by its first character; None for null. What is absent is an object."""
+    first = bytes(memoryview(raw)[:1])
+    return {b"": "object", b"{": "object", b"[": "an array", b'"': "a string", b"n": None}.get(
+        first, "a boolean" if first in (b"t", b"f") else "a number"
+    )
 
 
 def at(path: str, step: str | int) -> str:

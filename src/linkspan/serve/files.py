@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -47,7 +47,7 @@ class FileResources:
         registry: Registry[BoundResource],
         pinned: Revision | None,
         *,
-        notify: Callable[[], object],
+        notify: Callable[[Sequence[BoundResource]], object],
         notify_updated: Callable[[str], object],
         listening: Callable[[], bool | None],
         max_files: int,
@@ -56,8 +56,8 @@ class FileResources:
     ) -> None:
         """List each file in `registry` as `pattern` is, beside what follows from the file.
 
-        `notify` notifies of the list, `notify_updated` of one URI. `listening` returns whether a client listens, None if there
-        is no connection.
+        `notify` notifies of changed items of the list, `notify_updated` of one URI. `listening` returns whether a client
+        listens, None if there is no connection.
         """
         self._directory = directory
         self._uri = uri
@@ -112,8 +112,9 @@ class FileResources:
     def _publish(self, known: Mapping[str, FileFacts], found: Mapping[str, FileFacts]) -> Callable[[], object]:
         """Change the list, and return what notifies clients of that. Resources that are not files keep their URIs."""
         registry = self._registry
-        mine = {each.spec.uri for each in registry if each.derived is OF_A_FILE}
+        mine = {each.spec.uri: each for each in registry.all() if each.derived is OF_A_FILE}
         gone = [uri for path in known if path not in found and (uri := self._uri_of(path)) in mine]
+        on = [mine[uri] for uri in gone if registry.is_on(mine[uri])]
         differing = [self._bound(path, facts) for path, facts in found.items() if known.get(path) != facts]
         changed = [each for each in differing if each.spec.uri in mine]
         new = [each for each in differing if each.spec.uri not in registry]
@@ -122,10 +123,11 @@ class FileResources:
         for each in changed:
             registry.replace(each)
         registry.add(new, self._pinned)
+        changed_list = [*on, *(each for each in new if registry.is_on(each))]
 
         def notify() -> None:
-            if gone or new:
-                self._notify()
+            if changed_list:
+                self._notify(changed_list)
             for uri in (*gone, *(each.spec.uri for each in changed)):
                 self._notify_updated(uri)
 

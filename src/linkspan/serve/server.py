@@ -103,7 +103,7 @@ class Server(BaseServer):
             bind_resource(pattern, self.system),
             self._catalogue.resources,
             self._profile.pinned,
-            notify=lambda: self._notify("resources"),
+            notify=lambda changed: self._announcer.list_changed("resources", changed),
             notify_updated=self.notify_resource_updated,
             listening=self._is_listened_to,
             max_files=max_files,
@@ -119,7 +119,7 @@ class Server(BaseServer):
 
     def _is_listened_to(self) -> bool | None:
         """Return whether a client listens for changes; None if there is no connection."""
-        connections = [found for each in self._own_connections().keyrefs() if (found := each()) is not None]
+        connections = self._announcer.connections()
         return any(each.is_listened_to for each in connections) if connections else None
 
     def asgi(

@@ -362,7 +362,7 @@ class Rounds:
         if isinstance(request.round, Round):
             return request.round
         if not may_ask(request.method):
-            return Closed(self._chains, request.method)
+            return self.closed(request.method)
         if request.input_responses is ABSENT and request.request_state is None:
             return Round(self._chains)
         responses = read_responses(request.input_responses)
@@ -380,6 +380,10 @@ class Rounds:
         answers = {key: answer for key, (_, answer) in known.items()}
         digests = {key: asked for key, (asked, _) in known.items()}
         return Round(self._chains, answers, digests, earlier.state, earlier.chain_id, earlier.number + 1, request)
+
+    def closed(self, what: str) -> Round:
+        """Return a round for code in which the user cannot be asked; `what` names it in the error."""
+        return Closed(self._chains, what)
 
     def close(self, request: Request, current: Round, outcome: InputRequired, target: str) -> Outcome:
         """Return the interim result, with all that this round knows sealed in; or why the client cannot be asked."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import binascii
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -25,11 +25,13 @@ from linkspan.errors import (
     RemoteProtocolError,
 )
 from linkspan.revisions import REVISIONS
-from linkspan.revisions.neutral import Encoded
+from linkspan.revisions.neutral import NOTHING_SHOWN, Encoded
 from linkspan.revisions.record import Revision
 from linkspan.revisions.stepdown import knows_field, step_down
 from linkspan.server.content_blocks import check_shown, is_plain
 from linkspan.server.handlers import Handler
+from linkspan.server.visibility import KINDS, Condition, Kind, Switches
+from linkspan.text import did_you_mean
 from linkspan.types.base import JSON, UNSET, JSONObject, Wire, is_array, is_mapping, unknown_members
 from linkspan.types.messages import (
     ListChangedCapability,
@@ -63,12 +65,19 @@ class Catalogue:
 
     def __init__(self, capabilities: object = None) -> None:
         """Take what the author declares instead of, or besides, what is registered. Raises: RegistrationError."""
-        self.tools: Registry[BoundTool] = Registry("tool", "tools", "tools", "name")
-        self.prompts: Registry[BoundPrompt] = Registry("prompt", "prompts", "prompts", "name")
-        self.resources: Registry[BoundResource] = Registry("resource", "resources", "resources", "uri")
+        self.switches = switches = Switches()
+        self.tools: Registry[BoundTool] = Registry("tool", "tools", "tools", "name", switches)
+        self.prompts: Registry[BoundPrompt] = Registry("prompt", "prompts", "prompts", "name", switches)
+        self.resources: Registry[BoundResource] = Registry("resource", "resources", "resources", "uri", switches)
         self.templates: Registry[BoundTemplate] = Registry(
-            "resource template", "resources", "resourceTemplates", "uri_template"
+            "template", "resources", "resourceTemplates", "uri_template", switches
         )
+        self.lists: Mapping[str, Registry[Any]] = {
+            "tools/list": self.tools,
+            "prompts/list": self.prompts,
+            "resources/list": self.resources,
+            "resources/templates/list": self.templates,
+        }
         self.custom_methods: dict[str, Handler] = {}
         self.read_handler: Handler | None = None
         self.completers: dict[tuple[str, str], Handler] = {}
@@ -76,29 +85,82 @@ class Catalogue:
         self.declared = _checked(capabilities) if capabilities is not None else None
         self.sources: dict[str, tuple[Callable[[], object], ...]] = {}
         """What brings a list up to date, by the method that asks for it; it may block."""
+        self.is_conditional = False
+        """Whether anything that was ever registered has a condition."""
         self._promised: set[str] = set()  # lists that a client has seen stay, even when they are empty
 
     def handlers(self) -> Iterator[Handler]:
         """Return every function that is registered."""
-        for registry in (self.tools, self.prompts, self.resources, self.templates):
-            yield from (each.handler for each in registry if each.handler is not None)
+        for registry in self.lists.values():
+            yield from (each.handler for each in registry.all() if each.handler is not None)
         yield from (*self.custom_methods.values(), *self.completers.values())
         yield from (each for each in (self.read_handler, self.completion_handler) if each is not None)
 
-    def find_resource(self, uri: str) -> tuple[BoundResource | BoundTemplate, dict[str, str]] | None:
-        """Return what answers `uri`, and the variables in it: an exact resource first, then templates in their order."""
-        exact = self.resources.get(uri)
-        if exact is not None:
-            return exact, {}
-        for template in self.templates:
+    def add(self, registry: Registry[ItemT], items: Sequence[ItemT], pinned: Revision | None) -> None:
+        """Register items that `pinned` can name. Raises: RegistrationError, and then none was registered."""
+        self.is_conditional = self.is_conditional or any(each.when is not None for each in items)
+        registry.add(items, pinned)
+
+    def remove(self, registry: Registry[Any], key: str) -> None:
+        """Remove an item; what is registered under its name later is on."""
+        registry.remove(key)
+        if self.switches.calls and key not in self._names():
+            self.switches.forget(key)
+
+    def switch(self, name_or_tag: str, kind: Kind | None, *, on: bool) -> dict[str, list[Listed]]:
+        """Switch items on or off; return those that changed, by the list that has them. Raises: RegistrationError."""
+        if kind is not None and kind not in KINDS:
+            raise RegistrationError(f"kind is one of {', '.join(KINDS)}; got {kind!r}")
+        names = self._names(kind)
+        if name_or_tag not in names:
+            raise RegistrationError(
+                f"There is no {kind or 'item'} with the name or the tag {name_or_tag!r}{did_you_mean(name_or_tag, names)}"
+            )
+        self.switches.turn(name_or_tag, kind, on=on)
+        moved: dict[str, list[Listed]] = {}
+        for registry in self.lists.values():
+            if found := registry.switch():
+                moved.setdefault(registry.kind, []).extend(found)
+        return moved
+
+    def _names(self, kind: Kind | None = None) -> set[str]:
+        """Return the names and tags of all items, or of those of one kind."""
+        return set[str]().union(*(each.names() for each in self.lists.values() if kind in (None, each.noun)))
+
+    def find_resource(
+        self, uri: str, shown: Collection[object] = NOTHING_SHOWN
+    ) -> tuple[BoundResource | BoundTemplate, dict[str, str]] | None:
+        """Return what answers `uri`, and the variables in it: an exact resource first, then templates in their order.
+
+        A resource that is hidden keeps its URI: no template answers in its place.
+        """
+        if uri in self.resources:
+            exact = self.resources.get(uri, shown)
+            return (exact, {}) if exact is not None else None
+        for template in self.templates.visible(shown):
             variables = template.template.match(uri)
             if variables is not None:
                 return template, variables
         return None
 
-    def knows_resource(self, uri: str) -> bool:
+    def knows_resource(self, uri: str, shown: Collection[object] = NOTHING_SHOWN) -> bool:
         """Return whether a read of `uri` could be answered."""
-        return self.read_handler is not None or self.find_resource(uri) is not None
+        if self.find_resource(uri, shown) is not None:
+            return True
+        return self.read_handler is not None and not self.registered_for(uri)
+
+    def audience_of(self, uri: str) -> list[Condition | None] | None:
+        """Return the conditions of what answers `uri` and is on; None for all callers, and where nothing is registered for it."""
+        found = self.registered_for(uri)
+        on = [each.when for each in found if self.resources.is_on(each) or self.templates.is_on(each)]
+        return on if found else None
+
+    def registered_for(self, uri: str) -> list[BoundResource | BoundTemplate]:
+        """Return what is registered for `uri`, hidden or not: the exact resource, or the templates that match it."""
+        exact = self.resources.registered(uri)
+        if exact is not None:
+            return [exact]
+        return [each for each in self.templates.all() if each.template.match(uri) is not None]
 
     def completes(self) -> bool:
         """Return whether there is anything to complete."""
@@ -125,13 +187,8 @@ class Catalogue:
         return not any(kind in said or self._has(kind) for kind in _LISTS)
 
     def _has(self, kind: str) -> bool:
-        match kind:
-            case "tools":
-                return len(self.tools) > 0
-            case "prompts":
-                return len(self.prompts) > 0
-            case _:
-                return bool(len(self.resources) or len(self.templates) or self.read_handler is not None)
+        has_items = any(len(each) for each in self.lists.values() if each.kind == kind)
+        return has_items or (kind == "resources" and self.read_handler is not None)
 
     def capabilities(self) -> ServerCapabilities:
         """Return what is offered now, and what the author declared besides (SRV-1, SRV-3).
@@ -187,6 +244,14 @@ _RESULTS: Mapping[str, Callable[..., Wire]] = {
 }
 
 
+_NOUNS: Mapping[Kind, str] = {
+    "tool": "tool",
+    "prompt": "prompt",
+    "resource": "resource",
+    "template": "resource template",
+}
+
+
 class Listed(Protocol):
     """Something that a list shows."""
 
@@ -205,98 +270,205 @@ class Listed(Protocol):
         """The members of its shape that the author did not write."""
         ...
 
+    @property
+    def tags(self) -> frozenset[str]:
+        """What `disable` and `enable` may call it besides its name."""
+        ...
+
+    @property
+    def when(self) -> Condition | None:
+        """Which callers see it; None for all."""
+        ...
+
 
 class Registry(Generic[ItemT]):
-    """Items by key. Changes are checked first and made then, so a refused one leaves nothing behind."""
+    """Items by key. Changes are checked first and made then, so a refused one leaves nothing behind.
 
-    def __init__(self, noun: str, kind: str, member: str, key: str) -> None:
+    Items that are switched off are kept aside, with their sequence numbers, so that they come back to their places. Of the
+    items with a condition, a caller sees those whose condition is in `shown`.
+    """
+
+    def __init__(self, noun: Kind, kind: str, member: str, key: str, switches: Switches) -> None:
         """Hold items that messages call `noun`, that list results carry under `member`, and that differ in `key` of their shape.
 
         `kind` is the capability that they belong to.
         """
         self.kind = kind
-        self._noun = noun
+        self.noun: Kind = noun
         self._member = member
         self._key = key
+        self._switches = switches
         self._items: dict[str, tuple[int, ItemT]] = {}
+        self._off: dict[str, tuple[int, ItemT]] = {}
         self._sequence = 0
         self._pages: dict[tuple[object, ...], Encoded] = {}
+        self.conditions: dict[str, Condition] = {}
+        """Those of the items that are on, by key."""
 
     def __len__(self) -> int:
-        return len(self._items)
+        return len(self._items) + len(self._off)
 
     def __iter__(self) -> Iterator[ItemT]:
-        return (item for _, item in list(self._items.values()))
+        return (item for _, item in self._in_order())
 
     def __contains__(self, key: str) -> bool:
-        return key in self._items
+        return key in self._items or key in self._off
 
-    def get(self, key: str) -> ItemT | None:
-        """Return the item under `key`."""
+    def get(self, key: str, shown: Collection[object] = NOTHING_SHOWN) -> ItemT | None:
+        """Return the item under `key`, if it exists for a caller."""
         found = self._items.get(key)
+        if found is None:
+            return None
+        item = found[1]
+        return item if item.when is None or item.when in shown else None
+
+    def registered(self, key: str) -> ItemT | None:
+        """Return the item under `key`, hidden or not."""
+        found = self._items.get(key) or self._off.get(key)
         return found[1] if found is not None else None
 
-    def keys(self) -> Iterable[str]:
-        """Return all keys, in order."""
-        return self._items.keys()
+    def is_on(self, item: object) -> bool:
+        """Return whether an item is registered here and not switched off."""
+        found = self._items.get(getattr(getattr(item, "spec", None), self._key, ""))
+        return found is not None and found[1] is item
+
+    def visible(self, shown: Collection[object]) -> Iterator[ItemT]:
+        """Return what exists for a caller, in order."""
+        return (item for item in self if item.when is None or item.when in shown)
+
+    def all(self) -> list[ItemT]:
+        """Return what is registered, hidden or not."""
+        return [item for _, item in (*self._items.values(), *self._off.values())]
+
+    def keys(self, shown: Collection[object]) -> list[str]:
+        """Return the keys of what exists for a caller."""
+        return [getattr(item.spec, self._key) for item in self.visible(shown)]
+
+    def names(self) -> set[str]:
+        """Return all keys and tags, by which items can be switched off and on."""
+        return {*self._items, *self._off}.union(*(item.tags for item in self.all()))
 
     def add(self, items: Sequence[ItemT], pinned: Revision | None = None) -> None:
         """Add items that `pinned` can name. Raises: RegistrationError, and then none was added."""
         keys: list[str] = [getattr(item.spec, self._key) for item in items]
         for item in items:
             check_pinned(pinned, item.spec, derived=item.derived)
-        taken = next((key for n, key in enumerate(keys) if key in self._items or key in keys[:n]), None)
+        taken = next((key for n, key in enumerate(keys) if key in self or key in keys[:n]), None)
         if taken is not None:
             raise DuplicateNameError(
-                f"There is a {self._noun} {taken!r} already: choose another name, or remove the first one"
+                f"There is a {_NOUNS[self.noun]} {taken!r} already: choose another name, or remove the first one"
             )
         for item in items:
             check_shown(item.spec)
         for key, item in zip(keys, items, strict=True):
             self._sequence += 1
-            self._items[key] = (self._sequence, item)
+            is_on = self._switches.is_on(self.noun, key, item.tags)
+            self._put(key, self._sequence, item, is_on=is_on)
         self._pages = {}
 
     def replace(self, item: ItemT) -> None:
-        """Put an item in the place of the one with its key."""
+        """Put an item in the place of the one with its key, which has the same tags and condition."""
         key: str = getattr(item.spec, self._key)
-        self._items[key] = (self._items[key][0], item)
+        place = self._items if key in self._items else self._off
+        place[key] = (place[key][0], item)
         self._pages = {}
 
-    def remove(self, key: str) -> ItemT | None:
-        """Remove and return the item under `key`."""
-        found = self._items.pop(key, None)
+    def remove(self, key: str) -> None:
+        """Remove the item under `key`, if there is one."""
+        self._take(key)
         self._pages = {}
-        return found[1] if found is not None else None
+
+    def switch(self) -> list[ItemT]:
+        """Put every item where the switches want it now; return those that were moved."""
+        moved: list[ItemT] = []
+        for now_on, items in ((True, self._items), (False, self._off)):
+            for key, (_, item) in list(items.items()):
+                is_on = self._switches.is_on(self.noun, key, item.tags)
+                if is_on is not now_on and (found := self._take(key)) is not None:
+                    self._put(key, *found, is_on=is_on)
+                    moved.append(item)
+        self._pages = {}
+        return moved
+
+    def _put(self, key: str, sequence: int, item: ItemT, *, is_on: bool) -> None:
+        if not is_on:
+            self._off[key] = (sequence, item)
+            return
+        if item.when is not None:
+            self.conditions[key] = item.when
+        self._items[key] = (sequence, item)
+
+    def _take(self, key: str) -> tuple[int, ItemT] | None:
+        found = self._items.pop(key, None) or self._off.pop(key, None)
+        self.conditions.pop(key, None)
+        return found
+
+    def _in_order(self) -> list[tuple[int, ItemT]]:
+        return sorted(self._items.values(), key=itemgetter(0))
 
     def page(
-        self, revision: Revision, cursor: str | None, page_size: int | None, *, ttl_ms: int, cache_scope: str
+        self,
+        revision: Revision,
+        cursor: str | None,
+        page_size: int | None,
+        *,
+        ttl_ms: int,
+        cache_scope: str,
+        shown: frozenset[object] = NOTHING_SHOWN,
     ) -> Encoded:
-        """Return one page of the list, encoded for `revision`. Raises: RemoteProtocolError for a foreign cursor (PAG-2)."""
-        key = (revision.date, cursor, page_size, ttl_ms, cache_scope)
+        """Return one page of the list, encoded for `revision`. Raises: RemoteProtocolError for a foreign cursor (PAG-2).
+
+        Callers get the same bytes only if they see the same items.
+        """
+        key = (revision.date, cursor, page_size, ttl_ms, cache_scope, shown)
         page = self._pages.get(key)
         if page is None:
             pages = self._pages  # a change from another thread brings new ones, so a stale page is never kept
-            page = self._encode(revision, cursor, page_size, ttl_ms, cache_scope)
+            page = self._encode(revision, cursor, page_size, ttl_ms, cache_scope, shown)
             if len(pages) < _MAX_PAGES:
                 pages[key] = page
         return page
 
-    def result(self, cursor: str | None, page_size: int | None, *, ttl_ms: int, cache_scope: str) -> Wire:
+    def result(
+        self,
+        cursor: str | None,
+        page_size: int | None,
+        *,
+        ttl_ms: int,
+        cache_scope: str,
+        shown: frozenset[object] = NOTHING_SHOWN,
+    ) -> Wire:
         """Return the same page as a result with its items. Raises: RemoteProtocolError for a foreign cursor (PAG-2)."""
-        page = paginate(list(self._items.values()), cursor, page_size)
-        return _RESULTS[self._member]([each.spec for each in page.items], page.next_cursor, ttl_ms, cache_scope)
+        page = self._paginate(cursor, page_size, shown)
+        specs = [each.spec for each in page.items]
+        return _RESULTS[self._member](specs, page.next_cursor, ttl_ms, self._scope(cache_scope))
+
+    def _paginate(self, cursor: str | None, page_size: int | None, shown: Collection[object]) -> Page[ItemT]:
+        items = self._in_order()
+        if self.conditions:
+            items = [each for each in items if each[1].when is None or each[1].when in shown]
+        return paginate(items, cursor, page_size)
+
+    def _scope(self, cache_scope: str) -> str:
+        """Return for whom a page may be kept: for its caller only, where callers see different ones."""
+        return "private" if self.conditions else cache_scope
 
     def _encode(
-        self, revision: Revision, cursor: str | None, page_size: int | None, ttl_ms: int, cache_scope: str
+        self,
+        revision: Revision,
+        cursor: str | None,
+        page_size: int | None,
+        ttl_ms: int,
+        cache_scope: str,
+        shown: frozenset[object],
     ) -> Encoded:
-        page = paginate(list(self._items.values()), cursor, page_size)
-        shown: list[JSON] = [_shown(step_down(revision, item.spec)) for item in page.items]
-        body: JSONObject = {self._member: shown}
+        page = self._paginate(cursor, page_size, shown)
+        items: list[JSON] = [_shown(step_down(revision, item.spec)) for item in page.items]
+        body: JSONObject = {self._member: items}
         if page.next_cursor is not None:
             body["nextCursor"] = page.next_cursor
         if revision.caches_results:
-            body |= {"ttlMs": ttl_ms, "cacheScope": cache_scope}
+            body |= {"ttlMs": ttl_ms, "cacheScope": self._scope(cache_scope)}
         try:
             return Encoded(encode(body))
         except TypeError:  # a schema of the author's is made of mappings that are not dictionaries

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 from msgspec import Raw
 
-from linkspan.core.call import Call, Lifespan
+from linkspan.core.call import OWN_ANSWER, Call, Lifespan
 from linkspan.errors import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -25,7 +25,7 @@ from linkspan.revisions import METHODS
 from linkspan.revisions.modern import discover
 from linkspan.revisions.neutral import InputRequired, Outcome, Request
 from linkspan.revisions.stepdown import knows_field
-from linkspan.schema.problems import ArgumentsInvalid
+from linkspan.schema.problems import ArgumentsInvalid, kind_of_json
 from linkspan.schema.results import encode_json
 from linkspan.server import observation as observing
 from linkspan.server.asking import NO_QUESTIONS, InputNeeded, Rounds, cannot_ask, collect
@@ -53,6 +53,7 @@ from linkspan.wire.values import to_builtins
 
 if TYPE_CHECKING:
     from linkspan.server.dependencies import Overrides
+    from linkspan.server.judging import Judges
     from linkspan.server.lifespan import LifespanPlan
     from linkspan.server.middleware import Layer
     from linkspan.server.prompts import BoundPrompt
@@ -90,7 +91,7 @@ class Dispatcher:
         self._custom: _Method = self._call_custom
         """Serves methods that are not among `_methods`."""
         self._methods: dict[str, _Method] = {
-            **{method: partial(self._page, registry) for method, registry in self._lists().items()},
+            **{method: partial(self._page, registry) for method, registry in self.catalogue.lists.items()},
             "tools/call": self._call_tool,
             "prompts/get": self._get_prompt,
             "resources/read": self._read_resource,
@@ -103,9 +104,9 @@ class Dispatcher:
         """Return what the server offers now."""
         return self.catalogue.capabilities()
 
-    def knows_resource(self, uri: str) -> bool:
-        """Return whether a read of `uri` could be answered."""
-        return self.catalogue.knows_resource(uri)
+    def knows_resource(self, uri: str, shown: frozenset[object]) -> bool:
+        """Return whether a read of `uri` could be answered for a caller; see `Request.shown`."""
+        return self.catalogue.knows_resource(uri, shown)
 
     def custom_methods(self) -> Mapping[str, object]:
         """Return the methods that the author added."""
@@ -119,7 +120,7 @@ class Dispatcher:
         )
 
     def header_plan(self, tool: str) -> Mapping[tuple[str, ...], str]:
-        """Return which arguments of a tool must be repeated in HTTP headers; nothing for a tool that does not exist."""
+        """Return which arguments of a tool must be repeated in HTTP headers; nothing for a tool that may not exist."""
         found = self.catalogue.tools.get(tool)
         return found.handler.parameters.headers if found is not None else {}
 
@@ -130,7 +131,7 @@ class Dispatcher:
     def add_layer(self, layer: Layer) -> None:
         """Surround the requests that `layer` is for, inside the layers that were added before."""
         self._layers = (*self._layers, layer)
-        results = {method: partial(self._result, registry) for method, registry in self._lists().items()}
+        results = {method: partial(self._result, registry) for method, registry in self.catalogue.lists.items()}
         for method in filter(layer.surrounds, self._methods):
             if method not in self._surrounded:
                 self._surrounded.add(method)
@@ -180,8 +181,10 @@ class Dispatcher:
     def _begin_entered(
         self, begin: Callable[[Request], Outcome | Call], lifespan: Lifespan, request: Request
     ) -> Outcome | Call:
-        """Serve a request now, or once the lifespan is entered. Lists run none of the author's code but middleware."""
-        if lifespan.entered or (request.method in self._lists() and request.method not in self._surrounded):
+        """Serve a request now, or once the lifespan is entered. Lists run the author's code in middleware and conditions only."""
+        listed = self.catalogue.lists.get(request.method)
+        runs_no_code = listed is not None and not listed.conditions and request.method not in self._surrounded
+        if lifespan.entered or runs_no_code:
             return begin(request)
         return postpone(request, lifespan, partial(begin, request))
 
@@ -199,8 +202,8 @@ class Dispatcher:
             begin = partial(self._begin_observed, request, settings, self.system.clock(), observed)
             return _later(request, begin, hooked=observed)
         method = self._methods.get(name, self._custom)
-        if self.catalogue.declared is not None:
-            method = self._if_declared(request, method)
+        if self.catalogue.declared is not None or self.catalogue.is_conditional:
+            method = self._guarded(request, method)
         try:
             return method(request, settings, None)
         except KeyboardInterrupt:
@@ -255,13 +258,13 @@ class Dispatcher:
         item: BoundTool | BoundPrompt | BoundResource | BoundTemplate | None = None
         match params:
             case CallToolParams():
-                item = catalogue.tools.get(params.name)
+                item = catalogue.tools.registered(params.name)
             case GetPromptParams():
-                item = catalogue.prompts.get(params.name)
+                item = catalogue.prompts.registered(params.name)
             case ReadResourceParams():
                 if catalogue.read_handler is not None:
                     return catalogue.read_handler
-                item, _ = catalogue.find_resource(params.uri) or (None, None)
+                item = next(iter(catalogue.registered_for(params.uri)), None)
             case CompleteParams():
                 ref = params.ref
                 name = ref.name if isinstance(ref, PromptReference) else ref.uri
@@ -272,24 +275,37 @@ class Dispatcher:
 
     def _begin_observed(self, request: Request, settings: Settings, started: float, observed: bool) -> Outcome | Call:
         """Do the same where the author's code may run; `started` is when the request came."""
-        observation: Observation | None = None
-        method = self._if_declared(request, self._methods.get(request.method, self._custom))
+        method = self._guarded(request, self._methods.get(request.method, self._custom))
         try:
-            if observed:
-                observation = observing.observe(request, settings, self.profile, self.system.clock, started)
+            clock = self.system.clock
+            observation = observing.observe(request, settings, self.profile, clock, started) if observed else None
+        except BaseException as error:
+            return self._failed(request, None, error)
+        return self._serve(method, request, settings, observation)
+
+    def _serve(
+        self, method: _Method, request: Request, settings: Settings, observation: Observation | None
+    ) -> Outcome | Call:
+        """Serve a request where the author's code may run, and report its end unless more has to run for it."""
+        try:
             for bring_up_to_date in self.catalogue.sources.get(request.method, ()):
                 bring_up_to_date()
             step = method(request, settings, observation)
-        except KeyboardInterrupt:
-            return RemoteProtocolError(INTERNAL_ERROR, "Internal error")
         except BaseException as error:  # a server context that exits, too, ends only its request
-            step = self._failures.outcome(request, observation, error)
+            step = self._failed(request, observation, error)
         if observation is not None and not isinstance(step, Call):
             observation.end(request, step)
         return step
 
-    def _if_declared(self, request: Request, method: _Method) -> _Method:
-        """Return what serves a request where the author chose which capabilities to declare (SRV-2)."""
+    def _failed(self, request: Request, observation: Observation | None, error: BaseException) -> Outcome:
+        if isinstance(error, KeyboardInterrupt):
+            return RemoteProtocolError(INTERNAL_ERROR, "Internal error")
+        return self._failures.outcome(request, observation, error)
+
+    def _guarded(self, request: Request, method: _Method) -> _Method:
+        """Return what serves a request where the author chose what to declare (SRV-2), or who sees what."""
+        if self.catalogue.is_conditional:
+            method = partial(self._judge, method)
         if self.catalogue.declared is None:
             return method
         if not self.catalogue.offers("logging"):
@@ -302,23 +318,25 @@ class Dispatcher:
     def _call_tool(self, request: Request, settings: Settings, observation: Observation | None) -> Outcome | Call:
         params = request.params
         assert isinstance(params, CallToolParams)
-        tool = self.catalogue.tools.get(params.name)
+        tool = self.catalogue.tools.get(params.name, request.shown)
         if tool is None:
             return self._unknown(request, self.catalogue.tools, "tool", params.name, observation)
         if observation is not None:
             observation.data["tool_name"] = params.name
+        if tool.when is not None and (wrong := self.judges.wrong_headers(request, params, tool)) is not None:
+            return wrong
         try:
             arguments, repairs = tool.handler.parameters.decode(
                 params.arguments, repair=settings.repair_arguments, check=settings.validate_tool_call_arguments
             )
         except ArgumentsInvalid as problem:
-            if (kind := _kind_of_json(params.arguments)) is None:  # null means none, as it does for params
+            if (kind := kind_of_json(params.arguments)) is None:  # null means none, as it does for params
                 request.params = msgspec.structs.replace(params, arguments=Raw(b"{}"))
                 return self._call_tool(request, settings, observation)
             if kind != "object":  # the client's mistake, and not the model's
                 return RemoteProtocolError(INVALID_PARAMS, f"Invalid params: arguments must be an object, not {kind}")
             if observation is not None:
-                observation.note_error(_kind(problem))
+                observation.note_error(problem.kind)
             return tool_error(f"{params.name}: {problem}")
         if repairs:
             self.repairs += len(repairs)
@@ -337,7 +355,7 @@ class Dispatcher:
         if observation is not None:
             observation.note_error(f"{noun}_not_found")
         return RemoteProtocolError(
-            INVALID_PARAMS, f"Unknown {noun}: {clipped(name)}{did_you_mean(name, registry.keys())}"
+            INVALID_PARAMS, f"Unknown {noun}: {clipped(name)}{did_you_mean(name, registry.keys(request.shown))}"
         )
 
     # Prompts.
@@ -345,7 +363,7 @@ class Dispatcher:
     def _get_prompt(self, request: Request, settings: Settings, observation: Observation | None) -> Outcome | Call:
         params = request.params
         assert isinstance(params, GetPromptParams)
-        prompt = self.catalogue.prompts.get(params.name)
+        prompt = self.catalogue.prompts.get(params.name, request.shown)
         if prompt is None:
             return self._unknown(request, self.catalogue.prompts, "prompt", params.name, observation)
         if observation is not None:
@@ -354,7 +372,7 @@ class Dispatcher:
             arguments = prompt.decode(params.arguments or {})
         except ArgumentsInvalid as problem:
             if observation is not None:
-                observation.note_error(_kind(problem))
+                observation.note_error(problem.kind)
             return RemoteProtocolError(INVALID_PARAMS, f"Invalid params: {params.name}: {problem}")
         except RemoteProtocolError:
             if observation is not None:
@@ -368,35 +386,39 @@ class Dispatcher:
         params = request.params
         assert isinstance(params, ReadResourceParams)
         uri, catalogue = params.uri, self.catalogue
-        found = catalogue.find_resource(uri)
-        if found is not None and observation is not None:
-            observation.data["resource_uri"] = uri
+        found = catalogue.find_resource(uri, request.shown)
+        if found is None and not catalogue.knows_resource(uri, request.shown):
+            if not catalogue.offers("resources"):
+                return _method_not_found(request)
+            if observation is not None:
+                observation.note_error("resource_not_found")
+            raise ResourceNotFoundError(uri)
+        scope = self.profile.cache_scope
+        if found is not None:
+            scope = "private" if found[0].when is not None else scope
+            if observation is not None:
+                observation.data["resource_uri"] = uri
         handler, mime_type = catalogue.read_handler, None
         arguments: JSONObject = {"uri": uri}
         if handler is None:
-            if found is None:
-                if not catalogue.offers("resources"):
-                    return _method_not_found(request)
-                if observation is not None:
-                    observation.note_error("resource_not_found")
-                raise ResourceNotFoundError(uri)
+            assert found is not None
             item, variables = found
             handler, arguments, mime_type = item.handler, {}, item.spec.mime_type
             if isinstance(item, BoundResource):
                 if item.value is not None:
-                    return self._read(uri, mime_type, item.value)
+                    return self._read(uri, mime_type, scope, item.value)
             else:
                 try:
                     arguments = item.decode(variables)
                 except ArgumentsInvalid:
                     raise ResourceNotFoundError(uri) from None
             if handler is None:
-                return ReadResourceResult(contents=[], ttl_ms=self.profile.ttl_ms, cache_scope=self.profile.cache_scope)
-        conclude = partial(self._read, uri, mime_type)
+                return ReadResourceResult(contents=[], ttl_ms=self.profile.ttl_ms, cache_scope=scope)
+        conclude = partial(self._read, uri, mime_type, scope)
         return self._run(request, settings, observation, handler, arguments, conclude, uri)
 
-    def _read(self, uri: str, mime_type: str | None, value: object) -> Outcome:
-        return read_outcome(value, uri, mime_type, ttl_ms=self.profile.ttl_ms, cache_scope=self.profile.cache_scope)
+    def _read(self, uri: str, mime_type: str | None, scope: str, value: object) -> Outcome:
+        return read_outcome(value, uri, mime_type, ttl_ms=self.profile.ttl_ms, cache_scope=scope)
 
     # Completion and custom methods.
 
@@ -413,10 +435,11 @@ class Dispatcher:
         ref, argument = params.ref, params.argument
         if isinstance(ref, PromptReference):
             name = ref.name
-            exists = name in catalogue.prompts
+            exists = catalogue.prompts.get(name, request.shown) is not None
         else:
             name = ref.uri
-            exists = name in catalogue.templates or catalogue.knows_resource(name)
+            exists = catalogue.templates.get(name, request.shown) is not None
+            exists = exists or (name not in catalogue.templates and catalogue.knows_resource(name, request.shown))
         if not exists:
             return RemoteProtocolError(INVALID_PARAMS, f"Unknown completion reference: {clipped(name)}")
         known = params.context.arguments if params.context is not None else None
@@ -434,7 +457,7 @@ class Dispatcher:
 
     def _choices(self, prompt: str, argument: str) -> list[str]:
         """Return the values that a prompt's own hints allow."""
-        found = self.catalogue.prompts.get(prompt)
+        found = self.catalogue.prompts.registered(prompt)
         properties: Mapping[str, JSONObject] = (
             found.handler.parameters.json_schema.get("properties") or {} if found else {}
         )
@@ -541,15 +564,6 @@ class Dispatcher:
 
     # Lists.
 
-    def _lists(self) -> dict[str, Registry[Any]]:
-        catalogue = self.catalogue
-        return {
-            "tools/list": catalogue.tools,
-            "prompts/list": catalogue.prompts,
-            "resources/list": catalogue.resources,
-            "resources/templates/list": catalogue.templates,
-        }
-
     def _page(self, registry: Registry[Any], request: Request, _: Settings, __: Observation | None) -> Outcome:
         if not self.catalogue.offers(registry.kind):
             return _method_not_found(request)
@@ -560,6 +574,7 @@ class Dispatcher:
             profile.page_size,
             ttl_ms=profile.ttl_ms,
             cache_scope=profile.cache_scope,
+            shown=request.shown,
         )
 
     def _result(self, registry: Registry[Any], request: Request, _: Settings, __: Observation | None) -> Outcome:
@@ -568,8 +583,36 @@ class Dispatcher:
             return _method_not_found(request)
         profile = self.profile
         return registry.result(
-            _cursor(request), profile.page_size, ttl_ms=profile.ttl_ms, cache_scope=profile.cache_scope
+            _cursor(request),
+            profile.page_size,
+            ttl_ms=profile.ttl_ms,
+            cache_scope=profile.cache_scope,
+            shown=request.shown,
         )
+
+    # Who sees what.
+
+    @cached_property
+    def judges(self) -> Judges:
+        """What asks the conditions of items; made for the first one."""
+        from linkspan.server.judging import Judges
+
+        return Judges(self.catalogue, self.profile, self._rounds, self._failures, self.system)
+
+    def _judge(
+        self, serve: _Method, request: Request, settings: Settings, observation: Observation | None
+    ) -> Outcome | Call:
+        """Serve a request once it is known which of the items that it concerns exist for its caller."""
+        begin = partial(self._serve, serve, request, settings, observation)
+        call = self.judges.before(request, begin, self._handler_of(request))
+        return call if call is not None else serve(request, settings, observation)
+
+    def before(self, request: Request) -> Call | None:
+        """Return what must run before a connection answers a request itself: it finds out what can be subscribed to."""
+        call = self.judges.before(request, lambda: OWN_ANSWER) if self.catalogue.is_conditional else None
+        if call is None or self.lifespan is None or self.lifespan.entered:
+            return call
+        return postpone(request, self.lifespan, lambda: call)
 
     # Middleware.
 
@@ -586,7 +629,7 @@ class Dispatcher:
         params, handler = request.params, self._handler_of(request)
         target = target_of(params) or request.method
         request.round = current = self._rounds.open(request, target)
-        tool = self.catalogue.tools.get(target) if isinstance(params, CallToolParams) else None
+        tool = self.catalogue.tools.get(target, request.shown) if isinstance(params, CallToolParams) else None
 
         def inside(call: MiddlewareCall) -> Steps:
             request.params = call.params
@@ -645,16 +688,3 @@ def _custom_result(method: str, value: object) -> Outcome:
     if isinstance(value, InputRequired):
         raise LocalProtocolError(cannot_ask(method))
     return value if isinstance(value, Wire) else Raw(encode_json(value))
-
-
-def _kind_of_json(raw: Raw) -> str | None:
-    """Return what a JSON value is, by its first character; None for null. What is absent is an object."""
-    first = bytes(memoryview(raw)[:1])
-    return {b"": "object", b"{": "object", b"[": "an array", b'"': "a string", b"n": None}.get(
-        first, "a boolean" if first in (b"t", b"f") else "a number"
-    )
-
-
-def _kind(problem: ArgumentsInvalid) -> str:
-    missing = all(each.message == "is missing" for each in problem.problems)
-    return "missing_required_arguments" if missing else "invalid_arguments"

@@ -247,7 +247,7 @@ class Failures:
                 pass
         if observation is not None:
             observation.note_error("internal_error")
-        incident = self._report(request, error)
+        incident = self.report(request, error)
         mode = self._settings.current.tool_error_mode
         if not is_tool or mode == "protocol":
             return RemoteProtocolError(INTERNAL_ERROR, f"Internal error (incident {incident})")
@@ -266,14 +266,19 @@ class Failures:
     def unsendable(self, request: Request, error: Exception) -> RemoteProtocolError:
         """Return the outcome for a client whose result could not be encoded."""
         request.failure = error
-        return RemoteProtocolError(INTERNAL_ERROR, f"Internal error (incident {self._report(request, error)})")
+        return RemoteProtocolError(INTERNAL_ERROR, f"Internal error (incident {self.report(request, error)})")
 
-    def _report(self, request: Request, error: BaseException) -> str:
-        """Log and report an exception of the author's code; return the incident id that the client receives too."""
+    def report(self, request: Request, error: BaseException, what: str | None = None) -> str:
+        """Log and report an exception of the author's code; return the incident id that the client receives too.
+
+        `what` failed: the handler, unless it is named.
+        """
         from logging import getLogger
 
-        request.incident = incident = self._system.random(3).hex().upper()
-        what = f"tool {request.params.name!r}" if isinstance(request.params, CallToolParams) else request.method
+        incident = self._system.random(3).hex().upper()
+        if what is None:
+            request.incident = incident
+            what = f"tool {request.params.name!r}" if isinstance(request.params, CallToolParams) else request.method
         getLogger("linkspan.server").error(
             "%s failed (incident %s)", what, incident, exc_info=error, extra=log_facts(request)
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, TypeAlias, TypeGuard, Unpack, cast
 
@@ -15,6 +15,7 @@ from linkspan.schema.problems import describe_value
 from linkspan.server.content_blocks import blocks_of, changed, checked, is_block, meta_of
 from linkspan.server.handlers import Function, Handler, bound_method, compile_handler, from_text, is_function
 from linkspan.server.tools import PromptDefinition, check_name, default_name, defined, function_name
+from linkspan.server.visibility import Condition, When, check_tags, compile_condition
 from linkspan.text import described_by
 from linkspan.types.base import JSON, Icon, JSONObject, Meta, Role, is_mapping
 from linkspan.types.messages import CompleteResult, Completion, GetPromptResult, PromptArgument, PromptMessage
@@ -69,6 +70,8 @@ class PromptInfo(msgspec.Struct, frozen=True, kw_only=True):
     icons: Sequence[Icon] | None = None
     meta: Meta | None = None
     inline: bool = False
+    tags: Collection[str] = ()
+    when: When | None = None
 
 
 class Prompt:
@@ -85,6 +88,8 @@ class Prompt:
     icons: ClassVar[Sequence[Icon] | None] = None
     meta: ClassVar[Meta | None] = None
     inline: ClassVar[bool] = False
+    tags: ClassVar[Collection[str]] = ()
+    when: Any = None
     template: Any = None
 
     Argument: TypeAlias = PromptArgument
@@ -116,6 +121,8 @@ class BoundPrompt(msgspec.Struct, frozen=True):
     spec: PromptShape
     handler: Handler
     derived: tuple[str, ...] = ()
+    tags: frozenset[str] = frozenset()
+    when: Condition | None = None
 
     def decode(self, given: Mapping[str, str]) -> JSONObject:
         """Check the arguments: texts on the wire, what the hints say in the function.
@@ -164,7 +171,9 @@ def bind_prompt(source: object, info: PromptInfo | None = None, *, provided: typ
         if template is None:
             raise RegistrationError(f"Prompt {source.__name__} has no template: write `def template(args)` in it")
         name, description = source.name, parse_docstring(vars(source).get("__doc__")).description
-        info = PromptInfo(**{each: getattr(source, each) for each in PromptInfo.__struct_fields__})
+        members: dict[str, Any] = {each: getattr(source, each) for each in PromptInfo.__struct_fields__}
+        members["when"] = bound_method(source, Prompt, "when") or members["when"]
+        info = PromptInfo(**members)
         handler = compile_handler(
             template,
             schema=_schema_of(info.arguments),
@@ -189,7 +198,7 @@ def bind_prompt(source: object, info: PromptInfo | None = None, *, provided: typ
         icons=list(info.icons) if info.icons is not None else None,
         meta=info.meta,
     )
-    return BoundPrompt(spec, handler)
+    return BoundPrompt(spec, handler, tags=check_tags(info.tags, name), when=compile_condition(info.when, name))
 
 
 def _is_class(source: object) -> TypeGuard[type[Prompt]]:

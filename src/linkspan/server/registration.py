@@ -11,14 +11,14 @@ from contextlib import contextmanager
 from functools import cached_property
 from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar, Never, TypeVar, Unpack, overload
-from weakref import WeakKeyDictionary
 
 from linkspan.core.call import NO_PORTS, Ports
 from linkspan.core.connection import ServerConnection
+from linkspan.core.waiting import Change
 from linkspan.errors import MethodAlreadyDefinedError, RegistrationError
 from linkspan.revisions import MESSAGES
 from linkspan.revisions.neutral import NO_FACTS, TransportInfo
-from linkspan.server import observation
+from linkspan.server.announcing import Announcer
 from linkspan.server.catalogue import Catalogue, ItemT, Registry, check_pinned
 from linkspan.server.configuration import (
     SECRET_HEADERS,
@@ -61,6 +61,7 @@ from linkspan.server.tools import (
     ToolSource,
     bind_tool,
 )
+from linkspan.server.visibility import Kind
 from linkspan.text import closed, described_by
 from linkspan.types.base import JSON, Icon, Implementation, JSONObject
 from linkspan.types.messages import ServerCapabilities
@@ -167,10 +168,7 @@ class BaseServer(metaclass=ProposesRevision):
         self._catalogue = Catalogue(capabilities)
         self._auto_notify = auto_notify
         self._structured_text = structured_text
-        self._unlistened: set[str] = set()  # lists whose changes reached no client, which was logged
-        self._connections = WeakKeyDictionary[ServerConnection, None]()
         self._watches: tuple[Callable[[], object], ...] = ()  # look for changes as long as there are connections
-        self._forks = 0
         self._looked = self._traced = False
         self._lifespan_timeout = lifespan_timeout
         self._provided: type | None = None
@@ -448,17 +446,47 @@ class BaseServer(metaclass=ProposesRevision):
     # What all four kinds do.
 
     def _add(self, registry: Registry[ItemT], items: Sequence[ItemT], *, notify: bool = False) -> None:
-        registry.add(items, self._profile.pinned)
-        if items and self._auto_notify:
-            self._notify(registry.kind)
+        self._catalogue.add(registry, items, self._profile.pinned)
+        shown = [each for each in items if registry.is_on(each)]
+        if shown and self._auto_notify:
+            self._announcer.list_changed(registry.kind, shown)
         elif notify:
-            self._notify_or_warn(registry.kind)
+            self._announcer.list_changed(registry.kind, shown, warn=True)
 
     def _remove(self, key: str, *registries: Registry[Any]) -> bool:
-        registry = next((each for each in registries if each.remove(key) is not None), None)
-        if registry is not None and self._auto_notify:
-            self._notify(registry.kind)
-        return registry is not None
+        for registry in registries:
+            item = registry.registered(key)
+            if item is None:
+                continue
+            was_on = registry.is_on(item)
+            self._catalogue.remove(registry, key)
+            if was_on and self._auto_notify:
+                self._announcer.list_changed(registry.kind, [item])
+            return True
+        return False
+
+    # Who sees what.
+
+    @closed
+    def disable(self, name_or_tag: str, kind: Kind | None = None) -> int:
+        """Hide items from all callers, as if they were not registered, and notify the clients; returns how many changed.
+
+        It means the tools, prompts, resources and templates with this name (of a resource its URI, of a template the template),
+        and those with this tag; only those of one `kind` if that is given. What is registered under the tag later is hidden
+        too. Of several calls that mean an item, the last one decides. Raises: RegistrationError for a name that nothing has.
+        """
+        return self._switch(name_or_tag, kind, on=False)
+
+    @closed
+    def enable(self, name_or_tag: str, kind: Kind | None = None) -> int:
+        """Show items again that `disable` has hidden, in their old places; otherwise like `disable`."""
+        return self._switch(name_or_tag, kind, on=True)
+
+    def _switch(self, name_or_tag: str, kind: Kind | None, *, on: bool) -> int:
+        moved = self._catalogue.switch(name_or_tag, kind, on=on)
+        for each, items in moved.items():
+            self._announcer.list_changed(each, items)
+        return sum(map(len, moved.values()))
 
     # Around a call.
 
@@ -561,47 +589,21 @@ class BaseServer(metaclass=ProposesRevision):
 
         If there was none, a warning is logged, once for each list.
         """
-        return self._notify_or_warn("tools")
+        return self._announcer.list_changed("tools", warn=True)
 
     def notify_prompts_list_changed(self) -> int:
         """Notify every client that listens; returns how many (F3)."""
-        return self._notify_or_warn("prompts")
+        return self._announcer.list_changed("prompts", warn=True)
 
     def notify_resources_list_changed(self) -> int:
         """Notify every client that listens; returns how many (F4)."""
-        return self._notify_or_warn("resources")
+        return self._announcer.list_changed("resources", warn=True)
 
     def notify_resource_updated(self, uri: str) -> int:
-        """Notify every client that subscribed to `uri`; returns how many (RES-6, RES-7)."""
-        return self._send("resource_updated", lambda connection: connection.notify_resource_updated(uri))
-
-    def _notify_or_warn(self, kind: str) -> int:
-        reached = self._notify(kind)
-        if not reached and kind not in self._unlistened:
-            self._unlistened.add(kind)
-            observation.warn(
-                f"notify_{kind}_list_changed() reached no client of {self.name!r}: a handshake client is notified if the "
-                f"server declared {kind}.listChanged when it connected, a modern one while it listens for that "
-                "(logged once)"
-            )
-        return reached
-
-    def _notify(self, kind: str) -> int:
-        return self._send(f"{kind}_list_changed", lambda connection: connection.notify_list_changed(kind))
-
-    def _send(self, notification: str, send: Callable[[ServerConnection], bool]) -> int:
-        reached = 0
-        for reference in self._own_connections().keyrefs():  # a copy: others come and go in other threads
-            try:
-                reached += (connection := reference()) is not None and send(connection)
-            except Exception as error:
-                observation.report(
-                    self._settings.current,
-                    error,
-                    lambda: {"notification": notification},
-                    self._dispatcher.system,
-                )
-        return reached
+        """Notify every client that subscribed to `uri` and sees it; returns how many (RES-6, RES-7)."""
+        catalogue = self._catalogue
+        for_some = catalogue.is_conditional or catalogue.switches.calls
+        return self._announcer.send(Change.of_resource(uri), catalogue.audience_of(uri) if for_some else None)
 
     # Connections.
 
@@ -630,7 +632,7 @@ class BaseServer(metaclass=ProposesRevision):
             ports=ports,
         )
         if notified and not one_shot:
-            self._own_connections()[connection] = None
+            self._announcer.add(connection)
             for watch in self._watches:
                 watch()
         return connection
@@ -646,13 +648,6 @@ class BaseServer(metaclass=ProposesRevision):
             self._traced = True
             self.watch(telemetry)
 
-    def _own_connections(self) -> WeakKeyDictionary[ServerConnection, None]:
-        """Return the open connections of this process; those that a parent had before it forked are not ours to use."""
-        forks = self._dispatcher.system.forks()
-        if forks != self._forks:
-            self._forks, self._connections = forks, WeakKeyDictionary[ServerConnection, None]()
-        return self._connections
-
     def page(self, url: str, facts: TransportInfo = NO_FACTS) -> Page:
         """Return what people see who open `url` in a browser; `facts` are what is known of their request."""
         from linkspan.server.page import make_page
@@ -666,6 +661,10 @@ class BaseServer(metaclass=ProposesRevision):
     @cached_property
     def _dispatcher(self) -> Dispatcher:
         return Dispatcher(self._catalogue, self._profile, self._settings, self.system())
+
+    @cached_property
+    def _announcer(self) -> Announcer:
+        return Announcer(self._dispatcher)
 
 
 def _named(given: tuple[Any, ...]) -> tuple[dict[str, Any], tuple[Any, ...]]:

@@ -5,7 +5,7 @@ Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/resources.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, Unpack
 
@@ -17,6 +17,7 @@ from linkspan.schema.annotations import parse_docstring
 from linkspan.server.content_blocks import Media, changed, checked, contents_of
 from linkspan.server.handlers import Function, Handler, bound_method, compile_handler, describe, from_text
 from linkspan.server.tools import Description, default_name
+from linkspan.server.visibility import Condition, check_tags, compile_condition
 from linkspan.text import described_by
 from linkspan.types.base import JSON, Annotations, Icon, JSONObject, Meta, is_array, is_mapping
 from linkspan.types.messages import ReadResourceResult
@@ -79,6 +80,8 @@ class _Described:
     icons: Sequence[Icon] | None = None
     meta: Meta | None = None
     inline: bool = False
+    tags: Collection[str] = ()
+    when: Any = None
     contents: Any = None
 
     def __init_subclass__(cls, **options: object) -> None:
@@ -165,6 +168,8 @@ class BoundResource(msgspec.Struct, frozen=True):
     handler: Handler | None = None
     value: str | bytes | None = None
     derived: tuple[str, ...] = ()
+    tags: frozenset[str] = frozenset()
+    when: Condition | None = None
 
 
 OF_A_FILE = ("size", "annotations")
@@ -178,6 +183,8 @@ class BoundTemplate(msgspec.Struct, frozen=True):
     template: UriTemplate
     handler: Handler | None = None
     derived: tuple[str, ...] = ()
+    tags: frozenset[str] = frozenset()
+    when: Condition | None = None
 
     def decode(self, variables: Mapping[str, str]) -> JSONObject:
         """Turn the variables of a URI into the function's arguments. Raises: ArgumentsInvalid."""
@@ -229,7 +236,8 @@ def bind_resource(source: object, system: Callable[[], System], *, provided: typ
         if not issubclass(source, Resource):
             raise TypeError(f"a resource is a Resource, not {source.__name__}")
         check_uri(source.uri)
-        return BoundResource(_shape(ResourceShape, source), _class_handler(source, Resource, provided))
+        shape, audience = _shape(ResourceShape, source), _audience(source, source.uri)
+        return BoundResource(shape, _class_handler(source, Resource, provided), None, (), *audience)
     if not isinstance(source, Resource):
         raise TypeError(f"a resource is a Resource, not {type(source).__name__}")
     shape, read = _shape(ResourceShape, source), source.read
@@ -238,7 +246,7 @@ def bind_resource(source: object, system: Callable[[], System], *, provided: typ
     handler: Handler | None = None
     if read:
         handler = compile_handler(read, inline=source.inline, name=source.name, provided=provided)
-    return BoundResource(shape, handler, source.value)
+    return BoundResource(shape, handler, source.value, (), *_audience(source, source.uri))
 
 
 def _read_file(shape: ResourceShape, path: str | PathLike[str], system: System) -> tuple[ResourceShape, Function]:
@@ -278,7 +286,16 @@ def bind_template(source: object, *, provided: type | None = None) -> BoundTempl
     template = compile_template(source.uri_template)
     if handler is not None:
         _check_variables(template, handler)
-    return BoundTemplate(_shape(TemplateShape, source), template, handler)
+    audience = _audience(source, source.uri_template)
+    return BoundTemplate(_shape(TemplateShape, source), template, handler, (), *audience)
+
+
+def _audience(source: _Described | type[_Described], uri: str) -> tuple[frozenset[str], Condition | None]:
+    """Return the tags, and who sees it. Raises: RegistrationError."""
+    when: object = source.when
+    if isinstance(source, type):
+        when = bound_method(source, _Described, "when") or when
+    return check_tags(source.tags, uri), compile_condition(when, uri)
 
 
 def from_function(

@@ -6,7 +6,7 @@ Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/tools.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypedDict, TypeGuard, Unpack, cast
 
@@ -20,6 +20,7 @@ from linkspan.schema.annotations import parse_docstring, return_hint
 from linkspan.schema.results import ResultShape, compile_result, encode_json
 from linkspan.server.content_blocks import BYTES, blocks_of, changed, content_types, is_content, meta_of
 from linkspan.server.handlers import Function, Handler, bound_method, compile_handler, is_function
+from linkspan.server.visibility import Condition, When, check_tags, compile_condition
 from linkspan.text import described_by
 from linkspan.types.base import JSON, UNSET, Icon, JSONObject, Meta, TextContent, UnsetType, Wire
 from linkspan.types.messages import CallToolResult, ToolAnnotations
@@ -64,6 +65,8 @@ class Description(TypedDict, total=False):
     icons: Sequence[Icon] | None
     meta: Meta | None
     inline: bool
+    tags: Collection[str]
+    when: When | None
 
 
 class ToolDescription(Description, total=False):
@@ -118,6 +121,10 @@ class ToolInfo(msgspec.Struct, frozen=True, kw_only=True):
     icons: Sequence[Icon] | None = None
     meta: Meta | None = None
     inline: bool = False
+    tags: Collection[str] = ()
+    """What `disable` and `enable` may call it besides its name."""
+    when: When | None = None
+    """Which callers see it; None for all."""
     timeout: float | None = None
     """Seconds that a call may take."""
     concurrency: int | None = None
@@ -180,6 +187,8 @@ class Tool:
     icons: ClassVar[Sequence[Icon] | None] = None
     meta: ClassVar[Meta | None] = None
     inline: ClassVar[bool] = False
+    tags: ClassVar[Collection[str]] = ()
+    when: Any = None
     timeout: ClassVar[float | None] = None
     concurrency: ClassVar[int | None] = None
     max_waiting: ClassVar[int] = 100
@@ -252,6 +261,8 @@ class BoundTool(msgspec.Struct, frozen=True):
     """The return type, if it is one whose values keep the promise by their type alone."""
     is_plain: bool = False
     """The function needs nothing but its arguments, and nothing of the author's runs before it."""
+    tags: frozenset[str] = frozenset()
+    when: Condition | None = None
 
     def outcome(self, value: object) -> Outcome:
         """Turn what the function returned into a result.
@@ -419,6 +430,7 @@ def _info_of(source: type[Tool]) -> ToolInfo:
     members["description"] = source.description or parse_docstring(vars(source).get("__doc__")).description
     if not any("output_schema" in vars(each) for each in source.__mro__ if each is not Tool):
         members["output_schema"] = UNSET  # only a None that an author wrote rules out structured results
+    members["when"] = bound_method(source, Tool, "when") or members["when"]
     return ToolInfo(**members)
 
 
@@ -459,7 +471,8 @@ def _bind(handler: Handler, info: ToolInfo, name: str, portable: bool, structure
     is_plain = is_plain and not (handler.parameters.asks or handler.parameters.runs_code)
     is_plain = is_plain and handler.needs is None and not handler.provided
     structured = info.structured and written is not None
-    return BoundTool(spec, handler, shape, validator, structured, derived, exact, is_plain)
+    tags, when = check_tags(info.tags, name), compile_condition(info.when, name)
+    return BoundTool(spec, handler, shape, validator, structured, derived, exact, is_plain, tags, when)
 
 
 def _declared(shape: ResultShape) -> Mapping[str, JSON] | None:

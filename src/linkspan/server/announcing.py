@@ -1,0 +1,114 @@
+"""The open connections of a server, and the notifications of changes that go to those of their clients that listen."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Collection, Generator, Mapping, Sequence
+from typing import Any, cast
+from weakref import WeakKeyDictionary
+
+from linkspan.core.connection import ServerConnection
+from linkspan.core.waiting import Change
+from linkspan.revisions.neutral import Request
+from linkspan.server import observation
+from linkspan.server.catalogue import Listed
+from linkspan.server.dispatch import Dispatcher
+from linkspan.server.steps import Step, run_steps
+from linkspan.server.visibility import Condition
+from linkspan.wire.jsonrpc import RequestId
+
+__all__ = ["Announcer"]
+
+
+class Announcer:
+    """Notifies the clients of one server in this process."""
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        """Begin without connections."""
+        self._dispatcher = dispatcher
+        self._connections = WeakKeyDictionary[ServerConnection, None]()
+        self._forks = 0
+        self._unlistened: set[str] = set()  # lists whose changes reached no client, which was logged
+
+    def add(self, connection: ServerConnection) -> None:
+        """Notify the clients of a connection as long as it is there."""
+        self._own_connections()[connection] = None
+
+    def list_changed(self, kind: str, changed: Sequence[Listed] | None = None, *, warn: bool = False) -> int:
+        """Notify those who listen for a list: all, or those who see one of the items that have changed.
+
+        Returns how many it has reached. `warn` logs, once for each list, that there was none.
+        """
+        audience = None if changed is None else [each.when for each in changed]
+        reached = self.send(Change.of_list(kind), audience)
+        if warn and not reached and kind not in self._unlistened and (audience is None or None in audience):
+            self._unlistened.add(kind)
+            observation.warn(
+                f"notify_{kind}_list_changed() reached no client of {self._dispatcher.profile.implementation.name!r}: a "
+                f"handshake client is notified if the server declared {kind}.listChanged when it connected, a modern one "
+                "while it listens for that (logged once)"
+            )
+        return reached
+
+    def send(self, change: Change, audience: Collection[Condition | None] | None) -> int:
+        """Notify those who listen for a change: all, or where all that has changed has conditions those for whom one holds.
+
+        Returns how many it has reached by now; conditions that are async take longer. Never raises.
+        """
+        conditions = None if audience is None or None in audience else [each for each in audience if each is not None]
+        reached = 0
+        for connection in self.connections():
+            try:
+                if conditions is None:
+                    reached += connection.notify(change)
+                elif conditions and (listeners := connection.listeners(change)):
+                    reached += self._start(self._judged(connection, change, conditions, listeners))
+            except Exception as error:
+                self._report(change, error)
+        return reached
+
+    def _judged(
+        self,
+        connection: ServerConnection,
+        change: Change,
+        conditions: Sequence[Condition],
+        listeners: Mapping[RequestId | None, Request],
+    ) -> Generator[Step, Any, bool]:
+        """Ask the conditions for each listener, without a lock, and notify those for whom one holds."""
+        to: list[RequestId | None] = []
+        try:
+            for request_id, request in listeners.items():
+                if (yield from self._dispatcher.judges.judge(request, conditions)):
+                    to.append(request_id)
+            return bool(to) and connection.notify(change, to)
+        except Exception as error:
+            self._report(change, error)
+            return False
+
+    def _start(self, steps: Generator[Step, Any, bool]) -> bool:
+        """Take steps here, and from the first wait on in the background; return what they have come to by now."""
+        system = self._dispatcher.system
+        value = run_steps(steps, system)
+        if not hasattr(type(value), "__await__"):
+            return bool(value)
+        awaitable = cast("Awaitable[object]", value)
+        try:
+            system.share(awaitable)
+        except RuntimeError:  # no event loop runs here
+            system.later(awaitable)
+        return False
+
+    def _report(self, change: Change, error: Exception) -> None:
+        dispatcher = self._dispatcher
+        what = change.method.removeprefix("notifications/").replace("/", "_")
+        observation.report(dispatcher.settings.current, error, lambda: {"notification": what}, dispatcher.system)
+
+    def connections(self) -> list[ServerConnection]:
+        """Return the connections that are open now: others come and go in other threads."""
+        return [found for each in self._own_connections().keyrefs() if (found := each()) is not None]
+
+    def _own_connections(self) -> WeakKeyDictionary[ServerConnection, None]:
+        """Return the open connections of this process; those that a parent had before it forked are not ours to use."""
+        forks = self._dispatcher.system.forks()
+        if forks != self._forks:
+            self._forks, self._connections = forks, WeakKeyDictionary[ServerConnection, None]()
+        return self._connections

@@ -1,0 +1,133 @@
+"""Asks the conditions of items (`when=`) for the callers of requests, and for the clients that listen for changes.
+
+No lock is held meanwhile: conditions are the author's code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Sequence
+from functools import cache, partial
+from typing import Any
+
+from linkspan.core.call import Call
+from linkspan.core.http_checks import compare_parameters
+from linkspan.errors import RemoteProtocolError
+from linkspan.revisions.neutral import NOTHING_SHOWN, Outcome, Request
+from linkspan.schema.annotations import name_of
+from linkspan.server.asking import Rounds
+from linkspan.server.catalogue import Catalogue, Registry
+from linkspan.server.configuration import Profile, System
+from linkspan.server.context import Context
+from linkspan.server.handlers import Handler, Later, Preparation
+from linkspan.server.observation import Failures
+from linkspan.server.steps import Step, Steps, await_steps, run_steps
+from linkspan.server.tools import BoundTool
+from linkspan.server.visibility import Condition, judge
+from linkspan.types.messages import (
+    CallToolParams,
+    CompleteParams,
+    GetPromptParams,
+    ListenParams,
+    ListParams,
+    PromptReference,
+    ReadResourceParams,
+    SubscribeParams,
+)
+
+__all__ = ["Judges"]
+
+
+class Judges:
+    """Finds out what exists for whom, on one server."""
+
+    def __init__(
+        self, catalogue: Catalogue, profile: Profile, rounds: Rounds, failures: Failures, system: System
+    ) -> None:
+        """Ask the conditions of the items in `catalogue`."""
+        self._catalogue = catalogue
+        self._profile = profile
+        self._rounds = rounds
+        self._failures = failures
+        self._system = system
+
+    def before(
+        self, request: Request, begin: Callable[[], Outcome | Call], handler: Handler | None = None
+    ) -> Call | None:
+        """Return a call that asks what a request depends on, and then begins it; None if it depends on nothing.
+
+        The call runs where `handler` does. `begin` does not raise.
+        """
+        request.shown = NOTHING_SHOWN  # also of a request that is issued again
+        wanted, others = self._concerned(request)
+        if not wanted:
+            return None
+        preparation = Preparation(begin)
+        steps = self._first(request, wanted, others, preparation)
+        is_async = (handler is not None and handler.is_async) or any(each.is_async for each in wanted)
+        run = partial(await_steps if is_async else run_steps, steps, self._system)
+        inline = handler is not None and handler.inline
+        return Later(request, run, is_async, inline, preparation=preparation)
+
+    def _first(
+        self, request: Request, wanted: Sequence[Condition], others: Sequence[Condition], preparation: Preparation
+    ) -> Steps:
+        request.shown = yield from self.judge(request, wanted, others)
+        step = preparation.step()
+        if not isinstance(step, Call):
+            return None
+        return (yield Step(step.run, blocking=not (step.is_async or step.inline)))
+
+    def judge(
+        self, request: Request, wanted: Iterable[Condition], others: Iterable[Condition] = ()
+    ) -> Generator[Step, Any, frozenset[Condition]]:
+        """Yield the steps that ask conditions for the caller of `request`; return those that hold."""
+        round = self._rounds.closed("when=")
+        make_context = cache(lambda: Context(request, round, self._profile.context_of(request)))
+
+        def report(condition: Condition, error: Exception) -> None:
+            self._failures.report(request, error, f"when={name_of(condition.function)}")
+
+        return judge(tuple(wanted), tuple(others), make_context, report)
+
+    def wrong_headers(self, request: Request, params: CallToolParams, tool: BoundTool) -> RemoteProtocolError | None:
+        """Compare the headers that repeat arguments, once it is known that the caller may learn that the tool exists."""
+        headers, plan = request.facts.headers, tool.handler.parameters.headers
+        if not plan or not headers or not request.peer.revision.repeats_in_headers:
+            return None
+        return compare_parameters(headers, plan, params)
+
+    def _concerned(self, request: Request) -> tuple[Sequence[Condition], Sequence[Condition]]:
+        """Return the conditions that a request depends on, and those that matter too if one of these does not hold."""
+        catalogue, params = self._catalogue, request.params
+        match params:
+            case CallToolParams():
+                return _concerned_by_name(catalogue.tools, params.name)
+            case GetPromptParams():
+                return _concerned_by_name(catalogue.prompts, params.name)
+            case ListParams():
+                return tuple(catalogue.lists[request.method].conditions.values()), ()
+            case ReadResourceParams() | SubscribeParams():
+                return self._of_uris(params.uri), ()
+            case ListenParams():
+                uris = params.notifications.resource_subscriptions or []
+                return self._of_uris(*uris[: self._profile.limits.max_subscriptions]), ()
+            case CompleteParams(ref=ref):
+                if isinstance(ref, PromptReference):
+                    return tuple(each for each in (catalogue.prompts.conditions.get(ref.name),) if each is not None), ()
+                own = catalogue.templates.conditions.get(ref.uri)
+                return self._of_uris(ref.uri) if own is None else (own,), ()
+            case _:
+                return (), ()
+
+    def _of_uris(self, *uris: str) -> tuple[Condition, ...]:
+        found = (each.when for uri in uris for each in self._catalogue.registered_for(uri))
+        return tuple(each for each in found if each is not None)
+
+
+def _concerned_by_name(registry: Registry[Any], name: str) -> tuple[Sequence[Condition], Sequence[Condition]]:
+    """An unknown name depends on all of its kind, which the error may suggest; and a hidden one must not differ from it."""
+    if registry.get(name) is not None:
+        return (), ()
+    every = tuple(registry.conditions.values())
+    own = registry.conditions.get(name)
+    return (every, ()) if own is None else ((own,), every)
