@@ -1,0 +1,116 @@
+"""The site of the documents: it builds without a warning, has every public name, and its search finds what newcomers ask."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import linkspan
+
+DOCS = Path(__file__).parent.parent / "docs"
+
+QUESTIONS = {
+    "pictures": "server",
+    "ask the user": "server",
+    "resource template": "server",
+    "report progress": "server",
+    "wrong arguments": "server",
+    "dependencies": "around-a-call",
+    "middleware": "around-a-call",
+    "rate limit": "around-a-call",
+    "timeout of a tool": "around-a-call",
+    "fastapi": "http",
+    "django": "http",
+    "gunicorn workers": "http",
+    "allowed hosts": "http",
+    "reconnect": "client",
+    "retry": "client",
+    "many servers": "host",
+    "ollama": "models",
+    "claude desktop": "command-line",
+    "reload": "command-line",
+    "variables in mcp.json": "configuration",
+    "record": "tracing",
+    "opentelemetry": "telemetry",
+    "mcpserver": "coming-from-mcp",
+}
+"""What newcomers type, and the page that answers it."""
+
+
+def conf() -> Any:
+    spec = spec_from_file_location("docs_conf", DOCS / "conf.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_public_name_is_on_the_page_of_the_api() -> None:
+    shown = re.findall(r"^\.\. auto\w+:: linkspan\.(\w+)$", conf().api(), re.MULTILINE)
+    assert sorted(shown) == sorted(linkspan.__all__)
+
+
+def test_every_page_has_a_chapter() -> None:
+    chapters = {name for names in conf().ORDER.values() for name in names}
+    pages = {page.stem for page in DOCS.glob("*.md")} - {"index"} | {"decisions/index"}
+    assert chapters == pages
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built by the command that the documents name. Any warning fails it."""
+    pytest.importorskip("sphinx", reason="Sphinx is not installed: pip install '.[docs]'")
+    out = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "sphinx", "--fail-on-warning", "--keep-going", "-q", str(DOCS), str(out)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    return out
+
+
+def test_the_site_needs_nothing_from_elsewhere(site: Path) -> None:
+    loaded = r"""<(?:script|img|link)\b[^>]*(?:src|href)="(https?:[^"]+)"""
+    foreign = {found for page in site.rglob("*.html") for found in re.findall(loaded, page.read_text())}
+    assert {each for each in foreign if "img.shields.io" not in each} == set()
+
+
+@pytest.fixture(scope="module")
+def search(site: Path) -> Iterator[Any]:
+    """A search field: returns the pages of the hits, in their order."""
+    pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install '.[peers]'")
+    sys.path.insert(0, str(Path(__file__).parent / "serve" / "http"))
+    from http_browser import chromium
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments, directory=str(site))
+
+        def log_message(self, format: str, *arguments: object) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Quiet) as server, chromium() as browser:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        page = browser.new_page()
+
+        def hits(question: str) -> list[str]:
+            page.goto(f"http://127.0.0.1:{server.server_port}/search.html?q={question.replace(' ', '+')}")
+            page.locator(".search-summary:not(:has-text('Searching'))").wait_for(state="attached")
+            links = [link.get_attribute("href") or "" for link in page.locator("ul.search > li > a").all()]
+            return list(dict.fromkeys(link.partition(".html")[0] for link in links))
+
+        yield hits
+        server.shutdown()
+
+
+@pytest.mark.timeout(120)
+def test_the_search_finds_what_newcomers_ask_among_the_first_three(search: Any) -> None:
+    found = {question: search(question)[:3] for question in QUESTIONS}
+    assert {question: pages for question, pages in found.items() if QUESTIONS[question] not in pages} == {}
