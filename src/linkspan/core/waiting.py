@@ -104,11 +104,11 @@ class Subscriptions(msgspec.Struct):
     def tagged(self, change: Change, to: Collection[RequestId | None] | None = None) -> list[Delivery]:
         """Encode a notification once for each subscription that asked for it, and is in `to`, with its id (SUB-4)."""
         params: JSONObject = {} if change.uri is None else {"uri": change.uri}
-        return [
-            Delivery(_tagged(change.method, request_id, params), request_id)
-            for request_id, each in self._open.items()
-            if (change.kind in each.kinds or change.uri in each.uris) and (to is None or request_id in to)
-        ]
+        found: list[Delivery] = []
+        for request_id, each in self._open.items():
+            if (change.kind in each.kinds or change.uri in each.uris) and (to is None or request_id in to):
+                found.append(Delivery(_tagged(change.method, request_id, params), request_id))
+        return found
 
 
 def goodbye(request: Request) -> Outcome:

@@ -31,7 +31,8 @@ class Announcer:
 
     def add(self, connection: ServerConnection) -> None:
         """Notify the clients of a connection as long as it is there."""
-        self._own_connections()[connection] = None
+        self.connections()
+        self._connections[connection] = None
 
     def list_changed(self, kind: str, changed: Sequence[Listed] | None = None, *, warn: bool = False) -> int:
         """Notify those who listen for a list: all, or those who see one of the items that have changed.
@@ -103,12 +104,12 @@ class Announcer:
         observation.report(dispatcher.settings.current, error, lambda: {"notification": what}, dispatcher.system)
 
     def connections(self) -> list[ServerConnection]:
-        """Return the connections that are open now: others come and go in other threads."""
-        return [found for each in self._own_connections().keyrefs() if (found := each()) is not None]
-
-    def _own_connections(self) -> WeakKeyDictionary[ServerConnection, None]:
         """Return the open connections of this process; those that a parent had before it forked are not ours to use."""
         forks = self._dispatcher.system.forks()
         if forks != self._forks:
             self._forks, self._connections = forks, WeakKeyDictionary[ServerConnection, None]()
-        return self._connections
+        found: list[ServerConnection] = []
+        for reference in self._connections.keyrefs():  # a copy: others come and go in other threads
+            if (connection := reference()) is not None:
+                found.append(connection)
+        return found
