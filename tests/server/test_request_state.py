@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import pytest
+from cryptography.hazmat.primitives.ciphers import aead
 from hypothesis import given
 from hypothesis import strategies as st
 from test_asking import Client, accept, text
@@ -52,9 +52,10 @@ def counting() -> Callable[[int], bytes]:
 
 @contextmanager
 def form_of(form: str) -> Iterator[None]:
-    """Act like a process with, or without, `cryptography`."""
-    hidden = {} if form == "encrypted" else {"cryptography.hazmat.primitives.ciphers.aead": None}
-    with patch.dict(sys.modules, hidden):
+    """Act like a process with, or without, `cryptography`. Of the loaded modules no other one may change: it would load anew."""
+    with pytest.MonkeyPatch.context() as patched:
+        if form == "signed":
+            patched.setitem(sys.modules, aead.__name__, None)
         yield
 
 
