@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from contextlib import suppress
+from contextvars import ContextVar
 from functools import lru_cache
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
@@ -39,7 +40,7 @@ _WATCH_AFTER: Final = 0.05
 
 
 class AsgiApp(HttpApp):
-    """The callable. It belongs to no event loop: any may call it, and the one that did last runs the async functions."""
+    """The callable. It belongs to no event loop: any may call it, and runs the async functions of its own requests."""
 
     def __init__(
         self,
@@ -54,11 +55,10 @@ class AsgiApp(HttpApp):
 
         `otherwise` is another ASGI application, for all other paths and all that is not HTTP.
         """
-        super().__init__(endpoint, path, self._running_loop, metrics)
+        super().__init__(endpoint, path, _loop_of_request, metrics)
         self._is_one_of_several = path is not None or health is not None or metrics is not None
         self._otherwise = otherwise
         self._health = health
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._timers: dict[asyncio.AbstractEventLoop, _Timers] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -98,7 +98,8 @@ class AsgiApp(HttpApp):
 
     async def _serve(self, scope: Scope, facts: TransportInfo, receive: Receive, send: Send) -> None:
         """Serve a request that was let in."""
-        self._loop = loop = asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
+        _request_loop.set(loop)
         timers = self._timers.get(loop)
         if timers is None:
             for each in [each for each in list(self._timers) if each.is_closed()]:
@@ -138,9 +139,13 @@ class AsgiApp(HttpApp):
         else:
             await send({"type": "websocket.close", "code": 1000})
 
-    def _running_loop(self) -> asyncio.AbstractEventLoop:
-        assert self._loop is not None
-        return self._loop
+
+_request_loop: Final[ContextVar[asyncio.AbstractEventLoop | None]] = ContextVar("linkspan_request_loop", default=None)
+
+
+def _loop_of_request() -> asyncio.AbstractEventLoop | None:
+    """Return the loop that serves a request: the one that runs here, or in a worker thread, which has the request's context."""
+    return asyncio._get_running_loop() or _request_loop.get()
 
 
 class _Timed(Protocol):

@@ -75,6 +75,14 @@ def an_app() -> tuple[AsgiApp, list[str]]:
     async def quick() -> str:
         return "done"
 
+    @server.tool
+    async def where() -> str:
+        return threading.current_thread().name
+
+    @server.tool(name="where_later")
+    def later() -> Any:
+        return where()
+
     return server.asgi(), seen
 
 
@@ -117,6 +125,26 @@ def test_a_server_that_cancels_a_request_is_obeyed_though_another_loop_serves_to
 
     assert asyncio.run(run())
     assert sent == []
+
+
+@pytest.mark.parametrize("tool", ["where", "where_later"])
+def test_an_async_function_runs_on_the_loop_of_its_request_though_another_loop_serves_too(tool: str) -> None:
+    app, _ = an_app()
+    sent: list[Message] = []
+    request = json.dumps(body("tools/call", {"name": tool, "arguments": {}})).encode()
+
+    async def receive() -> Message:
+        assert ask_on_another_loop(app) == 200  # and that one is closed by now
+        return {"type": "http.request", "body": request}
+
+    async def run() -> None:
+        await ask(app, tool, receive, sent)
+
+    thread = threading.Thread(target=lambda: asyncio.run(run()), name="of the request")
+    thread.start()
+    thread.join(30)
+    found = json.loads(sent[1]["body"])["result"]
+    assert found["content"][0]["text"] == "of the request", found
 
 
 def test_loops_that_were_closed_are_not_kept() -> None:
