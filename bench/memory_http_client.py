@@ -76,6 +76,15 @@ async def measure(url: str, given: argparse.Namespace) -> list[float]:
     return sizes
 
 
+def wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
+    give_up = time.monotonic() + 60
+    while process.poll() is None and time.monotonic() < give_up:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port), 0.2):
+            return
+        time.sleep(0.05)
+    raise RuntimeError("the server does not start")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--calls", type=int, default=200_000)
@@ -88,19 +97,18 @@ def main() -> int:
     if given.serve is not None:
         serve(given.serve)
         return 0
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    process = subprocess.Popen([sys.executable, __file__, "--serve", str(port)], stderr=subprocess.DEVNULL)
+    reserved = socket.socket()  # stays bound while the server listens: no other process gets its port
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    reserved.bind(("127.0.0.1", 0))
+    port = reserved.getsockname()[1]
+    process = subprocess.Popen([sys.executable, __file__, "--serve", str(port)])
     try:
-        give_up = time.monotonic() + 20
-        while time.monotonic() < give_up:
-            with suppress(OSError), socket.create_connection(("127.0.0.1", port), 0.2):
-                break
-            time.sleep(0.05)
+        wait_for(port, process)
         sizes = asyncio.run(measure(f"http://127.0.0.1:{port}/mcp", given))
     finally:
         process.kill()
         process.wait()
+        reserved.close()
     grown = max(sizes) - sizes[1]
     print(f"grown by {grown:.1f} MB after the first two tenths")
     return int(grown > given.growth)

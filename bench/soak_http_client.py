@@ -346,10 +346,13 @@ def watching_memory(seconds: float, violations: list[str], said: dict[str, str])
 
 def soak(mode: str, face: str, seconds: float, workers: int, seed: int) -> bool:
     """Run one combination; print what came of it; tell whether all went well."""
-    with tempfile.TemporaryDirectory() as folder, socket.create_server(("127.0.0.1", 0)) as free:
+    with tempfile.TemporaryDirectory() as folder, socket.socket() as reserved:
         log = Path(folder, "log")
-        port = free.getsockname()[1]
-        free.close()
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reserved.bind(
+            ("127.0.0.1", 0)
+        )  # and it stays so while servers listen and die: no other process gets their port
+        port = reserved.getsockname()[1]
         victim = Victim(port, log)
         victim.start()
         account, said = Account(), dict[str, str]()

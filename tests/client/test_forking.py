@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ from typing import Any
 import pytest
 
 from over_http import serving
+from ports import reserve_port
 
 import forked  # isort: skip
 
@@ -151,8 +151,7 @@ forked.asked(forked.poster(app))
 def test_gunicorn_with_preload(tmp_path: Path) -> None:
     pytest.importorskip("gunicorn")
     (tmp_path / "preloaded.py").write_text(PRELOADED.format(here=str(HERE)))
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = reserve_port()
     command = [sys.executable, "-m", "gunicorn", "--preload", "--workers", "2", "--threads", "2"]
     command += ["--bind", f"127.0.0.1:{port}", "--chdir", str(tmp_path), "preloaded:app"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as server:

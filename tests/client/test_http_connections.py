@@ -29,6 +29,7 @@ from linkspan.client.transports.http_loops import LoopPool
 from linkspan.client.transports.http_requests import HttpFailure, HttpFlow, Open, Read
 from linkspan.client.transports.http_threads import ThreadPool, ThreadRun
 from over_http import serving
+from ports import reserve_port
 from raw_http import CUT, RawServer, http, message, sse
 
 __all__ = ["certificate", "no_proxies"]
@@ -267,9 +268,7 @@ def test_a_failure_says_what_the_server_may_have_seen(steps: Any, sent: bool, ga
 
 
 def test_what_never_reached_a_server_is_said_to_be_unsent(ask: Ask) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as gone:
-        port = gone.getsockname()[1]
-    refused, unknown = ask(f"http://127.0.0.1:{port}/").failure, ask("http://nothing.invalid/").failure
+    refused, unknown = ask(f"http://127.0.0.1:{reserve_port()}/").failure, ask("http://nothing.invalid/").failure
     assert refused is not None
     assert unknown is not None
     assert (refused.sent, unknown.sent) == (False, False)

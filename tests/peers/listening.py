@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
+from ports import reserve_port
+
 __all__ = ["listening"]
 
 PATIENCE = 30.0
@@ -17,8 +19,7 @@ PATIENCE = 30.0
 @contextmanager
 def listening(command: Callable[[int], Sequence[str]], path: str = "/mcp") -> Iterator[str]:
     """Start a server on a free port, which its command and the variable PORT name; give its URL, and end it."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port: int = free.getsockname()[1]
+    port = reserve_port()
     process = subprocess.Popen(
         command(port),
         env={**os.environ, "PORT": str(port)},

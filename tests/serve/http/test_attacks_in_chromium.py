@@ -18,6 +18,8 @@ import pytest
 from http_browser import chromium
 from http_talk import body, mirror
 
+from ports import reserve_port
+
 pytestmark = pytest.mark.timeout(60)
 
 SERVER = """
@@ -62,8 +64,7 @@ class Target:
     def __init__(self, kind: str, folder: Path) -> None:
         self._touched = folder / "touched"
         (folder / "target.py").write_text(SERVER)
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port: int = free.getsockname()[1]
+        self.port = reserve_port()
         command = [sys.executable, "target.py", kind, str(self.port)]
         self.process = subprocess.Popen(command, cwd=folder, stderr=subprocess.DEVNULL)
         give_up = time.monotonic() + 30

@@ -19,6 +19,8 @@ from pathlib import Path
 import pytest
 from http_talk import body, mirror
 
+from ports import reserve_port
+
 APP = """
 from linkspan import Server
 
@@ -75,8 +77,7 @@ class Doors:
     def __init__(self, name: str, folder: Path) -> None:
         self.folder = folder
         (folder / "doors.py").write_text(APP)
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port: int = free.getsockname()[1]
+        self.port = reserve_port()
         command = [each.format(port=self.port) for each in COMMANDS[name]]
         self.process = subprocess.Popen([sys.executable, *command], cwd=folder, stderr=subprocess.DEVNULL)
 

@@ -20,6 +20,7 @@ from http_world import World
 
 from linkspan.serve import http_app
 from linkspan.serve.http_app import is_stopping
+from ports import reserve_port
 
 APP = """
 import time
@@ -46,8 +47,7 @@ class Streams:
 
     def __init__(self, command: list[str], folder: Path) -> None:
         (folder / "streams.py").write_text(APP)
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port: int = free.getsockname()[1]
+        self.port = reserve_port()
         address = f"127.0.0.1:{self.port}" if command[-1] == "-b" else str(self.port)
         self.process = subprocess.Popen([sys.executable, *command, address], cwd=folder, stderr=subprocess.DEVNULL)
         self._open: list[socket.socket] = []
