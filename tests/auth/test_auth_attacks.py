@@ -252,7 +252,7 @@ def test_slow_and_huge_metadata(world: World, reason: str) -> None:
     assert len(world.trace) == 2
 
 
-@pytest.mark.parametrize("body", [b"[" * 100_000, b"\xff", b"{}", b'{"resource": 1}', b"null", b'"x"', b""])
+@pytest.mark.parametrize("body", [b'{"a":' * 50_000, b'{"resource": "\xff"}', b"{}", b'{"resource": 1}', b" {"])
 def test_metadata_that_cannot_be_read(world: World, body: bytes) -> None:
     world.routes[f"GET {PRM}"] = lambda effect: HttpResult(200, {}, body)
     assert "invalid document" in _refused(world, lambda attempt: challenge(401)).problem

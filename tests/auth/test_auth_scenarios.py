@@ -142,6 +142,7 @@ def test_auth_scope_step_up(world: World) -> None:
     )
     assert world.trace == [
         "403 tools/call x",
+        *FOUND[1:],
         "OPEN as/authorize client_id=client-1 scope=mcp:basic mcp:write resource=mcp/mcp",
         "POST as/token grant_type=authorization_code client_id=client-1 resource=mcp/mcp",
         "200 tools/call x",

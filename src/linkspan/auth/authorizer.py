@@ -19,7 +19,7 @@ from linkspan.auth.discovery import Discovered, discover
 from linkspan.auth.dpop import ALGORITHM, ProofKey, is_nonce_request
 from linkspan.auth.grants import LoginContext, LoginTimedOut, obtain_tokens, refresh_form
 from linkspan.auth.identities import Enterprise, Identity, OAuth
-from linkspan.auth.metadata import AuthorizationFailure, ServerMetadata, decode_stored, fetch
+from linkspan.auth.metadata import AuthorizationFailure, ServerMetadata, decode_or_none, fetch
 from linkspan.auth.network import hosts_of, origin_of, without_credentials
 from linkspan.auth.tokens import Nonces, Tokens
 from linkspan.core.auth_flow import AuthFlow, Http, Load, Lock, Save, StoreKey, Unlock
@@ -117,13 +117,15 @@ class Authorizer:
         self._origin = origin_of(self._url)
         self._loaded = not self._person
         self._held: _Held | None = None
-        self._patient_until = 0.0
+        self._renew_after = 0.0
+        """When a token may be renewed again."""
         self._step_ups: dict[tuple[str, frozenset[str]], int] = {}
         self._number = 0
         """How many flows have ended."""
         self._failure: ClientError | None = None
-        """How the last flow failed, if it did, and at what."""
+        """How the last flow failed, if it did; at what; and until when that is not tried again."""
         self._failed_at: object = None
+        self._failed_until = 0.0
 
     def headers(self, method: str, url: str, previous: Attempt | None = None) -> Attempt | None:
         """Return what a request carries, or None if `prepare` has to run first. A proof is good for one attempt only."""
@@ -149,7 +151,7 @@ class Authorizer:
 
     def prepare(self) -> AuthFlow[None]:
         """Load what is stored, and renew what expires. Raises: ClientError."""
-        if self._failure is not None and self._failed_at == "prepare" and self._now() < self._patient_until:
+        if self._failure is not None and self._failed_at == "prepare" and self._now() < self._failed_until:
             raise self._failure.again()
         if not self._loaded or self._is_due():
             yield from self._settle(self._prepare(), "prepare")
@@ -159,7 +161,7 @@ class Authorizer:
 
         `operation` is what attempts to get more scopes are counted by. Raises: ClientError.
         """
-        challenges = [each for each in read_challenges(headers.get("www-authenticate", "")) if each.scheme in _SCHEMES]
+        challenges = _challenges(headers)
         errors = [each.parameters.get("error") for each in challenges]
         nonce = self._nonces.learn(attempt.url, headers)
         if attempt.nonces < _NONCES and any(is_nonce_request(each, nonce, attempt.nonce) for each in errors):
@@ -175,7 +177,7 @@ class Authorizer:
         stale = attempt.number != self._number
         if self._failure is None and stale:
             return True
-        if self._failure is not None and self._failed_at == about and (stale or self._now() < self._patient_until):
+        if self._failure is not None and self._failed_at == about and (stale or self._now() < self._failed_until):
             raise self._failure.again()
         yield from self._settle(flow, about)
         return True
@@ -219,9 +221,9 @@ class Authorizer:
             )
             cause: Exception | None = problem.__cause__ if isinstance(problem.__cause__, Exception) else None
         except LoginTimedOut as problem:
-            seconds = self._context.seconds
-            text = f"the login was not finished within {seconds:g} s at {problem.url}"
-            failure = LoginTimeout(text, self._about, phase="authorize", seconds=seconds, data={"url": problem.url})
+            text = f"the login was not finished within {problem.seconds:g} s at {problem.url}"
+            data = {"url": problem.url}
+            failure = LoginTimeout(text, self._about, phase="authorize", seconds=problem.seconds, data=data)
             cause = None
         except ClientError as problem:
             failure, cause = problem, None
@@ -229,7 +231,7 @@ class Authorizer:
             self._number, self._failure, self._failed_at = self._number + 1, None, None
             return result
         self._number, self._failure, self._failed_at = self._number + 1, failure, about
-        self._patient_until = max(self._patient_until, self._now() + _SHORT_PATIENCE)
+        self._failed_until = self._now() + _SHORT_PATIENCE
         raise failure from cause
 
     def _prepare(self) -> AuthFlow[None]:
@@ -238,18 +240,21 @@ class Authorizer:
         held = self._held
         if held is None or not self._is_due():
             return
+        patience = _SHORT_PATIENCE  # at least, even if a token is not valid for longer: the next request carries it
         try:
             if self._person:
                 yield from self._refresh(held.tokens, held.known)
             else:
-                yield from self._obtain(_found_before(held), held.tokens.requested)
+                found = Discovered(held.known.server, held.known.resource)
+                yield from self._obtain(found, held.tokens.requested)
         except AuthorizationFailure as failure:
             if not held.tokens.has_expired(self._now()):
-                self._patient_until = self._now() + _PATIENCE
+                patience = _PATIENCE
             elif self._person and failure.reached:
                 self._held = None  # the server refuses the request, and a person logs in again
             else:
                 raise
+        self._renew_after = self._now() + patience
 
     def _authorize(self, attempt: Attempt, challenges: Sequence[Challenge]) -> AuthFlow[None]:
         """Get a token that the server takes instead of the one that it refused, if there was one (AU-C42)."""
@@ -264,14 +269,11 @@ class Authorizer:
                 return  # another process has logged in
         if not self._interactive and self._held is None:
             raise self._login_required(())
-        found = yield from discover(self._url, _parameter(challenges, "resource_metadata") or None, self.auth.issuer)
-        requested: tuple[str, ...] = ()
-        tokens = self._held.tokens if self._held is not None else None
-        if tokens is not None and (tokens.issuer, tokens.resource) == (found.server.issuer, found.resource):
-            requested = tokens.requested
-            if attempt.logins == 1 and (yield from self._refreshed(tokens, found)):
-                return
-        yield from self._obtain(found, _union(requested, self._scopes(found, _scopes_of(challenges))), challenges)
+        found = yield from self._discover(challenges)
+        before = self._tokens_for(found)
+        if before is not None and attempt.logins == 1 and (yield from self._refreshed(before, found)):
+            return
+        yield from self._obtain(found, self._scopes(found, challenges, before), challenges)
 
     def _step_up(self, challenges: Sequence[Challenge], operation: str) -> AuthFlow[None]:
         """Get a token with more scopes: all that were ever asked for, and those of the challenge (AU-C43)."""
@@ -282,21 +284,35 @@ class Authorizer:
             raise self._insufficient(scopes, operation)
         if tried and not set(scopes) <= set(held.tokens.scopes):
             raise self._insufficient(scopes, operation)  # they were asked for, and not granted
+        if not self._interactive:
+            raise self._login_required(_union(held.tokens.requested, scopes))
         if len(self._step_ups) >= _REMEMBERED:
             self._step_ups.clear()
         self._step_ups[counted] = tried + 1
-        yield from self._obtain(_found_before(held), _union(held.tokens.requested, scopes), challenges)
+        found = yield from self._discover(challenges)
+        yield from self._obtain(found, self._scopes(found, challenges, self._tokens_for(found)), challenges)
 
     def _log_in(self) -> AuthFlow[Tokens]:
         body = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
         headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
         result = yield from fetch(Http("POST", self._url, headers, body))
-        challenges = read_challenges(result.headers.get("www-authenticate", "")) if result.status == 401 else []
-        challenges = [each for each in challenges if each.scheme in _SCHEMES]
-        found = yield from discover(self._url, _parameter(challenges, "resource_metadata") or None, self.auth.issuer)
+        challenges = _challenges(result.headers) if result.status == 401 else []
+        found = yield from self._discover(challenges)
         if result.status != 401 and found.resource is None:
             raise AuthorizationFailure(f"{self._url} does not ask for a login")
-        return (yield from self._obtain(found, self._scopes(found, _scopes_of(challenges)), challenges))
+        return (yield from self._obtain(found, self._scopes(found, challenges, None), challenges))
+
+    def _discover(self, challenges: Sequence[Challenge]) -> AuthFlow[Discovered]:
+        """Find the authorization server; of several, that of the present login, if it is still one of them."""
+        announced = _parameter(challenges, "resource_metadata") or None
+        preferred = self._held.tokens.issuer if self._held is not None else None
+        return (yield from discover(self._url, announced, self.auth.issuer, preferred))
+
+    def _tokens_for(self, found: Discovered) -> Tokens | None:
+        """Return the tokens that we have, if they are of the same authorization server for the same resource."""
+        tokens = self._held.tokens if self._held is not None else None
+        same = tokens is not None and (tokens.issuer, tokens.resource) == (found.server.issuer, found.resource)
+        return tokens if same else None
 
     def _log_out(self) -> AuthFlow[bool]:
         yield from self._load()
@@ -328,13 +344,14 @@ class Authorizer:
         key = ProofKey.generate() if self._wants_dpop(found, challenges) else None
         tokens = yield from obtain_tokens(self.auth, found, tuple(scopes), key, self._context)
         known = _Known(found.server, found.resource, tokens.client_id)
-        if not self._person:
-            tokens = msgspec.structs.replace(
-                tokens, refresh_token=None
-            )  # the credentials themselves get the next token
+        if not self._person:  # its credentials get the next token
+            tokens = msgspec.structs.replace(tokens, refresh_token=None)
         else:
-            yield Save(self._place(tokens.issuer, tokens.client_id, tokens.resource), encode(tokens))
+            place, before = self._place(tokens), self._held
+            yield Save(place, encode(tokens))
             yield Save(self._pointer, encode(known))
+            if before is not None and self._place(before.tokens) != place:
+                yield Save(self._place(before.tokens), None)
         self._held = _Held(tokens, known, key)
         return tokens
 
@@ -351,10 +368,10 @@ class Authorizer:
 
     def _refresh(self, tokens: Tokens, known: _Known) -> AuthFlow[None]:
         """Renew tokens, once across processes. Raises: AuthorizationFailure; a login that was refused is forgotten."""
-        place = self._place(tokens.issuer, tokens.client_id, tokens.resource)
+        place = self._place(tokens)
         yield Lock(place)
         try:
-            current = decode_stored((yield Load(place)), Tokens)
+            current = decode_or_none((yield Load(place)), Tokens)
             if current is None or current.refresh_token is None:
                 self._held = None  # another process has logged out
             elif current.access_token != tokens.access_token and not current.is_due(self._now()):
@@ -388,17 +405,17 @@ class Authorizer:
         """Read what is stored, and use it if it is for this identity."""
         held: _Held | None = None
         auth = self.auth
-        known = decode_stored((yield Load(self._pointer)), _Known) if isinstance(auth, OAuth) else None
+        known = decode_or_none((yield Load(self._pointer)), _Known) if isinstance(auth, OAuth) else None
         if isinstance(auth, OAuth) and known is not None:
             ours = auth.issuer in (None, known.server.issuer) and auth.client_id in (None, known.client_id)
-            place = self._place(known.server.issuer, known.client_id, known.resource)
-            tokens = decode_stored((yield Load(place)), Tokens) if ours else None
+            place = self._place(Tokens("", known.server.issuer, known.client_id, known.resource))
+            tokens = decode_or_none((yield Load(place)), Tokens) if ours else None
             held = _hold(tokens, known) if tokens is not None else None
         self._held = held
         self._loaded = True
 
     def _forget(self, tokens: Tokens) -> AuthFlow[None]:
-        yield Save(self._place(tokens.issuer, tokens.client_id, tokens.resource), None)
+        yield Save(self._place(tokens), None)
         self._held = None
 
     @property
@@ -409,8 +426,8 @@ class Authorizer:
     def _pointer(self) -> StoreKey:
         return ("server", self._account, self._url)
 
-    def _place(self, issuer: str, client_id: str, resource: str | None) -> StoreKey:
-        return ("grant", self._account, issuer, client_id, resource or self._url)
+    def _place(self, tokens: Tokens) -> StoreKey:
+        return ("grant", self._account, tokens.issuer, tokens.client_id, tokens.resource or self._url)
 
     def _is_due(self) -> bool:
         """Return whether the token has to be renewed before the next request, and can be."""
@@ -418,11 +435,15 @@ class Authorizer:
         if held is None or not held.tokens.is_due(self._now()):
             return False
         renewable = held.tokens.refresh_token is not None or not self._person
-        return renewable and self._now() >= self._patient_until
+        return renewable and self._now() >= self._renew_after
 
-    def _scopes(self, found: Discovered, challenged: Collection[str]) -> tuple[str, ...]:
-        """Return what to ask for: what the user wants, what the challenge names, else what the resource lists (AU-C22)."""
-        wanted = _union(self.auth.scopes, challenged) or _valid(found.scopes or ())
+    def _scopes(self, found: Discovered, challenges: Sequence[Challenge], before: Tokens | None) -> tuple[str, ...]:
+        """Return what to ask for: what was asked for before, what the user wants, and what the challenge names (AU-C22).
+
+        Where that is nothing, what the resource lists.
+        """
+        asked = before.requested if before is not None else ()
+        wanted = _union(_union(asked, self.auth.scopes), _scopes_of(challenges)) or _valid(found.scopes or ())
         offered = found.server.scopes_supported or ()
         if wanted and self._person and "offline_access" in offered:
             return _union(wanted, ("offline_access",))
@@ -433,7 +454,7 @@ class Authorizer:
         if self.auth.dpop is False:
             return False
         offered = {each.scheme for each in challenges}
-        wanted = found.requires_dpop or offered == {"dpop"}
+        wanted = found.requires_dpop or offered == {"dpop"} or (self._held is not None and self._held.key is not None)
         supported = found.server.dpop_signing_alg_values_supported
         if self.auth.dpop is True and not wanted:
             if supported is None:
@@ -473,8 +494,8 @@ def _key_of(tokens: Tokens) -> ProofKey | None:
     return ProofKey.load(tokens.key) if tokens.key is not None else None
 
 
-def _found_before(held: _Held) -> Discovered:
-    return Discovered(held.known.server, held.known.resource, requires_dpop=held.key is not None)
+def _challenges(headers: Mapping[str, str]) -> list[Challenge]:
+    return [each for each in read_challenges(headers.get("www-authenticate", "")) if each.scheme in _SCHEMES]
 
 
 def _scopes_of(challenges: Sequence[Challenge]) -> tuple[str, ...]:

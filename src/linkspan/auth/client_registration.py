@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from contextlib import suppress
-from typing import Final, TypeAlias
+from typing import ClassVar, Final, TypeAlias
 
 import msgspec
 
-from linkspan.auth.identities import OAuth
-from linkspan.auth.metadata import AuthorizationFailure, ServerMetadata, decode_document, decode_stored, fetch
+from linkspan.auth.identities import Discreet, OAuth
+from linkspan.auth.metadata import AuthorizationFailure, ServerMetadata, decode_document, decode_or_none, fetch
 from linkspan.auth.network import origin_of
 from linkspan.core.auth_flow import AuthFlow, Http, HttpUnavailable, Listen, Load, Save
 from linkspan.types.base import JSONObject
@@ -41,7 +41,7 @@ _DEFAULT_METHODS: Final = ("client_secret_basic",)
 """What metadata that list none stand for: RFC 8414, section 2."""
 
 
-class Registered(msgspec.Struct, frozen=True):
+class Registered(Discreet, frozen=True):
     """A client as one authorization server knows it."""
 
     client_id: str
@@ -52,12 +52,7 @@ class Registered(msgspec.Struct, frozen=True):
     expires: float = 0
     """When the secret becomes invalid, in seconds since 1970; 0: never."""
     dynamic: bool = False
-
-    def __rich_repr__(self) -> list[tuple[str, object]]:
-        return [("client_id", self.client_id), ("method", self.method), ("redirect_uri", self.redirect_uri)]
-
-    def __repr__(self) -> str:
-        return f"Registered(client_id={self.client_id!r}, method={self.method!r})"
+    secret_fields: ClassVar[frozenset[str]] = frozenset({"client_secret"})
 
 
 class _Response(msgspec.Struct):
@@ -115,9 +110,9 @@ def given_client(
     """
     key = ("client", client_id)
     bound: bytes | None = yield Load(key)
-    if issuer is None and bound is None:
+    if bound is None:
         yield Save(key, server.issuer.encode())
-    elif issuer is None and bound is not None and bound.decode() != server.issuer:
+    elif issuer is None and bound.decode() != server.issuer:
         raise AuthorizationFailure(
             f"the credentials of client {client_id!r} are those of {bound.decode()}, but this server uses {server.issuer}",
             f"if {server.issuer} issued them, too, pass issuer={server.issuer!r}",
@@ -155,9 +150,8 @@ def forget_registration(issuer: str) -> AuthFlow[None]:
 
 def said_by(body: bytes, status: int, secrets: Collection[str] = ()) -> tuple[str | None, str]:
     """Return the error code of an OAuth error response, and its reason in one line that is safe to show."""
-    try:
-        refused = msgspec.json.decode(body, type=_Refused)
-    except (msgspec.DecodeError, RecursionError):
+    refused = decode_or_none(body, _Refused)
+    if refused is None:
         return None, f"status {status}"
     words = ": ".join(each for each in (refused.error, refused.error_description) if each)
     return refused.error, one_line(redact(words, secrets), 300) or f"status {status}"
@@ -196,7 +190,7 @@ def _register_dynamically(
 
 
 def _stored(issuer: str, now: float) -> AuthFlow[Registered | None]:
-    found = decode_stored((yield Load(("registration", issuer))), Registered)
+    found = decode_or_none((yield Load(("registration", issuer))), Registered)
     return None if found is not None and 0 < found.expires <= now else found
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping
 from hmac import compare_digest
+from typing import ClassVar
 from urllib.parse import parse_qs, urlencode, urlsplit, urlunsplit
 
-import msgspec
-
 from linkspan.auth.client_registration import Registered
+from linkspan.auth.identities import Discreet
 from linkspan.auth.metadata import AuthorizationFailure, ServerMetadata
 from linkspan.core.auth_flow import AuthFlow, OpenUrl
 from linkspan.wire.redaction import one_line
@@ -30,14 +30,15 @@ __all__ = [
 
 
 class LoginTimedOut(Exception):
-    """The person did not come back; `url` is where they were sent."""
+    """The person did not come back within `seconds`; `url` is where they were sent."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, seconds: float) -> None:
         super().__init__("the login was not finished")
         self.url = url
+        self.seconds = seconds
 
 
-class PendingLogin(msgspec.Struct, frozen=True):
+class PendingLogin(Discreet, frozen=True):
     """One login on its way: what its response has to fit."""
 
     issuer: str
@@ -46,12 +47,7 @@ class PendingLogin(msgspec.Struct, frozen=True):
     state: str
     verifier: str
     redirect_uri: str
-
-    def __repr__(self) -> str:
-        return f"PendingLogin(issuer={self.issuer!r})"
-
-    def __rich_repr__(self) -> list[tuple[str, object]]:
-        return [("issuer", self.issuer)]
+    secret_fields: ClassVar[frozenset[str]] = frozenset({"state", "verifier"})
 
 
 def ask_for_code(
@@ -70,7 +66,7 @@ def ask_for_code(
     url = authorization_url(server, client.client_id, pending, parameters)
     redirect: str | None = yield OpenUrl(url, pending.redirect_uri, pending.state, seconds)
     if redirect is None:
-        raise LoginTimedOut(url)
+        raise LoginTimedOut(url, seconds)
     return {
         "grant_type": "authorization_code",
         "code": read_redirect(redirect, pending),
@@ -148,7 +144,8 @@ def sha256_text(text: str) -> str:
 def _fields(redirect: str) -> dict[str, str]:
     """Return the parameters of a redirect. Raises: AuthorizationFailure if one of them comes twice."""
     try:
-        query = urlsplit(redirect.strip()).query if "?" in redirect else redirect.strip()
+        text = redirect.strip()
+        query = urlsplit(text).query if text.startswith(("http://", "https://")) else text.removeprefix("?")
         found = parse_qs(query, keep_blank_values=True, max_num_fields=100, errors="strict")
     except ValueError:
         raise AuthorizationFailure("the redirect cannot be read") from None

@@ -6,6 +6,9 @@ authorization server for the issuer that was asked. Spec: basic/authorization, A
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Final
+
 import msgspec
 
 from linkspan.auth.metadata import (
@@ -25,6 +28,10 @@ from linkspan.core.auth_flow import AuthFlow
 __all__ = ["Discovered", "discover", "find_server"]
 
 
+_MOST_ISSUERS: Final = 5
+"""How many authorization servers of one MCP server are tried."""
+
+
 class Discovered(msgspec.Struct, frozen=True):
     """What was found out about a server that wants a token."""
 
@@ -36,10 +43,11 @@ class Discovered(msgspec.Struct, frozen=True):
     requires_dpop: bool = False
 
 
-def discover(url: str, announced: str | None, issuer: str | None) -> AuthFlow[Discovered]:
-    """Find the authorization server of the MCP server at `url`; `announced` is where a challenge says its metadata are.
+def discover(url: str, announced: str | None, issuer: str | None, preferred: str | None = None) -> AuthFlow[Discovered]:
+    """Find the authorization server of the MCP server at `url`; `announced` is where a challenge has its metadata.
 
-    `issuer` is the only one that the user allows. Raises: AuthorizationFailure.
+    `issuer` is the only one that the user allows; `preferred` comes first, if it is one of several. Raises:
+    AuthorizationFailure.
     """
     if (wrong := check_url(url, url)) is not None:
         raise AuthorizationFailure(f"no token is sent to {url}: {wrong}", "use https")
@@ -49,14 +57,15 @@ def discover(url: str, announced: str | None, issuer: str | None) -> AuthFlow[Di
         if issuer not in (None, older.issuer):
             raise AuthorizationFailure(f"the server uses the issuer {older.issuer}, but issuer={issuer!r} was given")
         return Discovered(older, None)
-    candidates = found.authorization_servers or ()
+    candidates = list(found.authorization_servers or ())
     if issuer is not None and issuer in candidates:
-        candidates = (issuer,)
+        candidates = [issuer]
     elif issuer is not None:
         raise AuthorizationFailure(
             f"{url} takes tokens from {', '.join(candidates) or 'no authorization server'}, but issuer={issuer!r} was given"
         )
-    server = yield from _first_that_works(candidates, url)
+    candidates.sort(key=lambda each: each != preferred)
+    server = yield from _first_that_works(candidates[:_MOST_ISSUERS], url)
     return Discovered(
         server, found.resource, found.scopes_supported, requires_dpop=found.dpop_bound_access_tokens_required is True
     )
@@ -96,7 +105,7 @@ def _resource(url: str, announced: str | None) -> AuthFlow[ResourceMetadata | No
     return None
 
 
-def _first_that_works(issuers: tuple[str, ...], url: str) -> AuthFlow[ServerMetadata]:
+def _first_that_works(issuers: Sequence[str], url: str) -> AuthFlow[ServerMetadata]:
     failures: list[AuthorizationFailure] = []
     for issuer in issuers:
         try:

@@ -218,7 +218,7 @@ def _log_in_elsewhere(
                 pause += _SLOWER
             elif failure.error != "authorization_pending":
                 raise
-    raise LoginTimedOut(code.verification_uri)
+    raise LoginTimedOut(code.verification_uri, seconds)
 
 
 def _supply(source: Any, *arguments: str) -> AuthFlow[str]:

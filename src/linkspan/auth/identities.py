@@ -14,7 +14,17 @@ import msgspec
 
 from linkspan.wire.redaction import REDACTED
 
-__all__ = ["ClientCredentials", "Dpop", "Enterprise", "Identity", "Kept", "Key", "OAuth", "WorkloadIdentity"]
+__all__ = [
+    "ClientCredentials",
+    "Discreet",
+    "Dpop",
+    "Enterprise",
+    "Identity",
+    "Kept",
+    "Key",
+    "OAuth",
+    "WorkloadIdentity",
+]
 
 Dpop: TypeAlias = bool | Literal["auto"]
 """Whether to bind tokens to a key (RFC 9449): `auto` where the server asks for it."""
@@ -26,28 +36,10 @@ Key: TypeAlias = str | bytes
 _LARGEST_PORT: Final = 65535
 
 
-class _Common(msgspec.Struct, frozen=True, kw_only=True):
-    """What all identities have."""
+class Discreet(msgspec.Struct, frozen=True):
+    """A value with secrets, which it does not show."""
 
-    scopes: Sequence[str] = ()
-    """Ask for these, and for what the server wants besides; empty: for what the server wants."""
-    issuer: str | None = None
-    """The only authorization server to use, as its metadata have it; the credentials are sent to no other."""
-    dpop: Dpop = "auto"
-    hosts: Sequence[str] = ()
-    """Host names that may have private addresses besides that of the server: an authorization server inside a company."""
     secret_fields: ClassVar[frozenset[str]] = frozenset()
-
-    def __post_init__(self) -> None:
-        for name in ("scopes", "hosts"):
-            if isinstance(getattr(self, name), str):
-                raise ValueError(f"{name}= must be a list, such as {name}=[{getattr(self, name)!r}]")
-            msgspec.structs.force_setattr(self, name, tuple(getattr(self, name)))
-        for scope in self.scopes:
-            if not scope or set(scope) & set(' "\\') or not scope.isascii() or not scope.isprintable():
-                raise ValueError(f"invalid scope {scope!r}: pass each scope by itself")
-        if self.issuer is not None:
-            _check_url("issuer", self.issuer)
 
     def secrets(self) -> list[str]:
         """Return what no text may show."""
@@ -64,6 +56,29 @@ class _Common(msgspec.Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
+
+
+class _Common(Discreet, frozen=True, kw_only=True):
+    """What all identities have."""
+
+    scopes: Sequence[str] = ()
+    """Ask for these, and for what the server wants besides; empty: for what the server wants."""
+    issuer: str | None = None
+    """The only authorization server to use, as its metadata have it; the credentials are sent to no other."""
+    dpop: Dpop = "auto"
+    hosts: Sequence[str] = ()
+    """Host names that may have private addresses besides that of the server: an authorization server inside a company."""
+
+    def __post_init__(self) -> None:
+        for name in ("scopes", "hosts"):
+            if isinstance(getattr(self, name), str):
+                raise ValueError(f"{name}= must be a list, such as {name}=[{getattr(self, name)!r}]")
+            msgspec.structs.force_setattr(self, name, tuple(getattr(self, name)))
+        for scope in self.scopes:
+            if not scope or set(scope) & set(' "\\') or not scope.isascii() or not scope.isprintable():
+                raise ValueError(f"invalid scope {scope!r}: pass each scope by itself")
+        if self.issuer is not None:
+            _check_url("issuer", self.issuer)
 
 
 class OAuth(_Common, frozen=True, kw_only=True):

@@ -22,7 +22,7 @@ __all__ = [
     "check_endpoints",
     "covers",
     "decode_document",
-    "decode_stored",
+    "decode_or_none",
     "fetch",
     "get_document",
     "resource_metadata_urls",
@@ -34,6 +34,7 @@ DocumentT = TypeVar("DocumentT", bound=msgspec.Struct)
 _RESOURCE = "/.well-known/oauth-protected-resource"
 _SERVER = "/.well-known/oauth-authorization-server"
 _OPENID = "/.well-known/openid-configuration"
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class AuthorizationFailure(Exception):
@@ -134,11 +135,14 @@ def fetch(effect: Http) -> AuthFlow[HttpResult]:
 def get_document(
     url: str, kind: type[DocumentT], headers: Mapping[str, str] = MappingProxyType({})
 ) -> AuthFlow[DocumentT | None]:
-    """Read a document; None if the server does not have it. Raises: AuthorizationFailure if it is invalid or the server fails."""
+    """Read a document; None if the server does not have it, or has a page for people there.
+
+    Raises: AuthorizationFailure if it is invalid, or the server fails.
+    """
     result = yield from fetch(Http("GET", url, {"accept": "application/json", **headers}, redirects=True))
     if result.status >= 500:
         raise AuthorizationFailure(f"{url} was answered with status {result.status}", reached=False)
-    if result.status != 200:
+    if result.status != 200 or result.body.lstrip()[:1] != b"{":
         return None
     return decode_document(result.body, kind, url)
 
@@ -147,14 +151,14 @@ def decode_document(body: bytes, kind: type[DocumentT], url: str) -> DocumentT:
     """Return a document of this kind. Raises: AuthorizationFailure."""
     try:
         return msgspec.json.decode(body, type=kind)
-    except (msgspec.DecodeError, RecursionError) as problem:
+    except _UNREADABLE as problem:
         reason = str(problem) if isinstance(problem, msgspec.ValidationError) else "it is not valid JSON"
         raise AuthorizationFailure(f"invalid document at {url}: {reason}") from None
 
 
-def decode_stored(data: bytes | None, kind: type[DocumentT]) -> DocumentT | None:
-    """Return what was read from the store; None for what is not there, or was written by another version."""
+def decode_or_none(data: bytes | None, kind: type[DocumentT]) -> DocumentT | None:
+    """Return what was stored, or what a server answered; None if it is not there, or not of this kind."""
     try:
         return msgspec.json.decode(data, type=kind) if data is not None else None
-    except (msgspec.DecodeError, RecursionError):
+    except _UNREADABLE:
         return None

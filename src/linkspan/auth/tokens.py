@@ -5,32 +5,35 @@ Spec: OAuth 2.1, sections 3.2 and 4.3; RFC 9449, section 5; RFC 6749, section 2.
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
 from collections.abc import Callable, Collection, Mapping
-from typing import Final
+from typing import ClassVar, Final
 from urllib.parse import quote_plus, urlencode
 
 import msgspec
 
 from linkspan.auth.client_registration import Registered, said_by
 from linkspan.auth.dpop import ProofKey, is_nonce_request
-from linkspan.auth.metadata import AuthorizationFailure, ServerMetadata, fetch
+from linkspan.auth.identities import Discreet
+from linkspan.auth.metadata import AuthorizationFailure, ServerMetadata, decode_or_none, fetch
 from linkspan.auth.network import origin_of
 from linkspan.core.auth_flow import AuthFlow, Http, HttpResult
 
 __all__ = ["Nonces", "TokenClient", "Tokens", "scope_text"]
 
 _EARLY: Final = 60.0
-"""Seconds before its expiry at which a token is renewed."""
+"""Seconds before its expiry at which a token is renewed; one that lives less than twice as long, after half of that."""
 _SECRET_MEMBERS: Final = frozenset(
     {"assertion", "code", "code_verifier", "device_code", "refresh_token", "subject_token"}
 )
 """What no text may repeat of a form, if an authorization server quotes it."""
+_SENDABLE: Final = re.compile(r"[\x21-\x7e]+")
 _LONGEST: Final = 10 * 365 * 86400.0
 _REMEMBERED_ORIGINS: Final = 16
 
 
-class Tokens(msgspec.Struct, frozen=True, omit_defaults=True):
+class Tokens(Discreet, frozen=True, omit_defaults=True):
     """What an authorization server gave us for one resource. Stored as it is; secrets are in no repr."""
 
     access_token: str
@@ -43,27 +46,20 @@ class Tokens(msgspec.Struct, frozen=True, omit_defaults=True):
     """All that was ever asked for: a step-up asks for them again, so that none is lost."""
     expires: float | None = None
     """Seconds since 1970."""
+    due: float | None = None
+    """When they are renewed: some time before."""
     refresh_token: str | None = None
     key: str | None = None
     """The key to which they are bound (DPoP), if there is one."""
+    secret_fields: ClassVar[frozenset[str]] = frozenset({"access_token", "refresh_token", "key"})
 
     def is_due(self, now: float) -> bool:
         """Return whether to renew the token now."""
-        return self.expires is not None and now >= self.expires - _EARLY
+        return self.due is not None and now >= self.due
 
     def has_expired(self, now: float) -> bool:
         """Return whether a server will refuse the token."""
         return self.expires is not None and now >= self.expires
-
-    def secrets(self) -> list[str]:
-        """Return what no text may show."""
-        return [each for each in (self.access_token, self.refresh_token, self.key) if each]
-
-    def __rich_repr__(self) -> list[tuple[str, object]]:
-        return [(name, getattr(self, name)) for name in ("issuer", "client_id", "resource", "scopes", "expires")]
-
-    def __repr__(self) -> str:
-        return f"Tokens({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
 
 
 class _Response(msgspec.Struct):
@@ -74,10 +70,10 @@ class _Response(msgspec.Struct):
     scope: str | None = None
     issued_token_type: str | None = None
 
-    def expires_at(self, now: float) -> float | None:
-        """Return when the token expires; servers write the number of seconds as text, too."""
+    def lifetime(self) -> float | None:
+        """Return for how many seconds the token is valid; servers write them as text, too."""
         try:
-            return None if self.expires_in is None else now + min(max(float(self.expires_in), 0.0), _LONGEST)
+            return None if self.expires_in is None else min(max(float(self.expires_in), 0.0), _LONGEST)
         except ValueError:
             return None
 
@@ -140,6 +136,7 @@ class TokenClient:
             )
         assumed = tuple(requested) if before is None else before.scopes
         granted = tuple(response.scope.split()) if response.scope is not None else assumed
+        now, lifetime = self._now(), response.lifetime()
         return Tokens(
             response.access_token,
             self._server.issuer,
@@ -147,7 +144,8 @@ class TokenClient:
             resource,
             granted,
             tuple(requested),
-            response.expires_at(self._now()),
+            None if lifetime is None else now + lifetime,
+            None if lifetime is None else now + max(lifetime - _EARLY, lifetime / 2),
             response.refresh_token or (before.refresh_token if before is not None else None),
             self._key.save() if self._key is not None else None,
         )
@@ -169,15 +167,10 @@ class TokenClient:
             raise AuthorizationFailure(
                 f"{self._server.issuer} gave no token: {reason}", error=error, reached=result.status < 500
             )
-        try:
-            response = msgspec.json.decode(result.body, type=_Response)
-        except (msgspec.DecodeError, RecursionError):
-            raise AuthorizationFailure(f"invalid token response from {self._server.issuer}") from None
-        if (
-            not response.access_token.isascii()
-            or not response.access_token.isprintable()
-            or " " in response.access_token
-        ):
+        response = decode_or_none(result.body, _Response)
+        if response is None:
+            raise AuthorizationFailure(f"invalid token response from {self._server.issuer}")
+        if not _SENDABLE.fullmatch(response.access_token):
             raise AuthorizationFailure(f"{self._server.issuer} gave a token that no header can carry")
         return response
 
