@@ -22,6 +22,7 @@ from linkspan.loading import load
 if TYPE_CHECKING:
     from linkspan.client.client import Client as Client
     from linkspan.client.sync_client import SyncClient as SyncClient
+    from linkspan.core.flow import Sleep as Sleep
     from linkspan.core.flow import Stopper as Stopper
     from linkspan.core.http_checks import HttpPolicy as HttpPolicy
     from linkspan.errors import Declined as Declined
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from linkspan.flows.client_errors import StateLost as StateLost
     from linkspan.flows.client_errors import StreamRestored as StreamRestored
     from linkspan.flows.client_errors import ToolFailed as ToolFailed
+    from linkspan.flows.state import ClientCall as ClientCall
     from linkspan.flows.state import Timeouts as Timeouts
     from linkspan.flows.tool_results import ToolResult as ToolResult
     from linkspan.host.consent import Policy as Policy
@@ -143,8 +145,8 @@ _HOMES = {
         "StreamRestored",
     ),
     "linkspan.flows.tool_results": ("ToolResult",),
-    "linkspan.flows.state": ("Timeouts",),
-    "linkspan.core.flow": ("Stopper",),
+    "linkspan.flows.state": ("ClientCall", "Timeouts"),
+    "linkspan.core.flow": ("Sleep", "Stopper"),
     "linkspan.core.http_checks": ("HttpPolicy",),
     "linkspan.client.client": ("Client",),
     "linkspan.client.sync_client": ("SyncClient",),
@@ -207,6 +209,7 @@ __all__ = [
     "CallToolResult",
     "Change",
     "Client",
+    "ClientCall",
     "ClientClosed",
     "ClientError",
     "ClientGroup",
@@ -258,6 +261,7 @@ __all__ = [
     "ResultLimit",
     "Server",
     "ServerError",
+    "Sleep",
     "StateLost",
     "StdioTransport",
     "Stopper",

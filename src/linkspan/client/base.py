@@ -7,7 +7,7 @@ import random
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
@@ -34,6 +34,7 @@ from linkspan.flows.state import (
     OutputPolicy,
     ResponseCache,
     Retry,
+    Surround,
     Timeouts,
     bearer,
 )
@@ -48,11 +49,16 @@ from linkspan.wire.values import Limits
 if TYPE_CHECKING:
     from ssl import SSLContext
 
+    from linkspan.flows.client_middleware import ClientMiddleware
+
 __all__ = ["BaseClient", "CallKeywords", "ListKeywords", "RequestKeywords", "call_options", "filter_of"]
 
 
 class BaseClient:
     """A client of one server. Nothing is started before the first call, or `connect`."""
+
+    _awaits = False
+    """Whether its middleware may be coroutine functions."""
 
     @closed
     def __init__(
@@ -75,6 +81,7 @@ class BaseClient:
         max_cached_bytes: int = 8 * 1024 * 1024,
         max_pages: int = 1000,
         trace_context: Callable[[], Mapping[str, str]] | None = None,
+        middleware: Sequence[ClientMiddleware] = (),
         elicitation: ElicitationHandler | None = None,
         elicitation_modes: tuple[Literal["form", "url"], ...] = ("form", "url"),
         sampling: SamplingHandler | None = None,
@@ -101,6 +108,8 @@ class BaseClient:
         `max_cached_bytes` bounds the answers that are kept because their server allows it (`ttlMs`); 0 keeps none.
         `max_pages` bounds the pages of one list: a list with more raises InvalidResponse.
         `trace_context` returns `traceparent` (and `tracestate`, `baggage`) for each request's `_meta`.
+        `middleware` are functions around operations, the outermost first: generator functions `(call)`, or for `Client`
+        coroutine functions `(call, call_next)`.
         `elicitation`, `sampling` and `roots` answer the server; what is not given is not declared. `on_log`, `on_change`,
         `on_event`, `on_notification` (method, params) and `on_stderr` (what a process prints, also by mistake on
         stdout) are called for what the server sends and for events of the connection. All may be coroutine functions.
@@ -132,6 +141,11 @@ class BaseClient:
         cache = ResponseCache(time.monotonic, max_bytes=max_cached_bytes)
         may_change = callable(auth) and not any(name.lower() == "authorization" for name in headers or ())
         who_asks = partial(bearer, auth) if auth is not None and may_change else None
+        surround: Surround | None = None
+        if middleware:
+            from linkspan.flows.client_middleware import compile_middleware
+
+            surround = compile_middleware(middleware, awaits=self._awaits)
         self._state = ClientState(
             self._target.origin,
             options,
@@ -140,6 +154,7 @@ class BaseClient:
             StoppableClock(),
             who_asks,
             find_telemetry=find_telemetry,
+            surround=surround,
         )
         callbacks = Callbacks(on_log, on_change, on_event, on_notification, on_stderr, recorder)
         self._application = Application(handlers, callbacks)

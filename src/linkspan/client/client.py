@@ -14,7 +14,7 @@ from linkspan.client.base import BaseClient, CallKeywords, ListKeywords, Request
 from linkspan.client.callbacks import Question, is_awaitable
 from linkspan.client.subscriptions import READY, Filter, left_behind, unconfirmed
 from linkspan.client.transports.base import ClientTransport, LoopWaiter, deliver
-from linkspan.core.flow import Ask, Flow, RequestSpec, Send, Sleep
+from linkspan.core.flow import Ask, Await, Flow, RequestSpec, Send, Sleep
 from linkspan.flows import operations
 from linkspan.flows.answers import Refused, failed, refused, unanswerable, unanswered
 from linkspan.flows.client_errors import Change, ClientError
@@ -54,6 +54,8 @@ class Client(BaseClient):
 
     Every method raises `ClientError`, and nothing else unless your `on_progress` raised it. Seconds everywhere.
     """
+
+    _awaits = True
 
     async def connect(self) -> Self:
         """Start the server and agree with it. Calls do that by themselves; this says earlier if it cannot be done."""
@@ -247,6 +249,8 @@ class Client(BaseClient):
                         outcome: object = await self._exchange(effect.spec)
                     elif isinstance(effect, Ask):
                         outcome = await self._answers(effect)
+                    elif isinstance(effect, Await):
+                        outcome = await effect.start(self._run)
                     else:
                         assert isinstance(effect, Sleep)
                         outcome = None

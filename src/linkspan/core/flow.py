@@ -6,7 +6,7 @@ and event loops alike, and a test drives it with a list.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import msgspec
@@ -17,6 +17,7 @@ from linkspan.types.messages import ProgressParams
 
 __all__ = [
     "Ask",
+    "Await",
     "Effect",
     "FallBack",
     "Flow",
@@ -144,5 +145,12 @@ class Ask(msgspec.Struct, frozen=True):
     """For how long the handlers may take."""
 
 
-Effect: TypeAlias = Send | Tell | Reopen | FallBack | Sleep | Ask
+class Await(msgspec.Struct, frozen=True):
+    """Await what a coroutine function of the application returns; only `Client` can."""
+
+    start: Callable[[Callable[[Flow[Any]], Awaitable[Any]]], Awaitable[Any]]
+    """Begins it; takes what runs a flow."""
+
+
+Effect: TypeAlias = Await | Send | Tell | Reopen | FallBack | Sleep | Ask
 Flow: TypeAlias = Generator[Effect, Any, ResultT]

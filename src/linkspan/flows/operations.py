@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Generic, Literal, TypeAlias, TypeVar
+from typing import Any, Generic, Literal, TypeAlias, TypeVar, cast
 
 import msgspec
 from msgspec import Raw
 
-from linkspan.core.flow import Flow, ProgressCallback, RequestSpec, Stopper
+from linkspan.core.flow import Flow, RequestSpec
 from linkspan.errors import HEADER_MISMATCH, INVALID_PARAMS, METHOD_NOT_FOUND, RegistrationError
 from linkspan.flows.client_errors import ClientError, InvalidResponse, ServerError
 from linkspan.flows.requesting import Repeatable, member, request, request_with_rounds, total_of
-from linkspan.flows.state import Catalogue, ClientState, principal_of
+from linkspan.flows.state import DEFAULT_CALL, CallOptions, Catalogue, ClientCall, ClientState, principal_of
 from linkspan.flows.tool_results import ToolResult, check_output, read_head
 from linkspan.types.base import JSON, Wire
 from linkspan.types.messages import (
+    CallToolResult,
     CompleteResult,
     Completion,
     CompletionArgument,
@@ -36,6 +37,7 @@ from linkspan.wire.jsonrpc import encode
 from linkspan.wire.values import decode_open, to_builtins
 
 __all__ = [
+    "DEFAULT_CALL",
     "CallOptions",
     "call_method",
     "call_tool",
@@ -49,20 +51,6 @@ __all__ = [
 
 ResultT = TypeVar("ResultT", bound=Wire)
 Phase: TypeAlias = Literal["negotiate", "list", "call"]
-
-
-class CallOptions(msgspec.Struct, frozen=True):
-    """What one call wants different from the client's defaults; seconds."""
-
-    timeout: float | None = None
-    total: float | None = None
-    on_progress: ProgressCallback | None = None
-    stopper: Stopper | None = None
-    meta: Mapping[str, JSON] | None = None
-    headers: Mapping[str, str] | None = None
-
-
-DEFAULT_CALL = CallOptions()
 
 
 def _request_spec(
@@ -140,6 +128,19 @@ def call_tool(
     state: ClientState, name: str, arguments: Mapping[str, Any] | None = None, options: CallOptions = DEFAULT_CALL
 ) -> Flow[ToolResult]:
     """Call a tool. Raises: ClientError; a tool's own failure is a result with `is_error`."""
+    if state.surround is not None and not options.surrounded:
+        found = yield from state.surround(
+            "tools/call",
+            name,
+            arguments or {},
+            options,
+            lambda call: call_tool(state, call.target, call.arguments, call.options),
+        )
+        answer = cast("ToolResult | CallToolResult", found)
+        if isinstance(answer, ToolResult):
+            return answer
+        raw = Raw(encode(to_builtins(answer)))  # made by middleware
+        return ToolResult(read_head(raw), raw, state.origin, name)
     params = encode({"name": name, "arguments": dict(arguments or {})})
     spec = _request_spec(state, "tools/call", params, options, timeout=state.options.timeouts.call)
     who = DEFAULT_CALL if options.headers is None else CallOptions(headers=options.headers)
@@ -211,6 +212,8 @@ def _page(
     state: ClientState, kind: ListKind[PageT], cursor: str | None, options: CallOptions, *, anew: bool = False
 ) -> Flow[tuple[PageT, Catalogue]]:
     """Return one page, and what its principal was shown; `anew` forgets what that was before."""
+    if state.surround is not None and not options.surrounded:
+        return (yield from _surrounded_page(state, kind, cursor, options, anew=anew))
     params = encode({"cursor": cursor}) if cursor is not None else b"{}"
     spec = _request_spec(state, kind.method, params, options, timeout=state.options.timeouts.list, phase="list")
     spec, known = _asked_by_one(state, spec)
@@ -233,6 +236,22 @@ def _page(
             _plan_headers(state, mine, page)
         for tool in page.tools:
             mine.tools.setdefault(tool.name, tool)  # of duplicates the first one counts (CLI-9)
+    return page, mine
+
+
+def _surrounded_page(
+    state: ClientState, kind: ListKind[PageT], cursor: str | None, options: CallOptions, *, anew: bool
+) -> Flow[tuple[PageT, Catalogue]]:
+    """Return the same through middleware, which sees the page."""
+    assert state.surround is not None
+    mine = _catalogue(state, options)
+
+    def inside(call: ClientCall) -> Flow[PageT]:
+        nonlocal mine
+        page, mine = yield from _page(state, kind, cursor, call.options, anew=anew)
+        return page
+
+    page = yield from state.surround(kind.method, None, {"cursor": cursor} if cursor else {}, options, inside)
     return page, mine
 
 
@@ -305,6 +324,12 @@ def list_all(state: ClientState, kind: ListKind[Any], options: CallOptions = DEF
 
 def read_resource(state: ClientState, uri: str, options: CallOptions = DEFAULT_CALL) -> Flow[ReadResourceResult]:
     """Read a resource. Raises: ClientError."""
+    if state.surround is not None and not options.surrounded:
+        return (
+            yield from state.surround(
+                "resources/read", uri, {}, options, lambda call: read_resource(state, call.target, call.options)
+            )
+        )
     params = b'{"uri":%b}' % encode(uri)
     spec = _request_spec(state, "resources/read", params, options, timeout=state.options.timeouts.call)
     spec, known = _asked_by_one(state, spec)
@@ -319,6 +344,16 @@ def get_prompt(
     state: ClientState, name: str, arguments: Mapping[str, str] | None = None, options: CallOptions = DEFAULT_CALL
 ) -> Flow[GetPromptResult]:
     """Get a prompt's messages. Raises: ClientError."""
+    if state.surround is not None and not options.surrounded:
+        return (
+            yield from state.surround(
+                "prompts/get",
+                name,
+                arguments or {},
+                options,
+                lambda call: get_prompt(state, call.target, call.arguments, call.options),
+            )
+        )
     params = b'{"name":%b' % encode(name) + (member(b"arguments", dict(arguments)) if arguments else b"") + b"}"
     spec = _request_spec(state, "prompts/get", params, options, timeout=state.options.timeouts.call)
     raw = yield from request_with_rounds(state, spec)
@@ -334,6 +369,17 @@ def complete(
     options: CallOptions = DEFAULT_CALL,
 ) -> Flow[Completion]:
     """Complete what the user has typed of an argument. Raises: ClientError."""
+    if state.surround is not None and not options.surrounded:
+        name = ref.name if isinstance(ref, PromptReference) else ref.uri
+        return (
+            yield from state.surround(
+                "completion/complete",
+                name,
+                {**(given or {}), argument: value},
+                options,
+                lambda call: complete(state, ref, argument, value, given, call.options),
+            )
+        )
     params: dict[str, Any] = {"ref": to_builtins(ref), "argument": to_builtins(CompletionArgument(argument, value))}
     if given:
         params["context"] = to_builtins(CompletionContext(dict(given)))
@@ -350,6 +396,9 @@ def ping(state: ClientState, options: CallOptions = DEFAULT_CALL) -> Flow[None]:
     """
     pings = state.agreement is None or "ping" in state.agreement.revision.requests
     method = "ping" if pings else "server/discover"
+    if state.surround is not None and not options.surrounded:
+        yield from state.surround(method, None, {}, options, lambda call: ping(state, call.options))
+        return
     yield from request(
         state, _request_spec(state, method, b"{}", options, timeout=state.options.timeouts.list, phase="list")
     )
@@ -372,6 +421,16 @@ def call_method(
     options: CallOptions = DEFAULT_CALL,
 ) -> Flow[JSON]:
     """Call a method by its name, for what has no method here; return the result as it came. Raises: ClientError."""
+    if state.surround is not None and not options.surrounded:
+        return (
+            yield from state.surround(
+                method,
+                None,
+                params or {},
+                options,
+                lambda call: call_method(state, method, call.arguments, call.options),
+            )
+        )
     body = encode(dict(params)) if params else b"{}"
     spec = _request_spec(state, method, body, options, timeout=state.options.timeouts.call)
     if method == "tools/call":

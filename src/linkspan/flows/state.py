@@ -10,12 +10,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Final, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Raw
 
-from linkspan.core.flow import RequestSpec
+from linkspan.core.flow import Flow, ProgressCallback, RequestSpec, Stopper
 from linkspan.flows.client_errors import Origin
 from linkspan.revisions.agreement import Agreement, ClientProfile
 from linkspan.revisions.record import Era, Revision
@@ -26,20 +26,25 @@ from linkspan.wire.values import Limits
 
 __all__ = [
     "CLIENT_LIMITS",
+    "DEFAULT_CALL",
     "DEFAULT_TIMEOUTS",
     "Auth",
     "CallClock",
+    "CallOptions",
     "Catalogue",
+    "ClientCall",
     "ClientOptions",
     "ClientSpan",
     "ClientState",
     "ClientTelemetry",
     "IdentityHeader",
+    "Inside",
     "OutputCheck",
     "OutputPolicy",
     "Principal",
     "ResponseCache",
     "Retry",
+    "Surround",
     "Timeouts",
     "bearer",
     "principal_of",
@@ -289,6 +294,82 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Returns what goes into each request's `_meta` to join our trace with the server's."""
 
 
+class CallOptions(msgspec.Struct, frozen=True):
+    """What one call wants different from the client's defaults; seconds."""
+
+    timeout: float | None = None
+    total: float | None = None
+    on_progress: ProgressCallback | None = None
+    stopper: Stopper | None = None
+    meta: Mapping[str, JSON] | None = None
+    headers: Mapping[str, str] | None = None
+    surrounded: bool = False
+    """It has passed through the client's middleware."""
+
+
+DEFAULT_CALL: Final = CallOptions()
+
+
+class ClientCall(msgspec.Struct, frozen=True):
+    """One operation of a client, as its middleware sees it."""
+
+    method: str
+    """What is called, such as "tools/call"; a list is one call for each page."""
+    name: str | None
+    """The name of the tool or prompt, or the URI of the resource; None for lists and for methods without a name here."""
+    arguments: Mapping[str, Any]
+    """The arguments of a tool or prompt, or the params of a method of one's own."""
+    options: CallOptions
+
+    @property
+    def target(self) -> str:
+        """The name of what has one."""
+        return self.name or ""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The HTTP headers of this call, beside those of the client."""
+        return self.options.headers or {}
+
+    @property
+    def meta(self) -> Mapping[str, JSON]:
+        """What goes into the request's `_meta`."""
+        return self.options.meta or {}
+
+    def replace(
+        self,
+        *,
+        arguments: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        meta: Mapping[str, JSON] | None = None,
+        timeout: float | None = None,
+    ) -> ClientCall:
+        """Return this call with something else, to be yielded. Raises: TypeError for arguments of a method without any."""
+        if arguments is not None and (self.method in _WITHOUT_ARGUMENTS or self.method.endswith("/list")):
+            raise TypeError(f"{self.method} has no arguments to replace")
+        given = {"headers": headers, "meta": meta, "timeout": timeout}
+        options = msgspec.structs.replace(
+            self.options, **{name: value for name, value in given.items() if value is not None}
+        )
+        return msgspec.structs.replace(
+            self, arguments=self.arguments if arguments is None else arguments, options=options
+        )
+
+
+_WITHOUT_ARGUMENTS: Final = frozenset({"completion/complete", "ping", "resources/read", "server/discover"})
+ResultT = TypeVar("ResultT")
+Inside: TypeAlias = Callable[[ClientCall], Flow[ResultT]]
+"""Runs an operation without its middleware."""
+
+
+class Surround(Protocol):
+    """Runs an operation through the middleware of a client."""
+
+    def __call__(
+        self, method: str, name: str | None, arguments: Mapping[str, Any], options: CallOptions, inside: Inside[ResultT]
+    ) -> Flow[ResultT]: ...
+
+
 class ClientSpan(Protocol):
     """One request in a trace and in metrics, with all its attempts. Neither blocks nor raises."""
 
@@ -372,6 +453,8 @@ class ClientState(msgspec.Struct):
     """Seconds that never go back: a request that is sent again has no more time than one that is sent once."""
     who_asks: Callable[[], Mapping[str, str]] | None = None
     """Returns the header that identifies the principal, where the next request may be for another principal."""
+    surround: Surround | None = None
+    """The middleware of the client."""
     agreement: Agreement | None = None
     """What was agreed last; it may be of a connection that is gone."""
     era: Era | None = None
