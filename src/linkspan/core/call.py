@@ -398,12 +398,20 @@ class Lifespan(Protocol):
         """Open it for `user`, unless that was done. False if it needs the event loop of handlers, and `loop()` is None yet."""
         ...
 
+    def begin_unasked(self, user: object, loop: Callable[[], Any]) -> None:
+        """Do the same with the first request, where the framework should have done it; warn that it may not see the end."""
+        ...
+
     def then(self, go: Callable[[], object]) -> None:
         """Call `go` once it is open, or has failed: here and now, or in a thread that must not be held up."""
         ...
 
     def wait(self) -> None:
         """Wait here until it is open, or has failed."""
+        ...
+
+    async def opened(self) -> None:
+        """Wait for the same on an event loop."""
         ...
 
     def value_of(self, postponed: Postponed) -> Awaitable[object]:

@@ -14,7 +14,7 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from linkspan.core.call import NO_PORTS, Event, Ports, ToolCall, read_call, read_meta
+from linkspan.core.call import NO_PORTS, Event, Lifespan, Ports, ToolCall, read_call, read_meta
 from linkspan.core.connection import ServerConnection
 from linkspan.core.http_checks import VERSION_HEADER, Gate, HttpPolicy, compare_headers, refusal_body
 from linkspan.core.http_exchange import (
@@ -149,6 +149,11 @@ class Endpoint:
         self._page = page
         self._methods = {"POST": self._post, "GET": self._get, "DELETE": self._delete}
         self.start_afresh()
+
+    @property
+    def lifespan(self) -> Lifespan | None:
+        """What the server opens before its first call, if there is anything."""
+        return self._server.connect(one_shot=True).lifespan
 
     def start_afresh(self) -> None:
         """Begin without sessions and streams: in a forked process they are the parent's."""

@@ -44,6 +44,7 @@ class ProcessLifespan:
         self._plan = plan
         self._context = contextvars.copy_context()
         self._stage: _Stage | None = None
+        self._warned = False
         self.start_afresh()
         renew(self)
 
@@ -87,7 +88,7 @@ class ProcessLifespan:
             stage = self._stage
             if stage is not None and stage.is_lost():
                 keep(stage)  # collected, it would run a part of the author's code
-                stage.warn_lost()
+                self._warn_lost()
                 self._stage = stage = None
             if stage is not None:
                 if stage.leaving:
@@ -111,6 +112,21 @@ class ProcessLifespan:
         stage.start(self._context.copy())
         return True
 
+    def begin_unasked(self, user: object, loop: Loop) -> None:
+        """Enter it with the first request, where the framework should have done it; warn that it may not see the end."""
+        if self._stage is None and not self._warned:
+            self._warned = True
+            self._warn(
+                "begins with the first request; a server that ends by a signal does not run the code after its yield"
+            )
+        self.begin(user, loop)
+
+    def _warn(self, problem: str) -> None:
+        line = "FastAPI(lifespan=server.lifespan_of(app))"
+        _log().warning(
+            "the lifespan %s %s: let the framework begin and end it, as in %s", self._plan.name, problem, line
+        )
+
     def then(self, go: Callable[[], object]) -> None:
         """Call `go` once it is entered or has failed: here and now, or in the thread that enters it."""
         with self._lock:
@@ -125,15 +141,22 @@ class ProcessLifespan:
         self.then(settled.set)
         settled.wait()
 
+    async def opened(self) -> None:
+        """Wait for the same on an event loop."""
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        settled = loop.create_future()
+        self.then(lambda: loop.call_soon_threadsafe(_settle, settled))
+        await settled
+
     async def value_of(self, postponed: Postponed) -> object:
         """Run a call that was postponed, and give its value."""
         import asyncio
 
         loop = asyncio.get_running_loop()
-        settled = loop.create_future()
         self.begin(loop, lambda: loop)
-        self.then(lambda: loop.call_soon_threadsafe(_settle, settled))
-        await settled
+        await self.opened()
         postponed.resume()
         call = postponed.call
         if call.is_async or call.inline:
@@ -179,9 +202,13 @@ class ProcessLifespan:
         if stage is None:
             return
         if stage.is_stuck():
-            stage.warn_lost()
+            self._warn_lost()
         elif (stage := self._leave_without(None)) is not None:
             stage.left_within(self._plan.timeout + _SLACK)
+
+    def _warn_lost(self) -> None:
+        """Log that the closing half did not run, and the line that lets it run."""
+        self._warn("did not run the code after its yield, because its event loop ended before")
 
     # What a stage reports.
 
@@ -246,14 +273,6 @@ class _Stage:
     def is_stuck(self) -> bool:
         """Return whether the end cannot come unless its event loop runs again."""
         return False
-
-    def warn_lost(self) -> None:
-        """Log that the closing half did not run, and the line that lets it run."""
-        _log().warning(
-            "the event loop of the lifespan %s ended before it, so the code after its yield did not run; "
-            "let the framework begin and end it, for example FastAPI(lifespan=server.lifespan_of(app))",
-            self.plan.name,
-        )
 
     def left_within(self, seconds: float) -> None:
         """Wait for the end, or log that it takes too long."""

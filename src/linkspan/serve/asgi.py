@@ -1,4 +1,4 @@
-"""A server as a plain ASGI callable: no lifespan, no framework, no redirect; mount it anywhere.
+"""A server as a plain ASGI callable: no framework, no redirect; mount it anywhere.
 
 Three coroutines carry a request: one reads its body, one sends its response, and one, where a call takes long, watches for the
 client to go. An answer that is there at once needs only the first.
@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, MutableMapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from functools import lru_cache
 from math import inf
@@ -22,6 +22,7 @@ import msgspec
 from linkspan.core.http_checks import Arrival
 from linkspan.core.http_endpoint import Endpoint, Opened
 from linkspan.core.http_exchange import Header, HttpData, HttpEnd, HttpEvent, HttpResponse, HttpStart
+from linkspan.errors import LinkspanError
 from linkspan.revisions.neutral import TransportInfo
 from linkspan.serve.http_app import TEXT, TICK, HttpApp
 
@@ -31,8 +32,9 @@ if TYPE_CHECKING:
 __all__ = ["AsgiApp", "Scope"]
 
 Scope: TypeAlias = MutableMapping[str, Any]
-Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Message: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
 Application: TypeAlias = Callable[[Any, Any, Any], Awaitable[None]]
 
 _WATCH_AFTER: Final = 0.05
@@ -105,6 +107,8 @@ class AsgiApp(HttpApp):
             for each in [each for each in list(self._timers) if each.is_closed()]:
                 self._timers.pop(each, None)  # its timers would keep it for ever
             timers = self._timers[loop] = _Timers(self, loop)
+            if (lifespan := self.endpoint.lifespan) is not None:
+                lifespan.begin_unasked(self.calls, lambda: loop)
         method, url, headers = scope["method"], scope["path"], facts.headers
         body: bytes | HttpResponse | None = b""
         if method == "GET":  # a page shows where it is
@@ -128,16 +132,62 @@ class AsgiApp(HttpApp):
             self.endpoint.finished(opened.exchange)
 
     async def _serve_other(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._otherwise is not None:
-            try:
-                await self._otherwise(scope, receive, send)
-            finally:
-                if scope["type"] == "lifespan":
-                    self.close()
-        elif scope["type"] == "lifespan":
-            await _live(receive, send, self.close)
+        if scope["type"] == "lifespan":
+            await self._serve_lifespan(scope, receive, send)
+        elif self._otherwise is not None:
+            await self._otherwise(scope, receive, send)
         else:
             await send({"type": "websocket.close", "code": 1000})
+
+    @asynccontextmanager
+    async def live(self, _application: object = None) -> AsyncGenerator[None]:
+        """Enter the lifespan of the server, and leave it at the end of the block. Raises: LinkspanError if that fails."""
+        if (problem := await self.enter()) is not None:
+            raise LinkspanError(problem)
+        try:
+            yield
+        finally:
+            await self.leave()
+
+    async def _serve_lifespan(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Enter the lifespan of the server at startup and leave it at shutdown; that of another application stands inside."""
+        startup = await receive()
+        if (problem := await self.enter()) is not None:
+            await send({"type": "lifespan.startup.failed", "message": problem})
+            return
+        try:
+            last = await self._serve_other_lifespan(scope, startup, receive, send)
+            if last is None:
+                await send({"type": "lifespan.startup.complete"})
+                await receive()
+                last = {"type": "lifespan.shutdown.complete"}
+        finally:
+            await self.leave()
+        if last["type"].startswith("lifespan.shutdown"):
+            await send(last)
+
+    async def _serve_other_lifespan(
+        self, scope: Scope, startup: Message, receive: Receive, send: Send
+    ) -> Message | None:
+        """Let the other application live until it ends; return its last message, or None if it has no lifespan."""
+        received, last = [startup], None
+
+        async def receive_next() -> Message:
+            return received.pop() if received else await receive()
+
+        async def send_on(message: Message) -> None:
+            nonlocal last
+            last = message
+            if message["type"].startswith("lifespan.startup"):  # the end is sent after our own
+                await send(message)
+
+        if self._otherwise is not None:
+            try:
+                await self._otherwise(scope, receive_next, send_on)
+            except Exception:
+                if last is not None:
+                    raise
+        return last
 
 
 _request_loop: Final[ContextVar[asyncio.AbstractEventLoop | None]] = ContextVar("linkspan_request_loop", default=None)
@@ -419,15 +469,3 @@ async def _send_all(send: Send, events: Sequence[HttpEvent]) -> None:
     body, more = b"".join([each.data for each in events if type(each) is HttpData]), type(last) is not HttpEnd
     if body or not more:
         await send({"type": "http.response.body", "body": body, "more_body": more})
-
-
-async def _live(receive: Receive, send: Send, close: Callable[[], object]) -> None:
-    """Answer a lifespan, though nothing depends on it."""
-    while True:
-        message = await receive()
-        if message["type"] == "lifespan.startup":
-            await send({"type": "lifespan.startup.complete"})
-        elif message["type"] == "lifespan.shutdown":
-            close()
-            await send({"type": "lifespan.shutdown.complete"})
-            return

@@ -93,6 +93,22 @@ class HttpApp:
         """End all streams and sessions in good order. Call it before the process ends."""
         self._perform_all(self.endpoint.close())
 
+    async def enter(self) -> str | None:
+        """Enter the lifespan of the server on this event loop; return the problem if that fails."""
+        from asyncio import get_running_loop
+
+        lifespan, loop = self.endpoint.lifespan, get_running_loop()
+        if lifespan is None:
+            return None
+        lifespan.begin(self.calls, lambda: loop)
+        await lifespan.opened()
+        return lifespan.refusal
+
+    async def leave(self) -> None:
+        """End all streams and sessions in good order, and leave the lifespan of the server."""
+        self.close()
+        await self.calls.aleave(self.endpoint.lifespan)
+
     def tick(self, now: float) -> bool:
         """Run due timers; return whether anything is left that waits for time to pass."""
         if self.metrics is not None:

@@ -6,10 +6,12 @@ lets a client take as long as it likes to send its first line.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping
@@ -73,9 +75,12 @@ def make_uvicorn(
 
 
 def serve_with_uvicorn(server: QuietUvicorn, listener: socket.socket) -> int:
-    """Serve until the process is asked to stop; return 0, or 130 after Ctrl-C."""
+    """Serve until the process is asked to stop; return 0, 130 after Ctrl-C, or 1 if the lifespan could not be entered."""
     keep_freed_memory()
     server.run(sockets=[listener])
+    if server.refusal is not None:
+        sys.stderr.write(f"linkspan: {server.refusal}\n")
+        return 1
     return 130 if server.ended_by == signal.SIGINT else 0
 
 
@@ -92,6 +97,8 @@ class QuietUvicorn(uvicorn.Server):
         """Serve `app`; call `ready` once it can be reached."""
         super().__init__(config)
         self.ended_by = 0
+        self.refusal: str | None = None
+        """Why the lifespan could not be entered."""
         self._app = app
         self._head_timeout = head_timeout
         self._ready = ready
@@ -99,9 +106,17 @@ class QuietUvicorn(uvicorn.Server):
         self._unread: Mapping[Any, tuple[int, float]] = {}
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Call `ready` once signals have their handlers and clients can connect."""
+        """Call `ready` once signals have their handlers, clients can connect, and the lifespan is entered."""
         await super().startup(sockets)
-        self._ready()
+        self._entering = asyncio.ensure_future(self._enter())
+
+    async def _enter(self) -> None:
+        """Enter the lifespan, while requests that do not need it are answered; stop if that fails."""
+        self.refusal = await self._app.enter()
+        if self.refusal is None:
+            self._ready()
+        else:
+            self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Close listening streams; running calls may finish within the drain."""
@@ -109,7 +124,7 @@ class QuietUvicorn(uvicorn.Server):
         await super().shutdown(sockets)
         for connection in self._own_connections():
             connection.abandon()
-        self._app.close()
+        await self._app.leave()
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:

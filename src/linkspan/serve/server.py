@@ -20,6 +20,8 @@ from linkspan.server.resources import Resource, ResourceDescription, bind_resour
 from linkspan.text import check_keywords, described_by
 
 if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
     from linkspan.core.http_checks import HttpKeywords
     from linkspan.serve.asgi import AsgiApp
     from linkspan.serve.http import HttpRunKeywords
@@ -131,7 +133,7 @@ class Server(BaseServer):
         otherwise: Callable[[Any, Any, Any], Awaitable[None]] | None = None,
         **policy: Unpack[HttpKeywords],
     ) -> AsgiApp:
-        """Return a plain ASGI callable, to be mounted at any prefix or run by any ASGI server. It needs no lifespan.
+        """Return a plain ASGI callable, to be mounted at any prefix or run by any ASGI server.
 
         It answers at every path, or at `path` only; `health` is the path of a health check, `metrics` that of numbers for
         Prometheus (extra `metrics`); `otherwise` is another ASGI application, which serves all other paths. `policy` are
@@ -146,6 +148,21 @@ class Server(BaseServer):
         endpoint = make_endpoint(self, HttpPolicy(**policy))
         page = measure(self, endpoint, metrics) if metrics is not None else None
         return AsgiApp(endpoint, path=path, health=health, metrics=page, otherwise=otherwise)
+
+    def lifespan_of(self, app: AsgiApp) -> Callable[..., AbstractAsyncContextManager[None]]:
+        """Return the lifespan of `app`, which `asgi()` returned, for a framework that mounts it.
+
+            app = server.asgi()
+            api = FastAPI(lifespan=server.lifespan_of(app))
+            api.mount("/mcp", app)
+
+        In a lifespan of your own: `async with server.lifespan_of(app)(api): yield`. Raises: TypeError for another application.
+        """
+        from linkspan.serve.asgi import AsgiApp
+
+        if not isinstance(app, AsgiApp):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"lifespan_of takes what server.asgi() returned, not {type(app).__name__}")
+        return app.live
 
     def wsgi(
         self,

@@ -213,10 +213,23 @@ def test_another_application_keeps_its_lifespan(asgi: Callable[..., Asgi]) -> No
     async def other(scope: Any, receive: Any, send: Any) -> None:
         seen.append(scope["type"])
 
-    async def nothing(*_: Any) -> Any:
-        raise AssertionError
+        if scope["type"] == "lifespan":
+            seen.append((await receive())["type"])
+            await send({"type": "lifespan.startup.complete"})
+            seen.append((await receive())["type"])
+            await send({"type": "lifespan.shutdown.complete"})
+
+    events = ["lifespan.shutdown", "lifespan.startup"]
+    sent: list[str] = []
+
+    async def receive() -> Any:
+        return {"type": events.pop()}
+
+    async def send(message: Any) -> None:
+        sent.append(message["type"])
 
     app = World().server.asgi(path="/mcp", otherwise=other)
-    asyncio.run(app({"type": "lifespan"}, nothing, nothing))
-    asyncio.run(app({"type": "websocket"}, nothing, nothing))
-    assert seen == ["lifespan", "websocket"]
+    asyncio.run(app({"type": "lifespan"}, receive, send))
+    asyncio.run(app({"type": "websocket"}, receive, send))
+    assert seen == ["lifespan", "lifespan.startup", "lifespan.shutdown", "websocket"]
+    assert sent == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
