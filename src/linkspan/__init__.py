@@ -20,6 +20,7 @@ from linkspan._version import __version__
 from linkspan.loading import load
 
 if TYPE_CHECKING:
+    from linkspan.auth.protection import Protected as Protected
     from linkspan.client.client import Client as Client
     from linkspan.client.sync_client import SyncClient as SyncClient
     from linkspan.core.flow import Sleep as Sleep
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from linkspan.core.http_checks import HttpPolicy as HttpPolicy
     from linkspan.errors import Declined as Declined
     from linkspan.errors import DuplicateNameError as DuplicateNameError
+    from linkspan.errors import ExchangeError as ExchangeError
+    from linkspan.errors import Forbidden as Forbidden
     from linkspan.errors import LinkspanError as LinkspanError
     from linkspan.errors import MethodAlreadyDefinedError as MethodAlreadyDefinedError
     from linkspan.errors import RegistrationError as RegistrationError
@@ -65,6 +68,7 @@ if TYPE_CHECKING:
     from linkspan.host.group import SyncClientGroup as SyncClientGroup
     from linkspan.host.host import Host as Host
     from linkspan.host.models import open_model as open_model
+    from linkspan.revisions.neutral import Grant as Grant
     from linkspan.revisions.neutral import InputRequired as InputRequired
     from linkspan.schema.annotations import Ask as Ask
     from linkspan.schema.annotations import Depends as Depends
@@ -116,6 +120,7 @@ if TYPE_CHECKING:
     from linkspan.wire.values import Limits as Limits
 
 _HOMES = {
+    "linkspan.auth.protection": ("Protected",),
     "linkspan.host.consent": ("Policy",),
     "linkspan.host.conversation": ("Conversation",),
     "linkspan.host.group": ("ClientGroup", "SyncClientGroup"),
@@ -153,6 +158,8 @@ _HOMES = {
     "linkspan.errors": (
         "Declined",
         "DuplicateNameError",
+        "ExchangeError",
+        "Forbidden",
         "LinkspanError",
         "MethodAlreadyDefinedError",
         "RegistrationError",
@@ -166,7 +173,7 @@ _HOMES = {
     "linkspan.serve.memory": ("MemoryTransport",),
     "linkspan.serve.event_loop": ("AsyncMemoryTransport",),
     "linkspan.serve.stdio": ("StdioTransport",),
-    "linkspan.revisions.neutral": ("InputRequired",),
+    "linkspan.revisions.neutral": ("Grant", "InputRequired"),
     "linkspan.schema.annotations": ("Ask", "Depends", "Format", "Header"),
     "linkspan.server.asking": ("ask_form", "ask_roots", "ask_sampling", "ask_url"),
     "linkspan.server.configuration": ("Configuration", "configuration", "configure", "reset_configuration"),
@@ -226,8 +233,11 @@ __all__ = [
     "DuplicateNameError",
     "EmbeddedResource",
     "ErrorMap",
+    "ExchangeError",
     "File",
+    "Forbidden",
     "Format",
+    "Grant",
     "Header",
     "Host",
     "HttpError",
@@ -249,6 +259,7 @@ __all__ = [
     "PromptArgument",
     "PromptMessage",
     "PromptResult",
+    "Protected",
     "RateLimit",
     "Refused",
     "RegistrationError",

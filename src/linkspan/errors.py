@@ -6,6 +6,7 @@ Codes: https://modelcontextprotocol.io/specification/2026-07-28/basic.
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from typing import Any
 
 from linkspan.text import clip
@@ -23,6 +24,8 @@ __all__ = [
     "URL_ELICITATION_REQUIRED",
     "Declined",
     "DuplicateNameError",
+    "ExchangeError",
+    "Forbidden",
     "LinkspanError",
     "LocalProtocolError",
     "MethodAlreadyDefinedError",
@@ -99,6 +102,26 @@ class ResourceNotFoundError(RemoteProtocolError):
         shown = clipped(uri)
         super().__init__(INVALID_PARAMS, f"Resource not found: {shown}", {"uri": shown})
         self.uri = uri
+
+
+class Forbidden(RemoteProtocolError):
+    """The token of the request lacks scopes: over HTTP the response is a 403 that asks for them, so that a client can step up.
+
+    A handler may raise it too, before it has sent anything. `scopes` are all that the operation needs.
+    """
+
+    def __init__(self, scopes: Collection[str], description: str | None = None) -> None:
+        self.scopes = tuple(scopes)
+        self.description = description or f"this needs the scope {' '.join(self.scopes)}"
+        super().__init__(INVALID_REQUEST, f"Forbidden: {self.description}", {"scopes": list(self.scopes)})
+
+
+class ExchangeError(LinkspanError):
+    """`ctx.token_for` got no token for another service. `error` is the code of the authorization server, if it gave one."""
+
+    def __init__(self, message: str, *, error: str | None = None) -> None:
+        super().__init__(message)
+        self.error = error
 
 
 class ToolError(LinkspanError):

@@ -15,6 +15,7 @@ from linkspan.errors import (
     INVALID_PARAMS,
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
+    Forbidden,
     LocalProtocolError,
     RemoteProtocolError,
     clipped,
@@ -302,6 +303,8 @@ class Delivery(msgspec.Struct, frozen=True):
     """The code of an error response."""
     dispatched: bool = True
     """The request got as far as the server behind the connection."""
+    challenge: str | None = None
+    """What a client needs that lacks the right to this: over HTTP, a response that is only this message is a 403 with it."""
 
 
 def _ignore() -> None:
@@ -593,7 +596,12 @@ def respond(server: ConnectionServer, request: Request, outcome: Outcome, *, dis
     if problem is not None:
         outcome = server.unsendable(request, problem)
     assert isinstance(outcome, RemoteProtocolError)
-    return encode_refusal(request.id, outcome, dispatched=dispatched)
+    refusal = encode_refusal(request.id, outcome, dispatched=dispatched)
+    if isinstance(outcome, Forbidden):
+        access = request.facts.access
+        challenge = access.challenge(outcome.scopes, outcome.description) if access is not None else ""
+        refusal = msgspec.structs.replace(refusal, challenge=challenge)
+    return refusal
 
 
 class CallReady(msgspec.Struct, frozen=True):

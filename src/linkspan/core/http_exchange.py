@@ -40,6 +40,7 @@ __all__ = [
     "Page",
     "ServerExchange",
     "is_list_changed",
+    "refusal_of",
     "status_of",
 ]
 
@@ -106,6 +107,14 @@ def status_of(code: int, *, dispatched: bool) -> int:
     if code == INVALID_PARAMS and not dispatched:
         return 400
     return _STATUS.get(code, 200)
+
+
+def refusal_of(delivery: Delivery, status: int) -> tuple[int, tuple[Header, ...]]:
+    """Return the status, and headers, of a response that is one error message: `status`, unless the right to it is missing."""
+    challenge = delivery.challenge
+    if challenge is None:
+        return status, ()
+    return 403, (("www-authenticate", challenge),) if challenge else ()
 
 
 def is_list_changed(message: bytes) -> bool:
@@ -202,16 +211,20 @@ class ServerExchange(msgspec.Struct, eq=False, kw_only=True):
         self._events.append(self.response)
         return self
 
-    def message(self, message: bytes | None, *, final: bool, status: int = 200) -> None:
+    def message(
+        self, message: bytes | None, *, final: bool, status: int = 200, headers: tuple[Header, ...] = ()
+    ) -> None:
         """Send one message; `final` is the answer, or with None the end without one.
 
-        `status` is that of the response if the answer is all of it.
+        `status` is that of the response if the answer is all of it, and `headers` are additional ones of that. With these it is
+        never an event.
         """
         with self.lock:
             if self.ended:
                 return
-            if final and not self.started and message is not None and accepts(self.accept, "application/json"):
-                self.respond(status, message, JSON_HEADERS)
+            whole = final and not self.started and message is not None
+            if whole and message is not None and (headers or accepts(self.accept, "application/json")):
+                self.respond(status, message, JSON_HEADERS + headers)
             elif message is not None and (self.started or accepts(self.accept, EVENTS)):
                 self._event(message, final=final)
             elif final:
@@ -293,8 +306,11 @@ class Outlet(msgspec.Struct, eq=False):
     def send(self, delivery: Delivery) -> None:
         """Send a message, with the status of a response that is this message alone."""
         error = delivery.error
-        status = 200 if error is None else status_of(error, dispatched=delivery.dispatched)
-        self.exchange.message(delivery.data, final=delivery.final, status=status)
+        if error is None:
+            self.exchange.message(delivery.data, final=delivery.final)
+        else:
+            status, headers = refusal_of(delivery, status_of(error, dispatched=delivery.dispatched))
+            self.exchange.message(delivery.data, final=delivery.final, status=status, headers=headers)
 
 
 class OwnConnection(msgspec.Struct, frozen=True, eq=False):

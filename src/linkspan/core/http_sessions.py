@@ -18,7 +18,7 @@ import msgspec
 from linkspan.core.call import AnyRequest, Delivery, Event, HasMeta
 from linkspan.core.connection import ServerConnection
 from linkspan.core.http_checks import HttpPolicy
-from linkspan.core.http_exchange import Header, Outlet, OwnConnection, ServerExchange, is_list_changed
+from linkspan.core.http_exchange import Header, Outlet, OwnConnection, ServerExchange, is_list_changed, refusal_of
 from linkspan.errors import INVALID_REQUEST, PARSE_ERROR, RemoteProtocolError
 from linkspan.revisions.neutral import Peer, TransportInfo
 from linkspan.wire.framing import encode_event
@@ -70,11 +70,16 @@ class _Stream(msgspec.Struct, eq=False):
         self.session.remember(self)
         return encode_event(b"", event_id=f"{self.name}-0", retry=self.session.policy.retry)
 
-    def message(self, message: bytes | None, *, final: bool, status: int = 200) -> None:
-        """Send a message, or keep it for a client that is away. `status` is for an answer that is the whole response."""
+    def message(
+        self, message: bytes | None, *, final: bool, status: int = 200, headers: tuple[Header, ...] = ()
+    ) -> None:
+        """Send a message, or keep it for a client that is away.
+
+        `status` and `headers` are for an answer that is the whole response.
+        """
         self.finished = self.finished or final
         if self.exchange is not None:
-            self.exchange.message(message, final=final, status=status)
+            self.exchange.message(message, final=final, status=status, headers=headers)
         elif message is not None:
             self.number(message)
 
@@ -302,7 +307,8 @@ class HttpSession:
         last = final and (about is None or stream not in self._of_request.values())
         if message is not None or last:
             invalid = not delivery.dispatched and delivery.error in (PARSE_ERROR, INVALID_REQUEST)
-            stream.message(message, final=last, status=400 if invalid else 200)
+            status, headers = refusal_of(delivery, 400 if invalid else 200)
+            stream.message(message, final=last, status=status, headers=headers)
         if last:
             stream.detach()
             self._drop_if_empty(stream)

@@ -5,7 +5,7 @@ An era lifts a message of its wire into a `Request`, and steps the `Outcome` dow
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Protocol, TypeAlias
 
@@ -33,8 +33,10 @@ __all__ = [
     "NOTHING_SHOWN",
     "NO_FACTS",
     "SAMPLE",
+    "Access",
     "Encoded",
     "EncodedToolResult",
+    "Grant",
     "InputRequest",
     "InputRequired",
     "Observer",
@@ -109,6 +111,44 @@ def _exists(revision: Revision, capability: str, part: str | None) -> bool:
     return field is None or knows_field(revision, *field)
 
 
+class Grant(msgspec.Struct, frozen=True):
+    """What a verified token allows, and to whom: `ctx.grant`. The token itself is not in it."""
+
+    issuer: str
+    """The authorization server that issued the token, as its URL."""
+    subject: str | None = None
+    """The user, as the issuer names them. Unique for the issuer only."""
+    client_id: str | None = None
+    """The client that acts for the user, or for itself."""
+    scopes: frozenset[str] = frozenset()
+    """What was granted, with the scopes that are implied (`Protected(implies=...)`)."""
+    roles: frozenset[str] = frozenset()
+    """Roles or groups, where the token has them in the place that its issuer is known to use."""
+    claims: Mapping[str, JSON] = msgspec.field(default_factory=lambda: NOTHING)
+    """All that the token, or the response to its introspection, contains."""
+    expires: float | None = None
+    """When it ends, in seconds since 1970."""
+    thumbprint: str | None = None
+    """The key that the token is bound to (RFC 9449), whose possession each request proves."""
+
+    @property
+    def owner(self) -> str:
+        """Whose sessions and request states those of this grant are: the user, or the client where there is no user."""
+        return f"{self.issuer} {self.subject or self.client_id or ''}"
+
+
+class Access(Protocol):
+    """What the transport can do with the token of a request, without showing it to the code that serves the request."""
+
+    def challenge(self, scopes: Collection[str], description: str) -> str:
+        """Return the challenge that asks for a token with these scopes (RFC 6750, section 3)."""
+        ...
+
+    def token_for(self, audience: str, scopes: Collection[str]) -> str | Awaitable[str]:
+        """Exchange the token for one for another service: at once, or to be awaited where an event loop runs."""
+        ...
+
+
 class TransportInfo(msgspec.Struct, frozen=True):
     """What the transport knows of a request. Empty on stdio and in memory."""
 
@@ -116,6 +156,9 @@ class TransportInfo(msgspec.Struct, frozen=True):
     principal: str | None = None
     address: str | None = None
     """The IP address at the other end of the socket, which may be a proxy's."""
+    grant: Grant | None = None
+    """What the token of the request allows, where the server verifies tokens."""
+    access: Access | None = None
 
 
 NO_FACTS = TransportInfo()

@@ -24,12 +24,13 @@ from linkspan.core.http_endpoint import Endpoint, Opened
 from linkspan.core.http_exchange import Header, HttpData, HttpEnd, HttpEvent, HttpResponse, HttpStart
 from linkspan.errors import LinkspanError
 from linkspan.revisions.neutral import TransportInfo
-from linkspan.serve.http_app import TEXT, TICK, HttpApp
+from linkspan.serve.http_app import TICK, HttpApp
 
 if TYPE_CHECKING:
+    from linkspan.serve.guarding import Guard
     from linkspan.serve.metrics import MetricsPage
 
-__all__ = ["AsgiApp", "Scope"]
+__all__ = ["AsgiApp", "Scope", "send_all"]
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
@@ -52,15 +53,15 @@ class AsgiApp(HttpApp):
         health: str | None = None,
         metrics: MetricsPage | None = None,
         otherwise: Application | None = None,
+        guard: Guard | None = None,
     ) -> None:
         """Serve `endpoint` at every path, or at `path` only; `health` is a path that answers 200; `metrics` has its own.
 
-        `otherwise` is another ASGI application, for all other paths and all that is not HTTP.
+        `otherwise` is another ASGI application, for all other paths and all that is not HTTP. `guard` verifies tokens.
         """
-        super().__init__(endpoint, path, _loop_of_request, metrics)
-        self._is_one_of_several = path is not None or health is not None or metrics is not None
+        super().__init__(endpoint, path, _loop_of_request, metrics, guard, health)
+        self._is_one_of_several = any(each is not None for each in (path, health, metrics, guard))
         self._otherwise = otherwise
-        self._health = health
         self._timers: dict[asyncio.AbstractEventLoop, _Timers] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -72,8 +73,8 @@ class AsgiApp(HttpApp):
         page: MetricsPage | None = None
         if self._is_one_of_several:
             local = path.removeprefix(scope.get("root_path", "")).rstrip("/")
-            if local == self._health:
-                await _send_all(send, [HttpResponse(200, TEXT, b"ok")])
+            if (public := self._public(path, local)) is not None:
+                await send_all(send, [public])
                 return
             if self.metrics is not None and local == self.metrics.path:
                 page = self.metrics
@@ -81,7 +82,7 @@ class AsgiApp(HttpApp):
                 if self._otherwise is not None:
                     await self._otherwise(scope, receive, send)
                 else:
-                    await _send_all(send, [self._nothing_here])
+                    await send_all(send, [self._nothing_here])
                 return
         # Servers name the path of a Unix socket in place of an address.
         own, peer = scope.get("server"), scope.get("client")
@@ -91,10 +92,15 @@ class AsgiApp(HttpApp):
             raw = tuple((bytes(name), bytes(value)) for name, value in raw)
         headers = self.endpoint.gate.read(scope["method"], raw, arrival)
         facts = self.identify(headers, arrival.peer or None, scope.get("user"), 'scope["user"]')
+        if self.guard is not None and page is None:
+            query: bytes = scope.get("query_string", b"")
+            below = bool(scope.get("root_path"))
+            admitted = self.guard.admit(facts, scope["method"], query.decode("latin-1"), below=below)
+            facts = admitted if isinstance(admitted, TransportInfo | HttpResponse) else await admitted.awaited()
         if not isinstance(facts, TransportInfo):
-            await _send_all(send, [facts])
+            await send_all(send, [facts])
         elif page is not None:
-            await _send_all(send, [page.response(scope["method"], facts.headers)])
+            await send_all(send, [page.response(scope["method"], facts.headers)])
         else:
             await self._serve(scope, facts, receive, send)
 
@@ -118,7 +124,7 @@ class AsgiApp(HttpApp):
         if body is None:
             return  # the client has gone in the middle of it
         if isinstance(body, HttpResponse):
-            await _send_all(send, [body])
+            await send_all(send, [body])
             return
         query: bytes = scope.get("query_string", b"")
         opened = self.endpoint.open(method, url, headers, body, facts, query=query.decode("latin-1") if query else "")
@@ -127,7 +133,7 @@ class AsgiApp(HttpApp):
             await _Sender(self, opened, receive, send, timers).run()
             return
         try:
-            await _send_all(send, [response])
+            await send_all(send, [response])
         finally:
             self.endpoint.finished(opened.exchange)
 
@@ -399,12 +405,12 @@ class _Sender(msgspec.Struct, eq=False):
 
     async def _send_events(self, events: Sequence[HttpEvent]) -> None:
         if type(events[0]) is HttpResponse or (type(events[-1]) is HttpEnd and type(events[0]) is HttpStart):
-            await _send_all(self.send, events)  # the whole answer: the server below has its own bounds for it
+            await send_all(self.send, events)  # the whole answer: the server below has its own bounds for it
             return
         self._sending = sending = _Waiting.here(self.timers.loop)
         self.timers.after(self.app.endpoint.policy.send_timeout, sending)
         try:
-            await _send_all(self.send, events)
+            await send_all(self.send, events)
         except OSError:
             self._leave()
         except asyncio.CancelledError:
@@ -456,7 +462,7 @@ def _encoded(headers: tuple[Header, ...]) -> tuple[tuple[bytes, bytes], ...]:
     return tuple((name.encode("latin-1"), value.encode("latin-1")) for name, value in headers)
 
 
-async def _send_all(send: Send, events: Sequence[HttpEvent]) -> None:
+async def send_all(send: Send, events: Sequence[HttpEvent]) -> None:
     """Send what an exchange has to send: all of a response, or what there is of a stream."""
     first, last = events[0], events[-1]
     if type(first) is HttpResponse:

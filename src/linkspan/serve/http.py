@@ -7,22 +7,25 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterable, Set
 from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 import msgspec
 
-from linkspan.core.http_checks import HttpKeywords, HttpPolicy
+from linkspan.core.http_checks import Gate, HttpKeywords, HttpPolicy
 from linkspan.core.http_endpoint import Endpoint
+from linkspan.core.http_exchange import HttpResponse
 from linkspan.errors import LinkspanError, install_hint
 from linkspan.runtime.forks import renew
 from linkspan.runtime.system import SYSTEM
+from linkspan.serve.http_app import TEXT
 from linkspan.text import unknown_keyword
 from linkspan.wire.headers import is_loopback
 
 if TYPE_CHECKING:
+    from linkspan.serve.guarding import Guard
     from linkspan.serve.metrics import MetricsPage
     from linkspan.server.registration import BaseServer
 
@@ -33,9 +36,11 @@ __all__ = [
     "UvicornKeywords",
     "listen",
     "make_endpoint",
+    "make_guard",
     "measure",
     "serve_http",
     "serve_in_workers",
+    "well_known",
 ]
 
 PORT: Final = 8000
@@ -123,6 +128,48 @@ def measure(server: BaseServer, endpoint: Endpoint, path: str) -> MetricsPage:
     return MetricsPage(path, server, endpoint)
 
 
+def make_guard(server: BaseServer, gate: Gate, url: str | None = None) -> Guard | None:
+    """Return what verifies the tokens of requests, for a server with `auth=`; nothing of it is loaded for others.
+
+    `url` is where the server is, if that is on loopback. Raises: LinkspanError where its URL is not known.
+    """
+    if server.auth is None:
+        return None
+    from linkspan.serve.guarding import guard_of
+
+    return guard_of(server, gate, url)
+
+
+def well_known(server: BaseServer, interface: str) -> Callable[..., Any]:
+    """Return an application that answers with the metadata of a protected server. Raises: LinkspanError, ValueError."""
+    from linkspan.auth.protection import METADATA_PATH, Protected, metadata_places
+    from linkspan.serve.asgi import send_all
+    from linkspan.serve.wsgi import send_whole
+
+    if interface not in ("asgi", "wsgi"):
+        raise ValueError(f'there is "asgi" and "wsgi", not {interface!r}')
+    protected = server.auth
+    url = protected.resource if isinstance(protected, Protected) else None
+    document = protected.metadata(url) if isinstance(protected, Protected) and url is not None else None
+    if document is None or url is None:
+        raise LinkspanError(
+            "the metadata need auth=Protected('https://...', issuer=...): the URL of the server, and an issuer"
+        )
+    places, nothing = metadata_places(url), HttpResponse(404, TEXT, b"Nothing is here")
+
+    async def asgi(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            path: str = scope["path"]
+            whole = path if path.startswith(METADATA_PATH) else scope.get("root_path", "") + path
+            await send_all(send, [document if whole.rstrip("/") in places else nothing])
+
+    def wsgi(environ: Any, start_response: Any) -> Iterable[bytes]:
+        path = f"{environ.get('SCRIPT_NAME') or ''}{environ.get('PATH_INFO') or ''}"
+        return send_whole(document if path.rstrip("/") in places else nothing, start_response)
+
+    return asgi if interface == "asgi" else wsgi
+
+
 def serve_http(
     server: BaseServer,
     *,
@@ -171,15 +218,20 @@ def serve_http(
     policy = _adapted(policy, host, workers)
     scheme = "https" if "ssl_certfile" in options else "http"
     shown = _EVERY_HOST.get(host, host)
-    first_line = f"Serving MCP at {scheme}://{f'[{shown}]' if ':' in shown else shown}:{port}{path}"
+    url = f"{scheme}://{f'[{shown}]' if ':' in shown else shown}:{port}{path}"
+    first_line = f"Serving MCP at {url}"
     if host in _EVERY_HOST:
         first_line += ", and on every other address of this machine"
     first_line += f", with {workers} workers\n" if workers > 1 else "\n"
+
+    is_local = host == "localhost" or is_loopback(host) is True
+    guard = make_guard(server, Gate(policy), url if is_local else None)  # before workers are forked
 
     def serve(ready: Callable[[], object]) -> int:
         endpoint = make_endpoint(server, policy)
         serving = make_uvicorn(
             endpoint,
+            guard=guard,
             path=path,
             health=health,
             metrics=measure(server, endpoint, metrics) if metrics is not None else None,

@@ -15,6 +15,7 @@ from linkspan.runtime.calls import CallRunner
 if TYPE_CHECKING:
     import asyncio
 
+    from linkspan.serve.guarding import Guard
     from linkspan.serve.metrics import MetricsPage
 
 __all__ = ["TEXT", "TICK", "HttpApp", "RefusalLog", "is_stopping"]
@@ -33,14 +34,20 @@ class HttpApp:
         path: str | None,
         loop: Callable[[], asyncio.AbstractEventLoop | None],
         metrics: MetricsPage | None = None,
+        guard: Guard | None = None,
+        health: str | None = None,
     ) -> None:
-        """Serve `endpoint` at every path, or at `path` only, and `metrics` at its own.
+        """Serve `endpoint` at every path, or at `path` only, and `metrics` at its own; `health` is a path that answers 200.
 
-        `loop` returns the event loop for async functions.
+        `loop` returns the event loop for async functions. `guard` lets requests in by their tokens, and has metadata for clients
+        without one.
         """
         self.endpoint = endpoint
         self.metrics = metrics
+        self._health = health
+        self.guard = guard
         self._path = path.rstrip("/") if path is not None else None
+        self._metadata_places = guard.places(self._path or "") if guard is not None else frozenset[str]()
         policy = endpoint.policy
         self.calls = CallRunner(loop, max_workers=policy.max_workers, share=policy.share)
         self._refusals = RefusalLog()
@@ -48,6 +55,17 @@ class HttpApp:
     def _is_elsewhere(self, path: str) -> bool:
         """Return whether a path, without the prefix of the mount and a last slash, is not ours."""
         return self._path is not None and path not in (self._path, self.endpoint.policy.http_sse)
+
+    def _public(self, path: str, local: str) -> HttpResponse | None:
+        """Return what any page of any origin may read at a path, so before the gate: that we are well, or our metadata.
+
+        `local` is the path without the prefix of the mount and a last slash.
+        """
+        if local == self._health:
+            return HttpResponse(200, TEXT, b"ok")
+        if self.guard is None or self._metadata_places.isdisjoint((local, path.rstrip("/"))):
+            return None
+        return self.guard.metadata
 
     @property
     def _nothing_here(self) -> HttpResponse:

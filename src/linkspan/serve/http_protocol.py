@@ -17,9 +17,9 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import inf
-from time import monotonic
+from time import monotonic, time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote, unquote
 
@@ -37,6 +37,7 @@ from linkspan.revisions.neutral import TransportInfo
 from linkspan.serve.http_app import TEXT, HttpApp
 
 if TYPE_CHECKING:
+    from linkspan.serve.guarding import Guard, Verification
     from linkspan.serve.metrics import MetricsPage
 
 __all__ = ["DirectApp", "EndpointProtocol"]
@@ -65,6 +66,8 @@ class _Request(msgspec.Struct):
     version: str
     keep_alive: bool
     body: bytes | bytearray = b""
+    admitted: _Admitted | None = None  # what was found out by its head
+    verdict: TransportInfo | HttpResponse | None = None  # what has come of verifying its token
 
 
 class _Target(NamedTuple):
@@ -83,6 +86,7 @@ class _Admitted(NamedTuple):
     query: str
     facts: TransportInfo
     plain: bool  # it may go through the lane of its connection
+    until: float = inf  # by the wall clock, for all that repeat its head
 
 
 class DirectApp(HttpApp):
@@ -96,16 +100,16 @@ class DirectApp(HttpApp):
         health: str | None = None,
         metrics: MetricsPage | None = None,
         head_timeout: float = 30.0,
+        guard: Guard | None = None,
     ) -> None:
         """Serve `endpoint` at every path, or at `path` only; `health` is a path that answers 200; `metrics` has its own.
 
-        `head_timeout`: seconds in which the headers of a request must arrive.
+        `head_timeout`: seconds in which the headers of a request must arrive. `guard` verifies tokens.
         """
         self._loop: asyncio.AbstractEventLoop | None = None
-        super().__init__(endpoint, path, lambda: self._loop, metrics)
+        super().__init__(endpoint, path, lambda: self._loop, metrics, guard, health)
         self.head_timeout = head_timeout
         self.target = lru_cache(_REMEMBERED)(self._judge_target)
-        self._health = health
         self._arriving: dict[EndpointProtocol, int] = {}
         self._kept = 0
         self._fixed: object = None
@@ -123,11 +127,10 @@ class DirectApp(HttpApp):
         except (httptools.HttpParserInvalidURLError, UnicodeDecodeError, AttributeError):
             return None  # AttributeError: there is no path in it
         path, query, local = root + local, (parsed.query or b"").decode("latin-1"), local.rstrip("/")
-        if local == self._health:
-            return _Target(path, query, HttpResponse(200, TEXT, b"ok"))
         if self.metrics is not None and local == self.metrics.path:
             return _Target(path, query, metrics=self.metrics)
-        return _Target(path, query, self._nothing_here if self._is_elsewhere(local) else None)
+        fixed = self._public(path, local) or (self._nothing_here if self._is_elsewhere(local) else None)
+        return _Target(path, query, fixed)
 
     def head(self, status: int, headers: tuple[Header, ...], fixed: Sequence[tuple[bytes, bytes]]) -> bytes:
         """Return the beginning of a response with the `fixed` headers of all: uvicorn makes new ones once a second, for the date.
@@ -212,6 +215,7 @@ class EndpointProtocol(HttpToolsProtocol):
         self._lane: Lane | None = None
         self._request: _Request | None = None
         self._opened: Opened | None = None
+        self._verifying: asyncio.Task[TransportInfo | HttpResponse] | None = None
         self._chunked = self._woken = False
 
     # What the transport and uvicorn call.
@@ -335,7 +339,7 @@ class EndpointProtocol(HttpToolsProtocol):
 
     def _serve(self) -> None:
         """Serve what has arrived, as long as each request is answered at once and the client reads."""
-        while self._opened is None and not self.flow.write_paused and not self._over:
+        while self._opened is None and self._verifying is None and not self.flow.write_paused and not self._over:
             if self._ready:
                 self._begin(self._ready.popleft())
             elif self._broken:
@@ -369,15 +373,16 @@ class EndpointProtocol(HttpToolsProtocol):
         """Give a request to the endpoint, and run what it asks for. Return the response, if it is complete then."""
         head = request.headers, request.url, request.method, request.version
         known, admitted = self._known
-        if head != known or admitted is None or self.limit_concurrency is not None:
+        again = head != known or self.limit_concurrency is not None
+        if again or admitted is None or (admitted.until is not inf and admitted.until <= time()):
             found = self._admit(request)
-            if isinstance(found, HttpResponse):
+            if not isinstance(found, _Admitted):
                 return found
             admitted = found
             self._known = head, admitted
         if len(request.body) > self._policy.max_body_bytes:
             return self._endpoint.gate.too_large(admitted.facts.headers)
-        url, query, facts, plain = admitted
+        url, query, facts, plain, _ = admitted
         body, opened = bytes(request.body), None
         if plain:
             lane = self._lane = self._lane or Lane(self._endpoint)
@@ -394,8 +399,10 @@ class EndpointProtocol(HttpToolsProtocol):
             self._endpoint.finished(opened.exchange)
         return response
 
-    def _admit(self, request: _Request) -> _Admitted | HttpResponse:
-        """Let a request in by its head, or return its refusal."""
+    def _admit(self, request: _Request) -> _Admitted | HttpResponse | None:
+        """Let a request in by its head, or return its refusal; None if it is being found out, after which `_serve` goes on."""
+        if request.admitted is not None:
+            return request.admitted
         target = self._app.target(request.url, self.root_path)
         if target is None:
             return _INVALID
@@ -412,7 +419,15 @@ class EndpointProtocol(HttpToolsProtocol):
             client, scheme = self._sender(raw)
             arrival = self._arrival(target.path, request.version, client)
             headers = self._endpoint.gate.read(request.method, raw, arrival)
-        facts = self._app.identify(headers, arrival.peer, None, "")
+        facts, guard = self._app.identify(headers, arrival.peer, None, ""), self._app.guard
+        if request.verdict is not None:
+            facts = request.verdict
+        elif guard is not None and target.metrics is None:
+            found = guard.admit(facts, request.method, target.query, below=bool(self.root_path))
+            if not isinstance(found, TransportInfo | HttpResponse):
+                self._verify(request, found)
+                return None
+            facts = found
         if isinstance(facts, HttpResponse):
             return facts
         if request.version != "1.1" and "transfer-encoding" in facts.headers:
@@ -422,7 +437,23 @@ class EndpointProtocol(HttpToolsProtocol):
         url = target.path
         if request.method == "GET":  # a page shows where it is
             url = f"{scheme}://{facts.headers.get('host', '')}{url}"
-        return _Admitted(url, target.query, facts, Lane.takes(request.method, target.query, facts.headers))
+        plain = Lane.takes(request.method, target.query, facts.headers)
+        until = guard.good_until(facts) if guard is not None else inf
+        request.admitted = _Admitted(url, target.query, facts, plain, until)
+        return request.admitted
+
+    def _verify(self, request: _Request, verification: Verification) -> None:
+        """Find out whether its token is good; it is the next request then, and what follows waits below us."""
+        if request is not self._head:
+            self._ready.appendleft(request)
+        self._verifying = self.loop.create_task(verification.awaited())
+        self._verifying.add_done_callback(partial(self._verified, request))
+
+    def _verified(self, request: _Request, task: asyncio.Task[TransportInfo | HttpResponse]) -> None:
+        self._verifying = None
+        if not self._over:
+            request.verdict = task.result()
+            self._serve()
 
     def _arrival(self, path: str, version: str, client: tuple[str, int] | None) -> Arrival:
         own = self.server
@@ -461,6 +492,8 @@ class EndpointProtocol(HttpToolsProtocol):
         gate, size = self._endpoint.gate, len(head.body)
         if self._phase != "body":
             admitted = self._admit(head)
+            if admitted is None:
+                return self.flow.pause_reading()
             if isinstance(admitted, HttpResponse):
                 return self._refuse(admitted)
             self._incoming = admitted.facts.headers

@@ -30,6 +30,7 @@ from linkspan.serve.asgi import AsgiApp
 from linkspan.serve.http_app import HttpApp
 
 if TYPE_CHECKING:
+    from linkspan.serve.guarding import Guard
     from linkspan.serve.http_protocol import EndpointProtocol
     from linkspan.serve.metrics import MetricsPage
 
@@ -56,20 +57,22 @@ def make_uvicorn(
     head_timeout: float,
     options: Mapping[str, Any],
     ready: Callable[[], object] = int,
+    guard: Guard | None = None,
 ) -> QuietUvicorn:
     """Return a server of `endpoint` at `path`, with a protocol of ours where httptools is installed.
 
     `health` is a path that answers 200, `metrics` has a path of its own. `ready` is called once the server can be reached.
+    `guard` verifies tokens.
     """
     settings = {"log_level": "warning", "access_log": False, "timeout_keep_alive": _KEEP_ALIVE, **options}
     app: HttpApp
     if "http" not in options and find_spec("httptools") is not None:
         from linkspan.serve.http_protocol import DirectApp, EndpointProtocol
 
-        app = DirectApp(endpoint, path=path, health=health, metrics=metrics, head_timeout=head_timeout)
+        app = DirectApp(endpoint, path=path, health=health, metrics=metrics, head_timeout=head_timeout, guard=guard)
         settings |= {"app": _no_application, "http": partial(EndpointProtocol, app), "ws": "none"}
     else:
-        settings["app"] = app = AsgiApp(endpoint, path=path, health=health, metrics=metrics)
+        settings["app"] = app = AsgiApp(endpoint, path=path, health=health, metrics=metrics, guard=guard)
     config = uvicorn.Config(lifespan="off", timeout_graceful_shutdown=drain, **settings)  # type: ignore[arg-type]
     return QuietUvicorn(config, app, head_timeout=head_timeout, ready=ready)
 

@@ -142,12 +142,13 @@ class Server(BaseServer):
         """
         from linkspan.core.http_checks import HttpPolicy
         from linkspan.serve.asgi import AsgiApp
-        from linkspan.serve.http import make_endpoint, measure
+        from linkspan.serve.http import make_endpoint, make_guard, measure
 
         check_keywords("asgi", policy, (*_ASGI, *HttpPolicy.__struct_fields__))
         endpoint = make_endpoint(self, HttpPolicy(**policy))
         page = measure(self, endpoint, metrics) if metrics is not None else None
-        return AsgiApp(endpoint, path=path, health=health, metrics=page, otherwise=otherwise)
+        guard = make_guard(self, endpoint.gate)
+        return AsgiApp(endpoint, path=path, health=health, metrics=page, otherwise=otherwise, guard=guard)
 
     def lifespan_of(self, app: AsgiApp) -> Callable[..., AbstractAsyncContextManager[None]]:
         """Return the lifespan of `app`, which `asgi()` returned, for a framework that mounts it.
@@ -176,11 +177,27 @@ class Server(BaseServer):
         Handshake sessions live in one process: with several, pass `sessions=False`, or `require_session=False` for both.
         """
         from linkspan.core.http_checks import HttpPolicy
-        from linkspan.serve.http import make_endpoint
+        from linkspan.serve.http import make_endpoint, make_guard
         from linkspan.serve.wsgi import WsgiApp
 
         check_keywords("wsgi", policy, (*_WSGI, *HttpPolicy.__struct_fields__))
-        return WsgiApp(make_endpoint(self, HttpPolicy(**policy)), path=path, otherwise=otherwise)
+        endpoint = make_endpoint(self, HttpPolicy(**policy))
+        return WsgiApp(endpoint, path=path, otherwise=otherwise, guard=make_guard(self, endpoint.gate))
+
+    @overload
+    def well_known(self, interface: Literal["asgi"] = "asgi") -> Callable[[Any, Any, Any], Awaitable[None]]: ...
+    @overload
+    def well_known(self, interface: Literal["wsgi"]) -> Callable[[Any, Any], Iterable[bytes]]: ...
+    def well_known(self, interface: str = "asgi") -> Callable[..., Any]:
+        """Return an ASGI or WSGI application for the metadata of a protected server, at the root of the app it is mounted in.
+
+            app.mount("/.well-known/oauth-protected-resource", server.well_known())
+
+        It is a help for clients that look nowhere else. Raises: LinkspanError without `auth=Protected("https://...")`.
+        """
+        from linkspan.serve.http import well_known
+
+        return well_known(self, interface)
 
     @overload
     def run(self, transport: Literal["stdio"] = "stdio", **options: Unpack[StdioKeywords]) -> None: ...

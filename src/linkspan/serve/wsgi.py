@@ -16,13 +16,16 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from linkspan.core.http_checks import Arrival
 from linkspan.core.http_endpoint import Endpoint, Opened
 from linkspan.core.http_exchange import Header, HttpData, HttpEvent, HttpResponse, HttpStart
+from linkspan.revisions.neutral import TransportInfo
 from linkspan.runtime.forks import renew
 from linkspan.serve.http_app import TICK, HttpApp, is_stopping
 
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["WsgiApp"]
+    from linkspan.serve.guarding import Guard
+
+__all__ = ["WsgiApp", "send_whole"]
 
 Environ: TypeAlias = Mapping[str, Any]
 StartResponse: TypeAlias = Callable[[str, list[tuple[str, str]]], object]
@@ -32,9 +35,19 @@ Application: TypeAlias = Callable[[Any, Any], Iterable[bytes]]
 class WsgiApp(HttpApp):
     """The callable. Handshake sessions live in this process: with several workers, serve those clients without sessions."""
 
-    def __init__(self, endpoint: Endpoint, *, path: str | None = None, otherwise: Application | None = None) -> None:
-        """Serve `endpoint` at every path, or at `path` only; `otherwise` is another WSGI application for all other paths."""
-        super().__init__(endpoint, path, _background)
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        *,
+        path: str | None = None,
+        otherwise: Application | None = None,
+        guard: Guard | None = None,
+    ) -> None:
+        """Serve `endpoint` at every path, or at `path` only; `otherwise` is another WSGI application for all other paths.
+
+        `guard` verifies tokens.
+        """
+        super().__init__(endpoint, path, _background, guard=guard)
         self._otherwise = otherwise
         self._incoming = _Incoming(max(endpoint.policy.max_incoming_bytes, endpoint.policy.max_body_bytes + 1))
         self._ticked = 0.0
@@ -45,13 +58,16 @@ class WsgiApp(HttpApp):
         if now - self._ticked >= TICK:  # no timer runs here, so requests look after what is due
             self._ticked = now
             self.tick(now)
-        if self._is_elsewhere(str(environ.get("PATH_INFO") or "").rstrip("/")):
+        local = str(environ.get("PATH_INFO") or "").rstrip("/")
+        if self.guard is not None and (public := self._public(f"{environ.get('SCRIPT_NAME') or ''}{local}", local)):
+            return send_whole(public, start_response)
+        if self._is_elsewhere(local):
             if self._otherwise is not None:
                 return self._otherwise(environ, start_response)
-            return _send_whole(self._nothing_here, start_response)
+            return send_whole(self._nothing_here, start_response)
         opened = self._open(environ)
         if isinstance(opened, HttpResponse):
-            return _send_whole(opened, start_response)
+            return send_whole(opened, start_response)
         self.perform(opened)
         return _Response(self, opened).begin(start_response)
 
@@ -60,13 +76,17 @@ class WsgiApp(HttpApp):
         method, headers, arrival = str(environ["REQUEST_METHOD"]), _headers(environ), _arrival(environ)
         refusal = self.endpoint.gate.admit(method, headers, arrival)
         facts = self.identify(refusal or headers, arrival.peer or None, environ.get("REMOTE_USER"), "REMOTE_USER")
+        query = str(environ.get("QUERY_STRING", ""))
+        if self.guard is not None:
+            admitted = self.guard.admit(facts, method, query, below=bool(environ.get("SCRIPT_NAME")))
+            facts = admitted if isinstance(admitted, TransportInfo | HttpResponse) else admitted.run()
         if isinstance(facts, HttpResponse):
             return facts
         body = b"" if method == "GET" else self._body(environ, headers)
         if isinstance(body, HttpResponse):
             return body
         url = f"{environ.get('wsgi.url_scheme', 'http')}://{headers.get('host', '')}{arrival.path}"
-        return self.endpoint.open(method, url, headers, body, facts, query=str(environ.get("QUERY_STRING", "")))
+        return self.endpoint.open(method, url, headers, body, facts, query=query)
 
     def _body(self, environ: Environ, headers: Mapping[str, str]) -> bytes | HttpResponse:
         """Return the body, or why it is refused."""
@@ -134,7 +154,7 @@ class _Response:
         start = self._next()
         if isinstance(start, HttpResponse):
             self.close()
-            return _send_whole(start, start_response)
+            return send_whole(start, start_response)
         assert isinstance(start, HttpStart)
         _start(start_response, start.status, start.headers)
         return self
@@ -180,7 +200,8 @@ class _Response:
             self._more.notify_all()
 
 
-def _send_whole(response: HttpResponse, start_response: StartResponse) -> Iterable[bytes]:
+def send_whole(response: HttpResponse, start_response: StartResponse) -> Iterable[bytes]:
+    """Send a response that is complete."""
     _start(start_response, response.status, (*response.headers, ("content-length", str(len(response.body)))))
     return [response.body]
 

@@ -37,6 +37,7 @@ __all__ = [
     "InstrumentationData",
     "Profile",
     "ProposesRevision",
+    "Protection",
     "SecretHeaders",
     "ServerContext",
     "Settings",
@@ -47,6 +48,7 @@ __all__ = [
     "check_protocol_version",
     "configuration",
     "configure",
+    "key_ring",
     "reset_configuration",
     "with_hooks",
 ]
@@ -219,6 +221,15 @@ def with_hooks(
     return given.merge(passed) if given is not None else passed
 
 
+def key_ring(secrets: Sequence[bytes | str] | None) -> RequestStateKeys | None:
+    """Return what seals `requestState` with secrets; None where each process makes its own. Raises: RegistrationError."""
+    if not secrets:
+        return None
+    from linkspan.server.request_state import RequestStateKeys
+
+    return RequestStateKeys(*secrets)
+
+
 class ProposesRevision(type):
     """Gives the class `Server` a setting of its own: `Server.protocol_version`, for servers made from now on (H12).
 
@@ -289,19 +300,32 @@ SECRET_HEADERS: Final = (
 """What `Server(secret_headers=...)` replaces: credentials of the caller, and what proxies make of them."""
 
 
+class Protection(Protocol):
+    """What `auth=` takes: `linkspan.Protected`, which says whose tokens are good."""
+
+    @property
+    def secret_headers(self) -> Sequence[str]:
+        """The headers that carry credentials: no setting shows them to handlers."""
+        ...
+
+
 class SecretHeaders:
     """Which headers are left out: names in any case, and beginnings of names with a `*` behind them."""
 
-    __slots__ = ("_beginnings", "_names", "_noted")
+    __slots__ = ("_beginnings", "_names", "_noted", "sealed")
 
-    def __init__(self, patterns: Sequence[str] = SECRET_HEADERS) -> None:
-        """Take names and patterns. Raises: TypeError for anything else than a list of them, ValueError for a `*` elsewhere."""
+    def __init__(self, patterns: Sequence[str] = SECRET_HEADERS, sealed: Sequence[str] = ()) -> None:
+        """Take names and patterns; those that are `sealed` are left out whatever the others are.
+
+        Raises: TypeError for anything else than a list of names and patterns, ValueError for a `*` elsewhere.
+        """
         if isinstance(patterns, str) or not all(isinstance(each, str) for each in patterns):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"secret_headers must be a list of names, such as ['authorization'], got {patterns!r}")
         lowered = [each.lower() for each in patterns]
         if wrong := [each for each in lowered if "*" in each[:-1]]:
             raise ValueError(f"secret_headers takes names, and a * at the end of one only; got {wrong[0]!r}")
-        self._names = frozenset(each for each in lowered if not each.endswith("*"))
+        self.sealed = frozenset(sealed)
+        self._names = self.sealed.union(each for each in lowered if not each.endswith("*"))
         self._beginnings = tuple(each[:-1] for each in lowered if each.endswith("*"))
         self._noted = False
 
@@ -338,10 +362,10 @@ class VisibleHeaders(Mapping[str, str]):
         if name in self._secret:
             if name.lower() not in self._headers:
                 raise KeyError(name)
-            problem = (
-                f"{name} is left out of the headers that handlers see; to read it, pass "
-                "Server(secret_headers=[...]) a list without it"
-            )
+            remedy = "to read it, pass Server(secret_headers=[...]) a list without it"
+            if name.lower() in self._secret.sealed:
+                remedy = "use ctx.grant, and ctx.token_for(...) for a token for another service"
+            problem = f"{name} is left out of the headers that handlers see; {remedy}"
             self._secret.note(problem)
             raise KeyError(problem)
         return self._headers[name]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Generator, Iterator, Mapping, Sequence
 from math import isfinite
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, Literal, Never, TypeVar, cast, overload
@@ -11,9 +11,9 @@ import msgspec
 from msgspec import Raw
 
 from linkspan.core.call import Lifespan
-from linkspan.errors import RequestCancelled
+from linkspan.errors import ExchangeError, RequestCancelled
 from linkspan.revisions import MESSAGES
-from linkspan.revisions.neutral import NOTHING, Peer, Request
+from linkspan.revisions.neutral import NOTHING, Grant, Peer, Request
 from linkspan.schema.results import encode_json
 from linkspan.server.asking import Round, sampling_params
 from linkspan.types.base import JSON, Implementation
@@ -27,7 +27,7 @@ from linkspan.types.messages import (
     SamplingMessage,
 )
 
-__all__ = ["Context"]
+__all__ = ["Context", "ExchangedToken"]
 
 T = TypeVar("T")
 
@@ -52,6 +52,19 @@ class _Done:
 
 
 _DONE = _Done()
+
+
+class ExchangedToken(str):
+    """A token for another service: a text in a `def` tool, and to be awaited in an `async def` one."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Any, None, str]:
+        yield from ()
+        return str(self)
+
+    def __repr__(self) -> str:
+        return "ExchangedToken(...)"
 
 
 class Context(_Base[LifespanT]):
@@ -142,8 +155,28 @@ class Context(_Base[LifespanT]):
 
     @property
     def principal(self) -> str | None:
-        """The caller, if the transport authenticated one."""
+        """The caller, if the transport authenticated one; with `auth=`, the issuer and the subject of the token."""
         return self._request.facts.principal
+
+    @property
+    def grant(self) -> Grant | None:
+        """What the caller's token allows: `issuer`, `subject`, `client_id`, `scopes`, `claims`, `expires`.
+
+        None without `auth=`, on stdio and in memory.
+        """
+        return self._request.facts.grant
+
+    def token_for(self, audience: str, scopes: Collection[str] = ()) -> ExchangedToken:
+        """Exchange the caller's token for one for another service: `audience` names that, `scopes` what is wanted there.
+
+        It returns the token in a `def` tool, and must be awaited in an `async def` one; `inline=True` has no place for it.
+        The token is the caller's at the other service, and the only one to send there. Raises: ExchangeError.
+        """
+        access = self._request.facts.access
+        if access is None:
+            raise ExchangeError("there is no token to exchange: the request came without one, as over stdio")
+        found = access.token_for(audience, scopes)
+        return ExchangedToken(found) if isinstance(found, str) else cast("ExchangedToken", found)
 
     # Cancellation.
 

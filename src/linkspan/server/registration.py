@@ -27,10 +27,12 @@ from linkspan.server.configuration import (
     InstrumentationCallback,
     Profile,
     ProposesRevision,
+    Protection,
     SecretHeaders,
     ServerContext,
     SettingsSource,
     System,
+    key_ring,
     with_hooks,
 )
 from linkspan.server.content_blocks import check_shown
@@ -71,7 +73,6 @@ if TYPE_CHECKING:
     from linkspan.core.http_exchange import Page
     from linkspan.server.lifespan import LifespanFunction
     from linkspan.server.prompts import Prompt, PromptInfo, PromptSource
-    from linkspan.server.request_state import RequestStateKeys
     from linkspan.server.telemetry import Telemetry
 
 __all__ = ["BaseServer"]
@@ -116,6 +117,7 @@ class BaseServer(metaclass=ProposesRevision):
         secret_headers: Sequence[str] = SECRET_HEADERS,
         lifespan: LifespanFunction | None = None,
         lifespan_timeout: float = 5.0,
+        auth: Protection | None = None,
     ) -> None:
         """Make a server. It does nothing until it is served.
 
@@ -136,14 +138,10 @@ class BaseServer(metaclass=ProposesRevision):
           carries the caller's credentials; `[]` shows all.
         - `lifespan`: opens what handlers need and closes it at the end, like the function of `@server.lifespan`.
         - `lifespan_timeout`: seconds that closing may take.
+        - `auth`: `Protected(...)`, whose tokens are good. Over HTTP every request needs one then; stdio has none.
 
         Raises: RegistrationError, TypeError, UnsupportedProtocolVersion.
         """
-        keys: RequestStateKeys | None = None
-        if request_state_keys:
-            from linkspan.server.request_state import RequestStateKeys
-
-            keys = RequestStateKeys(*request_state_keys)
         self.configuration = with_hooks(configuration, exception_reporter, instrumentation_callback)
         self._settings = SettingsSource(self.configuration)
         shown = list(icons) if icons is not None else None
@@ -161,11 +159,12 @@ class BaseServer(metaclass=ProposesRevision):
             cache_scope=cache_scope,
             require_initialized=require_initialized,
             limits=limits,
-            request_state_keys=keys,
+            request_state_keys=key_ring(request_state_keys),
             request_state_ttl=request_state_ttl,
-            secret_headers=SecretHeaders(secret_headers),
+            secret_headers=SecretHeaders(secret_headers, auth.secret_headers if auth is not None else ()),
         )
         self._catalogue = Catalogue(capabilities)
+        self.auth = auth
         self._auto_notify = auto_notify
         self._structured_text = structured_text
         self._watches: tuple[Callable[[], object], ...] = ()  # look for changes as long as there are connections

@@ -25,7 +25,7 @@ from linkspan.revisions.neutral import TransportInfo
 from linkspan.runtime.background import BackgroundLoop
 from linkspan.runtime.system import SYSTEM
 from linkspan.serve.asgi import AsgiApp
-from linkspan.serve.http import make_endpoint
+from linkspan.serve.http import make_endpoint, make_guard
 from linkspan.serve.http_protocol import DirectApp, EndpointProtocol
 from linkspan.serve.http_uvicorn import QuietUvicorn
 from linkspan.serve.wsgi import WsgiApp
@@ -514,7 +514,7 @@ class Http(Face):
 
     def __init__(self, server: Server, **policy: Any) -> None:
         self.endpoint = make_endpoint(server, HttpPolicy(**policy))
-        self.app = DirectApp(self.endpoint)
+        self.app = DirectApp(self.endpoint, guard=make_guard(server, self.endpoint.gate))
         self.loop = BackgroundLoop()
         self.root_path = ""
         self.doubled = ""

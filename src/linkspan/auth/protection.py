@@ -1,0 +1,257 @@
+"""How a server protects itself: whose tokens it takes, what a request without a good one is answered, and its metadata.
+
+`Protected` is what an author writes; the rest is what the driver in `serve/guarding.py` asks. No I/O.
+Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/authorization, RFC 6750, RFC 9728 (AU-S1 to AU-S8).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final, Literal, cast
+from urllib.parse import parse_qs, urlsplit
+
+import msgspec
+
+from linkspan.auth.exchanging import TokenExchange
+from linkspan.auth.metadata import resource_metadata_urls
+from linkspan.auth.proofs import PROOF_ALGORITHMS
+from linkspan.auth.verifying import ApiKeys, Checker, FunctionVerifier, Introspection, Jwt, Verifier
+from linkspan.core.http_exchange import HttpResponse
+from linkspan.types.base import JSON
+from linkspan.wire.challenges import write_challenge
+from linkspan.wire.headers import is_loopback
+from linkspan.wire.jsonrpc import encode
+
+__all__ = ["METADATA_PATH", "BadCredentials", "Credentials", "Protected", "metadata_places", "metadata_url"]
+
+METADATA_PATH: Final = "/.well-known/oauth-protected-resource"
+_BEARER: Final = re.compile(r"(?P<scheme>bearer|dpop) +(?P<token>[A-Za-z0-9\-._~+/]+=*)", re.IGNORECASE)
+_SECOND: Final = re.compile(r"(?:^|,)\s*(?:bearer|dpop)(?:\s|$)", re.IGNORECASE)
+_SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
+_UNWRITABLE: Final = re.compile(r"[^\x20-\x21\x23-\x5b\x5d-\x7e]")
+_PUBLIC: Final = (
+    ("access-control-allow-origin", "*"),
+    ("access-control-allow-methods", "GET"),
+    ("access-control-allow-headers", "*"),
+    ("cache-control", "public, max-age=3600"),
+    ("content-type", "application/json"),
+)
+
+
+class BadCredentials(Exception):
+    """A request has credentials in a way that no server may accept; the text is for the client (RFC 6750: `invalid_request`)."""
+
+
+class Credentials(msgspec.Struct, frozen=True):
+    """What a request carries."""
+
+    token: str
+    scheme: Literal["bearer", "dpop", "key"] = "bearer"
+    proof: str | None = None
+
+
+class Protected:
+    """A server that takes tokens of an authorization server: `Server("files", auth=Protected(url, issuer=...))`.
+
+    It is a resource server (RFC 9728): it verifies tokens, and never makes any.
+    """
+
+    def __init__(
+        self,
+        resource: str | None = None,
+        *,
+        issuer: str | None = None,
+        verify: Verifier | Checker | Sequence[Verifier | Checker] = (),
+        scopes: Sequence[str] = (),
+        implies: Mapping[str, Sequence[str]] | None = None,
+        dpop: Literal["accepted", "required"] = "accepted",
+        nonce_key: bytes | None = None,
+        authorization_servers: Sequence[str] = (),
+        exchange: TokenExchange | None = None,
+        name: str | None = None,
+        documentation: str | None = None,
+    ) -> None:
+        """Protect the server at the URL `resource`, as its clients write it. Only on loopback it may be left out.
+
+        - `issuer`: the authorization server whose JWTs are taken; short for `verify=Jwt(issuer)`.
+        - `verify`: one or several of `Jwt`, `Introspection`, `ApiKeys`, and functions `token -> Grant | None`.
+        - `scopes`: what every request needs. Those of single tools stand at the tools.
+        - `implies`: scopes that contain others, such as `{"files:write": ["files:read"]}`.
+        - `dpop`: "required" refuses tokens that are not bound to a key. Bound tokens are always checked.
+        - `nonce_key`: 32 bytes that several processes share which require DPoP; each makes its own otherwise.
+        - `authorization_servers`: where clients get tokens, where only a function knows which are good.
+        - `exchange`: how `ctx.token_for` gets tokens for other services.
+        - `name`, `documentation`: for people, in the metadata.
+
+        Raises: ValueError; LinkspanError where the extra `auth` is needed and missing.
+        """
+        given = cast("list[Verifier | Checker]", [*verify] if isinstance(verify, list | tuple) else [verify])
+        verifiers = [_as_verifier(each) for each in given] + ([Jwt(issuer)] if issuer is not None else [])
+        self.verifiers: Sequence[Verifier] = sorted(verifiers, key=_order)
+        if not verifiers:
+            raise ValueError('Protected needs to know whose tokens are good: issuer="https://...", or verify=')
+        if dpop not in ("accepted", "required"):
+            raise ValueError(f'dpop must be "accepted" or "required", got {dpop!r}')
+        self.resource = None if resource is None else _checked_url(resource)
+        self.issuers = tuple(
+            dict.fromkeys([*authorization_servers, *(each.issuer for each in verifiers if each.issuer)])
+        )
+        self.scopes = _checked_scopes(scopes)
+        self.implies = {name: _checked_scopes(each) for name, each in (implies or {}).items()}
+        self.dpop_required = dpop == "required"
+        self.nonce_key = nonce_key
+        self.exchange = exchange
+        self._about = {"resource_name": name, "resource_documentation": documentation}
+        self._key_headers = tuple(
+            each.header for each in verifiers if isinstance(each, ApiKeys) and each.header != "authorization"
+        )
+
+    def __repr__(self) -> str:
+        return f"Protected({self.resource!r}, verify={list(self.verifiers)!r})"
+
+    @property
+    def secret_headers(self) -> tuple[str, ...]:
+        """The headers that carry credentials, which handlers never see."""
+        return ("authorization", "dpop", *self._key_headers)
+
+    @property
+    def named_urls(self) -> tuple[str, ...]:
+        """The URLs that the author has written: the authorization servers, and endpoints of theirs."""
+        given = [url for each in (*self.verifiers, self.exchange) for url in getattr(each, "named_urls", ())]
+        return tuple(dict.fromkeys((*given, *self.issuers)))
+
+    # What a request carries.
+
+    def credentials(self, headers: Mapping[str, str], query: str) -> Credentials | None:
+        """Return what a request carries; None where it has no credentials. Raises: BadCredentials."""
+        if query and "access_token" in parse_qs(query, keep_blank_values=True):
+            raise BadCredentials("a token in the URL is not accepted: send it in the Authorization header")
+        value = headers.get("authorization")
+        keys = [headers[name] for name in self._key_headers if name in headers]
+        if value is None and len(keys) == 1 and "," not in keys[0]:
+            return Credentials(keys[0], "key")
+        if (value is not None and keys) or len(keys) > 1 or (keys and "," in keys[0]):
+            raise BadCredentials("the request carries more than one credential")
+        if value is None:
+            return None
+        found = _BEARER.fullmatch(value)
+        if found is None:
+            if _SECOND.search(value):
+                raise BadCredentials("send one Authorization header, with a single Bearer or DPoP token")
+            return None  # of a scheme that we do not offer
+        proof = headers.get("dpop")
+        if found["scheme"].lower() == "bearer":
+            return Credentials(found["token"])
+        if proof is None or "," in proof:
+            raise BadCredentials("a request with a DPoP token needs one DPoP header with one proof")
+        return Credentials(found["token"], "dpop", proof)
+
+    def verifiers_for(self, credentials: Credentials) -> Sequence[Verifier]:
+        """Return the verifiers for credentials of this kind."""
+        headers = self._key_headers if credentials.scheme == "key" else ("authorization",)
+        return [each for each in self.verifiers if getattr(each, "header", "authorization") in headers]
+
+    def implied(self, scopes: Iterable[str]) -> frozenset[str]:
+        """Return scopes with all that they contain."""
+        found: set[str] = set()
+        waiting = list(scopes)
+        while waiting:
+            if (scope := waiting.pop()) not in found:
+                found.add(scope)
+                waiting += self.implies.get(scope, ())
+        return frozenset(found)
+
+    # What it is answered.
+
+    def challenge(
+        self,
+        metadata_url: str | None,
+        *,
+        error: str | None = None,
+        description: str | None = None,
+        scopes: Collection[str] = (),
+        scheme: str = "bearer",
+    ) -> str:
+        """Return the value of WWW-Authenticate. Without an `error`, because no token was there, it has none (RFC 6750, 3.1)."""
+        bound = self.dpop_required or scheme == "dpop"
+        wanted = dict.fromkeys((*self.scopes, *scopes))
+        return write_challenge(
+            "DPoP" if bound else "Bearer",
+            {
+                "resource_metadata": metadata_url,
+                "error": error,
+                "error_description": _UNWRITABLE.sub("'", description) if description else None,
+                "scope": " ".join(wanted) or None,
+                "algs": " ".join(PROOF_ALGORITHMS) if bound else None,
+            },
+        )
+
+    # The metadata.
+
+    def metadata(self, resource: str) -> HttpResponse | None:
+        """Return the metadata document for any page of any origin; None where there is no server to send clients to."""
+        if not self.issuers:
+            return None
+        document: dict[str, JSON] = {
+            "resource": resource,
+            "authorization_servers": list(self.issuers),
+            "bearer_methods_supported": ["header"],
+            "scopes_supported": list(self.scopes) or None,
+            "dpop_signing_alg_values_supported": list(PROOF_ALGORITHMS),
+            "dpop_bound_access_tokens_required": self.dpop_required or None,
+            **self._about,
+        }
+        return HttpResponse(
+            200, _PUBLIC, encode({name: value for name, value in document.items() if value is not None})
+        )
+
+
+def metadata_places(resource: str) -> tuple[str, ...]:
+    """Return the paths at which clients look for the metadata: with the path of the resource inserted, and without."""
+    return tuple(urlsplit(each).path.rstrip("/") for each in resource_metadata_urls(resource))
+
+
+def metadata_url(resource: str, *, below: bool) -> str:
+    """Return where the metadata are: at the root of the origin, or `below` the resource, where the rest is another app's."""
+    return resource.rstrip("/") + METADATA_PATH if below else resource_metadata_urls(resource)[0]
+
+
+def _as_verifier(given: Verifier | Checker) -> Verifier:
+    """Return a verifier for one, or for a function. Raises: ValueError for anything else."""
+    if isinstance(given, Jwt | Introspection | ApiKeys | FunctionVerifier):
+        return given
+    if not callable(given):
+        raise ValueError(f"verify= takes Jwt, Introspection, ApiKeys and functions, not {type(given).__name__}")
+    return FunctionVerifier(given)
+
+
+def _order(verifier: Verifier) -> int:
+    """Ask first those that know by the token itself whether it is theirs."""
+    return 0 if isinstance(verifier, Jwt) else 2 if isinstance(verifier, FunctionVerifier) else 1
+
+
+def _checked_url(resource: str) -> str:
+    """Raise ValueError for a resource that clients could not use (RFC 9728, section 1.2)."""
+    try:
+        parts = urlsplit(resource)
+        host = parts.hostname or ""
+    except ValueError:
+        parts, host = urlsplit(""), ""
+    local = host == "localhost" or is_loopback(host) is True
+    if not host or parts.scheme not in ("https", "http") or parts.fragment or parts.query or parts.username:
+        raise ValueError(f"resource is the URL of the server, such as https://api.example.com/mcp; got {resource!r}")
+    if parts.scheme == "http" and not local:
+        raise ValueError(f"resource must be https, since tokens are sent there; got {resource!r}")
+    return resource
+
+
+def _checked_scopes(scopes: Sequence[str]) -> tuple[str, ...]:
+    """Raise ValueError for what is not a list of scopes."""
+    if isinstance(scopes, str) or not all(_SCOPE.fullmatch(each) for each in scopes):
+        raise ValueError(
+            f"scopes must be a list of names without spaces and quotes, such as ['files:read']; got {scopes!r}"
+        )
+    if "offline_access" in scopes:
+        raise ValueError("offline_access is between a client and its authorization server; leave it out of scopes")
+    return tuple(dict.fromkeys(scopes))

@@ -1,0 +1,485 @@
+"""Verifiers: from a token to the grant in it, or to a reason for the log. No I/O: what must be asked elsewhere is an effect.
+
+Each verifier knows one kind of token: JWTs of one issuer, opaque tokens that their issuer explains, keys of one's own, or
+whatever a function recognizes. Spec: RFC 9068, RFC 7519, RFC 7662, RFC 8725.
+"""
+
+from __future__ import annotations
+
+import binascii
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
+from urllib.parse import quote_plus, urlencode
+
+import msgspec
+
+from linkspan.auth.jwks import Issuer, IssuerUnavailable, TokenRefused, VerifyFlow, json_object, max_age
+from linkspan.auth.network import check_url
+from linkspan.auth.presets import Preset, preset_for
+from linkspan.core.auth_flow import Http, HttpResult, HttpUnavailable
+from linkspan.revisions.neutral import Grant, read_only
+from linkspan.text import clip
+from linkspan.types.base import JSON, JSONObject, is_array, is_object
+
+if TYPE_CHECKING:
+    from joserfc._rfc7515.model import JWSAlgModel
+    from joserfc.jws import JWSRegistry
+
+__all__ = [
+    "ALGORITHMS",
+    "LONGEST",
+    "ApiKeys",
+    "Check",
+    "Checker",
+    "FunctionVerifier",
+    "Introspection",
+    "Jwt",
+    "Verified",
+    "Verifier",
+    "claimed_issuer",
+    "client_authentication",
+    "read_header",
+    "read_jws",
+    "verify",
+]
+
+ALGORITHMS: Final = (
+    "ES256",
+    "ES384",
+    "ES512",
+    "RS256",
+    "RS384",
+    "RS512",
+    "PS256",
+    "PS384",
+    "PS512",
+    "Ed25519",
+    "EdDSA",
+)
+"""Signatures with a private key. None with a shared one, which a public key could be taken for."""
+LONGEST: Final = 60.0
+"""Seconds for which a verified token is remembered, whatever it says: so long may a revoked one go on."""
+_LEEWAY: Final = 30.0
+"""Seconds by which two clocks may differ."""
+_TYPES: Final = ("at+jwt", "application/at+jwt", "jwt", "")
+_LARGEST_HEADER: Final = 8192
+
+
+class Check(msgspec.Struct, frozen=True):
+    """Ask a function of the author about a token; the outcome is a `Grant` or None. It may be awaitable."""
+
+    function: Checker
+    token: str
+
+
+Checker: TypeAlias = Callable[[str], Grant | Awaitable[Grant | None] | None]
+
+
+class Verified(NamedTuple):
+    """A grant, and for how many seconds it may be remembered."""
+
+    grant: Grant
+    seconds: float = LONGEST
+
+
+class Verifier(Protocol):
+    """One kind of token."""
+
+    @property
+    def issuer(self) -> str | None:
+        """The authorization server, if clients can be sent there."""
+        ...
+
+    def takes(self, issuer: str | None) -> bool:
+        """Return whether to ask this one about a token that claims an issuer; None for an opaque token."""
+        ...
+
+    def verify(self, token: str, resource: str, now: float) -> VerifyFlow[Verified | None]:
+        """Return what a token allows here; None for one of another kind. Raises: TokenRefused, IssuerUnavailable."""
+        ...
+
+
+class _OfIssuer:
+    """What verifiers of one issuer's tokens have in common: how to read claims."""
+
+    def __init__(
+        self,
+        issuer: str,
+        audience: str | Sequence[str] | None,
+        audience_claim: str | None,
+        scope_prefix: str,
+        preset: str | None,
+    ) -> None:
+        if (wrong := check_url(issuer, issuer)) is not None:
+            raise ValueError(f"issuer must be an https URL, or http on loopback: {issuer!r}: {wrong}")
+        self.issuer = issuer
+        self.preset: Preset = preset_for(issuer, preset)
+        chosen = audience if audience is not None else self.preset.fixed_audience
+        self.audience = None if chosen is None else frozenset([chosen] if isinstance(chosen, str) else chosen)
+        self._audience_path = (audience_claim,) if audience_claim is not None else self.preset.audience
+        self._scope_prefix = scope_prefix
+        if self._audience_path != ("aud",) and self.audience is None:
+            raise ValueError(
+                f"tokens of {self.preset.name} name their client instead of this server: pass audience=[...] with the ids "
+                "of the clients that may call it"
+            )
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.issuer!r})"
+
+    def grant(self, claims: JSONObject, resource: str, now: float, *, expires: bool = True) -> Grant:
+        """Return the grant in claims. Raises: TokenRefused for one that is late, early, or for another server."""
+        if "iss" in claims and claims["iss"] != self.issuer:
+            raise TokenRefused(f"the token is of {_shown(claims['iss'])}, not of {self.issuer}")
+        until = _check_times(claims, now, expires=expires)
+        self._check_audience(claims, resource)
+        for name, values in self.preset.required.items():
+            if claims.get(name) not in values:
+                raise TokenRefused(f"{name} is {_shown(claims.get(name))}, which is not that of an access token")
+        names = frozenset(name for path in self.preset.scopes for name in _names(_at(claims, path)))
+        subject = claims.get("sub")
+        client = next((claims[each] for each in self.preset.client if isinstance(claims.get(each), str)), None)
+        if not (isinstance(subject, str) and subject) and not client:
+            raise TokenRefused("the token names neither a subject nor a client")
+        return Grant(
+            issuer=self.issuer,
+            subject=subject if isinstance(subject, str) and subject else None,
+            client_id=client,
+            scopes=names | {self._scope_prefix + each for each in names},
+            roles=frozenset(_names(_at(claims, self.preset.roles))),
+            claims=read_only(claims),
+            expires=until,
+            thumbprint=_thumbprint(claims.get("cnf")),
+        )
+
+    def _check_audience(self, claims: JSONObject, resource: str) -> None:
+        wanted = self.audience or {resource}
+        found = _at(claims, self._audience_path)
+        named = {found} if isinstance(found, str) else {each for each in found or () if isinstance(each, str)}
+        if wanted.isdisjoint(named):
+            claim = ".".join(self._audience_path)
+            raise TokenRefused(f"the token is for {_shown(found)} ({claim}), and not for {' or '.join(sorted(wanted))}")
+
+
+class Jwt(_OfIssuer):
+    """JSON Web Tokens of one issuer, checked with the keys that it publishes."""
+
+    def __init__(
+        self,
+        issuer: str,
+        *,
+        audience: str | Sequence[str] | None = None,
+        audience_claim: str | None = None,
+        algorithms: Sequence[str] = ALGORITHMS,
+        jwks_uri: str | None = None,
+        keys: Mapping[str, JSON] | None = None,
+        scope_prefix: str = "",
+        preset: str | None = None,
+    ) -> None:
+        """Trust tokens that `issuer` has signed. Write it exactly as its metadata do, with or without a slash at the end.
+
+        - `audience`: what a token must name; the `resource` of the server if left out. `audience_claim`: where.
+        - `algorithms`: those of signatures. `none` and shared keys (HS256 and the like) are never accepted.
+        - `jwks_uri`, `keys`: where the keys are, or the keys themselves as a JWKS, if not to be found by the metadata.
+        - `scope_prefix`: clients ask for scopes with it in front, and tokens have them without (Entra: "api://ID/").
+        - `preset`: a name of `PRESETS`, for a provider that its issuer does not show, such as one with a domain of yours.
+
+        Raises: ValueError; LinkspanError where the extra `auth` is not installed.
+        """
+        super().__init__(issuer, audience, audience_claim, scope_prefix, preset)
+        if self.preset.opaque:
+            raise ValueError(f"the access tokens of {self.preset.name} are not JWTs: pass verify=, a function")
+        unknown = [each for each in algorithms if each not in ALGORITHMS]
+        if unknown or not algorithms:
+            raise ValueError(f"algorithms must be of {', '.join(ALGORITHMS)}; got {list(algorithms)!r}")
+        _require_jose()
+        self._algorithms = frozenset(algorithms)
+        self.named_urls = tuple(each for each in (issuer, jwks_uri) if each is not None)
+        self.source = Issuer(issuer, jwks_uri=jwks_uri, keys=keys)
+
+    def takes(self, issuer: str | None) -> bool:
+        """Return whether a token claims this issuer."""
+        return issuer == self.issuer
+
+    def verify(self, token: str, resource: str, now: float) -> VerifyFlow[Verified | None]:
+        """Return what a token allows. Raises: TokenRefused, IssuerUnavailable."""
+        header = read_header(token)
+        algorithm, kid, kind = header.get("alg"), header.get("kid"), header.get("typ", "")
+        if not isinstance(algorithm, str) or algorithm not in self._algorithms:
+            raise TokenRefused(f"the token is signed with {_shown(algorithm)}, which is not accepted")
+        if not isinstance(kind, str) or kind.lower() not in _TYPES:
+            raise TokenRefused(f"the token is a {_shown(kind)}, not an access token (at+jwt or JWT)")
+        if kid is not None and not isinstance(kid, str):
+            raise TokenRefused("the kid of the token is not a text")
+        key = yield from self.source.key(kid, algorithm, now)
+        claims = read_jws(token, key, algorithm)
+        if claims.get("iss") != self.issuer:
+            raise TokenRefused(f"the token is of {_shown(claims.get('iss'))}, not of {self.issuer}")
+        return Verified(self.grant(claims, resource, now))
+
+
+class Introspection(_OfIssuer):
+    """Opaque tokens, about which the authorization server is asked (RFC 7662)."""
+
+    def __init__(
+        self,
+        issuer: str,
+        client_id: str,
+        client_secret: str,
+        *,
+        endpoint: str | None = None,
+        audience: str | Sequence[str] | None = None,
+        audience_claim: str | None = None,
+        scope_prefix: str = "",
+        preset: str | None = None,
+        method: str = "client_secret_basic",
+    ) -> None:
+        """Ask as the client `client_id`, at `endpoint`, or where the metadata say. See `Jwt` for the others.
+
+        Raises: ValueError.
+        """
+        super().__init__(issuer, audience, audience_claim, scope_prefix, preset)
+        self.source = Issuer(issuer)
+        self._endpoint = endpoint
+        self.named_urls = tuple(each for each in (issuer, endpoint) if each is not None)
+        self._credentials = client_id, client_secret, method
+        client_authentication(*self._credentials)
+
+    def takes(self, issuer: str | None) -> bool:
+        """Return whether a token is opaque, or claims this issuer."""
+        return issuer is None or issuer == self.issuer
+
+    def verify(self, token: str, resource: str, now: float) -> VerifyFlow[Verified | None]:
+        """Return what a token allows. Raises: TokenRefused, IssuerUnavailable."""
+        endpoint = self._endpoint or (yield from self.source.metadata(now)).get("introspection_endpoint")
+        if not isinstance(endpoint, str):
+            raise IssuerUnavailable(f"the metadata of {self.issuer} have no introspection_endpoint: pass endpoint=")
+        headers, fields = client_authentication(*self._credentials)
+        body = urlencode({"token": token, "token_type_hint": "access_token", **fields}).encode()
+        headers |= {"content-type": "application/x-www-form-urlencoded", "accept": "application/json"}
+        try:
+            reply: HttpResult = yield Http("POST", endpoint, headers, body)
+        except HttpUnavailable as failure:
+            raise IssuerUnavailable(f"the introspection of {self.issuer} cannot be reached: {failure}") from None
+        claims = json_object(reply.body) if reply.status == 200 else None
+        if claims is None:
+            raise IssuerUnavailable(f"the introspection of {self.issuer} answered {reply.status}: see its credentials")
+        if claims.get("active") is not True:
+            raise TokenRefused(f"{self.issuer} does not know the token, or it has ended")
+        age = max_age(reply.headers)
+        return Verified(self.grant(claims, resource, now, expires=False), LONGEST if age is None else min(age, LONGEST))
+
+
+class ApiKeys:
+    """Keys that you hand out yourself. Only their SHA-256 is kept, and compared in constant time."""
+
+    issuer = None
+
+    def __init__(self, keys: Mapping[str, Grant], *, header: str = "authorization") -> None:
+        """Take grants by the SHA-256 of a key, in hexadecimal: `hashlib.sha256(b"the key").hexdigest()`.
+
+        A key comes as a bearer token, or alone in a `header` of another name. Make keys with `secrets.token_urlsafe(32)`.
+        Raises: ValueError for what is not such a digest, and for a grant without a subject or client.
+        """
+        self.header = header.lower()
+        self._grants: list[tuple[bytes, Grant]] = []
+        for digest, grant in keys.items():
+            try:
+                known = bytes.fromhex(digest)
+            except ValueError:
+                known = b""
+            if len(known) != 32:
+                raise ValueError("ApiKeys takes the SHA-256 of each key as 64 hexadecimal digits, not the key itself")
+            if not (grant.subject or grant.client_id):
+                raise ValueError("the grant of an API key needs a subject or a client_id: its sessions belong to that")
+            self._grants.append((known, grant))
+
+    def __repr__(self) -> str:
+        return f"ApiKeys({len(self._grants)} keys, header={self.header!r})"
+
+    def takes(self, issuer: str | None) -> bool:
+        """Return whether a token could be a key."""
+        return issuer is None
+
+    def verify(self, token: str, resource: str, now: float) -> VerifyFlow[Verified | None]:
+        """Return what a key allows; None for an unknown one."""
+        import hmac
+        from hashlib import sha256
+
+        yield from ()
+        digest = sha256(token.encode()).digest()
+        found = [grant for known, grant in self._grants if hmac.compare_digest(known, digest)]
+        if found and found[0].expires is not None and found[0].expires <= now:
+            raise TokenRefused("the API key has expired")
+        return Verified(found[0]) if found else None
+
+
+class FunctionVerifier(msgspec.Struct, frozen=True):
+    """A function of the author's as a verifier."""
+
+    function: Checker
+    issuer: str | None = None
+
+    def takes(self, issuer: str | None) -> bool:
+        """Return True: the function decides."""
+        return True
+
+    def verify(self, token: str, resource: str, now: float) -> VerifyFlow[Verified | None]:
+        """Return what the function returns. Raises: TokenRefused."""
+        grant: object = yield Check(self.function, token)
+        if grant is None:
+            return None
+        if not isinstance(grant, Grant):
+            raise TypeError(f"a function that verifies tokens returns a Grant or None, not {type(grant).__name__}")
+        if not (grant.subject or grant.client_id):
+            raise TokenRefused("the function has returned a grant without a subject and a client")
+        if grant.expires is not None and grant.expires <= now:
+            raise TokenRefused("the grant has expired")
+        return Verified(grant)
+
+
+def verify(verifiers: Sequence[Verifier], token: str, resource: str, now: float) -> VerifyFlow[Verified]:
+    """Return what the first verifier finds that knows the token. Raises: TokenRefused, IssuerUnavailable."""
+    issuer = claimed_issuer(token)
+    for each in verifiers:
+        if each.takes(issuer):
+            found = yield from each.verify(token, resource, now)
+            if found is not None:
+                return found
+    what = f"of {_shown(issuer)}, which is not trusted here" if issuer is not None else "not known to any verifier"
+    raise TokenRefused(f"the token is {what}")
+
+
+# Reading tokens.
+
+
+def read_header(token: str) -> JSONObject:
+    """Return the header of a JWS. Raises: TokenRefused."""
+    found = _decoded(token.partition(".")[0])
+    if found is None or token.count(".") != 2:
+        raise TokenRefused("the token is not a signed JWT")
+    return found
+
+
+def claimed_issuer(token: str) -> str | None:
+    """Return the issuer that a JWT claims, which nothing has verified yet; None for an opaque token."""
+    parts = token.split(".")
+    if len(parts) != 3 or _decoded(parts[0]) is None or (claims := _decoded(parts[1])) is None:
+        return None
+    issuer = claims.get("iss")
+    return issuer if isinstance(issuer, str) else None
+
+
+def _decoded(part: str) -> JSONObject | None:
+    """Return the JSON object in a part of a JWS, which nothing has verified; None for anything else."""
+    try:
+        return json_object(binascii.a2b_base64(part.encode("ascii").translate(_FROM_URL) + b"=" * (-len(part) % 4)))
+    except ValueError:
+        return None
+
+
+_FROM_URL: Final = bytes.maketrans(b"-_", b"+/")
+
+
+def read_jws(token: str, key: Any, algorithm: str) -> JSONObject:
+    """Return the claims of a JWS that `key` has signed with `algorithm`. Raises: TokenRefused."""
+    from joserfc.errors import JoseError
+    from joserfc.jws import deserialize_compact
+
+    try:
+        payload = deserialize_compact(token, key, registry=_registry(algorithm)).payload
+    except (JoseError, ValueError, TypeError) as problem:
+        raise TokenRefused(f"the signature does not fit ({type(problem).__name__})") from None
+    claims = json_object(payload)
+    if claims is None:
+        raise TokenRefused("the claims are not a JSON object")
+    return claims
+
+
+@cache
+def _registry(algorithm: str) -> JWSRegistry:
+    """Return what reads signatures of one algorithm. Proofs of possession have a key in their header, so it may be long."""
+    from joserfc.errors import UnsupportedAlgorithmError
+    from joserfc.jws import JWSRegistry
+
+    class OneAlgorithm(JWSRegistry):
+        max_header_length = _LARGEST_HEADER
+
+        def get_alg(self, name: str) -> JWSAlgModel:
+            if name != algorithm:
+                raise UnsupportedAlgorithmError(name)
+            return self.algorithms[name]  # without a warning that EdDSA is called Ed25519 now
+
+    return OneAlgorithm(strict_check_header=False)
+
+
+def _require_jose() -> None:
+    try:
+        import joserfc  # noqa: F401  # pyright: ignore[reportUnusedImport]
+    except ImportError:
+        from linkspan.errors import LinkspanError, install_hint
+
+        raise LinkspanError(f"verifying JWTs needs joserfc: {install_hint('auth')}") from None
+
+
+def _check_times(claims: JSONObject, now: float, *, expires: bool) -> float | None:
+    """Return when a token ends. Raises: TokenRefused for one that has ended, or has not begun."""
+    times: dict[str, float] = {}
+    for name in ("exp", "nbf", "iat"):
+        value = claims.get(name)
+        if isinstance(value, bool) or not isinstance(value, int | float | None):
+            raise TokenRefused("exp, nbf and iat must be numbers")
+        if value is not None:
+            times[name] = value
+    if expires and "exp" not in times:
+        raise TokenRefused("the token has no exp")
+    if "exp" in times and now >= times["exp"] + _LEEWAY:
+        raise TokenRefused("the token has expired")
+    if max(times.get("nbf", now), times.get("iat", now)) > now + _LEEWAY:
+        raise TokenRefused("the token is not good yet (nbf, iat): do the clocks agree?")
+    return times.get("exp")
+
+
+def _thumbprint(confirmation: JSON) -> str | None:
+    """Return the key that a token is bound to. Raises: TokenRefused for a binding that cannot be checked here."""
+    if confirmation is None:
+        return None
+    found: JSON = confirmation.get("jkt") if is_object(confirmation) else None
+    if not isinstance(found, str) or not found:
+        raise TokenRefused("the token is bound to something else than a DPoP key, which cannot be checked")
+    return found
+
+
+def _at(claims: JSON, path: tuple[str, ...]) -> JSON:
+    for name in path:
+        claims = claims.get(name) if is_object(claims) else None
+    return claims
+
+
+def _names(value: JSON) -> Iterator[str]:
+    """Return names that are written as one text with spaces, or as a list."""
+    if isinstance(value, str):
+        yield from value.split()
+    elif is_array(value):
+        yield from (each for each in value if isinstance(each, str))
+
+
+def _shown(value: JSON) -> str:
+    return clip(repr(value), 200)
+
+
+# How we authenticate ourselves.
+
+
+def client_authentication(client_id: str, client_secret: str, method: str) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the headers and the form fields that prove who we are (RFC 6749, section 2.3.1).
+
+    Raises: ValueError for another method than `client_secret_basic` and `client_secret_post`.
+    """
+    if method == "client_secret_post":
+        return {}, {"client_id": client_id, "client_secret": client_secret}
+    if method != "client_secret_basic":
+        raise ValueError(f"method must be client_secret_basic or client_secret_post, got {method!r}")
+    pair = f"{quote_plus(client_id)}:{quote_plus(client_secret)}".encode()
+    return {"authorization": f"Basic {binascii.b2a_base64(pair, newline=False).decode()}"}, {}

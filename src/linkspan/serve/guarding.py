@@ -1,0 +1,401 @@
+"""The door of a protected server: who may come in, found out before the body of a request is read.
+
+A token that was verified lately is known, and costs no wait. Any other is verified by a flow (`auth/verifying.py`), which the
+ASGI face awaits and the WSGI face runs; what it asks of an authorization server is fetched in a few threads of our own.
+Law: nothing that a client receives, and nothing in a log, holds a token.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Awaitable, Collection, Mapping
+from functools import partial
+from hashlib import sha256
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import msgspec
+
+from linkspan.auth.jwks import IssuerUnavailable, TokenRefused, VerifyFlow
+from linkspan.auth.proofs import NonceNeeded, Nonces, Proof, Replays, check_proof
+from linkspan.auth.protection import (
+    METADATA_PATH,
+    BadCredentials,
+    Credentials,
+    Protected,
+    metadata_places,
+    metadata_url,
+)
+from linkspan.auth.verifying import Check, Verified, verify
+from linkspan.core.auth_flow import Http
+from linkspan.core.http_checks import Gate
+from linkspan.core.http_exchange import Header, HttpResponse
+from linkspan.errors import INTERNAL_ERROR, ExchangeError, LinkspanError
+from linkspan.revisions.neutral import Grant, TransportInfo
+from linkspan.runtime.forks import ForkedLock, renew
+from linkspan.runtime.system import SYSTEM
+from linkspan.serve.fetching import Fetcher
+from linkspan.server.handlers import is_async_function
+from linkspan.wire.redaction import one_line
+
+if TYPE_CHECKING:
+    from linkspan.server.registration import BaseServer
+
+__all__ = ["Guard", "Verification", "guard_of"]
+
+T = TypeVar("T")
+_KNOWN: Final = 4096
+"""Tokens that are remembered."""
+_MOST_WAITING: Final = 1000
+"""Requests whose tokens are being verified."""
+_LINES: Final = 20
+"""Lines in the log in a minute, since untrusted clients cause them."""
+_EARLY: Final = 60.0
+"""Seconds before its end at which an exchanged token is exchanged anew."""
+
+
+class _Asked(msgspec.Struct, frozen=True):
+    """What the door needs to know of a request besides its headers."""
+
+    method: str
+    query: str
+    below: bool
+
+
+class _Known(msgspec.Struct, frozen=True):
+    """A token that was verified."""
+
+    grant: Grant
+    until: float
+    """By the wall clock."""
+    access: Mapping[bool, _Access]
+    """For requests that came from below another application, and for others."""
+
+
+class Verification(msgspec.Struct, frozen=True):
+    """A request that waits until its token is verified. Either method gives what is known of it then, or its refusal."""
+
+    guard: Guard
+    flow: VerifyFlow[TransportInfo | HttpResponse]
+
+    def run(self) -> TransportInfo | HttpResponse:
+        """Wait in this thread."""
+        with self.guard.waiting():
+            return _run(self.flow, self.guard.fetcher)
+
+    async def awaited(self) -> TransportInfo | HttpResponse:
+        """Wait on this event loop."""
+        with self.guard.waiting():
+            return await _await(self.flow, self.guard.fetcher)
+
+
+class Guard:
+    """Lets requests in by their tokens."""
+
+    def __init__(self, protected: Protected, resource: str, gate: Gate, fetcher: Fetcher | None = None) -> None:
+        """Guard the server at `resource`; `gate` knows which pages may read a refusal."""
+        self.protected = protected
+        self.resource = resource
+        self.metadata = protected.metadata(resource)
+        self._gate = gate
+        self.fetcher = fetcher or Fetcher(protected.named_urls)
+        self._nonces = Nonces(protected.nonce_key or os.urandom(32)) if protected.dpop_required else None
+        self._urls = {below: metadata_url(resource, below=below) if self.metadata else None for below in (False, True)}
+        self.start_afresh()
+        renew(self)
+
+    def start_afresh(self) -> None:
+        """Know no token. The key of the nonces stays: forked workers answer for one another."""
+        self._known: dict[bytes, _Known] = {}
+        self._exchanged: dict[tuple[bytes, str, tuple[str, ...]], tuple[str, float]] = {}
+        self._replays = Replays(ForkedLock())
+        self._lock = threading.Lock()
+        self._waiting = 0
+        self._lines: deque[float] = deque(maxlen=_LINES)
+
+    def places(self, path: str) -> frozenset[str]:
+        """Return the paths of the metadata, for an application that is served at `path`."""
+        return frozenset((*metadata_places(self.resource), path + METADATA_PATH))
+
+    def admit(
+        self, facts: TransportInfo | HttpResponse, method: str, query: str, *, below: bool
+    ) -> TransportInfo | HttpResponse | Verification:
+        """Return what is known of a request with its grant, or its refusal, or what must be waited for.
+
+        `below`: it came through another application, below which this one is mounted, so that the root of the origin is not ours.
+        """
+        if isinstance(facts, HttpResponse):
+            return facts
+        if facts.principal is not None:
+            self.log("both auth= and an application in front have identified the caller: remove one of them")
+            return self._gate.unidentified(facts.headers)
+        headers, asked = facts.headers, _Asked(method, query, below)
+        try:
+            credentials = self.protected.credentials(headers, asked.query)
+        except BadCredentials as problem:
+            return self._refused(400, str(problem), headers, asked, error="invalid_request")
+        if credentials is None:
+            return self._refused(401, "This server needs a token", headers, asked)
+        digest = sha256(f"{credentials.scheme} {credentials.token}".encode()).digest()
+        known = self._known.get(digest)
+        if known is not None and known.until > time.time():
+            return self._enter(known, facts, asked, credentials)
+        if self._waiting >= _MOST_WAITING:
+            return self._unavailable(headers)
+        return Verification(self, self._verify(facts, asked, credentials, digest))
+
+    def good_until(self, facts: TransportInfo) -> float:
+        """Return until when the same head need not be looked at again; 0.0 where each request is looked at."""
+        if facts.grant is None or facts.grant.thumbprint is not None or not isinstance(facts.access, _Access):
+            return 0.0
+        known = self._known.get(facts.access.digest)
+        return known.until if known is not None else 0.0
+
+    def waiting(self) -> _Counted:
+        """Return what counts a request as waiting."""
+        return _Counted(self)
+
+    def count(self, change: int) -> None:
+        """Count requests that wait."""
+        with self._lock:
+            self._waiting += change
+
+    # Verifying.
+
+    def _verify(
+        self, facts: TransportInfo, asked: _Asked, credentials: Credentials, digest: bytes
+    ) -> VerifyFlow[TransportInfo | HttpResponse]:
+        now = time.time()
+        try:
+            verifiers = self.protected.verifiers_for(credentials)
+            found = yield from verify(verifiers, credentials.token, self.resource, now)
+            return self._enter(self._remember(found, credentials.token, digest, now), facts, asked, credentials)
+        except TokenRefused as problem:
+            return self._not_good(problem, facts.headers, asked, credentials)
+        except IssuerUnavailable as problem:
+            self.log(str(problem))
+            return self._unavailable(facts.headers)
+        except Exception as problem:
+            self.log(f"verifying a token has raised {type(problem).__name__}", problem)
+            return self._gate.refuse(500, "Internal error", facts.headers, code=INTERNAL_ERROR)
+
+    def _remember(self, found: Verified, token: str, digest: bytes, now: float) -> _Known:
+        grant = msgspec.structs.replace(found.grant, scopes=self.protected.implied(found.grant.scopes))
+        until = now + found.seconds if grant.expires is None else min(now + found.seconds, grant.expires)
+        known = _Known(grant, until, {below: _Access(self, token, digest, below) for below in (False, True)})
+        with self._lock:
+            if len(self._known) >= _KNOWN:
+                del self._known[next(iter(self._known))]
+            self._known[digest] = known
+        return known
+
+    def _enter(
+        self, known: _Known, facts: TransportInfo, asked: _Asked, credentials: Credentials
+    ) -> TransportInfo | HttpResponse:
+        """Let a request with a good token in, if it may use the token, and the token allows anything here."""
+        grant = known.grant
+        try:
+            if grant.thumbprint is not None or credentials.scheme == "dpop" or self._nonces is not None:
+                self._check_possession(grant, asked, credentials)
+        except TokenRefused as problem:
+            return self._not_good(problem, facts.headers, asked, credentials)
+        if not grant.scopes.issuperset(self.protected.scopes):
+            text = f"This server needs the scope {' '.join(self.protected.scopes)}"
+            return self._refused(403, text, facts.headers, asked, error="insufficient_scope", scheme=credentials.scheme)
+        return TransportInfo(facts.headers, grant.owner, facts.address, grant, known.access[asked.below])
+
+    def _check_possession(self, grant: Grant, asked: _Asked, credentials: Credentials) -> None:
+        """Raise TokenRefused unless the sender has shown the key that the token is bound to."""
+        if grant.thumbprint is None:
+            raise TokenRefused("the token is not bound to a key (DPoP)")
+        if credentials.proof is None:
+            raise TokenRefused("the token is bound to a key, and was sent as a bearer token")
+        proof = Proof(credentials.proof, asked.method, self.resource, credentials.token, grant.thumbprint)
+        check_proof(proof, now=time.time(), replays=self._replays, nonces=self._nonces)
+
+    # Refusals. The client learns the kind of the problem, and the log its reason.
+
+    def _not_good(
+        self, problem: TokenRefused, headers: Mapping[str, str], asked: _Asked, credentials: Credentials
+    ) -> HttpResponse:
+        extra: tuple[Header, ...] = ()
+        if isinstance(problem, NonceNeeded) and self._nonces is not None:
+            extra = (("dpop-nonce", self._nonces.new(time.time())),)
+        else:
+            self.log(str(problem))
+        text = "The token is not valid" if problem.error == "invalid_token" else "The DPoP proof is not valid"
+        return self._refused(401, text, headers, asked, error=problem.error, scheme=credentials.scheme, extra=extra)
+
+    def _refused(
+        self,
+        status: int,
+        text: str,
+        headers: Mapping[str, str],
+        asked: _Asked,
+        *,
+        error: str | None = None,
+        scheme: str = "bearer",
+        extra: tuple[Header, ...] = (),
+    ) -> HttpResponse:
+        challenge = self.protected.challenge(
+            self._urls[asked.below], error=error, description=text if error else None, scheme=scheme
+        )
+        return self._gate.refuse(status, text, headers, (("www-authenticate", challenge), *extra))
+
+    def _unavailable(self, headers: Mapping[str, str]) -> HttpResponse:
+        text = "Tokens cannot be verified now; try again later"
+        return self._gate.refuse(503, text, headers, (("retry-after", "5"),), code=INTERNAL_ERROR)
+
+    def log(self, problem: str, error: BaseException | None = None) -> None:
+        """Log a reason, unless there were many in the last minute."""
+        now = time.monotonic()
+        if len(self._lines) == _LINES and self._lines[0] > now - 60:
+            return
+        from logging import getLogger
+
+        self._lines.append(now)
+        getLogger("linkspan.http").warning("a request was refused: %s", one_line(problem), exc_info=error)
+
+    # For handlers.
+
+    def challenge(self, below: bool, scopes: Collection[str], description: str) -> str:
+        """Return the challenge to a request whose token lacks scopes."""
+        return self.protected.challenge(
+            self._urls[below], error="insufficient_scope", description=description, scopes=scopes
+        )
+
+    def exchange(self, token: str, digest: bytes, audience: str, scopes: tuple[str, ...]) -> VerifyFlow[str]:
+        """Exchange a token, unless that was done lately. Raises: ExchangeError."""
+        if self.protected.exchange is None:
+            raise ExchangeError("ctx.token_for needs to know how: pass Protected(..., exchange=TokenExchange(...))")
+        now, key = time.time(), (digest, audience, scopes)
+        found = self._exchanged.get(key)
+        if found is not None and found[1] > now:
+            return found[0]
+        exchanged, seconds = yield from self.protected.exchange.token(token, audience, scopes, now)
+        with self._lock:
+            if len(self._exchanged) >= _KNOWN:
+                del self._exchanged[next(iter(self._exchanged))]
+            self._exchanged[key] = exchanged, now + seconds - _EARLY
+        return exchanged
+
+
+class _Access:
+    """What a handler may do with the token of its request. The token itself cannot be read."""
+
+    __slots__ = ("_below", "_guard", "_token", "digest")
+
+    def __init__(self, guard: Guard, token: str, digest: bytes, below: bool) -> None:
+        self._guard = guard
+        self._token = token
+        self._below = below
+        self.digest = digest
+
+    def challenge(self, scopes: Collection[str], description: str) -> str:
+        return self._guard.challenge(self._below, scopes, description)
+
+    def token_for(self, audience: str, scopes: Collection[str]) -> str | Awaitable[str]:
+        flow = self._guard.exchange(self._token, self.digest, audience, tuple(scopes))
+        return _await(flow, self._guard.fetcher) if _on_a_loop() else _run(flow, self._guard.fetcher)
+
+
+class _Counted:
+    """Counts a request for the time of a `with` block."""
+
+    __slots__ = ("_guard",)
+
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
+
+    def __enter__(self) -> None:
+        self._guard.count(1)
+
+    def __exit__(self, *_: object) -> None:
+        self._guard.count(-1)
+
+
+def guard_of(server: BaseServer, gate: Gate, url: str | None = None) -> Guard:
+    """Return the door of a server with `auth=`; `url` is where it is served, if that is on loopback.
+
+    Raises: LinkspanError where the URL of the server is not known.
+    """
+    protected = server.auth
+    if not isinstance(protected, Protected):
+        raise LinkspanError(f"auth= takes Protected(...), not {type(protected).__name__}")
+    resource = protected.resource or url
+    if resource is None:
+        raise LinkspanError(
+            "auth=Protected(...) needs the URL that clients use: Protected('https://api.example.com/mcp', ...). Only "
+            'run("http") on loopback knows it by itself'
+        )
+    return Guard(protected, resource, gate)
+
+
+# Driving flows.
+
+
+def _on_a_loop() -> bool:
+    import asyncio
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _run(flow: VerifyFlow[T], fetcher: Fetcher) -> T:
+    """Run a flow in this thread."""
+
+    def perform(effect: Http | Check) -> object:
+        if isinstance(effect, Http):
+            return fetcher.submit(effect).result()
+        value = effect.function(effect.token)
+        if not isawaitable(value):
+            return value
+        from linkspan.runtime.background import run_awaitable
+
+        return run_awaitable(value)
+
+    outcome: object = None
+    try:
+        effect: Http | Check = next(flow)
+        while True:
+            try:
+                outcome = perform(effect)
+            except Exception as error:
+                effect = flow.throw(error)
+            else:
+                effect = flow.send(outcome)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+
+
+async def _await(flow: VerifyFlow[T], fetcher: Fetcher) -> T:
+    """Run a flow on this event loop: what may block runs in a thread."""
+    import asyncio
+
+    async def perform(effect: Http | Check) -> object:
+        if isinstance(effect, Http):
+            return await asyncio.wrap_future(fetcher.submit(effect))
+        call = partial(effect.function, effect.token)
+        value: Any = call() if is_async_function(effect.function) else await SYSTEM.in_thread(call)
+        return await value if isawaitable(value) else value
+
+    outcome: object = None
+    try:
+        effect: Http | Check = next(flow)
+        while True:
+            try:
+                outcome = await perform(effect)
+            except Exception as error:
+                effect = flow.throw(error)
+            else:
+                effect = flow.send(outcome)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result

@@ -1,0 +1,419 @@
+"""Tokens against the verifiers: each is wrong in one way. No network: what is asked of an issuer is a list of effects."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Any
+
+import pytest
+from joserfc.jwk import ECKey, OctKey, RSAKey
+
+from linkspan.auth.jwks import IssuerUnavailable, TokenRefused
+from linkspan.auth.presets import PRESETS, preset_for
+from linkspan.auth.verifying import ApiKeys, Check, FunctionVerifier, Introspection, Jwt, Verified, Verifier, verify
+from linkspan.core.auth_flow import Http, HttpResult, HttpUnavailable
+from linkspan.revisions.neutral import Grant
+from tokens import ISSUER, JWKS, KEY, OTHER, RESOURCE, jwt, signed, token
+
+NOW = 1_800_000_000.0
+
+
+def outcome(
+    verifiers: Verifier | Sequence[Verifier],
+    given: str,
+    *answers: Any,
+    now: float = NOW,
+    asked: list[Any] | None = None,
+) -> Verified:
+    """Verify a token, with these answers to what is asked."""
+    flow = verify([verifiers] if not isinstance(verifiers, Sequence) else verifiers, given, RESOURCE, now)
+    waiting = list(answers)
+    try:
+        effect = next(flow)
+        while True:
+            if asked is not None:
+                asked.append(effect)
+            answer = waiting.pop(0)
+            effect = flow.throw(answer) if isinstance(answer, Exception) else flow.send(answer)
+    except StopIteration as stop:
+        assert not waiting
+        found: Verified = stop.value
+        return found
+
+
+def refused(verifiers: Verifier | Sequence[Verifier], given: str, *answers: Any) -> str:
+    """Return why a token is not good."""
+    with pytest.raises(TokenRefused) as problem:
+        outcome(verifiers, given, *answers)
+    assert problem.value.error == "invalid_token"
+    return str(problem.value)
+
+
+def reply(body: Any, status: int = 200, **headers: str) -> HttpResult:
+    return HttpResult(
+        status, {name.replace("_", "-"): value for name, value in headers.items()}, json.dumps(body).encode()
+    )
+
+
+def test_a_good_token_is_a_grant() -> None:
+    grant = outcome(jwt(), token(now=NOW, scope="files:read files:write", aud=["other", RESOURCE])).grant
+    assert (grant.issuer, grant.subject, grant.client_id) == (ISSUER, "ann", "editor")
+    assert grant.scopes == {"files:read", "files:write"}
+    assert grant.expires == NOW + 600
+    assert grant.claims["sub"] == "ann"
+    assert grant.owner == f"{ISSUER} ann"
+    with pytest.raises(TypeError):
+        grant.claims["sub"] = "bob"  # type: ignore[index]
+
+
+def test_a_token_of_a_client_for_itself_is_owned_by_the_client() -> None:
+    assert outcome(jwt(), token(now=NOW, sub=None)).grant.owner == f"{ISSUER} editor"
+
+
+WRONG: dict[str, tuple[str, str]] = {
+    "wrong audience": (token(now=NOW, aud="https://api.example.com/other"), "the token is for"),
+    "audience that begins the same": (token(now=NOW, aud=RESOURCE + "/x"), "the token is for"),
+    "audience with a slash": (token(now=NOW, aud=RESOURCE + "/"), "the token is for"),
+    "no audience": (token(now=NOW, aud=None), "the token is for None"),
+    "audience that is no text": (token(now=NOW, aud=[7, None]), "the token is for"),
+    "token of another server": (token(now=NOW, iss="https://evil.example.com"), "not trusted here"),
+    "issuer with a slash": (token(now=NOW, iss=ISSUER + "/"), "not trusted here"),
+    "no issuer": (token(now=NOW, iss=None), "not known to any verifier"),
+    "alg none": (token({"alg": "none"}, now=NOW), "is signed with 'none'"),
+    "no alg": (signed({"alg": "none"}, b"{}", b""), "not known"),
+    "HS256 with the public key": (
+        token({"alg": "HS256"}, KEY.as_pem(private=False), NOW),
+        "is signed with 'HS256'",
+    ),
+    "key of somebody else": (token(now=NOW, key=OTHER), "the signature does not fit"),
+    "unknown kid": (token({"kid": "k2"}, now=NOW), "has no key 'k2'"),
+    "kid that is no text": (token({"kid": None}, now=NOW).replace(".", "x.", 1), "not known"),
+    "algorithm of another family": (
+        token({"alg": "RS256"}, RSAKey.generate_key(2048, {"kid": "k1"}), NOW),
+        "has no key 'k1' for RS256",
+    ),
+    "expired": (token(now=NOW - 631), "has expired"),
+    "no expiry": (token(now=NOW, exp=None), "no exp"),
+    "expiry that is no number": (token(now=NOW, exp="tomorrow"), "must be numbers"),
+    "expiry that is true": (token(now=NOW, exp=True), "must be numbers"),
+    "not good yet": (token(now=NOW, nbf=NOW + 31), "not good yet"),
+    "made in the future": (token(now=NOW, iat=NOW + 31), "not good yet"),
+    "type of a proof": (token({"typ": "dpop+jwt"}, now=NOW), "not an access token"),
+    "type of a logout": (token({"typ": "logout+jwt"}, now=NOW), "not an access token"),
+    "type that is no text": (token({"typ": 7}, now=NOW), "not an access token"),
+    "unknown critical header": (token({"crit": ["x"], "x": 1}, now=NOW), "the signature does not fit"),
+    "nobody's": (token(now=NOW, sub=None, client_id=None), "neither a subject nor a client"),
+    "bound to a certificate": (token(now=NOW, cnf={"x5t#S256": "x"}), "bound to something else"),
+    "claims that are a list": (signed({"alg": "ES256", "kid": "k1"}, b"[]", KEY), "not known"),
+    "encrypted": (".".join(["eyJhbGciOiJSU0EtT0FFUCJ9", "a", "b", "c", "d"]), "not known"),
+    "nothing": (".", "not known"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_token_that_is_wrong_in_one_way_is_refused(name: str) -> None:
+    given, reason = WRONG[name]
+    assert reason in refused(jwt(), given)
+
+
+def test_a_token_whose_signature_was_changed_is_refused() -> None:
+    head, claims, signature = token(now=NOW).split(".")
+    assert "does not fit" in refused(jwt(), f"{head}.{claims}.{signature[:-4]}AAAA")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        token({"typ": "application/at+jwt"}, now=NOW),
+        token({"typ": "JWT"}, now=NOW),
+        token({"typ": None}, now=NOW),
+        token({"kid": None}, now=NOW),
+        token(now=NOW, iat=None),
+        token(now=NOW, nbf=NOW + 29, iat=NOW + 29),
+        token(now=NOW - 629),
+        token({"x5t": "unknown members of the header do not matter"}, now=NOW),
+    ],
+)
+def test_what_other_issuers_do_is_accepted(given: str) -> None:
+    assert outcome(jwt(), given).grant.subject == "ann"
+
+
+def test_only_listed_algorithms_are_accepted() -> None:
+    assert "ES256" in refused(jwt(algorithms=["RS256"]), token(now=NOW))
+    with pytest.raises(ValueError, match="algorithms must be of"):
+        jwt(algorithms=["HS256"])
+    with pytest.raises(ValueError, match="algorithms must be of"):
+        jwt(algorithms=["none"])
+
+
+def test_keys_that_nobody_should_sign_with_are_not_taken_from_an_issuer() -> None:
+    secret = OctKey.import_key("a secret that is long enough for a key", {"kid": "k1"})
+    small = {"kty": "RSA", "kid": "k1", "n": "AQAB" * 40, "e": "AQAB"}
+    keys = [secret.as_dict(), small, {"kty": "EC"}, "nonsense", {**KEY.as_dict(private=False), "use": "enc"}]
+    assert "has no key" in refused(jwt(keys={"keys": keys}), token(now=NOW))
+
+
+def test_of_two_keys_with_one_kid_that_for_the_algorithm_counts() -> None:
+    other = ECKey.generate_key("P-256", {"kid": "k1", "alg": "ES384"})
+    assert outcome(jwt(keys={"keys": [other.as_dict(private=False), *JWKS["keys"]]}), token(now=NOW))
+
+
+def test_several_issuers_are_told_apart() -> None:
+    second = Jwt("https://second.example.com", keys={"keys": [OTHER.as_dict(private=False)]})
+    verifiers = [jwt(), second]
+    assert outcome(verifiers, token(now=NOW)).grant.issuer == ISSUER
+    mine = token(now=NOW, key=OTHER, iss="https://second.example.com")
+    assert outcome(verifiers, mine).grant.owner == "https://second.example.com ann"
+    assert "does not fit" in refused(verifiers, token(now=NOW, iss="https://second.example.com"))
+
+
+# Keys from the issuer.
+
+METADATA = {"issuer": ISSUER, "jwks_uri": f"{ISSUER}/keys", "introspection_endpoint": f"{ISSUER}/introspect"}
+
+
+def urls(effects: Sequence[Any]) -> list[str]:
+    return [each.url for each in effects if isinstance(each, Http)]
+
+
+def test_keys_are_read_where_the_metadata_say_and_kept_as_long_as_the_response_says() -> None:
+    verifier, asked = Jwt(ISSUER), list[Any]()
+    outcome(verifier, token(now=NOW), reply(METADATA), reply(JWKS, cache_control="public, max-age=600"), asked=asked)
+    assert urls(asked) == [f"{ISSUER}/.well-known/oauth-authorization-server", f"{ISSUER}/keys"]
+    outcome(verifier, token(now=NOW), now=NOW + 599)
+    late = token(now=NOW + 600)
+    outcome(verifier, late, reply(JWKS), now=NOW + 600, asked=asked)
+    assert urls(asked)[2:] == [f"{ISSUER}/keys"]
+
+
+def test_the_metadata_may_be_at_any_of_the_well_known_places() -> None:
+    verifier, asked = Jwt(ISSUER), list[Any]()
+    outcome(verifier, token(now=NOW), reply({}, 404), reply(METADATA), reply(JWKS), asked=asked)
+    assert urls(asked)[1] == f"{ISSUER}/.well-known/openid-configuration"
+
+
+def test_metadata_of_another_issuer_are_not_believed() -> None:
+    with pytest.raises(IssuerUnavailable, match="write issuer= exactly so"):
+        outcome(Jwt(ISSUER), token(now=NOW), reply(METADATA | {"issuer": ISSUER + "/"}))
+
+
+def test_an_unknown_kid_causes_one_request_in_thirty_seconds() -> None:
+    """A flood of unknown kids must not become a flood at the issuer."""
+    verifier, rotated = Jwt(ISSUER), ECKey.generate_key("P-256", {"kid": "k2"})
+    outcome(verifier, token(now=NOW), reply(METADATA), reply(JWKS))
+    for number in range(100):
+        refused(verifier, token({"kid": f"x{number}"}, now=NOW))
+    flood, asked = token({"kid": "x"}, now=NOW), list[Any]()
+    with pytest.raises(TokenRefused):
+        outcome(verifier, flood, reply(JWKS), now=NOW + 31, asked=asked)
+    with pytest.raises(TokenRefused):
+        outcome(verifier, flood, now=NOW + 32)
+    assert len(asked) == 1
+    new = {"keys": [*JWKS["keys"], rotated.as_dict(private=False)]}
+    assert outcome(verifier, token({"kid": "k2"}, rotated, NOW), reply(new), now=NOW + 62).grant.subject == "ann"
+
+
+def test_known_keys_are_used_while_the_issuer_is_down() -> None:
+    verifier, asked = Jwt(ISSUER), list[Any]()
+    outcome(verifier, token(now=NOW), reply(METADATA), reply(JWKS, cache_control="max-age=60"))
+    down = HttpUnavailable("no route")
+    late = token(now=NOW + 100)
+    assert outcome(verifier, late, down, now=NOW + 100, asked=asked).grant.subject == "ann"
+    assert outcome(verifier, late, now=NOW + 101).grant.subject == "ann"
+    assert outcome(verifier, late, reply({}, 500), now=NOW + 131).grant.subject == "ann"
+    with pytest.raises(IssuerUnavailable):
+        outcome(verifier, token(now=NOW + 100_000), reply(METADATA), down, now=NOW + 100_000)
+
+
+def test_an_issuer_that_was_never_reached_is_asked_again_after_a_moment() -> None:
+    verifier, down = Jwt(ISSUER), HttpUnavailable("no route")
+    for answers, now in (([down], NOW), ([], NOW + 1), ([down], NOW + 6)):
+        with pytest.raises(IssuerUnavailable):
+            outcome(verifier, token(now=NOW), *answers, now=now)
+    outcome(verifier, token(now=NOW), reply(METADATA), reply(JWKS), now=NOW + 12)
+
+
+def test_a_second_request_waits_for_keys_that_are_on_their_way() -> None:
+    verifier = Jwt(ISSUER, jwks_uri=f"{ISSUER}/keys")
+    first, second = (verify([verifier], token(now=NOW), RESOURCE, NOW) for _ in range(2))
+    assert next(first) == next(second)
+    for each in (first, second):
+        with pytest.raises(StopIteration):
+            each.send(reply(JWKS))
+
+
+# Introspection.
+
+ACTIVE = {"active": True, "scope": "files:read", "client_id": "editor", "sub": "ann", "aud": RESOURCE, "exp": NOW + 600}
+
+
+def introspection(**options: Any) -> Introspection:
+    return Introspection(ISSUER, "files server", "s3cret:%", endpoint=f"{ISSUER}/introspect", **options)
+
+
+def test_an_opaque_token_is_introspected() -> None:
+    asked: list[Any] = []
+    found = outcome(introspection(), "opaque", reply(ACTIVE), asked=asked)
+    assert found.grant.owner == f"{ISSUER} ann"
+    assert found.seconds == 60
+    (effect,) = asked
+    assert effect.body == b"token=opaque&token_type_hint=access_token"
+    assert effect.headers["authorization"] == "Basic ZmlsZXMrc2VydmVyOnMzY3JldCUzQSUyNQ=="
+
+
+def test_an_introspected_token_is_remembered_as_long_as_the_response_says() -> None:
+    assert outcome(introspection(), "opaque", reply(ACTIVE, cache_control="max-age=5")).seconds == 5
+    assert outcome(introspection(), "opaque", reply(ACTIVE, cache_control="no-store")).seconds == 0
+    assert outcome(introspection(), "opaque", reply(ACTIVE, cache_control="max-age=500")).seconds == 60
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"active": False}, "does not know the token"),
+        ({"active": "true"}, "does not know the token"),
+        ({"aud": "other"}, "the token is for 'other'"),
+        ({"aud": None}, "the token is for None"),
+        ({"exp": NOW - 31}, "has expired"),
+        ({"iss": "https://evil.example.com"}, "is of 'https://evil.example.com'"),
+        ({"sub": None, "client_id": None}, "neither a subject"),
+    ],
+)
+def test_an_introspected_token_that_is_wrong_is_refused(changes: dict[str, Any], reason: str) -> None:
+    assert reason in refused(introspection(), "opaque", reply(ACTIVE | changes))
+
+
+@pytest.mark.parametrize("answer", [reply({}, 401), reply([]), HttpUnavailable("no route")])
+def test_an_introspection_that_fails_is_not_the_fault_of_the_token(answer: Any) -> None:
+    with pytest.raises(IssuerUnavailable):
+        outcome(introspection(), "opaque", answer)
+
+
+def test_a_jwt_of_another_issuer_is_not_shown_to_an_introspection_endpoint() -> None:
+    assert "not trusted" in refused(introspection(), token(now=NOW, iss="https://other.example.com"))
+
+
+def test_the_endpoint_of_introspection_is_found_by_the_metadata() -> None:
+    asked: list[Any] = []
+    outcome(Introspection(ISSUER, "a", "b"), "opaque", reply(METADATA), reply(ACTIVE), asked=asked)
+    assert urls(asked)[1] == f"{ISSUER}/introspect"
+
+
+# Keys of one's own, and functions.
+
+
+def test_api_keys_are_known_by_their_digest() -> None:
+    ann = Grant("keys", subject="ann", scopes=frozenset({"files:read"}))
+    keys = ApiKeys({sha256(b"hunter2").hexdigest(): ann})
+    assert outcome(keys, "hunter2").grant == ann
+    assert "not known" in refused(keys, "hunter3")
+    assert "hunter2" not in repr(keys)
+    expired = ApiKeys({sha256(b"hunter2").hexdigest(): Grant("keys", subject="ann", expires=NOW - 1)})
+    assert "expired" in refused(expired, "hunter2")
+    with pytest.raises(ValueError, match="not the key itself"):
+        ApiKeys({"hunter2": ann})
+    with pytest.raises(ValueError, match="needs a subject"):
+        ApiKeys({sha256(b"hunter2").hexdigest(): Grant("keys")})
+
+
+def test_a_function_decides_about_tokens() -> None:
+    def check(token: str) -> Grant | None:
+        raise AssertionError("the driver calls it")
+
+    verifier = FunctionVerifier(check)
+    asked: list[Any] = []
+    ann = Grant("https://own.example.com", subject="ann")
+    assert outcome(verifier, "opaque", ann, asked=asked).grant is ann
+    assert asked == [Check(check, "opaque")]
+    assert "not known" in refused(verifier, "opaque", None)
+    assert "without a subject" in refused(verifier, "opaque", Grant("x"))
+    assert "expired" in refused(verifier, "opaque", Grant("x", subject="y", expires=NOW))
+    with pytest.raises(TypeError, match="returns a Grant or None, not bool"):
+        outcome(verifier, "opaque", True)
+
+
+# Providers.
+
+
+@pytest.mark.parametrize(
+    ("name", "issuer", "claims", "scopes", "roles", "client"),
+    [
+        ("auth0", "https://t.eu.auth0.com/", {"scope": "a", "permissions": ["b"], "azp": "c"}, {"a", "b"}, set(), "c"),
+        (
+            "okta",
+            "https://o.okta.com/oauth2/default",
+            {"scp": ["a", "b"], "cid": "c", "groups": ["g"]},
+            {"a", "b"},
+            {"g"},
+            "c",
+        ),
+        (
+            "entra",
+            "https://login.microsoftonline.com/t/v2.0",
+            {"scp": "a b", "azp": "c", "roles": ["r"]},
+            {"a", "b"},
+            {"r"},
+            "c",
+        ),
+        (
+            "keycloak",
+            "https://id.example.com/realms/x",
+            {"typ": "Bearer", "scope": "a", "azp": "c", "realm_access": {"roles": ["r"]}},
+            {"a"},
+            {"r"},
+            "c",
+        ),
+        (
+            "cognito",
+            "https://cognito-idp.eu-west-1.amazonaws.com/eu-west-1_x",
+            {"token_use": "access", "client_id": "c", "scope": "r/a", "cognito:groups": ["g"], "aud": None},
+            {"r/a"},
+            {"g"},
+            "c",
+        ),
+        ("authkit", "https://x.authkit.app", {"scope": "a", "client_id": "c", "role": "r"}, {"a"}, {"r"}, "c"),
+        ("descope", "https://api.descope.com/v1/apps/agentic/P2/M3", {"scope": "a", "azp": "c"}, {"a"}, set(), "c"),
+        ("clerk", "https://x.clerk.accounts.dev", {"scope": "a", "client_id": "c"}, {"a"}, set(), "c"),
+        ("supabase", "https://x.supabase.co/auth/v1", {"aud": "authenticated", "client_id": "c"}, set(), set(), "c"),
+    ],
+)
+def test_the_tokens_of_a_provider_are_understood(
+    name: str, issuer: str, claims: dict[str, Any], scopes: set[str], roles: set[str], client: str
+) -> None:
+    assert preset_for(issuer) is PRESETS[name] is preset_for("https://own.example.com", name)
+    options: dict[str, Any] = {"audience": ["c"]} if name == "cognito" else {}
+    verifier = Jwt(issuer, keys=JWKS, **options)
+    given = {"scope": None, "client_id": None, **claims}
+    grant = outcome(verifier, token(now=NOW, iss=issuer, **given)).grant
+    assert (grant.scopes, grant.roles, grant.client_id) == (scopes, roles, client)
+
+
+def test_an_id_token_of_a_provider_is_not_an_access_token() -> None:
+    keycloak = Jwt("https://id.example.com/realms/x", keys=JWKS)
+    assert "typ is 'ID'" in refused(keycloak, token(now=NOW, iss="https://id.example.com/realms/x", typ="ID"))
+    pool = "https://cognito-idp.eu-west-1.amazonaws.com/eu-west-1_x"
+    cognito = Jwt(pool, keys=JWKS, audience="editor")
+    assert "token_use is 'id'" in refused(cognito, token(now=NOW, iss=pool, token_use="id"))
+    assert "is for 'stranger' (client_id)" in refused(
+        cognito, token(now=NOW, iss=pool, token_use="access", client_id="stranger")
+    )
+
+
+def test_what_a_provider_cannot_do_is_refused_where_it_is_written() -> None:
+    with pytest.raises(ValueError, match="pass audience="):
+        Jwt("https://cognito-idp.eu-west-1.amazonaws.com/eu-west-1_x")
+    with pytest.raises(ValueError, match="the access tokens of Google are not JWTs"):
+        Jwt("https://accounts.google.com")
+    with pytest.raises(ValueError, match="did you mean 'keycloak'"):
+        Jwt(ISSUER, preset="keyclock")
+    with pytest.raises(ValueError, match="must be an https URL"):
+        Jwt("http://login.example.com")
+    with pytest.raises(ValueError, match="must be an https URL"):
+        Introspection("login.example.com", "a", "b")
+
+
+def test_scopes_may_have_a_prefix_that_tokens_leave_out() -> None:
+    grant = outcome(jwt(scope_prefix="api://7/"), token(now=NOW, scope="read")).grant
+    assert grant.scopes == {"read", "api://7/read"}

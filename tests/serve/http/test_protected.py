@@ -1,0 +1,595 @@
+"""A protected server through ASGI, WSGI and `run("http")`, in both eras; and what attackers try, each by its name."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from hashlib import sha256
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+from http_faces import Asgi, Face, Http, Wsgi
+from http_talk import Session, body, mirror
+
+from linkspan import Context, Server
+from linkspan.auth.exchanging import TokenExchange
+from linkspan.auth.protection import Protected
+from linkspan.auth.verifying import ApiKeys, Introspection, Jwt
+from linkspan.core.auth_flow import Http as HttpEffect
+from linkspan.core.auth_flow import HttpResult, HttpUnavailable
+from linkspan.errors import LinkspanError
+from linkspan.revisions.neutral import Grant
+from linkspan.serve.fetching import Fetcher
+from linkspan.wire.challenges import read_challenges
+from tokens import ISSUER, JWKS, KEY, OTHER, RESOURCE, bound, jwt, proof, token
+
+META = "https://api.example.com/.well-known/oauth-protected-resource/mcp"
+Protect = Callable[..., Face]
+
+
+@pytest.fixture(params=[Asgi, Wsgi, Http])
+def protect(request: pytest.FixtureRequest) -> Iterator[Protect]:
+    """Serve a protected server through each face in turn."""
+    faces: list[Face] = []
+
+    def start(server: Server | None = None, **options: Any) -> Face:
+        made = server or Server("files", auth=Protected(RESOURCE, **{"verify": jwt(), **options}))
+        if server is None:
+            made.define_tool(name="who", handler=who)
+            made.define_tool(name="headers", handler=headers_seen)
+        faces.append(request.param(made))
+        return faces[-1]
+
+    yield start
+    for face in faces:
+        face.stop()
+
+
+def who(ctx: Context) -> dict[str, Any]:
+    grant = ctx.grant
+    assert grant is not None
+    return {"principal": ctx.principal, "client": grant.client_id, "scopes": sorted(grant.scopes)}
+
+
+def headers_seen(ctx: Context) -> list[str]:
+    return [*ctx.headers, *(name for name in ("authorization", "dpop") if ctx.headers.get(name))]
+
+
+def ask(face: Face, given: str | None = None, tool: str = "who", scheme: str = "Bearer", **more: Any) -> Any:
+    """Call a tool in the newest revision, with a token."""
+    request = body("tools/call", {"name": tool, "arguments": {}})
+    own = {"authorization": f"{scheme} {given}"} if given is not None else {}
+    options = {name: more.pop(name) for name in ("query", "path") if name in more}
+    return face.ask("POST", {**mirror(request), **own, **more}, request, **options)
+
+
+def challenge(response: Any) -> dict[str, str]:
+    """Return the parameters of the one challenge."""
+    (found,) = read_challenges(response.headers["www-authenticate"])
+    return {"scheme": found.scheme, **found.parameters}
+
+
+def fetch(face: Face, answer: Callable[[HttpEffect], HttpResult]) -> list[HttpEffect]:
+    """Let the authorization server answer; return what it is asked."""
+    asked: list[HttpEffect] = []
+    lock = threading.Lock()
+
+    def respond(effect: HttpEffect) -> HttpResult:
+        with lock:
+            asked.append(effect)
+        return answer(effect)
+
+    face.app.guard.fetcher.fetch = respond
+    return asked
+
+
+def test_a_good_token_is_let_in_and_known_from_then_on(protect: Protect) -> None:
+    face, good = protect(), token()
+    for _ in range(3):
+        response = ask(face, good)
+        assert response.status == 200, response.body
+        found = response.json()["result"]["structuredContent"]
+        assert found == {"principal": f"{ISSUER} ann", "client": "editor", "scopes": ["files:read"]}
+
+
+def test_a_request_without_a_token_is_told_where_to_get_one(protect: Protect) -> None:
+    """AU-S2: no error, since nothing was wrong with a token."""
+    response = ask(protect(scopes=["files:read"]))
+    assert response.status == 401
+    assert challenge(response) == {"scheme": "bearer", "resource_metadata": META, "scope": "files:read"}
+
+
+def test_no_body_is_read_before_the_token_is_good(protect: Protect) -> None:
+    response = protect().ask("POST", {"accept": "application/json", "content-length": "5000000"}, b"x" * 10)
+    assert response.status in (401, 413)
+    response = protect().ask("POST", {"accept": "application/json"}, b"{ no json")
+    assert response.status == 401
+
+
+@pytest.mark.parametrize("path", ["", "/mcp"])
+def test_the_metadata_are_at_both_well_known_places_for_every_origin(protect: Protect, path: str) -> None:
+    """AU-S1; no Origin is refused, and no Host."""
+    headers = {"origin": "https://evil.example.com", "host": "anything.example.com"}
+    response = protect().ask("GET", headers, path=f"/.well-known/oauth-protected-resource{path}")
+    assert response.status == 200
+    assert response.headers["access-control-allow-origin"] == "*"
+    assert response.json()["resource"] == RESOURCE
+
+
+def test_a_handshake_client_is_let_in_by_its_token_too(protect: Protect) -> None:
+    face, good = protect(), token()
+    plain = face.open
+
+    def open_with(method: str, headers: Any, *arguments: Any, **options: Any) -> Any:
+        return plain(method, {**headers, "authorization": f"Bearer {good}"}, *arguments, **options)
+
+    face.open = open_with  # type: ignore[method-assign]
+    session = Session(face)
+    found = session.call("who").messages() or [session.call("who").json()]
+    assert f"{ISSUER} ann" in str(found)
+    assert session.delete().whole().status == 204
+
+
+# Attacks.
+
+
+def refused(face: Face, given: str, scheme: str = "Bearer", **more: Any) -> Any:
+    response = ask(face, given, scheme=scheme, **more)
+    assert response.status == 401, response.body
+    assert given not in str(response.body) + str(response.headers)
+    return response
+
+
+def test_attack_wrong_audience(protect: Protect, caplog: pytest.LogCaptureFixture) -> None:
+    """The client learns only that the token is not valid; the log has the reason."""
+    caplog.set_level(logging.WARNING)
+    response = refused(protect(), token(aud="https://other.example.com/mcp"))
+    assert challenge(response)["error"] == "invalid_token"
+    assert "other.example.com" not in str(response.headers) + str(response.body)
+    assert "the token is for 'https://other.example.com/mcp'" in caplog.text
+
+
+def test_attack_token_of_another_server(protect: Protect) -> None:
+    assert challenge(refused(protect(), token(iss="https://evil.example.com")))["error"] == "invalid_token"
+    refused(protect(), token(key=OTHER))
+
+
+def test_attack_alg_none(protect: Protect) -> None:
+    refused(protect(), token({"alg": "none"}))
+
+
+def test_attack_hs256_with_the_public_key(protect: Protect) -> None:
+    refused(protect(), token({"alg": "HS256"}, KEY.as_pem(private=False)))
+
+
+def test_attack_unknown_kid_flood(protect: Protect) -> None:
+    face = protect(verify=Jwt(ISSUER, jwks_uri=f"{ISSUER}/keys"))
+    asked = fetch(face, lambda _: HttpResult(200, {}, json.dumps(JWKS).encode()))
+    assert ask(face, token()).status == 200
+    for number in range(20):
+        refused(face, token({"kid": f"x{number}"}))
+    assert len(asked) == 1
+
+
+def test_attack_session_hijack_by_a_second_principal(protect: Protect) -> None:
+    """A session id is worth nothing with another user's token, nor with the token of another issuer for a user of that name."""
+    second = Jwt("https://second.example.com", keys={"keys": [OTHER.as_dict(private=False)]})
+    face = protect(verify=[jwt(), second])
+    session = _session(face, token())
+    for stranger in (token(sub="bob"), token(key=OTHER, iss="https://second.example.com")):
+        for method, headers in (("POST", {}), ("GET", {"accept": "text/event-stream"}), ("DELETE", {})):
+            given = {**session.headers, **headers, "authorization": f"Bearer {stranger}"}
+            message = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"} if method == "POST" else b""
+            assert face.ask(method, given, message).status == 404
+    assert session.call("who").whole().status == 200
+
+
+def _session(face: Face, given: str) -> Session:
+    plain = face.open
+
+    def open_with(method: str, headers: Any, *arguments: Any, **options: Any) -> Any:
+        return plain(method, {"authorization": f"Bearer {given}", **headers}, *arguments, **options)
+
+    face.open = open_with  # type: ignore[method-assign]
+    return Session(face)
+
+
+def test_attack_request_state_of_another_principal(protect: Protect) -> None:
+    server = Server("files", auth=Protected(RESOURCE, verify=jwt()))
+
+    @server.tool
+    def delete(ctx: Context) -> str:
+        return f"deleted {ctx.ask('sure', bool, 'Sure?')}"
+
+    face = protect(server)
+
+    def send(given: str, **params: Any) -> Any:
+        request = body(
+            "tools/call", {"name": "delete", "arguments": {}, **params}, clientCapabilities={"elicitation": {}}
+        )
+        return face.ask("POST", {**mirror(request), "authorization": f"Bearer {given}"}, request).json()
+
+    asked = send(token())["result"]
+    answers = {"sure": {"action": "accept", "content": {"value": True}}}
+    state = {"requestState": asked["requestState"], "inputResponses": answers}
+    assert "requestState is not valid" in str(send(token(sub="bob"), **state))
+    assert "deleted True" in str(send(token(), **state))
+
+
+def test_attack_token_in_query(protect: Protect) -> None:
+    face = protect()
+    response = ask(face, query=f"access_token={token()}")
+    assert (response.status, challenge(response)["error"]) == (400, "invalid_request")
+    assert ask(face, token(), query=f"access_token={token()}").status == 400
+
+
+def test_attack_two_authorization_headers() -> None:
+    for kind in (Asgi, Http):
+        face: Any = kind(Server("files", auth=Protected(RESOURCE, verify=jwt())))
+        face.doubled = "authorization"
+        response = ask(face, token())
+        assert (response.status, challenge(response)["error"]) == (400, "invalid_request")
+        face.stop()
+
+
+def test_attack_two_tokens_in_one_header(protect: Protect) -> None:
+    assert ask(protect(), f"{token()}, Bearer {token()}").status == 400
+
+
+def test_attack_host_header_audience(protect: Protect) -> None:
+    """What a request calls the host neither changes the audience, nor where a client is sent for a token."""
+    face = protect()
+    face.own, face.peer = "10.0.0.1", "10.0.0.2"
+    refused(face, token(aud="https://evil.example.com/mcp"), host="evil.example.com")
+    response = ask(face, host="evil.example.com")
+    assert challenge(response)["resource_metadata"] == META
+
+
+def test_attack_dpop_replay(protect: Protect) -> None:
+    face, given = protect(), bound()
+    text = proof(given)
+    assert ask(face, given, scheme="DPoP", dpop=text).status == 200
+    response = refused(face, given, scheme="DPoP", dpop=text)
+    assert challenge(response)["error"] == "invalid_dpop_proof"
+    assert challenge(response)["scheme"] == "dpop"
+    assert ask(face, given, scheme="DPoP", dpop=proof(given)).status == 200
+
+
+def test_attack_replay_on_one_connection() -> None:
+    """A head that repeats is remembered, but not one with a proof."""
+    face = Http(Server("files", auth=Protected(RESOURCE, verify=jwt())))
+    given, sent = bound(), bytearray()
+    request = json.dumps(body("tools/list", {}))
+    headers = {**mirror(json.loads(request)), "authorization": f"DPoP {given}", "dpop": proof(given)}
+    head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    one = f"POST /mcp HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n{head}"
+    one += f"content-length: {len(request)}\r\n\r\n{request}"
+    face.loop.loop.call_soon_threadsafe(lambda: face.connect(sent.extend)[0].data_received(one.encode() * 3))
+    face.until(lambda: sent.count(b"HTTP/1.1 ") == 3)
+    assert re.findall(rb"HTTP/1.1 (\d+)", sent) == [b"200", b"401", b"401"]
+    face.stop()
+
+
+def test_requests_on_one_connection_wait_for_the_first_token_in_their_order() -> None:
+    """Also those whose bodies come later than their heads; the second does not overtake the first."""
+    started, go_on, seen = threading.Event(), threading.Event(), list[str]()
+
+    def check(given: str) -> Grant | None:
+        seen.append(given)
+        started.set()
+        go_on.wait(10)
+        return Grant("https://own.example.com", subject=given)
+
+    face, sent = Http(Server("files", auth=Protected(RESOURCE, verify=check))), bytearray()
+    request = json.dumps(body("tools/list", {}))
+
+    def message(given: str) -> bytes:
+        headers = {
+            **mirror(json.loads(request)),
+            "authorization": f"Bearer {given}",
+            "content-length": str(len(request)),
+        }
+        head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        return (
+            f"POST /mcp HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n{head}\r\n{request}".encode()
+        )
+
+    connections: list[Any] = []
+    data = message("one") + message("two")
+    call = face.loop.loop.call_soon_threadsafe
+    call(lambda: connections.append(face.connect(sent.extend)))
+    call(lambda: connections[0][0].data_received(data[:200]))
+    call(lambda: connections[0][0].data_received(data[200:-20]))
+    started.wait(10)
+    call(lambda: connections[0][0].data_received(data[-20:]))
+    assert not sent
+    go_on.set()
+    face.until(lambda: sent.count(b"HTTP/1.1 200") == 2)
+    assert seen == ["one", "two"]
+    face.stop()
+
+
+def test_a_client_that_goes_while_its_token_is_verified_leaves_nothing_behind() -> None:
+    started, go_on = threading.Event(), threading.Event()
+
+    def check(_: str) -> Grant | None:
+        started.set()
+        go_on.wait(10)
+        return None
+
+    face, sent = Http(Server("files", auth=Protected(RESOURCE, verify=check))), bytearray()
+    connections: list[Any] = []
+    call = face.loop.loop.call_soon_threadsafe
+    call(lambda: connections.append(face.connect(sent.extend)))
+    head = b"POST /mcp HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\naccept: application/json\r\n"
+    call(lambda: connections[0][0].data_received(head + b"authorization: Bearer x\r\ncontent-length: 2\r\n\r\n{}"))
+    started.wait(10)
+    call(lambda: connections[0][0].connection_lost(None))
+    go_on.set()
+    face.until(lambda: face.app.guard._waiting == 0)
+    assert not sent
+    face.stop()
+
+
+def test_attack_a_bound_token_as_a_bearer_token(protect: Protect) -> None:
+    refused(protect(), bound())
+    refused(protect(), token(), scheme="DPoP", dpop=proof(token()))
+
+
+# Rules.
+
+
+def test_two_tokens_that_differ_in_scheme_are_not_mixed_up_in_what_is_known(protect: Protect) -> None:
+    face, given = protect(), bound()
+    assert ask(face, given, scheme="DPoP", dpop=proof(given)).status == 200
+    refused(face, given)
+
+
+def test_where_keys_are_required_a_nonce_is_given_and_must_come_back(protect: Protect) -> None:
+    face, given = protect(dpop="required"), bound()
+    refused(face, token())
+    response = refused(face, given, scheme="DPoP", dpop=proof(given))
+    assert challenge(response)["error"] == "use_dpop_nonce"
+    nonce = response.headers["dpop-nonce"]
+    assert ask(face, given, scheme="DPoP", dpop=proof(given, nonce=nonce)).status == 200
+    refused(face, given, scheme="DPoP", dpop=proof(given, nonce=nonce + "x"))
+
+
+def test_a_token_without_the_scopes_of_the_server_is_forbidden(protect: Protect) -> None:
+    face = protect(scopes=["files:read", "files:list"], implies={"files:all": ["files:read", "files:list"]})
+    response = ask(face, token())
+    assert response.status == 403
+    found = challenge(response)
+    assert (found["error"], found["scope"]) == ("insufficient_scope", "files:read files:list")
+    assert ask(face, token(scope="files:all")).status == 200
+
+
+def test_no_header_setting_gives_the_token_back(protect: Protect) -> None:
+    server = Server("files", auth=Protected(RESOURCE, verify=jwt()), secret_headers=[])
+    server.define_tool(name="headers", handler=headers_seen)
+    found = ask(protect(server), token(), "headers").json()["result"]["structuredContent"]["result"]
+    assert "accept" in found
+    assert not {"authorization", "dpop"} & set(found)
+
+
+def test_an_api_key_may_be_in_a_header_of_its_own(protect: Protect) -> None:
+    grant = Grant("keys", subject="robot", scopes=frozenset({"files:read"}))
+    face = protect(verify=[jwt(), ApiKeys({sha256(b"hunter2").hexdigest(): grant}, header="X-Api-Key")])
+    found = ask(face, **{"x-api-key": "hunter2"}).json()["result"]["structuredContent"]
+    assert found["principal"] == "keys robot"
+    assert ask(face, **{"x-api-key": "hunter3"}).status == 401
+    assert ask(face, "hunter2").status == 401
+    assert ask(face, token(), **{"x-api-key": "hunter2"}).status == 400
+
+
+@pytest.mark.parametrize("kind", ["def", "async def"])
+def test_a_function_may_verify_tokens(protect: Protect, kind: str) -> None:
+    calls: list[str] = []
+
+    def check(given: str) -> Grant | None:
+        calls.append(given)
+        return Grant("https://own.example.com", subject="ann") if given == "good" else None
+
+    async def check_later(given: str) -> Grant | None:
+        return check(given)
+
+    face = protect(verify=check if kind == "def" else check_later)
+    assert [ask(face, given).status for given in ("good", "bad", "good")] == [200, 401, 200]
+    assert calls == ["good", "bad"]
+
+
+def test_a_function_that_raises_is_an_internal_error_of_which_nothing_leaks(
+    protect: Protect, caplog: pytest.LogCaptureFixture
+) -> None:
+    def check(_: str) -> Grant | None:
+        raise RuntimeError("hunter2")
+
+    response = ask(protect(verify=check), "x")
+    assert response.status == 500
+    assert b"hunter2" not in response.body
+    assert "RuntimeError" in caplog.text
+
+
+def test_while_the_issuer_is_down_a_new_token_is_neither_good_nor_bad(protect: Protect) -> None:
+    face = protect(verify=Introspection(ISSUER, "me", "secret", endpoint=f"{ISSUER}/introspect"))
+
+    def down(_: HttpEffect) -> HttpResult:
+        raise HttpUnavailable("no route")
+
+    fetch(face, down)
+    response = ask(face, "opaque")
+    assert (response.status, response.headers["retry-after"]) == (503, "5")
+    assert "www-authenticate" not in response.headers
+
+
+def test_an_introspected_token_is_asked_about_once_a_minute(protect: Protect, monkeypatch: pytest.MonkeyPatch) -> None:
+    face = protect(verify=Introspection(ISSUER, "me", "secret", endpoint=f"{ISSUER}/introspect"))
+    found = {"active": True, "sub": "ann", "aud": RESOURCE, "exp": time.time() + 3600}
+    asked = fetch(face, lambda _: HttpResult(200, {}, json.dumps(found).encode()))
+    assert [ask(face, "opaque").status for _ in range(3)] == [200, 200, 200]
+    assert len(asked) == 1
+    later = time.time() + 61
+    monkeypatch.setattr(time, "time", lambda: later)
+    assert ask(face, "opaque").status == 200
+    assert len(asked) == 2
+
+
+def test_a_middleware_that_identifies_and_auth_exclude_each_other(caplog: pytest.LogCaptureFixture) -> None:
+    for kind in (Asgi, Wsgi):
+        face: Any = kind(Server("files", auth=Protected(RESOURCE, verify=jwt())))
+        request = body("tools/list", {})
+        response = face.ask("POST", {**mirror(request), "authorization": f"Bearer {token()}"}, request, principal="ann")
+        assert response.status == 500
+        face.stop()
+    assert "remove one of them" in caplog.text
+
+
+def test_a_page_may_read_a_refusal_where_it_may_read_answers() -> None:
+    for kind in (Asgi, Wsgi, Http):
+        server = Server("files", auth=Protected(RESOURCE, verify=jwt()))
+        face = kind(server, cors=["https://app.example.com"])
+        response = ask(face, origin="https://app.example.com")
+        assert response.status == 401
+        assert response.headers["access-control-allow-origin"] == "https://app.example.com"
+        assert "www-authenticate" in response.headers["access-control-expose-headers"]
+        preflight = face.ask("OPTIONS", {"origin": "https://app.example.com", "access-control-request-method": "POST"})
+        assert preflight.status == 204
+        face.stop()
+
+
+# Where it is.
+
+
+def test_the_url_of_the_server_must_be_given_except_on_loopback() -> None:
+    server = Server("files", auth=Protected(verify=jwt()))
+    for serve in (server.asgi, server.wsgi, server.well_known):
+        with pytest.raises(LinkspanError, match="https://"):
+            serve()
+
+
+def test_below_another_app_the_metadata_are_below_our_own_path_too() -> None:
+    server = Server("files", auth=Protected(RESOURCE, verify=jwt()))
+    face = Asgi(server)
+    face.root_path = "/mcp"
+    below = "/mcp/.well-known/oauth-protected-resource"
+    assert challenge(ask(face))["resource_metadata"] == f"https://api.example.com{below}"
+    assert face.ask("GET", path=below).json()["resource"] == RESOURCE
+    face.stop()
+
+
+@pytest.mark.parametrize("interface", ["asgi", "wsgi"])
+def test_an_app_may_have_the_metadata_at_its_root(interface: Any) -> None:
+    server = Server("files", auth=Protected(RESOURCE, verify=jwt()))
+    face = (Asgi if interface == "asgi" else Wsgi)(None, server.well_known(interface))
+    for path in ("", "/mcp", "/mcp/"):
+        assert face.ask("GET", path=f"/.well-known/oauth-protected-resource{path}").json()["resource"] == RESOURCE
+    assert face.ask("GET", path="/.well-known/oauth-protected-resource/other").status == 404
+    face.stop()
+
+
+# The authorization server over the network.
+
+
+class Answers(BaseHTTPRequestHandler):
+    """An issuer on loopback, whose keys are slow, so that all who need them ask at once."""
+
+    asked: list[str]
+
+    def do_GET(self) -> None:
+        self.asked.append(self.path)
+        issuer = f"http://127.0.0.1:{self.server.server_address[1]}"
+        document: Any = {"issuer": issuer, "jwks_uri": f"{issuer}/keys"}
+        if self.path == "/keys":
+            time.sleep(0.05)
+            document = JWKS
+        data = json.dumps(document).encode()
+        self.send_response(200)
+        self.send_header("content-length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def issuer() -> Iterator[tuple[str, list[str]]]:
+    """Serve metadata and keys on loopback."""
+    asked: list[str] = []
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Noted", (Answers,), {"asked": asked}))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_address[1]}", asked
+    server.shutdown()
+    server.server_close()
+
+
+def test_keys_are_fetched_once_for_all_requests_that_need_them(protect: Protect, issuer: tuple[str, list[str]]) -> None:
+    url, asked = issuer
+    face, given = protect(verify=(), issuer=url), token(iss=url)
+    request = body("tools/call", {"name": "who", "arguments": {}})
+    headers = {**mirror(request), "authorization": f"Bearer {given}"}
+    responses = [face.open("POST", headers, request) for _ in range(8)]
+    assert [each.whole().status for each in responses] == [200] * 8
+    assert set(asked) == {"/.well-known/oauth-authorization-server", "/keys"}
+    assert len(asked) <= 3  # one that comes as the others go on may ask once more
+
+
+def test_keys_at_an_address_that_only_the_metadata_name_are_not_fetched() -> None:
+    """Metadata of a public issuer that lead to an address of this machine, or of a cloud, are a trap."""
+    for url in ("https://127.0.0.1:1/keys", "https://169.254.169.254/keys", "http://example.com/keys"):
+        fetcher = Fetcher(["https://login.example.com"])
+        fetcher._addresses = lambda: {"93.184.216.34"}  # type: ignore[method-assign]
+        with pytest.raises(HttpUnavailable, match=r"private network|not https"):
+            fetcher.fetch(HttpEffect("GET", url, {}))
+
+
+# Tokens for other services.
+
+
+@pytest.mark.parametrize("kind", ["def", "async def"])
+def test_a_handler_gets_a_token_for_another_service_and_never_its_own(protect: Protect, kind: str) -> None:
+    exchange = TokenExchange(ISSUER, "files", "secret", token_endpoint=f"{ISSUER}/token")
+    server = Server("files", auth=Protected(RESOURCE, verify=jwt(), exchange=exchange))
+    if kind == "def":
+
+        @server.tool
+        def upstream(ctx: Context) -> str:
+            found = ctx.token_for("https://store.example.com", ["store:read"])
+            assert "other" not in repr(found)
+            return str(found)
+    else:
+
+        @server.tool(name="upstream")
+        async def upstream_later(ctx: Context) -> str:
+            return await ctx.token_for("https://store.example.com", ["store:read"])
+
+    face, given = protect(server), token()
+    answer = {"access_token": "other-token", "token_type": "Bearer", "expires_in": 300}
+    asked = fetch(face, lambda _: HttpResult(200, {}, json.dumps(answer).encode()))
+    for _ in range(2):
+        assert ask(face, given, "upstream").json()["result"]["structuredContent"] == {"result": "other-token"}
+    (effect,) = asked
+    assert f"subject_token={given}" in effect.body.decode()
+    assert re.search(r"audience=https%3A%2F%2Fstore.example.com", effect.body.decode())
+
+
+def test_without_an_exchange_there_is_no_token_for_others(protect: Protect) -> None:
+    server = Server("files", auth=Protected(RESOURCE, verify=jwt()))
+
+    @server.tool
+    def upstream(ctx: Context) -> str:
+        try:
+            return str(ctx.token_for("x"))
+        except LinkspanError as problem:
+            return str(problem)
+
+    assert "exchange=TokenExchange" in str(ask(protect(server), token(), "upstream").json())
+    reply = server.handle_json(
+        '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"upstream","arguments":{}}}'
+    )
+    assert "there is no token to exchange" in str(reply)
