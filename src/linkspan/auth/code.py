@@ -118,7 +118,15 @@ def read_redirect(redirect: str, pending: PendingLogin) -> str:
 
     Nothing of a redirect with a wrong state or a wrong issuer is shown, its error neither (RFC 9207, section 2.4).
     """
-    fields = _fields(redirect)
+    text = redirect.strip()
+    query = urlsplit(text).query if text.startswith(("http://", "https://")) else text.removeprefix("?")
+    try:
+        found = parse_qs(query, keep_blank_values=True, max_num_fields=100, errors="strict")
+    except ValueError:
+        raise AuthorizationFailure("the redirect cannot be read") from None
+    if any(len(values) > 1 for values in found.values()):
+        raise AuthorizationFailure("the redirect has a parameter twice")
+    fields = {name: values[0] for name, values in found.items()}
     if not compare_digest(fields.get("state", "").encode(), pending.state.encode()):
         raise AuthorizationFailure("the redirect belongs to another login", "log in again, and paste the newest URL")
     issuer = fields.get("iss")
@@ -139,19 +147,6 @@ def sha256_text(text: str) -> str:
     from hashlib import sha256
 
     return _text(sha256(text.encode("ascii")).digest())
-
-
-def _fields(redirect: str) -> dict[str, str]:
-    """Return the parameters of a redirect. Raises: AuthorizationFailure if one of them comes twice."""
-    try:
-        text = redirect.strip()
-        query = urlsplit(text).query if text.startswith(("http://", "https://")) else text.removeprefix("?")
-        found = parse_qs(query, keep_blank_values=True, max_num_fields=100, errors="strict")
-    except ValueError:
-        raise AuthorizationFailure("the redirect cannot be read") from None
-    if any(len(values) > 1 for values in found.values()):
-        raise AuthorizationFailure("the redirect has a parameter twice")
-    return {name: values[0] for name, values in found.items()}
 
 
 def _text(data: bytes) -> str:
