@@ -249,7 +249,7 @@ CODE_LINES = {
     "host": 3170,
     "linkspan": 475,
     "revisions": 1164,
-    "runtime": 2352,
+    "runtime": 2353,
     "schema": 3205,
     "serve": 2895,
     "server": 5162,

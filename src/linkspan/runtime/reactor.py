@@ -53,6 +53,8 @@ class Reactor:
         self._fds: dict[int, Watched] = {}
         self._waiter: DescriptorWaiter | None = None
         self._sleeps_until = -math.inf
+        self._expected = math.inf
+        """When something may be due. It is kept if that is over sooner: each of many short calls would wake us otherwise."""
 
     def call(self, function: Callable[[], object]) -> None:
         """Run `function` in the thread, soon."""
@@ -68,6 +70,7 @@ class Reactor:
     def expect(self, at: float) -> None:
         """Make sure that the thread is awake at that time. Cheap: deadlines are nearly always later than others."""
         if at < self._sleeps_until and self._wakes is not None:
+            self._expected = at
             self._wakes.wake()
 
     def call_later(self, seconds: float, step: Callable[[], object]) -> None:
@@ -127,10 +130,9 @@ class Reactor:
             return 0.0
         due = [at for watched in self._watched if (at := watched.next_timeout()) is not None]
         due += [at for at, _, _ in self._timers[:1]]
-        if not due:
-            return None
-        self._sleeps_until = min(due)
-        return max(0.0, self._sleeps_until - time.monotonic())
+        now = time.monotonic()
+        self._sleeps_until = earliest = min([*due, self._expected if self._expected > now else math.inf])
+        return None if earliest == math.inf else max(0.0, earliest - now)
 
     def _tick(self) -> None:
         now = time.monotonic()
