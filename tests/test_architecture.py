@@ -252,7 +252,7 @@ CODE_LINES = {
     "runtime": 2353,
     "schema": 3205,
     "serve": 2895,
-    "server": 5162,
+    "server": 5163,
     "testing": 432,
     "types": 421,
     "wire": 1061,

@@ -106,7 +106,7 @@ class Needs(msgspec.Struct, frozen=True, eq=False):
 
     providers: Mapping[str, Provider]
     is_async: bool
-    """One of them is, at any depth."""
+    """The handler's own function is, or one of them at any depth, whatever runs the handler."""
     blocking: bool
     """The handler itself may block an event loop."""
 
@@ -135,12 +135,13 @@ def compile_needs(
     dependencies: Mapping[str, Dependency],
     is_context: Callable[[Parameter], bool],
     *,
+    is_async: bool,
     blocking: bool,
     provided: type | None = None,
 ) -> Needs:
     """Look at the dependencies of a handler. Raises: RegistrationError."""
     providers = {name: compile_provider(each.function, is_context, provided) for name, each in dependencies.items()}
-    return Needs(providers, _any_async(providers), blocking)
+    return Needs(providers, is_async or _any_async(providers), blocking)
 
 
 def _any_async(providers: Mapping[str, Provider]) -> bool:

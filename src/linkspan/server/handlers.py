@@ -101,7 +101,7 @@ class Handler(msgspec.Struct, frozen=True):
     ) -> Callable[[], object]:
         """Do the same for a `bound` function with dependencies, which are made before it runs and cleaned up after it."""
         steps = needs.provide(bound, context, overrides)
-        return partial(await_steps if self.is_async else run_steps, steps, system)
+        return partial(await_steps if needs.is_async else run_steps, steps, system)
 
 
 def is_function(value: object) -> TypeGuard[Function]:
@@ -201,8 +201,8 @@ def _with_needs(handler: Handler, dependencies: Mapping[str, Dependency], provid
     from linkspan.server.dependencies import compile_needs
 
     blocking = not (handler.is_async or handler.inline)
-    needs = compile_needs(dependencies, is_context, blocking=blocking, provided=provided)
-    return msgspec.structs.replace(handler, needs=needs, is_async=handler.is_async or needs.is_async)
+    needs = compile_needs(dependencies, is_context, is_async=handler.is_async, blocking=blocking, provided=provided)
+    return msgspec.structs.replace(handler, needs=needs, is_async=needs.is_async)
 
 
 def _refuse_self(function: Function) -> None:
