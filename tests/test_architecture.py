@@ -216,7 +216,7 @@ BOUNDS = {
     "modules in import cycles": 0,
     "calls over stdio": 33,
     "calls over ASGI": 45,
-    "calls of a client in memory": 77,
+    "calls of a client in memory": 75,
     "calls over handle_json": 27,
     "calls for a progress notification": 13,
     "calls for a change": 12,

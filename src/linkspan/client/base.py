@@ -19,7 +19,7 @@ from linkspan.client.callbacks import Application, Callbacks
 from linkspan.client.subscriptions import Filter, Kind
 from linkspan.client.supervisor import Supervisor, find_telemetry
 from linkspan.client.targets import ServerTarget, Target, resolve
-from linkspan.client.transports.base import ClientTransport, Recorder, StoppableClock, Waiter
+from linkspan.client.transports.base import ClientTransport, Recorder, Waiter
 from linkspan.core.flow import ProgressCallback, Stopper
 from linkspan.errors import UnsupportedProtocolVersion, install_hint
 from linkspan.flows.answers import ElicitationHandler, Handlers, RootsSource, SamplingHandler, encode_answer, failed
@@ -151,7 +151,7 @@ class BaseClient:
             options,
             random.random,
             cache,
-            StoppableClock(),
+            time.monotonic,
             who_asks,
             find_telemetry=find_telemetry,
             surround=surround,

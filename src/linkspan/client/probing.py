@@ -10,10 +10,10 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from linkspan.client.transports.base import CallbackWaiter, ClientTransport, PendingRequest, Waiter
+from linkspan.client.transports.base import CallbackWaiter, ClientTransport, PendingRequest, Waiter, stands
 from linkspan.core.flow import RequestSpec, Send
 from linkspan.flows.client_errors import ClientError
-from linkspan.flows.state import CallClock, ClientSpan
+from linkspan.flows.state import ClientSpan, ClientState
 from linkspan.runtime.forks import start_afresh_with
 from linkspan.wire.jsonrpc import ErrorResponse, Response
 
@@ -26,10 +26,10 @@ Answer: TypeAlias = Response | ErrorResponse | ClientError
 class Asking:
     """The requests of one negotiation."""
 
-    def __init__(self, clock: CallClock, seconds: float) -> None:
-        """Ask for so many seconds, by a clock that stands still while a person logs in."""
-        self._clock = clock
-        self._give_up = clock() + seconds
+    def __init__(self, state: ClientState) -> None:
+        """Ask for `timeouts.connect` seconds; those in which a person logs in do not count."""
+        self._state = state
+        self._give_up = state.clock() + state.options.timeouts.connect
         self._inbox: SimpleQueue[tuple[Waiter, Any]] = SimpleQueue()
         self._answers: dict[Waiter, Answer] = {}
         self._spans: dict[Waiter, ClientSpan] = {}
@@ -38,7 +38,7 @@ class Asking:
     @property
     def left(self) -> float:
         """Seconds that are left; never none at all."""
-        return max(_LEAST, self._give_up - self._clock())
+        return max(_LEAST, self._give_up - self._state.clock())
 
     def ask(self, transport: ClientTransport, send: Send) -> Response | ErrorResponse | None:
         """Return the answer to a request; None if the one beside it got its result first. Raises: ClientError.
@@ -81,8 +81,8 @@ class Asking:
 
     def _comes_within(self, place: Waiter, seconds: float) -> bool:
         """Return whether an answer comes in time; the time in which a person logs in does not count."""
-        began = self._clock()
-        while (left := began + seconds - self._clock()) > 0 or self._clock.stands:
+        end = self._state.clock() + seconds
+        while (left := end - self._state.clock()) > 0 or stands(self._state.clock):
             with suppress(Empty):
                 self._receive(max(left, _LEAST))
                 return place in self._answers

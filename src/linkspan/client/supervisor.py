@@ -307,7 +307,7 @@ class Supervisor:
 
     def _agree(self, transport: ClientTransport) -> Agreement:
         """Run the negotiation, whose effects need no caller."""
-        asking = Asking(self.state.clock, self.state.options.timeouts.connect)
+        asking = Asking(self.state)
         flow = negotiate(self.state)
         try:
             effect = next(flow)

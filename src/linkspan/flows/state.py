@@ -29,7 +29,6 @@ __all__ = [
     "DEFAULT_CALL",
     "DEFAULT_TIMEOUTS",
     "Auth",
-    "CallClock",
     "CallOptions",
     "Catalogue",
     "ClientCall",
@@ -420,27 +419,6 @@ class Catalogue(msgspec.Struct, eq=False):
         self.tools_are_complete = False
 
 
-class CallClock(Protocol):
-    """The clock of calls: it stands still while a person logs in for one of them."""
-
-    def __call__(self) -> float:
-        """Return seconds that never go back."""
-        ...
-
-    @property
-    def stands(self) -> bool:
-        """Whether it stands still now."""
-        ...
-
-    def stop(self, who: object) -> None:
-        """Stop it until `who` lets it run again."""
-        ...
-
-    def go_on(self, who: object) -> None:
-        """Let it run again, if `who` has stopped it."""
-        ...
-
-
 class ClientState(msgspec.Struct):
     """One client's memory; it outlives the connections."""
 
@@ -449,8 +427,9 @@ class ClientState(msgspec.Struct):
     random: Callable[[], float]
     """A number from 0 to 1, for jitter."""
     cache: ResponseCache
-    clock: CallClock
-    """Seconds that never go back: a request that is sent again has no more time than one that is sent once."""
+    clock: Callable[[], float]
+    """Seconds that never go back: a request that is sent again has no more time than one that is sent once. From the first
+    login that is waited for, it is a clock that stands still meanwhile."""
     who_asks: Callable[[], Mapping[str, str]] | None = None
     """Returns the header that identifies the principal, where the next request may be for another principal."""
     surround: Surround | None = None

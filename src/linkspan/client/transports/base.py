@@ -71,6 +71,7 @@ __all__ = [
     "TransportOwner",
     "Waiter",
     "deliver",
+    "stands",
 ]
 
 _STRAY_KEPT = 5
@@ -279,6 +280,11 @@ class StoppableClock:
             self._stopped_by.discard(who)
 
 
+def stands(clock: Callable[[], float]) -> bool:
+    """Return whether a clock stands still now, because a person logs in."""
+    return isinstance(clock, StoppableClock) and clock.stands
+
+
 class PendingRequest(msgspec.Struct, frozen=True, eq=False):
     """A request under way: what a waiter's caller needs to give it up."""
 
@@ -397,11 +403,15 @@ class ClientTransport:
         """Stop the clock of a request that waits for a person to log in, and of the call that it belongs to. Any thread."""
         with self.lock:
             self.machine.hold(request_id)
-        self.state.clock.stop((self, request_id))
+            clock = self.state.clock
+            if not isinstance(clock, StoppableClock):
+                clock = self.state.clock = StoppableClock()
+        clock.stop((self, request_id))
 
     def go_on(self, request_id: RequestId) -> None:
         """Let the clock of a request run again. Any thread."""
-        self.state.clock.go_on((self, request_id))
+        if isinstance(clock := self.state.clock, StoppableClock):
+            clock.go_on((self, request_id))
         with self.lock:
             self.machine.go_on(request_id)
         self._clock_goes_on()
