@@ -2,18 +2,22 @@
 
     MCP_CONFORMANCE_SCENARIO=tools_call python conformance/client.py http://localhost:3000/mcp
 
-The scenarios of authorization are not here yet.
+With `--asyncio` before the URL, it is the client for event loops.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import sys
+import tempfile
 from collections.abc import Callable
+from http.client import HTTPConnection
 from typing import Any
 
-from linkspan import ClientError, SyncClient
+from linkspan import Client, ClientError, SyncClient
+from linkspan.auth import ClientCredentials, Enterprise, OAuth, WorkloadIdentity
 
 SCENARIO = os.environ.get("MCP_CONFORMANCE_SCENARIO", "tools_call")
 REVISION = os.environ.get("MCP_CONFORMANCE_PROTOCOL_VERSION")
@@ -80,6 +84,43 @@ def rounds(client: SyncClient) -> None:
         client.call_tool(name, {})
 
 
+def visit(url: str) -> str | None:
+    """Log in as a browser would: the suite's server has no page, and redirects at once."""
+    connection = HTTPConnection(url.split("/")[2])
+    connection.request("GET", url)
+    return connection.getresponse().headers["location"]
+
+
+def identity() -> Any:
+    """Return who asks, by what the suite gives us."""
+    given = {name: CONTEXT[name] for name in ("client_id", "client_secret") if name in CONTEXT}
+    if "idp_id_token" in CONTEXT:
+        idp = {name: CONTEXT[name] for name in ("idp_client_id", "idp_token_endpoint")}
+        return Enterprise(idp=CONTEXT["idp_issuer"], subject=lambda *_: CONTEXT["idp_id_token"], **idp, **given)
+    if "valid_jwt" in CONTEXT:
+        return WorkloadIdentity(lambda *_: CONTEXT["valid_jwt"])
+    if SCENARIO.startswith("auth/client-credentials"):
+        return ClientCredentials(given["client_id"], given.get("client_secret"), key=CONTEXT.get("private_key_pem"))
+    return OAuth(open_url=visit, client_metadata_url="https://conformance-test.local/client-metadata.json", **given)
+
+
+class OnLoop:
+    """The client for event loops, with the methods of the other one."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self._runner, self._client = asyncio.Runner(), Client(*arguments, **options)
+
+    def __enter__(self) -> Any:
+        self._runner.run(self._client.connect())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._runner.run(self._client.close())
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return lambda *arguments, **options: self._runner.run(getattr(self._client, name)(*arguments, **options))
+
+
 SCENARIOS: dict[str, Callable[[SyncClient], None]] = {
     "initialize": initialize,
     "tools_call": tools_call,
@@ -96,12 +137,15 @@ SCENARIOS: dict[str, Callable[[SyncClient], None]] = {
 
 
 def main() -> int:
-    scenario = SCENARIOS.get(SCENARIO)
+    scenario = request_metadata if SCENARIO.startswith("auth/") else SCENARIOS.get(SCENARIO)
     if scenario is None:
         print(f"no such scenario here: {SCENARIO}", file=sys.stderr)
         return 2
+    os.environ["XDG_DATA_HOME"] = tempfile.mkdtemp()
     confirm = {"confirmed": True} if SCENARIO == "sep-2322-client-request-state" else {}
-    with SyncClient(sys.argv[-1], protocol_version=REVISION, elicitation=lambda asked: confirm) as client:
+    auth = identity() if scenario is request_metadata and SCENARIO.startswith("auth/") else None
+    face: Any = OnLoop if "--asyncio" in sys.argv else SyncClient
+    with face(sys.argv[-1], protocol_version=REVISION, elicitation=lambda asked: confirm, auth=auth) as client:
         scenario(client)
     return 0
 

@@ -226,7 +226,7 @@ BOUNDS = {
 FILES = {
     "auth": 18,
     "cli": 17,
-    "client": 24,
+    "client": 25,
     "core": 11,
     "flows": 11,
     "host": 19,
@@ -243,9 +243,9 @@ FILES = {
 CODE_LINES = {
     "auth": 2275,
     "cli": 3487,
-    "client": 5292,
+    "client": 5648,
     "core": 2708,
-    "flows": 1834,
+    "flows": 1823,
     "host": 3170,
     "linkspan": 475,
     "revisions": 1164,

@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeGuard
 
 import msgspec
 
@@ -31,6 +31,7 @@ from linkspan.flows.state import (
     Auth,
     ClientOptions,
     ClientState,
+    IdentityHeader,
     OutputPolicy,
     ResponseCache,
     Retry,
@@ -49,6 +50,7 @@ from linkspan.wire.values import Limits
 if TYPE_CHECKING:
     from ssl import SSLContext
 
+    from linkspan.auth.identities import Identity
     from linkspan.flows.client_middleware import ClientMiddleware
 
 __all__ = ["BaseClient", "CallKeywords", "ListKeywords", "RequestKeywords", "call_options", "filter_of"]
@@ -70,7 +72,7 @@ class BaseClient:
         cwd: str | Path | None = None,
         inherit_env: bool = False,
         headers: Mapping[str, str] | None = None,
-        auth: Auth | None = None,
+        auth: Auth | Identity | None = None,
         ssl: SSLContext | None = None,
         era: Literal["modern", "legacy"] | None = None,
         protocol_version: str | None = None,
@@ -98,9 +100,10 @@ class BaseClient:
         """Prepare a client of `target`: a Server, a command (a list or one line), a .py file, an entry of an mcp.json.
 
         `name` is what errors call the server. A process gets a small environment and `env`, or all of ours with
-        `inherit_env`, and starts in `cwd`. A URL gets `headers` with every request, `auth` (a bearer token, or a
-        function that returns one) identifies the caller, and `ssl` is for its certificates. `era` and
-        `protocol_version` pin what is otherwise negotiated.
+        `inherit_env`, and starts in `cwd`. A URL gets `headers` with every request, `auth` (a bearer token, a function
+        that returns one, or a value of `linkspan.auth` such as `OAuth()`) identifies the caller, and `ssl` is for its
+        certificates. Without `auth`, the login that `linkspan login` stored is used.
+        `era` and `protocol_version` pin what is otherwise negotiated.
         `retry` selects when a call whose server was lost is repeated automatically: "never", "safe" (it was not sent,
         it only reads, or its tool is marked read-only or idempotent), "always". `check_output` selects what happens to
         structured output that does not match its schema: "strict" raises, "lenient" lists it in `result.problems`,
@@ -119,6 +122,8 @@ class BaseClient:
         self._target = resolve(target, name=name, env=env, cwd=cwd, inherit_env=inherit_env)
         if headers:
             self._target = msgspec.structs.replace(self._target, headers={**self._target.headers, **headers})
+        if auth is not None:
+            _is_token(auth)
         self._answering: set[object] = set()
         handlers = Handlers(elicitation, elicitation_modes, sampling, sampling_tools, roots)
         profile = ClientProfile(info or Implementation("linkspan", __version__), handlers.capabilities())
@@ -140,7 +145,7 @@ class BaseClient:
         )
         cache = ResponseCache(time.monotonic, max_bytes=max_cached_bytes)
         may_change = callable(auth) and not any(name.lower() == "authorization" for name in headers or ())
-        who_asks = partial(bearer, auth) if auth is not None and may_change else None
+        who_asks = partial(bearer, auth) if callable(auth) and may_change else None
         surround: Surround | None = None
         if middleware:
             from linkspan.flows.client_middleware import compile_middleware
@@ -244,7 +249,7 @@ class ListKeywords(TypedDict, total=False):
     """What every call takes: who asks, over HTTP."""
 
     headers: Mapping[str, str] | None
-    auth: Auth | None
+    auth: Auth | Identity | None
 
 
 class RequestKeywords(ListKeywords, total=False):
@@ -282,8 +287,20 @@ def call_options(call: str, given: Mapping[str, Any]) -> CallOptions:
     check_keywords(call, given, _TAKES.get(call, ListKeywords).__annotations__)
     fields = {name: value for name, value in given.items() if name != "auth"}
     if (auth := given.get("auth")) is not None:
-        fields["headers"] = {**(fields.get("headers") or {}), **bearer(auth)}
+        who = bearer(auth) if _is_token(auth) else {"authorization": IdentityHeader(auth)}
+        fields["headers"] = {**(fields.get("headers") or {}), **who}
     return CallOptions(**fields)
+
+
+def _is_token(auth: Auth | Identity) -> TypeGuard[Auth]:
+    """Return whether `auth` is a token, or a function for one, and not an identity that gets its own. Raises: ValueError."""
+    if isinstance(auth, str) or callable(auth):
+        return True
+    from linkspan.auth.identities import Identity
+
+    if not isinstance(auth, Identity):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ValueError("auth= must be a bearer token, a function that returns one, or a value such as OAuth()")
+    return False
 
 
 def filter_of(*, tools: bool, prompts: bool, resources: bool, uris: tuple[str, ...]) -> Filter:
@@ -292,7 +309,9 @@ def filter_of(*, tools: bool, prompts: bool, resources: bool, uris: tuple[str, .
     return Filter(frozenset(kind for kind, wanted in chosen.items() if wanted), frozenset(uris))
 
 
-def _opener(target: Target, ssl: SSLContext | None, auth: Auth | None) -> Callable[[Supervisor], ClientTransport]:
+def _opener(
+    target: Target, ssl: SSLContext | None, auth: Auth | Identity | None
+) -> Callable[[Supervisor], ClientTransport]:
     def open_transport(supervisor: Supervisor) -> ClientTransport:
         if target.command is not None:
             from linkspan.client.transports.stdio import StdioClientTransport

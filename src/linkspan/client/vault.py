@@ -120,10 +120,13 @@ class Vault:
     def save(self, key: Key, value: bytes | None) -> None:
         """Keep a value, on disk when this returns, or delete it; keep it for this process if it cannot be written."""
         try:
-            if value is None:
-                self._delete(key)
-            else:
+            if value is not None:
                 self._write(key, None if self._into_keyring(key, value) else value)
+            else:
+                if (keyring := self._keyring()) is not None:
+                    with suppress(Exception):  # it may be in the file only
+                        keyring.delete_password(_SERVICE, self._name(key))
+                self._path(key).unlink(missing_ok=True)
             self._unkept.pop(key, None)
         except OSError as error:
             self._unkept[key] = value
@@ -178,13 +181,6 @@ class Vault:
         except Exception:
             return False
         return True
-
-    def _delete(self, key: Key) -> None:
-        entry = _entry(self._path(key))
-        if entry is not None and entry.value is None and (keyring := self._keyring()) is not None:
-            with suppress(Exception):  # it may be gone already
-                keyring.delete_password(_SERVICE, self._name(key))
-        self._path(key).unlink(missing_ok=True)
 
     def _write(self, key: Key, value: bytes | None) -> None:
         """Replace the file of a key by one that is complete on disk."""

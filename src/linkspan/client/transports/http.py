@@ -12,7 +12,8 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -26,7 +27,7 @@ from linkspan.client.transports.base import (
     deliver,
 )
 from linkspan.client.transports.http_connections import Routes
-from linkspan.client.transports.http_requests import HttpFailure, HttpFlow, HttpRequests, Reply
+from linkspan.client.transports.http_requests import Access, HttpFailure, HttpFlow, HttpRequests, Reply
 from linkspan.client.transports.http_streams import (
     SESSION,
     FirstTransport,
@@ -38,6 +39,7 @@ from linkspan.client.transports.http_streams import (
     wait_asked_for,
 )
 from linkspan.client.transports.http_threads import ThreadPool, ThreadRun
+from linkspan.client.vault import Vault, home
 from linkspan.core.client_connection import UnexpectedOutput
 from linkspan.core.flow import RequestSpec, Sleep
 from linkspan.flows.client_errors import (
@@ -66,6 +68,7 @@ if TYPE_CHECKING:
     import asyncio
     from ssl import SSLContext
 
+    from linkspan.auth.identities import Identity
     from linkspan.client.transports.http_loops import LoopPool, LoopRun
 
 __all__ = ["HttpClientTransport"]
@@ -106,14 +109,26 @@ class HttpClientTransport(ClientTransport):
         url: str,
         headers: Mapping[str, str],
         ssl: SSLContext | None,
-        auth: Auth | None = None,
+        auth: Auth | Identity | None = None,
         hidden: Sequence[str] = (),
     ) -> None:
         """Prepare; the first request opens a connection. `hidden` are secrets of the URL."""
         super().__init__(owner, state)
         self._url = url
         self._post_url = url
-        self._requests = HttpRequests(state, headers, auth, hidden)
+        self._ssl = ssl
+        self._accesses: dict[object, Access] = {}
+        token = auth if isinstance(auth, str) or callable(auth) else None
+        nameless = "@" not in urlsplit(url).netloc
+        self._requests = HttpRequests(
+            state,
+            headers,
+            token,
+            hidden,
+            self._access(auth, headers),
+            self._access_to if nameless else None,
+            self._person_waits,
+        )
         self._routes = Routes(ssl, state.options.timeouts.connect)
         self._threads = ThreadPool(self._routes)
         self._loops: dict[asyncio.AbstractEventLoop, LoopPool] = {}
@@ -131,6 +146,40 @@ class HttpClientTransport(ClientTransport):
         self.watch()
         if state.era is None and known_eras.is_legacy(shown_url(url)):
             state.era = "legacy"
+
+    # Who asks.
+
+    def _access(self, auth: Auth | Identity | None, headers: Mapping[str, str]) -> Access | None:
+        """Return what identifies requests from the beginning: an identity, or the login that is stored for this URL."""
+        if auth is not None:
+            return None if isinstance(auth, str) or callable(auth) else self._access_to(auth)
+        if "authorization" in headers or not home().is_dir() or not Vault().has(("server", "", self._url)):
+            return None
+        return self._access_to(None)
+
+    def _access_to(self, identity: object) -> Access:
+        """Return what an identity uses here; None is that of the login that is stored, which opens no browser."""
+        if (found := self._accesses.get(identity)) is None:
+            from linkspan.auth.identities import OAuth
+            from linkspan.client.authorizing import access_to
+
+            while len(self._accesses) >= self.state.options.limits.max_principals:
+                del self._accesses[next(iter(self._accesses))]
+            seconds = self.state.options.timeouts.login
+            who = cast("Identity", identity) if identity is not None else OAuth()
+            found = self._accesses[identity] = access_to(
+                self.state.origin, self._url, who, self._ssl, interactive=identity is not None, login_seconds=seconds
+            )
+        return found
+
+    def _person_waits(self, request_id: RequestId, waits: bool) -> None:
+        """Stop the clock of a request for as long as a person logs in. What was kept before is of another login, perhaps."""
+        if waits:
+            self.hold(request_id)
+            return
+        self.go_on(request_id)
+        self.state.cache.clear()
+        self.state.forget_tools()
 
     # Callers.
 
@@ -365,7 +414,9 @@ class HttpClientTransport(ClientTransport):
 
     def _post(self, sent: _Sent) -> HttpFlow[None]:
         headers = self._requests.headers(_BOTH, sent.headers)
-        reply = yield from self._requests.send("POST", self._post_url, headers, sent.message, what=sent.what)
+        reply = yield from self._requests.send(
+            "POST", self._post_url, headers, sent.message, what=sent.what, request_id=sent.request_id
+        )
         try:
             yield from self._read(sent, reply)
         finally:

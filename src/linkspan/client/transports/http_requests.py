@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import lru_cache, partial
-from typing import Any, Final, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Protocol, TypeAlias, TypeVar, cast
 from urllib.parse import urljoin, urlsplit
 
 import msgspec
@@ -202,7 +202,8 @@ class HttpRequests:
         Raises: HttpFailure, HttpError for a bad redirect, ClientError.
         """
         first, status = url, 0
-        access, find_login = self._access, None
+        access: Access | None = self._access
+        find_login: Callable[[object], Access] | None = None
         who = headers.get("authorization")
         if type(who) is IdentityHeader and self._access_to is not None:
             access = self._access_to(who.identity)
@@ -217,14 +218,15 @@ class HttpRequests:
             _warn_of_plain_http(shown_url(url))
         for _ in range(_REDIRECTS):
             request = Open(method, url, headers, body)
-            reply: Reply
-            if access is not None:
-                reply = yield from access.send(request, what, self._waits(request_id))
-            else:
-                reply = yield request
+            if access is None:
+                reply: Reply = yield request
                 if find_login is not None and reply.status == 401 and method != "DELETE":
                     access = self._access = find_login(None)
-                    reply = yield from access.send(request, what, self._waits(request_id), reply)
+                    again = access.send(request, what, self._waits(request_id), reply)
+                    settled: Any = yield from again  # pyright: ignore[reportUnknownVariableType]
+                    reply = cast("Reply", settled)
+            else:
+                reply = yield from access.send(request, what, self._waits(request_id))
             if reply.status not in _ALL:
                 return reply
             try:

@@ -1,0 +1,470 @@
+"""What stands between the requests of clients and the flows of authorization: who waits for whom, and what a flow wants done.
+
+    request (a flow of its own)  --attempt, refusal-->  Access  --one job at a time-->  thread: effects of a flow
+         ^                                                |                                HTTP, browser, vault, supplier
+         +----- goes on when the job has ended <----------+
+
+An `Access` is one identity at one server, and all clients of the process that use it share it. Law: one flow at a time; requests
+wait for its outcome and never for each other; `_lock` is held for a moment only, never while something is sent, read or shown. A
+flow has a thread of its own, so nothing of it ends with the call that began it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from linkspan.auth.authorizer import Attempt, Authorizer
+from linkspan.client.callbacks import is_awaitable
+from linkspan.client.transports.http_connections import Routes
+from linkspan.client.transports.http_guarded import GuardedHttp, read_bounded
+from linkspan.client.transports.http_requests import HttpFailure, HttpFlow, Open, PersonWaits, Reply, Wait
+from linkspan.client.vault import Key, Vault
+from linkspan.core.auth_flow import (
+    AuthEffect,
+    AuthFlow,
+    Http,
+    HttpUnavailable,
+    Listen,
+    Load,
+    Lock,
+    OpenUrl,
+    Save,
+    ShowCode,
+    Supply,
+    Unlock,
+)
+from linkspan.core.flow import Sleep
+from linkspan.flows.client_errors import ClientError, Origin
+from linkspan.runtime.forks import ForkedLock, renew
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+    from linkspan.auth.identities import Identity
+
+__all__ = ["Access", "access_to"]
+
+T = TypeVar("T")
+
+_MOST_REFUSALS: Final = 8
+"""Of one request, none of which ends the matter: the authorizer ends it earlier."""
+_REFUSALS: Final[Mapping[str, Collection[int]]] = {"GET": (401,), "POST": (401, 403)}
+"""Statuses that are about who asks. More rights are asked for only where there is something to be done with them, and nothing
+for the sake of a DELETE, which ends a session."""
+_ERROR_BODY: Final = 65536
+_VARIABLE: Final = re.compile(r"[A-Z0-9_]+")
+
+
+class Access:
+    """One identity at one server: gives requests what identifies them, and begins flows when the server refuses them."""
+
+    def __init__(self, origin: Origin, url: str, identity: Identity, ssl: SSLContext | None, **options: Any) -> None:
+        """`options` are those of `Authorizer`."""
+        self.url = url
+        self.ssl = ssl
+        self.vault = Vault()
+        self.show: Callable[[str], object] = _print
+        """Shows a line to the person who logs in, where there is no browser."""
+        self.authorizer = Authorizer(origin, url, identity, now=time.time, token_bytes=secrets.token_bytes, **options)
+        self._routes = Routes(ssl, 0.0)
+        self._peer = ""
+        """The address from which the server has refused a request."""
+        self.start_afresh()
+        renew(self)
+
+    def start_afresh(self) -> None:
+        """Begin without a job; in a forked child it is the parent's."""
+        self._lock = threading.Lock()
+        self._job: _Job | None = None
+
+    def send(
+        self, request: Open, body_of: str, person_waits: PersonWaits | None = None, refused: Reply | None = None
+    ) -> HttpFlow[Reply]:
+        """Send a request with what identifies it, again after each refusal that could be settled; return what must be given back.
+
+        `body_of` is what to call it. `refused` is the response to it without any identification, if it was sent so before.
+        Raises: HttpFailure, ClientError.
+        """
+        kept: Reply | None = None
+        attempt: Attempt | None = None
+        for _ in range(_MOST_REFUSALS):
+            attempt = yield from self._attempt(request, attempt, person_waits)
+            reply, refused = refused, None
+            if reply is None or attempt.headers:
+                if reply is not None:
+                    reply.give_back()
+                reply = yield Open(request.method, request.url, {**request.headers, **attempt.headers}, request.body)
+            if "dpop-nonce" in reply.headers:
+                self.authorizer.answered(request.url, reply.headers)
+            if reply.status not in _REFUSALS.get(request.method, ()):
+                return reply
+            self._peer = reply.peer or self._peer
+            kept = yield from _kept(reply)
+            operation = _operation(request.body, body_of)
+            begin = partial(self.authorizer.refused, attempt, kept.status, kept.headers, operation)
+            if not (yield from self._run(begin, person_waits)):
+                break
+        assert kept is not None
+        return kept
+
+    def _attempt(self, request: Open, previous: Attempt | None, person_waits: PersonWaits | None) -> HttpFlow[Attempt]:
+        """Return what identifies a request. Without a token it waits for the login that is under way."""
+        while True:
+            attempt = self.authorizer.headers(request.method, request.url, previous)
+            job = self._job
+            if request.method == "DELETE":  # at the end of a session: nothing is begun for its sake
+                return attempt or Attempt(request.url, 0, None)
+            if attempt is None:
+                yield from self._run(self.authorizer.prepare, person_waits)
+            elif attempt.headers or job is None:
+                return attempt
+            else:
+                yield from job.wait(person_waits)
+                if isinstance(job.error, ClientError):
+                    raise job.error.again()
+
+    def _run(self, begin: Callable[[], AuthFlow[T]], person_waits: PersonWaits | None) -> HttpFlow[T]:
+        """Run a flow when no other runs, and return its value. Most end at once, because another has settled the matter."""
+        while True:
+            with self._lock:
+                job = mine = self._job
+                if job is None:
+                    flow = begin()
+                    try:
+                        mine = self._job = _Job(self, flow, next(flow))
+                    except StopIteration as stop:
+                        return cast("T", stop.value)
+            if job is None and mine is not None:
+                mine.start()
+                yield from mine.wait(person_waits)
+                return cast("T", mine.outcome())
+            if job is not None:
+                yield from job.wait(person_waits)
+
+    def secrets(self) -> list[str]:
+        """Return what no text may show."""
+        return self.authorizer.secrets()
+
+    def server_addresses(self) -> Collection[str]:
+        """Return the address from which the server has answered; before it has, and behind a proxy, those of its name."""
+        direct = self._routes.find(self.url)
+        if self._peer and direct.place == direct.server:
+            return (self._peer,)
+        found: list[Any] = []
+        with suppress(OSError, UnicodeError):
+            found = socket.getaddrinfo(direct.server.host, None, type=socket.SOCK_STREAM)
+        return {str(each[4][0]) for each in found}
+
+    def run(self, flow: AuthFlow[T]) -> T:
+        """Run a flow in this thread, as the commands do. Raises: ClientError."""
+        job = _Job(self, flow, next(flow))
+        job.perform()
+        return cast("T", job.outcome())
+
+    def ended(self, job: _Job) -> None:
+        """Let the next flow begin."""
+        with self._lock:
+            if self._job is job:
+                self._job = None
+
+
+class _KeptReply(msgspec.Struct):
+    """A refusal whose body has been read, so that its connection is free while a person logs in."""
+
+    status: int
+    headers: Mapping[str, str]
+    peer: str
+    _body: bytes
+
+    def take(self) -> bytes:
+        body, self._body = self._body, b""
+        return body
+
+    def give_back(self) -> None:
+        pass
+
+
+def _kept(reply: Reply) -> HttpFlow[_KeptReply]:
+    body = b""
+    try:
+        with suppress(HttpFailure):
+            body = yield from read_bounded(reply, _ERROR_BODY)
+    finally:
+        reply.give_back()
+    return _KeptReply(reply.status, reply.headers, reply.peer, body)
+
+
+class _Named(msgspec.Struct, frozen=True):
+    name: str = ""
+    uri: str = ""
+
+
+class _Message(msgspec.Struct, frozen=True):
+    method: str = ""
+    params: _Named = _Named()
+
+
+def _operation(body: bytes, what: str) -> str:
+    """Return what a message is about: `tools/call write`."""
+    try:
+        found = msgspec.json.decode(body, type=_Message)
+    except (msgspec.DecodeError, RecursionError):
+        return what
+    return f"{found.method} {found.params.name or found.params.uri}".strip()
+
+
+# Flows.
+
+
+class _Waiting(msgspec.Struct, eq=False):
+    """A request that waits for the end of a job."""
+
+    go_on: Callable[[], object]
+    waits: PersonWaits | None
+    told: bool = False
+
+    def person(self, waits: bool) -> None:
+        """Stop the clock of the request, or let it run again."""
+        if waits != self.told and self.waits is not None:
+            self.told = waits
+            self.waits(waits)
+
+
+class _Job:
+    """A flow under way, and the requests that wait for its end."""
+
+    def __init__(self, access: Access, flow: AuthFlow[Any], effect: AuthEffect) -> None:
+        self._access = access
+        self._flow = flow
+        self._effect = effect
+        self._lock = threading.Lock()
+        self._waiting: list[_Waiting] = []
+        self._person = False
+        """Whether a person is waited for."""
+        self._done = False
+        self._value: object = None
+        self.error: BaseException | None = None
+
+    def start(self) -> None:
+        """Perform the flow in a thread of its own."""
+        threading.Thread(target=self.perform, name="linkspan-login", daemon=True).start()
+
+    def wait(self, person_waits: PersonWaits | None) -> HttpFlow[None]:
+        """Wait for the end; `person_waits` is told from when to when a person is waited for."""
+        waiting: list[_Waiting] = []
+
+        def until(go_on: Callable[[], object]) -> None:
+            with self._lock:
+                if not self._done:
+                    waiting.append(_Waiting(go_on, person_waits))
+                    self._waiting += waiting
+                    waiting[0].person(self._person)
+                    return
+            go_on()
+
+        try:
+            yield Wait(until)
+        finally:
+            with self._lock:
+                for each in waiting:
+                    each.person(False)
+                    self._waiting.remove(each)
+
+    def outcome(self) -> object:
+        """Return the value of the flow, or raise what it has raised."""
+        if self.error is not None:
+            raise self.error
+        return self._value
+
+    def person(self, waits: bool) -> None:
+        """Stop the clocks of all that wait, or let them run again."""
+        with self._lock:
+            self._person = waits
+            for each in self._waiting:
+                each.person(waits)
+
+    def perform(self) -> None:
+        """Do what the flow wants done, to its end."""
+        performer = _Performer(self._access, self)
+        try:
+            effect = self._effect
+            while True:
+                try:
+                    outcome = performer.perform(effect)
+                except Exception as error:
+                    effect = self._flow.throw(error)
+                else:
+                    effect = self._flow.send(outcome)
+        except StopIteration as stop:
+            self._value = stop.value
+        except BaseException as error:
+            self.error = error.with_traceback(None)  # whose frames hold secrets
+        finally:
+            performer.close()
+            self._access.ended(self)
+            with self._lock:
+                self._done = True
+                waiting = list(self._waiting)
+            for each in waiting:
+                each.go_on()
+
+
+class _Performer:
+    """Performs the effects of one flow; `close` gives back what they have opened."""
+
+    def __init__(self, access: Access, job: _Job) -> None:
+        self._access = access
+        self._job = job
+        self._authorizer = access.authorizer
+        named = access.authorizer.hosts
+        self._http = GuardedHttp(access.url, named.__contains__, access.server_addresses, access.ssl)
+        self._receiver: Any = None
+        self._locks: dict[Key, Callable[[], None]] = {}
+
+    def perform(self, effect: AuthEffect) -> object:
+        """Return the outcome of an effect. Raises: HttpUnavailable, and what the functions of the application raise."""
+        match effect:
+            case Http():
+                return self._http.fetch(effect)
+            case Listen():
+                return self._listen(effect.port)
+            case OpenUrl():
+                return self._ask_person(effect)
+            case ShowCode():
+                self._show_code(effect)
+            case Load():
+                return self._access.vault.load(effect.key)
+            case Save():
+                self._access.vault.save(effect.key, effect.value)
+            case Lock():
+                self._locks[effect.key] = self._access.vault.lock(effect.key)
+            case Unlock():
+                self._locks.pop(effect.key)()
+            case Supply():
+                return _supplied(effect.source, effect.arguments)
+            case Sleep():
+                time.sleep(effect.seconds)
+        return None
+
+    def close(self) -> None:
+        """Unlock what is locked, stop listening, and let the clocks run again."""
+        self._job.person(False)
+        for unlock in self._locks.values():
+            unlock()
+        if self._receiver is not None:
+            self._receiver.close()
+        self._http.close()
+
+    # The person.
+
+    def _listen(self, port: int | None) -> str:
+        from linkspan.client.callback import CallbackReceiver
+
+        if self._receiver is not None:
+            self._receiver.close()
+        try:
+            self._receiver = CallbackReceiver(port)
+        except OSError as error:
+            problem = f"port {port} of 127.0.0.1 cannot be used for the redirect: {error.strerror}"
+            raise HttpUnavailable(problem) from None
+        return str(self._receiver.redirect_uri)
+
+    def _ask_person(self, effect: OpenUrl) -> str | None:
+        """Show a URL; return what came back first: at the receiver, or from the application's function."""
+        inbox: SimpleQueue[str | BaseException] = SimpleQueue()
+        if self._receiver is not None:
+            self._receiver.expect(effect.state, inbox.put)
+        self._job.person(True)
+        try:
+            self._open(effect.url, inbox.put)
+            found = inbox.get(timeout=effect.seconds)
+        except Empty:
+            return None
+        finally:
+            self._job.person(False)
+        if isinstance(found, BaseException):
+            raise found
+        return found
+
+    def _open(self, url: str, came_back: Callable[[str | BaseException], object] | None = None) -> None:
+        """Open a URL with the application's function, which may wait and return where it led, or in the browser."""
+        function: Callable[[str], Any] | None = getattr(self._authorizer.auth, "open_url", None)
+        if function is None:
+            from linkspan.client.callback import open_browser
+
+            if not open_browser(url):
+                self._access.show(f"Open this URL in a browser to log in:\n{url}")
+            return
+        call = function
+
+        def run() -> None:
+            try:
+                found: object = _called(call, url)
+            except Exception as error:
+                found = error
+            if came_back is not None and isinstance(found, str | BaseException):
+                came_back(found)
+
+        threading.Thread(target=run, name="linkspan-login", daemon=True).start()
+
+    def _show_code(self, effect: ShowCode) -> None:
+        self._job.person(True)  # until the flow ends: it asks from time to time whether the code was entered
+        self._access.show(f"Open {effect.url} on any device and enter the code {effect.code}")
+        if getattr(self._authorizer.auth, "open_url", None) is not None:
+            self._open(effect.complete_url or effect.url)
+
+
+def _supplied(source: object, arguments: tuple[object, ...]) -> str:
+    """Return a credential from where the application said it is. Raises: what its function raises, OSError, LookupError."""
+    if callable(source):
+        return str(_called(source, *arguments))
+    text = os.fspath(cast("str | os.PathLike[str]", source))
+    if isinstance(source, str) and _VARIABLE.fullmatch(text):
+        if text not in os.environ:
+            raise LookupError(f"the environment variable {text} is not set")
+        return os.environ[text].strip()
+    return Path(text).read_text("utf-8").strip()
+
+
+def _called(function: Callable[..., Any], *arguments: object) -> Any:
+    """Call a function of the application, here in our own thread; what a coroutine function returns is awaited on a loop."""
+    value = function(*arguments)
+    if not is_awaitable(value):
+        return value
+    from linkspan.runtime.background import run_awaitable
+
+    return run_awaitable(value)
+
+
+def _print(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
+_accesses: WeakValueDictionary[object, Access] = WeakValueDictionary()
+_accesses_lock = ForkedLock()
+
+
+def access_to(origin: Origin, url: str, identity: Identity, ssl: SSLContext | None, **options: Any) -> Access:
+    """Return what an identity uses at a server: one for all clients of the process. `options` are those of `Authorizer`."""
+    key = (url, identity, ssl, options.get("interactive", True))
+    with _accesses_lock:
+        found = _accesses.get(key)
+        if found is None:
+            found = _accesses[key] = Access(origin, url, identity, ssl, **options)
+        return found

@@ -1,0 +1,449 @@
+"""Clients that log in: who waits for whom, for how long, and what a login may contact."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from faces import outcome, wait_until
+from login_site import Site, login_site, visit
+
+from linkspan import (
+    AuthorizationError,
+    Client,
+    ClientError,
+    InsufficientScope,
+    LoginRequired,
+    LoginTimeout,
+    SyncClient,
+    Timeouts,
+)
+from linkspan.auth import ClientCredentials, OAuth
+from linkspan.client import authorizing
+from linkspan.client.vault import Vault
+from linkspan.testing import TranscriptWriter
+
+BOTH = pytest.mark.parametrize("face", ["sync", "async"])
+
+
+@pytest.fixture(autouse=True)
+def empty_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+
+
+@pytest.fixture(scope="module")
+def only_site() -> Iterator[Site]:
+    with login_site() as found:
+        yield found
+
+
+@pytest.fixture
+def site(only_site: Site) -> Site:
+    only_site.begin_anew()
+    authorizing._accesses.clear()  # as in a new process
+    return only_site
+
+
+class Person:
+    """Logs in when `may` is set; `asked` is set as soon as there is something to do."""
+
+    def __init__(self) -> None:
+        self.asked, self.may = threading.Event(), threading.Event()
+        self.urls: list[str] = []
+
+    def __call__(self, url: str) -> str | None:
+        self.urls.append(url)
+        self.asked.set()
+        assert self.may.wait(30)
+        return visit(url)
+
+
+@BOTH
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+def test_a_client_logs_in_once_and_its_calls_carry_the_token(site: Site, face: str, era: Any) -> None:
+    auth = OAuth(open_url=visit)
+    answer = outcome(face, site.url, lambda client: client.call_tool("who"), auth=auth, era=era)
+    assert answer.text == "Bearer the-secret-token-1"
+    assert (site.seen["/authorize"], site.seen["refused"]) == (1, 1)
+
+
+@BOTH
+def test_the_next_process_and_a_client_without_auth_use_the_login_that_is_stored(site: Site, face: str) -> None:
+    outcome(face, site.url, lambda client: client.call_tool("who"), auth=OAuth(open_url=visit))
+    answer = outcome(face, site.url, lambda client: client.call_tool("who"))
+    assert answer.text == "Bearer the-secret-token-1"
+    assert (site.seen["/authorize"], site.seen["refused"]) == (1, 1), "it was sent from the first request on"
+
+
+@BOTH
+def test_without_auth_and_a_stored_login_it_says_at_once_which_command_to_run(site: Site, face: str) -> None:
+    with pytest.raises(LoginRequired) as caught:
+        outcome(face, site.url, lambda client: client.list_tools())
+    assert f"linkspan login {site.url}" in (caught.value.hint or "")
+    assert caught.value.phase == "authorize"
+    assert site.seen["/authorize"] == 0
+
+
+def test_twenty_parallel_calls_meet_one_401_and_cause_one_login(site: Site) -> None:
+    async def on_a_loop() -> set[str]:
+        async with asyncio.timeout(30):
+            client = Client(site.url, auth=OAuth(open_url=visit))
+            answers = await asyncio.gather(*(client.call_tool("who") for _ in range(20)))
+            await client.close()
+            return {each.text for each in answers}
+
+    assert asyncio.run(on_a_loop()) == {"Bearer the-secret-token-1"}
+    assert (site.seen["/authorize"], site.seen["refused"]) == (1, 1)
+
+
+@BOTH
+def test_calls_whose_token_was_revoked_share_one_new_login(site: Site, face: str) -> None:
+    def again(client: SyncClient) -> set[str]:
+        client.call_tool("who")
+        site.tokens.clear()
+        site.refresh_tokens.clear()
+        with ThreadPoolExecutor(20) as pool:
+            return {each.text for each in pool.map(lambda _: client.call_tool("who"), range(20))}
+
+    async def again_on_a_loop() -> set[str]:
+        async with Client(site.url, auth=OAuth(open_url=visit)) as client:
+            await client.call_tool("who")
+            site.tokens.clear()
+            site.refresh_tokens.clear()
+            return {each.text for each in await asyncio.gather(*(client.call_tool("who") for _ in range(20)))}
+
+    if face == "async":
+        assert asyncio.run(again_on_a_loop()) == {"Bearer the-secret-token-2"}
+    else:
+        with SyncClient(site.url, auth=OAuth(open_url=visit)) as client:
+            assert again(client) == {"Bearer the-secret-token-2"}
+    assert site.seen["/authorize"] == 2
+
+
+@BOTH
+def test_the_deadlines_of_calls_and_of_the_negotiation_stand_still_while_a_person_logs_in(
+    site: Site, face: str
+) -> None:
+    person = Person()
+    timeouts = Timeouts(connect=0.6, probe=0.3, list=0.6, call=0.6, total=0.6)
+    threading.Thread(target=lambda: (person.asked.wait(30), time.sleep(1.2), person.may.set()), daemon=True).start()
+    answer = outcome(
+        face, site.url, lambda client: client.call_tool("who"), auth=OAuth(open_url=person), timeouts=timeouts
+    )
+    assert answer.text == "Bearer the-secret-token-1"
+    assert site.seen["refused"] == 1, "nothing was sent beside the probe"
+
+
+@BOTH
+def test_a_step_up_in_the_middle_of_a_session_takes_none_of_the_time_of_the_call(site: Site, face: str) -> None:
+    site.needs = {"write": "files:write"}
+    person = Person()
+    person.may.set()
+    calls: list[str] = []
+
+    def slowly(url: str) -> str | None:
+        calls.append(url)
+        if len(calls) > 1:
+            time.sleep(0.9)
+        return visit(url)
+
+    def step(client: Any) -> Any:
+        return client.call_tool("write", {"text": "x"}, timeout=0.5, total=0.5)
+
+    assert outcome(face, site.url, step, auth=OAuth(open_url=slowly)).text == "x"
+    assert site.seen["/authorize"] == 2
+
+
+def test_calls_with_a_token_go_on_while_another_waits_for_more_rights(site: Site) -> None:
+    site.needs = {"write": "files:write"}
+    person = Person()
+    person.may.set()
+    with SyncClient(site.url, auth=OAuth(open_url=person)) as client, ThreadPoolExecutor(1) as pool:
+        client.call_tool("who")
+        person.may.clear()
+        person.asked.clear()
+        waiting = pool.submit(client.call_tool, "write", {"text": "x"})
+        assert person.asked.wait(30)
+        assert client.call_tool("who").text == "Bearer the-secret-token-1"
+        person.may.set()
+        assert waiting.result(30).text == "x"
+
+
+def test_a_login_that_is_not_finished_ends_with_its_url(site: Site) -> None:
+    person = Person()
+    with (
+        pytest.raises(LoginTimeout) as caught,
+        SyncClient(site.url, auth=OAuth(open_url=person), timeouts=Timeouts(login=0.2)) as client,
+    ):
+        client.call_tool("who")
+    person.may.set()
+    assert caught.value.login_url == person.urls[0]
+    assert caught.value.seconds == 0.2
+
+
+def test_a_cancelled_call_leaves_the_login_to_the_others(site: Site) -> None:
+    person = Person()
+
+    async def run() -> str:
+        async with asyncio.timeout(30):
+            client = Client(site.url, auth=OAuth(open_url=person))
+            first = asyncio.create_task(client.call_tool("who"))
+            second = asyncio.create_task(client.call_tool("who"))
+            await asyncio.to_thread(person.asked.wait, 30)
+            first.cancel()
+            await asyncio.gather(first, return_exceptions=True)
+            person.may.set()
+            found = await second
+            await client.close()
+            return found.text
+
+    assert asyncio.run(run()) == "Bearer the-secret-token-1"
+    assert len(person.urls) == 1
+
+
+def test_a_call_cancelled_in_mid_session_leaves_the_login_to_the_others(site: Site) -> None:
+    person = Person()
+    person.may.set()
+
+    async def run() -> str:
+        async with asyncio.timeout(30), Client(site.url, auth=OAuth(open_url=person)) as client:
+            site.tokens.clear()
+            site.refresh_tokens.clear()
+            person.may.clear()
+            person.asked.clear()
+            first = asyncio.create_task(client.call_tool("who"))
+            await asyncio.to_thread(person.asked.wait, 30)
+            second = asyncio.create_task(client.call_tool("who"))
+            first.cancel()
+            await asyncio.gather(first, return_exceptions=True)
+            person.may.set()
+            return (await second).text
+
+    assert asyncio.run(run()) == "Bearer the-secret-token-2"
+    assert len(person.urls) == 2
+
+
+def test_a_login_that_fails_is_tried_once_for_all_that_wait(site: Site) -> None:
+    asked: list[str] = []
+
+    def refuse(url: str) -> str:
+        asked.append(url)
+        time.sleep(0.1)
+        state = url.partition("state=")[2].partition("&")[0]
+        return f"http://127.0.0.1/callback?error=access_denied&state={state}&iss={site.base}"
+
+    async def run() -> list[Any]:
+        async with asyncio.timeout(30):
+            client = Client(site.url, auth=OAuth(open_url=refuse))
+            found = await asyncio.gather(*(client.call_tool("who") for _ in range(5)), return_exceptions=True)
+            await client.close()
+            return found
+
+    assert [type(each) for each in asyncio.run(run())] == [AuthorizationError] * 5
+    assert len(asked) == 1
+
+
+def test_two_clients_with_one_identity_share_one_login(site: Site) -> None:
+    person = Person()
+    auth = OAuth(open_url=person)
+    with ThreadPoolExecutor(2) as pool:
+        clients = [SyncClient(site.url, auth=auth) for _ in range(2)]
+        calls = [pool.submit(each.call_tool, "who") for each in clients]
+        assert person.asked.wait(30)
+        person.may.set()
+        assert {each.result(30).text for each in calls} == {"Bearer the-secret-token-1"}
+        for each in clients:
+            each.close()
+    assert len(person.urls) == 1
+
+
+@BOTH
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+def test_a_call_can_be_made_as_another_and_what_is_kept_is_apart(site: Site, face: str, era: Any) -> None:
+    other = ClientCredentials("robot", "a-secret-of-the-robot")
+    with SyncClient(site.url, auth=OAuth(open_url=visit), era=era) as client:
+        assert client.call_tool("who").text == "Bearer the-secret-token-1"
+        assert client.call_tool("who", auth=other).text == "Bearer the-secret-token-2"
+        assert client.call_tool("who", auth=ClientCredentials("robot", "a-secret-of-the-robot")).text == (
+            "Bearer the-secret-token-2"
+        )
+        assert client.call_tool("who").text == "Bearer the-secret-token-1"
+    assert site.seen["client_credentials"] == 1
+
+
+def test_closing_a_session_begins_no_login(site: Site) -> None:
+    person = Person()
+    person.may.set()
+    with SyncClient(site.url, auth=OAuth(open_url=person), era="legacy") as client:
+        client.call_tool("who")
+        site.tokens.clear()
+        site.refresh_tokens.clear()
+    assert len(person.urls) == 1
+
+
+def test_endless_403_ends_with_the_scopes_that_are_missing(site: Site) -> None:
+    site.needs = {"write": "files:write"}
+    person = Person()
+    person.may.set()
+
+    def forget_scopes(url: str) -> str | None:
+        for each in site.tokens.values():
+            each.clear()
+        return person(url.replace("files%3Awrite", ""))
+
+    with (
+        SyncClient(site.url, auth=OAuth(open_url=forget_scopes)) as client,
+        pytest.raises(InsufficientScope) as caught,
+    ):
+        client.call_tool("write", {"text": "x"})
+    assert caught.value.scopes == ("files:write",)
+    assert len(person.urls) <= 3
+
+
+def test_secrets_are_in_no_recording_no_log_and_no_error(
+    site: Site, tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    site.needs = {"write": "never:given"}
+    recording = tmp_path / "recording.transcript"
+    with recording.open("w") as file:
+        recorder = TranscriptWriter(file)
+        errors: list[ClientError] = []
+        with SyncClient(
+            site.url, auth=ClientCredentials("robot", "a-secret-of-the-robot"), recorder=recorder
+        ) as client:
+            client.list_tools()
+            try:
+                client.call_tool("write", {"text": "x"})
+            except ClientError as error:
+                errors.append(error)
+    out, err = capfd.readouterr()
+    shown = "".join([recording.read_text(), caplog.text, out, err, *map(str, errors), *map(repr, errors)])
+    assert "the-secret-token" not in shown
+    assert "a-secret-of-the-robot" not in shown
+
+
+def test_a_client_without_a_login_loads_nothing_of_it(site: Site) -> None:
+    code = """
+import sys
+from linkspan import SyncClient
+from linkspan.testing import *
+sys.path.insert(0, "tests")
+from over_http import serving
+from linkspan import Server
+with serving(Server("open").asgi(path="/mcp")) as url:
+    SyncClient(url).list_tools()
+print([each for each in sys.modules if each.startswith(("linkspan.auth", "joserfc", "keyring", "webbrowser"))])
+"""
+    root = Path(__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=root, check=True)
+    assert done.stdout == "[]\n"
+
+
+# What a login may contact.
+
+
+@pytest.fixture
+def names(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
+    """Addresses of names, in the order in which they are given; the last one again and again."""
+    known: dict[str, list[str]] = {}
+    system = socket.getaddrinfo
+
+    def getaddrinfo(host: Any, *arguments: Any, **options: Any) -> Any:
+        name = host.decode() if isinstance(host, bytes) else host
+        if name in known:
+            addresses = known[name]
+            return system(addresses.pop(0) if len(addresses) > 1 else addresses[0], *arguments, **options)
+        return system(host, *arguments, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    return known
+
+
+@pytest.mark.parametrize("address", ["10.0.0.1", "192.168.1.1", "169.254.169.254", "0.0.0.0", "fd00::1"])
+def test_a_host_that_only_the_server_names_may_not_have_a_private_address(
+    site: Site, names: dict[str, list[str]], address: str
+) -> None:
+    names["inside.example"] = [address]
+    site.metadata = {"token_endpoint": "https://inside.example/token"}
+    with pytest.raises(AuthorizationError) as caught, SyncClient(site.url, auth=OAuth(open_url=visit)) as client:
+        client.call_tool("who")
+    assert "private network" in str(caught.value)
+
+
+def test_dns_rebinding_leads_nowhere_because_the_address_is_checked_that_is_connected_to(
+    site: Site, names: dict[str, list[str]]
+) -> None:
+    names["inside.example"] = ["93.184.216.34", "10.0.0.1"]
+    socket.getaddrinfo("inside.example", 443)  # the attacker's first answer, to whoever looks first
+    site.metadata = {"token_endpoint": "https://inside.example/token"}
+    with pytest.raises(AuthorizationError) as caught, SyncClient(site.url, auth=OAuth(open_url=visit)) as client:
+        client.call_tool("who")
+    assert "private network" in str(caught.value)
+
+
+def test_a_redirect_of_the_metadata_to_another_origin_is_not_followed(site: Site) -> None:
+    with login_site() as other:
+        answer = site.answer
+
+        def redirect(path: str, query: Any, body: bytes) -> Any:
+            if path == "/.well-known/oauth-authorization-server":
+                return 302, {"location": f"{other.base}{path}"}, None
+            return answer(path, query, body)
+
+        site.answer = redirect
+        with pytest.raises(AuthorizationError), SyncClient(site.url, auth=OAuth(open_url=visit)) as client:
+            client.call_tool("who")
+        assert not other.seen
+
+
+def test_a_redirect_of_the_token_endpoint_is_not_followed(site: Site) -> None:
+    answer = site.answer
+
+    def redirect(path: str, query: Any, body: bytes) -> Any:
+        return (307, {"location": f"{site.base}/elsewhere"}, None) if path == "/token" else answer(path, query, body)
+
+    site.answer = redirect
+    with pytest.raises(AuthorizationError), SyncClient(site.url, auth=OAuth(open_url=visit)) as client:
+        client.call_tool("who")
+    assert site.seen["/elsewhere"] == 0
+
+
+def test_huge_metadata_are_not_read_to_their_end(site: Site) -> None:
+    site.metadata = {"padding": "x" * (2 << 20)}
+    with pytest.raises(AuthorizationError) as caught, SyncClient(site.url, auth=OAuth(open_url=visit)) as client:
+        client.call_tool("who")
+    assert "larger than 1048576 bytes" in str(caught.value)
+
+
+def test_what_is_stored_holds_the_login_and_no_file_of_it_is_readable_by_others(site: Site, tmp_path: Path) -> None:
+    outcome("sync", site.url, lambda client: client.call_tool("who"), auth=OAuth(open_url=visit))
+    kept = Vault().keys()
+    assert {key[0] for key in kept} == {"server", "grant", "registration"}
+    for each in (tmp_path / "linkspan" / "logins").iterdir():
+        assert each.stat().st_mode & 0o077 == 0
+
+
+def test_what_is_no_identity_is_refused(site: Site) -> None:
+    with pytest.raises(ValueError, match="must be a bearer token"):
+        SyncClient(site.url, auth=5)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="must be a bearer token"):
+        SyncClient(site.url).call_tool("who", auth=object())  # type: ignore[arg-type]
+
+
+def test_nothing_of_a_login_stays_behind(site: Site) -> None:
+    with SyncClient(site.url, auth=OAuth(open_url=visit)) as client:
+        client.call_tool("who")
+    wait_until(
+        lambda: not [each for each in threading.enumerate() if each.name in ("linkspan-login", "linkspan-callback")]
+    )
