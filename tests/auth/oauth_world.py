@@ -96,6 +96,7 @@ class World:
                 else:
                     effect = flow.send(outcome)
         except StopIteration as end:
+            assert not self.held
             return end.value
         finally:
             self.held.clear()

@@ -329,6 +329,24 @@ def test_secrets_are_in_no_text(world: World) -> None:
     assert {"token-1", "refresh-of-ours", "s3cret/of+ours"} <= set(authorizer.secrets())
 
 
+def test_what_servers_write_is_shown_on_one_line_of_bounded_length(world: World) -> None:
+    world.protect(issuer="https://as.example/\x1b[2J\r\n\u202e" + "x" * 10_000)
+    for auth in (OAuth(), OAuth(issuer=AS)):
+        problem = _refused(world, lambda attempt: challenge(401), auth).problem
+        assert problem.isprintable()
+        assert len(problem) <= 600
+
+
+def test_a_key_in_the_url_of_a_server_is_in_no_error(world: World) -> None:
+    url = f"{MCP}/mcp?key=s3cret"
+    for body in (b"{}", b'{"resource": "https://evil.example"}', b""):
+        world.routes[f"GET {PRM}"] = lambda effect, body=body: HttpResult(500 if not body else 200, {}, body)
+        authorizer = world.authorizer(url=url)
+        with pytest.raises(AuthorizationError) as caught:
+            world.run(authorizer.refused(Attempt(url, 0, None), 401, {"www-authenticate": "Bearer"}, "x"))
+        assert "s3cret" not in caught.value.problem
+
+
 @pytest.mark.parametrize("token", ["a\r\nHost: evil", "a b", "\u00e9", "a\x00"])
 def test_a_token_that_would_begin_another_header_is_refused(world: World, token: str) -> None:
     server = AuthorizationServer(world)

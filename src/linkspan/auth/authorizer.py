@@ -20,7 +20,7 @@ from linkspan.auth.dpop import ALGORITHM, ProofKey, is_nonce_request
 from linkspan.auth.grants import LoginContext, LoginTimedOut, obtain_tokens, refresh_form
 from linkspan.auth.identities import Enterprise, Identity, OAuth
 from linkspan.auth.metadata import AuthorizationFailure, ServerMetadata, decode_or_none, fetch
-from linkspan.auth.network import hosts_of, origin_of, without_credentials
+from linkspan.auth.network import hosts_of, origin_of, shown, without_credentials
 from linkspan.auth.tokens import Nonces, Tokens
 from linkspan.core.auth_flow import AuthFlow, Http, Load, Lock, Save, StoreKey, Unlock
 from linkspan.flows.client_errors import (
@@ -299,7 +299,7 @@ class Authorizer:
         challenges = _challenges(result.headers) if result.status == 401 else []
         found = yield from self._discover(challenges)
         if result.status != 401 and found.resource is None:
-            raise AuthorizationFailure(f"{self._url} does not ask for a login")
+            raise AuthorizationFailure(f"{shown(self._url)} does not ask for a login")
         return (yield from self._obtain(found, self._scopes(found, challenges, None), challenges))
 
     def _discover(self, challenges: Sequence[Challenge]) -> AuthFlow[Discovered]:

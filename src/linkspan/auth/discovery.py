@@ -21,7 +21,7 @@ from linkspan.auth.metadata import (
     resource_metadata_urls,
     server_metadata_urls,
 )
-from linkspan.auth.network import check_url
+from linkspan.auth.network import check_url, shown
 from linkspan.auth.older import discover_without_resource
 from linkspan.core.auth_flow import AuthFlow
 
@@ -50,7 +50,7 @@ def discover(url: str, announced: str | None, issuer: str | None, preferred: str
     AuthorizationFailure.
     """
     if (wrong := check_url(url, url)) is not None:
-        raise AuthorizationFailure(f"no token is sent to {url}: {wrong}", "use https")
+        raise AuthorizationFailure(f"no token is sent to {shown(url)}: {wrong}", "use https")
     found = yield from _resource(url, announced)
     if found is None:
         older = yield from discover_without_resource(url)
@@ -61,9 +61,8 @@ def discover(url: str, announced: str | None, issuer: str | None, preferred: str
     if issuer is not None and issuer in candidates:
         candidates = [issuer]
     elif issuer is not None:
-        raise AuthorizationFailure(
-            f"{url} takes tokens from {', '.join(candidates) or 'no authorization server'}, but issuer={issuer!r} was given"
-        )
+        theirs = ", ".join(candidates) or "no authorization server"
+        raise AuthorizationFailure(f"{shown(url)} takes tokens from {theirs}, but issuer={issuer!r} was given")
     candidates.sort(key=lambda each: each != preferred)
     server = yield from _first_that_works(candidates[:_MOST_ISSUERS], url)
     return Discovered(
@@ -96,7 +95,7 @@ def _resource(url: str, announced: str | None) -> AuthFlow[ResourceMetadata | No
             continue
         if not covers(found.resource, url):
             raise AuthorizationFailure(
-                f"{place} describes another resource: {found.resource!r}, not {url}",
+                f"{shown(place)} describes another resource: {found.resource!r}, not {shown(url)}",
                 "the server must set `resource` to its own URL; its tokens would be valid elsewhere",
             )
         return found

@@ -12,8 +12,9 @@ from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
-from linkspan.auth.network import check_url, origin_of
+from linkspan.auth.network import check_url, origin_of, shown
 from linkspan.core.auth_flow import AuthFlow, Http, HttpResult, HttpUnavailable
+from linkspan.wire.redaction import one_line
 
 __all__ = [
     "AuthorizationFailure",
@@ -34,6 +35,7 @@ DocumentT = TypeVar("DocumentT", bound=msgspec.Struct)
 _RESOURCE = "/.well-known/oauth-protected-resource"
 _SERVER = "/.well-known/oauth-authorization-server"
 _OPENID = "/.well-known/openid-configuration"
+_LONGEST_PROBLEM = 600
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -43,9 +45,9 @@ class AuthorizationFailure(Exception):
     def __init__(
         self, problem: str, hint: str | None = None, *, error: str | None = None, reached: bool = True
     ) -> None:
-        super().__init__(problem)
-        self.problem = problem
-        self.hint = hint
+        self.problem = one_line(problem, _LONGEST_PROBLEM)  # it quotes what servers wrote
+        self.hint = one_line(hint, _LONGEST_PROBLEM) if hint is not None else None
+        super().__init__(self.problem)
         self.error = error
         self.reached = reached
         """Whether there was a response: if not, later attempts may succeed."""
@@ -127,8 +129,7 @@ def fetch(effect: Http) -> AuthFlow[HttpResult]:
     try:
         result: HttpResult = yield effect
     except HttpUnavailable as problem:
-        shown = effect.url.partition("?")[0]
-        raise AuthorizationFailure(f"no response from {shown}: {problem}", reached=False) from problem
+        raise AuthorizationFailure(f"no response from {shown(effect.url)}: {problem}", reached=False) from problem
     return result
 
 
@@ -141,7 +142,7 @@ def get_document(
     """
     result = yield from fetch(Http("GET", url, {"accept": "application/json", **headers}, redirects=True))
     if result.status >= 500:
-        raise AuthorizationFailure(f"{url} was answered with status {result.status}", reached=False)
+        raise AuthorizationFailure(f"{shown(url)} was answered with status {result.status}", reached=False)
     if result.status != 200 or result.body.lstrip()[:1] != b"{":
         return None
     return decode_document(result.body, kind, url)
@@ -153,7 +154,7 @@ def decode_document(body: bytes, kind: type[DocumentT], url: str) -> DocumentT:
         return msgspec.json.decode(body, type=kind)
     except _UNREADABLE as problem:
         reason = str(problem) if isinstance(problem, msgspec.ValidationError) else "it is not valid JSON"
-        raise AuthorizationFailure(f"invalid document at {url}: {reason}") from None
+        raise AuthorizationFailure(f"invalid document at {shown(url)}: {reason}") from None
 
 
 def decode_or_none(data: bytes | None, kind: type[DocumentT]) -> DocumentT | None:

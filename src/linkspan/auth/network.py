@@ -10,7 +10,7 @@ from collections.abc import Collection
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from urllib.parse import urlsplit, urlunsplit
 
-__all__ = ["check_url", "hosts_of", "is_local", "may_connect", "origin_of", "was_named", "without_credentials"]
+__all__ = ["check_url", "hosts_of", "is_local", "may_connect", "origin_of", "shown", "was_named", "without_credentials"]
 
 _PORTS = {"http": 80, "https": 443}
 _NAT64 = 0x64FF9B << 64
@@ -65,6 +65,11 @@ def check_url(url: str, server_url: str) -> str | None:
     if origin[0] == "https" or (is_local(url) and is_local(server_url)):
         return None
     return "it is not https"
+
+
+def shown(url: str) -> str:
+    """Return a URL for an error: without its query, in which some servers want a key."""
+    return url.partition("?")[0]
 
 
 def hosts_of(urls: Collection[str | None], hosts: Collection[str]) -> frozenset[str]:
