@@ -32,6 +32,7 @@ LAYERS = {
     "auth": 6,
     "extensions": 6,
     "runtime": 7,
+    "stores": 7.5,
     "client": 8,
     "serve": 9,
     "host": 10,
@@ -236,7 +237,8 @@ FILES = {
     "schema": 16,
     "serve": 20,
     "server": 27,
-    "testing": 3,
+    "stores": 9,
+    "testing": 4,
     "types": 3,
     "wire": 7,
 }
@@ -253,7 +255,8 @@ CODE_LINES = {
     "schema": 3205,
     "serve": 2895,
     "server": 5163,
-    "testing": 432,
+    "stores": 626,
+    "testing": 660,
     "types": 421,
     "wire": 1061,
 }

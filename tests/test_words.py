@@ -71,6 +71,7 @@ BOUNDS: dict[str, int] = {
     "schema": 0,
     "serve": 0,
     "server": 0,
+    "stores": 0,
     "testing": 0,
     "types": 0,
     "wire": 0,

@@ -23,10 +23,15 @@ if TYPE_CHECKING:
     from linkspan.client.targets import ServerTarget
     from linkspan.testing.player import Player as Player
     from linkspan.testing.recorder import TranscriptWriter as TranscriptWriter
+    from linkspan.testing.store_contract import check_store as check_store
 
-__all__ = ["Player", "Scope", "TranscriptWriter", "async_client_fixture", "client_fixture"]
+__all__ = ["Player", "Scope", "TranscriptWriter", "async_client_fixture", "check_store", "client_fixture"]
 
-_HOMES = {"Player": "linkspan.testing.player", "TranscriptWriter": "linkspan.testing.recorder"}
+_HOMES = {
+    "Player": "linkspan.testing.player",
+    "TranscriptWriter": "linkspan.testing.recorder",
+    "check_store": "linkspan.testing.store_contract",
+}
 
 
 def __getattr__(name: str) -> object:

@@ -1,0 +1,58 @@
+"""State that several processes share: records under compare-and-set, schedules, logs and channels, behind one port.
+
+    from linkspan.stores import open_store
+
+    store = open_store("sqlite:///var/lib/app/linkspan.db")
+    version = store.put("seats", b"20")
+    store.put("seats", b"19", expect=version)
+
+`Store` is the port, and `linkspan.testing.check_store` its contract, for stores of your own too. Names are loaded when they are
+first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from linkspan.stores.leases import Lease as Lease
+    from linkspan.stores.leases import claim as claim
+    from linkspan.stores.memory import MemoryStore as MemoryStore
+    from linkspan.stores.opening import open_store as open_store
+    from linkspan.stores.port import Bounds as Bounds
+    from linkspan.stores.port import Entry as Entry
+    from linkspan.stores.port import Record as Record
+    from linkspan.stores.port import Store as Store
+    from linkspan.stores.port import StoreError as StoreError
+    from linkspan.stores.sealed import SealedStore as SealedStore
+    from linkspan.stores.sqlite import SqliteStore as SqliteStore
+
+__all__ = [
+    "Bounds",
+    "Entry",
+    "Lease",
+    "MemoryStore",
+    "Record",
+    "SealedStore",
+    "SqliteStore",
+    "Store",
+    "StoreError",
+    "claim",
+    "open_store",
+]
+
+_HOMES = {
+    **dict.fromkeys(("Lease", "claim"), "leases"),
+    **dict.fromkeys(("Bounds", "Entry", "Record", "Store", "StoreError"), "port"),
+    "MemoryStore": "memory",
+    "SealedStore": "sealed",
+    "SqliteStore": "sqlite",
+    "open_store": "opening",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"linkspan.stores.{_HOMES[name]}"), name)

@@ -1,0 +1,150 @@
+"""A store in the memory of one process: the reference of the contract, for tests and for servers without a store."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from math import inf
+from queue import SimpleQueue
+
+from linkspan.stores.port import DEFAULT_BOUNDS, Bounds, Entry, Hear, Record, StoreError, first_number, shared_secret
+from linkspan.stores.subscribers import Subscribers
+
+__all__ = ["MemoryStore"]
+
+
+class _State:
+    """What all handles of one store share. A forked child has a copy of its own."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.records: dict[str, tuple[Record, float]] = {}
+        self.queues: dict[str, dict[str, float]] = {}
+        self.logs: dict[str, tuple[list[Entry], float]] = {}
+        self.subscribers: list[tuple[Subscribers, SimpleQueue[tuple[str, bytes] | None]]] = []
+
+
+class MemoryStore:
+    """The store. `another()` returns a second handle to the same state, as another process has one of a real store."""
+
+    quick = True
+
+    def __init__(self, clock: Callable[[], float] = time.time, _state: _State | None = None) -> None:
+        """Begin empty; `clock` gives seconds since 1970."""
+        self._clock = clock
+        self._state = _state or _State()
+        self._closed = False
+        self._subscribers = Subscribers()
+        self._inbox: SimpleQueue[tuple[str, bytes] | None] | None = None
+
+    def another(self) -> MemoryStore:
+        """Return another handle."""
+        return MemoryStore(self._clock, self._state)
+
+    def _opened(self) -> _State:
+        if self._closed:
+            raise StoreError("the store was closed")
+        return self._state
+
+    def secret(self, name: str) -> bytes:
+        """Return 32 random bytes."""
+        return shared_secret(self, name)
+
+    def get(self, key: str) -> Record | None:
+        """Return a record."""
+        with self._opened().lock:
+            return self._live(key)
+
+    def _live(self, key: str) -> Record | None:
+        record, until = self._state.records.get(key, (None, inf))
+        return record if until > self._clock() else None
+
+    def put(self, key: str, value: bytes, *, expect: int | None = None, ttl: float | None = None) -> int | None:
+        """Write a record under compare-and-set."""
+        with self._opened().lock:
+            old = self._live(key)
+            if expect is not None and expect != (old.version if old is not None else 0):
+                return None
+            version = old.version + 1 if old is not None else first_number()
+            self._state.records[key] = Record(bytes(value), version), inf if ttl is None else self._clock() + ttl
+            return version
+
+    def delete(self, key: str, *, expect: int | None = None) -> bool:
+        """Delete a record."""
+        with self._opened().lock:
+            old = self._live(key)
+            if old is None or expect not in (None, old.version):
+                return False
+            del self._state.records[key]
+            return True
+
+    def schedule(self, queue: str, key: str, at: float | None) -> None:
+        """Let a key be due at a time."""
+        with self._opened().lock:
+            keys = self._state.queues.setdefault(queue, {})
+            keys.pop(key, None)
+            if at is not None:
+                keys[key] = at
+
+    def due(self, queue: str, now: float, limit: int) -> Sequence[str]:
+        """Return the keys that are due."""
+        with self._opened().lock:
+            keys = self._state.queues.get(queue, {})
+            return sorted((key for key, at in keys.items() if at <= now), key=keys.__getitem__)[:limit]
+
+    def append(self, log: str, data: bytes, bounds: Bounds = DEFAULT_BOUNDS) -> int:
+        """Add an entry to a log."""
+        with self._opened().lock:
+            entries = [*self._entries(log)]
+            position = entries[-1].position + 1 if entries else first_number()
+            entries.append(Entry(position, bytes(data)))
+            size = sum(len(each.data) for each in entries)
+            while len(entries) > 1 and (len(entries) > bounds.items or size > bounds.bytes):
+                size -= len(entries.pop(0).data)
+            self._state.logs[log] = entries, self._clock() + bounds.ttl
+            return position
+
+    def _entries(self, log: str) -> list[Entry]:
+        entries, until = self._state.logs.get(log, ([], inf))
+        return entries if until > self._clock() else []
+
+    def read(self, log: str, after: int = 0) -> Sequence[Entry]:
+        """Return the entries after a position."""
+        with self._opened().lock:
+            return [each for each in self._entries(log) if each.position > after]
+
+    def publish(self, channel: str, data: bytes) -> None:
+        """Send data to all who are subscribed."""
+        state = self._opened()
+        with state.lock:
+            for _, inbox in state.subscribers:
+                inbox.put((channel, bytes(data)))
+
+    def subscribe(self, channel: str, hear: Hear) -> Callable[[], None]:
+        """Call `hear` with what is published from now on, in a thread of this handle."""
+        state = self._opened()
+        with state.lock:
+            if self._inbox is None:
+                self._inbox = inbox = SimpleQueue[tuple[str, bytes] | None]()
+                state.subscribers.append((self._subscribers, inbox))
+                threading.Thread(target=self._deliver, args=(inbox,), name="linkspan-store", daemon=True).start()
+        self._subscribers.add(channel, hear)
+
+        def leave() -> None:
+            self._subscribers.remove(channel, hear)
+
+        return leave
+
+    def _deliver(self, inbox: SimpleQueue[tuple[str, bytes] | None]) -> None:
+        while (message := inbox.get()) is not None:
+            self._subscribers.deliver(*message)
+
+    def close(self) -> None:
+        """Let go of the state."""
+        with self._state.lock:
+            self._closed = True
+            self._subscribers.clear()
+            self._state.subscribers = [each for each in self._state.subscribers if each[0] is not self._subscribers]
+            if self._inbox is not None:
+                self._inbox.put(None)

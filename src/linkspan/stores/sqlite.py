@@ -1,0 +1,253 @@
+"""A store in one file, for the processes of one host: SQLite with a write-ahead log, from the standard library.
+
+Channels are a table that is looked at every 50 ms while there are subscribers: `PRAGMA data_version` costs a microsecond if
+nothing has changed. A file that was deleted or replaced is opened anew within a second, empty as it is then.
+Spec: https://www.sqlite.org/wal.html
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+from linkspan.runtime.forks import keep, renew
+from linkspan.stores.port import Hear, StoreError
+from linkspan.stores.sql import SqlStore, tables
+from linkspan.stores.subscribers import Subscribers
+
+__all__ = ["SqliteStore"]
+
+_POLL: Final = 0.05
+_LOOK_AT_FILE: Final = 1.0
+_PURGE: Final = 30.0
+_MESSAGES: Final = 60.0  # seconds that one is kept for its subscribers
+_TABLES: Final = tables("BLOB", "INTEGER PRIMARY KEY AUTOINCREMENT")
+
+
+class SqliteStore(SqlStore):
+    """The store. It is private to its owner: what is in it is as secret as the process."""
+
+    quick = True
+
+    def __init__(self, path: str | os.PathLike[str], *, busy_timeout: float = 5.0) -> None:
+        """Open the file, and make it if it is not there; wait `busy_timeout` seconds for others who write.
+
+        Raises: StoreError.
+        """
+        self._path = Path(path)
+        self._busy_timeout = busy_timeout
+        self._closed = False
+        self._connection: sqlite3.Connection | None = None
+        self.start_afresh()
+        renew(self)
+        with self._lock:
+            self._open()
+
+    def start_afresh(self) -> None:
+        """Be without a connection, and without subscribers: in a forked child they are the parent's."""
+        if self._connection is not None:
+            keep(self._connection)
+        self._lock = threading.RLock()
+        self._connection = None
+        self._file: tuple[int, int] | None = None
+        self._looked = self._purged = 0.0
+        self._in_transaction = False
+        self._subscribers = Subscribers()
+        self._poller: _Poller | None = None
+
+    # Statements.
+
+    def _now(self) -> float:
+        return time.time()
+
+    def _open(self) -> sqlite3.Connection:
+        """Return the connection, a new one if there is none or the file was replaced. With the lock."""
+        if self._closed:
+            raise StoreError("the store was closed")
+        now = time.monotonic()
+        if self._connection is not None:
+            if self._in_transaction or now - self._looked < _LOOK_AT_FILE:
+                return self._connection
+            self._looked = now
+            if self._file == _identity(self._path):
+                return self._connection
+            logging.getLogger("linkspan.stores").warning("%s was deleted or replaced: what it held is lost", self._path)
+            self._connection.close()
+        try:
+            self._connection = _connect(self._path, self._busy_timeout)
+            for statement in _TABLES:
+                self._connection.execute(statement.format(p=""))
+        except (sqlite3.Error, OSError) as problem:
+            self._connection = None
+            raise _failed(self._path, problem) from None
+        self._file, self._looked = _identity(self._path), now
+        return self._connection
+
+    def _run(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        with self._lock:
+            connection = self._open()
+            try:
+                return connection.execute(statement.format(p=""), values).fetchall()
+            except sqlite3.Error as problem:
+                raise _failed(self._path, problem) from None
+
+    @contextmanager
+    def _transaction(self) -> Generator[None]:
+        with self._lock:
+            self._run("BEGIN IMMEDIATE")
+            self._in_transaction = True
+            try:
+                yield
+                self._run("COMMIT")
+            except BaseException:
+                with suppress(StoreError):
+                    self._run("ROLLBACK")
+                raise
+            finally:
+                self._in_transaction = False
+
+    def put(self, key: str, value: bytes, *, expect: int | None = None, ttl: float | None = None) -> int | None:
+        """Write a record under compare-and-set; now and then, delete those that have expired."""
+        with self._lock:
+            version = super().put(key, value, expect=expect, ttl=ttl)
+            if (now := time.monotonic()) - self._purged >= _PURGE:
+                self._purged = now
+                self._purge(_MESSAGES)
+        return version
+
+    # Channels.
+
+    def publish(self, channel: str, data: bytes) -> None:
+        """Send data to all who are subscribed, in every process."""
+        self._run("INSERT INTO {p}messages (channel, data, at) VALUES (?, ?, ?)", channel, data, self._now())
+
+    def subscribe(self, channel: str, hear: Hear) -> Callable[[], None]:
+        """Call `hear` with what is published from now on."""
+        with self._lock:
+            self._open()
+            if self._poller is None:
+                self._poller = _Poller(self._path, self._busy_timeout, self._subscribers)
+            self._subscribers.add(channel, hear)
+
+        def leave() -> None:
+            with self._lock:
+                self._subscribers.remove(channel, hear)
+                if not self._subscribers and self._poller is not None:
+                    self._poller.stopped.set()
+                    self._poller = None
+
+        return leave
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self._closed = True
+            self._subscribers.clear()
+            if self._poller is not None:
+                self._poller.stopped.set()
+            if self._connection is not None:
+                self._connection.close()
+            self._poller = self._connection = None
+
+
+class _Poller:
+    """Reads new messages in a thread, with a connection of its own: a connection does not see its own changes."""
+
+    def __init__(self, path: Path, busy_timeout: float, subscribers: Subscribers) -> None:
+        """Begin with what is published from now on. Raises: StoreError."""
+        self._path = path
+        self._busy_timeout = busy_timeout
+        self._subscribers = subscribers
+        self.stopped = threading.Event()
+        """Set to end the thread soon."""
+        self._connection: sqlite3.Connection | None = None
+        self._version = self._last = 0
+        try:
+            self._connect()
+        except (sqlite3.Error, OSError) as problem:
+            raise _failed(path, problem) from None
+        threading.Thread(target=self._run, name="linkspan-store", daemon=True).start()
+
+    def _connect(self) -> sqlite3.Connection:
+        self._connection = connection = _connect(self._path, self._busy_timeout)
+        self._file, self._looked = _identity(self._path), time.monotonic()
+        self._version = connection.execute("PRAGMA data_version").fetchone()[0]
+        self._last = connection.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence").fetchone()[0]
+        return connection
+
+    def _run(self) -> None:
+        while not self.stopped.wait(_POLL):
+            try:
+                self._look(self._connection)
+            except (sqlite3.Error, OSError):  # the next look opens the file anew
+                if self._connection is not None:
+                    self._connection.close()
+                self._connection = None
+        if self._connection is not None:
+            self._connection.close()
+
+    def _look(self, connection: sqlite3.Connection | None) -> None:
+        now = time.monotonic()
+        if connection is not None and now - self._looked >= _LOOK_AT_FILE:
+            self._looked = now
+            if self._file != _identity(self._path):
+                connection.close()
+                connection = None
+        if connection is None:
+            self._connect()
+            self._subscribers.missed()
+            return
+        before, self._version = self._version, connection.execute("PRAGMA data_version").fetchone()[0]
+        if self._version == before:
+            return
+        statement = "SELECT id, channel, data FROM messages WHERE id > ? ORDER BY id"
+        for number, channel, data in connection.execute(statement, (self._last,)).fetchall():
+            if number != self._last + 1:
+                self._subscribers.missed()
+            self._last = number
+            self._subscribers.deliver(channel, bytes(data))
+
+
+def _connect(path: Path, busy_timeout: float) -> sqlite3.Connection:
+    """Open the file, readable by its owner only if it is made now. Raises: sqlite3.Error, OSError.
+
+    One that exists is opened by SQLite only: any other descriptor, once closed, would free all locks of this process.
+    """
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600))
+    connection = sqlite3.connect(path, timeout=busy_timeout, isolation_level=None, check_same_thread=False)
+    try:
+        give_up = time.monotonic() + busy_timeout
+        while True:
+            try:
+                connection.execute("PRAGMA journal_mode = WAL")
+                break
+            except (
+                sqlite3.OperationalError
+            ):  # another process changes the mode just now, for which SQLite does not wait
+                if time.monotonic() >= give_up:
+                    raise
+                time.sleep(0.01)
+        connection.execute("PRAGMA synchronous = NORMAL")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        return (found := path.stat()).st_dev, found.st_ino
+    except OSError:
+        return None
+
+
+def _failed(path: Path, problem: Exception) -> StoreError:
+    return StoreError(f"the store {path} failed: {problem}")

@@ -1,0 +1,71 @@
+"""Who is subscribed to the channels of one store in this process."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from linkspan.stores.port import Hear
+
+__all__ = ["Subscribers"]
+
+
+class Subscribers:
+    """Calls whom a message concerns. One thread of the store delivers, so that order is kept."""
+
+    def __init__(self) -> None:
+        """Begin without any."""
+        self._lock = threading.Lock()
+        self._by_channel: dict[str, list[Hear]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._by_channel)
+
+    def channels(self) -> list[str]:
+        """Return the channels that have a subscriber."""
+        with self._lock:
+            return list(self._by_channel)
+
+    def add(self, channel: str, hear: Hear) -> bool:
+        """Add one; return whether it is the first of its channel."""
+        with self._lock:
+            others = self._by_channel.setdefault(channel, [])
+            others.append(hear)
+            return len(others) == 1
+
+    def remove(self, channel: str, hear: Hear) -> bool:
+        """Remove one; return whether it was the last of its channel."""
+        with self._lock:
+            others = self._by_channel.get(channel, [])
+            if hear not in others:
+                return False
+            others.remove(hear)
+            if others:
+                return False
+            del self._by_channel[channel]
+            return True
+
+    def clear(self) -> None:
+        """Remove all."""
+        with self._lock:
+            self._by_channel.clear()
+
+    def deliver(self, channel: str, data: bytes | None) -> None:
+        """Call the subscribers of a channel."""
+        with self._lock:
+            concerned = list(self._by_channel.get(channel, ()))
+        for hear in concerned:
+            _call(hear, data)
+
+    def missed(self) -> None:
+        """Notify all that they may have missed something."""
+        for channel in self.channels():
+            self.deliver(channel, None)
+
+
+def _call(hear: Callable[[bytes | None], object], data: bytes | None) -> None:
+    try:
+        hear(data)
+    except Exception:  # it must not cost the others their messages
+        logging.getLogger("linkspan.stores").exception("a subscriber of a store raised")

@@ -1,0 +1,180 @@
+"""What a file can do to a store: it is deleted, locked, full, opened by many processes, and inherited by a fork."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+from queue import Queue
+
+import pytest
+
+from client.faces import wait_until
+from linkspan import LinkspanError
+from linkspan.stores import SealedStore, SqliteStore, StoreError, open_store
+
+
+def test_the_file_is_private(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    store = SqliteStore(path)
+    store.put("key", b"value")
+    assert {stat.S_IMODE(each.stat().st_mode) for each in tmp_path.iterdir()} == {0o600}
+    store.close()
+
+
+def test_a_file_that_was_deleted_is_made_again_and_subscribers_may_have_missed_something(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "store.db"
+    one, other = SqliteStore(path), SqliteStore(path)
+    heard: Queue[bytes | None] = Queue()
+    other.subscribe("channel", heard.put)
+    one.put("key", b"value")
+    for each in tmp_path.iterdir():
+        each.unlink()
+    wait_until(lambda: one.get("key") is None)
+    assert heard.get(timeout=10) is None
+    wait_until(lambda: other.get("key") is None)
+    one.publish("channel", b"again")
+    assert heard.get(timeout=10) == b"again"
+    assert "was deleted or replaced" in caplog.text
+    one.close()
+    other.close()
+
+
+def test_a_file_that_another_program_has_locked_is_an_error_within_the_time(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    store = SqliteStore(path, busy_timeout=0.1)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    began = time.monotonic()
+    with pytest.raises(StoreError, match="database is locked"):
+        store.put("key", b"value")
+    assert time.monotonic() - began < 5
+    other.execute("ROLLBACK")
+    other.close()
+    assert store.put("key", b"value")
+    with pytest.raises(StoreError, match="unable to open database file"):
+        SqliteStore(tmp_path)
+    store.close()
+
+
+def test_a_full_disk_is_an_error_and_nothing_is_lost(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "store.db")
+    store.put("key", b"value")
+    assert store._connection is not None
+    pages = store._connection.execute("PRAGMA page_count").fetchone()[0]
+    store._connection.execute(f"PRAGMA max_page_count = {pages}")
+    for write in (lambda: store.put("large", bytes(100_000)), lambda: store.append("log", bytes(100_000))):
+        with pytest.raises(StoreError, match="full"):
+            write()
+    found = store.get("key")
+    assert found is not None
+    assert found.value == b"value"
+    store.close()
+
+
+def test_processes_share_records_and_messages(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    store = SqliteStore(path)
+    heard: Queue[bytes | None] = Queue()
+    store.subscribe("channel", heard.put)
+    code = f"""
+from linkspan.stores import open_store
+store = open_store("sqlite://{path}")
+for number in range(100):
+    counted = None
+    while counted is None:
+        store.put("counter", b"0", expect=0)
+        found = store.get("counter")
+        counted = store.put("counter", b"%d" % (int(found.value) + 1), expect=found.version)
+store.publish("channel", b"done")
+"""
+    running = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(3)]
+    assert [each.wait(30) for each in running] == [0, 0, 0]
+    found = store.get("counter")
+    assert found is not None
+    assert found.value == b"300"
+    assert [heard.get(timeout=10) for _ in running] == [b"done"] * 3
+    store.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_a_forked_process_opens_the_file_anew() -> None:
+    code = """
+import os, sys, tempfile
+from linkspan.stores import SqliteStore
+with tempfile.TemporaryDirectory() as directory:
+    store = SqliteStore(directory + "/store.db")
+    heard = []
+    store.subscribe("channel", heard.append)
+    if os.fork() == 0:
+        store.put("child", b"1")
+        os._exit(0 if store._poller is None else 1)
+    assert os.wait()[1] == 0
+    assert store.get("child").value == b"1"
+    store.close()
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_what_is_sealed_cannot_be_read_moved_or_changed_in_the_file(tmp_path: Path) -> None:
+    pytest.importorskip("cryptography", reason="cryptography is not installed")
+    plain = SqliteStore(tmp_path / "store.db")
+    store = SealedStore(plain, b"0123456789abcdef")
+    store.put("mine", b"secret value")
+    inside = plain.get("mine")
+    assert inside is not None
+    assert b"secret" not in inside.value
+    assert store.secret("name") != plain.secret("name")
+    plain.put("other", inside.value)
+    plain.put("mine", inside.value[:-1] + b"x")
+    for key in ("other", "mine"):
+        with pytest.raises(StoreError, match=f"record {key} was not sealed with this store_key, or was changed"):
+            store.get(key)
+    heard: Queue[bytes | None] = Queue()
+    store.subscribe("channel", heard.put)
+    plain.publish("channel", b"not sealed")
+    assert heard.get(timeout=10) is None
+    store.close()
+    with pytest.raises(LinkspanError, match="at least 16 bytes"):
+        SealedStore(plain, "short")
+
+
+def test_a_url_opens_a_store(tmp_path: Path) -> None:
+    store = open_store(f"sqlite://{tmp_path}/a%20b.db")
+    assert store.put("key", b"value")
+    assert (tmp_path / "a b.db").exists()
+    store.close()
+    memory = open_store("memory:")
+    assert memory.quick
+    memory.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("sqlite://relative.db", "is not the URL of a file: write sqlite:// and its full path"),
+        ("sqlite:relative.db", "is not the URL of a file"),
+        ("mysql://host/db", r"a store is given as memory:, sqlite:///.*; not as 'mysql'"),
+        ("store.db", "not as 'store.db'"),
+    ],
+)
+def test_a_url_that_opens_none_is_refused_with_what_to_write(url: str, problem: str) -> None:
+    with pytest.raises(LinkspanError, match=problem):
+        open_store(url)
+
+
+def test_a_store_that_breaks_the_contract_is_named(tmp_path: Path) -> None:
+    from linkspan.testing import check_store
+
+    class Forgetful(SqliteStore):
+        def put(self, key: str, value: bytes, *, expect: int | None = None, ttl: float | None = None) -> int | None:
+            return super().put(key, value, ttl=ttl)
+
+    with pytest.raises(AssertionError, match="put with expect wrote a record that did not exist"):
+        check_store(lambda: Forgetful(tmp_path / "store.db"))
