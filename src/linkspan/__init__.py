@@ -85,6 +85,7 @@ if TYPE_CHECKING:
     from linkspan.serve.policies import ResultLimit as ResultLimit
     from linkspan.serve.server import Server as Server
     from linkspan.serve.stdio import StdioTransport as StdioTransport
+    from linkspan.server.ambient import current_context as current_context
     from linkspan.server.asking import ask_form as ask_form
     from linkspan.server.asking import ask_roots as ask_roots
     from linkspan.server.asking import ask_sampling as ask_sampling
@@ -178,6 +179,7 @@ _HOMES = {
     "linkspan.server.asking": ("ask_form", "ask_roots", "ask_sampling", "ask_url"),
     "linkspan.server.configuration": ("Configuration", "configuration", "configure", "reset_configuration"),
     "linkspan.server.content_blocks": ("Content", "audio", "image"),
+    "linkspan.server.ambient": ("current_context",),
     "linkspan.server.context": ("Context",),
     "linkspan.server.middleware": ("Call",),
     "linkspan.server.prompts": ("Prompt", "PromptResult"),
@@ -297,6 +299,7 @@ __all__ = [
     "audio",
     "configuration",
     "configure",
+    "current_context",
     "image",
     "open_model",
     "reset_configuration",

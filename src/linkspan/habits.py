@@ -19,6 +19,7 @@ SERVER: Final[Mapping[str, str]] = {
     "add_tool": "server.tool(function)",
     "call_tool": "client.call_tool(name, arguments), with `SyncClient(server) as client`",
     "custom_route": "server.asgi(otherwise=app), where `app` is the application that has the route",
+    "get_context": "linkspan.current_context()",
     "get_prompt": "client.get_prompt(name, arguments), with `SyncClient(server) as client`",
     "http_app": "server.asgi(path='/mcp')",
     "list_prompts": "client.list_prompts(), with `SyncClient(server) as client`",
@@ -38,6 +39,7 @@ SERVER: Final[Mapping[str, str]] = {
 """What servers of other SDKs have."""
 
 CONTEXT: Final[Mapping[str, str]] = {
+    "call_tool": "the function of the tool itself",
     "client_capabilities": "ctx.peer.capabilities",
     "client_id": "ctx.principal",
     "close_sse_stream": "ctx.close_stream()",
@@ -63,6 +65,7 @@ PACKAGE: Final[Mapping[str, str]] = {
     "ClientSession": "linkspan.Client",
     "ClientSessionGroup": "linkspan.ClientGroup",
     "FastMCP": "linkspan.Server",
+    "get_context": "linkspan.current_context",
     "MCPServer": "linkspan.Server",
     "Middleware": "@server.middleware",
     "StdioServerParameters": "Client(['python', 'server.py'])",
@@ -76,6 +79,8 @@ KEYWORDS: Final[Mapping[str, str]] = {
     "cache_ttl": "Server(ttl_ms=...), in milliseconds",
     "dependencies": "leave it out: the environment that runs the server has them",
     "debug": "leave it out: logging shows what happens, logger 'linkspan'",
+    "enabled": "server.disable(name)",
+    "exclude_tags": "server.disable(tag)",
     "host": "server.run('http', host=...)",
     "json_response": "leave it out: a response is JSON unless something is sent before it",
     "list_page_size": "Server(page_size=...)",

@@ -70,12 +70,12 @@ def test_a_keyword_like_none_that_there_is_names_what_there_is(call: str) -> Non
 
 def test_the_error_for_tool_lists_its_keywords() -> None:
     with pytest.raises(TypeError) as caught:
-        Server().tool(enabled=False)  # type: ignore[call-overload]
+        Server().tool(qqqq=False)  # type: ignore[call-overload]
     known = (
         "name, title, description, icons, meta, inline, tags, when, annotations, output_schema, structured, "
         "timeout, concurrency, max_waiting, isolated, processes, memory"
     )
-    assert str(caught.value) == f"tool() has no 'enabled'; it takes {known}"
+    assert str(caught.value) == f"tool() has no 'qqqq'; it takes {known}"
 
 
 def test_a_subclass_is_named_as_it_is() -> None:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, suppress
 from functools import cache, partial
-from typing import TYPE_CHECKING, Final, Literal, TextIO
+from typing import TYPE_CHECKING, Final, Literal, TextIO, cast
 
 import msgspec
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from linkspan.runtime.workers import Workers
     from linkspan.server.lifespan import LifespanPlan
     from linkspan.server.limits import CallLimits, IsolatedCall, Isolation, Limited
+    from linkspan.server.steps import Steps
     from linkspan.server.telemetry import Telemetry
 
 __all__ = ["SYSTEM", "RealSystem", "keep_freed_memory", "open_private"]
@@ -70,6 +71,23 @@ class RealSystem(msgspec.Struct, frozen=True):
         from linkspan.runtime.background import background_loop
 
         background_loop().submit(lambda: awaitable)
+
+    def drive(self, steps: Steps) -> object:
+        """Take steps to their end and return the value of the last; where an event loop runs here, return an awaitable of it.
+
+        Elsewhere, what must be awaited is awaited on the background loop.
+        """
+        from linkspan.server.steps import await_steps, run_steps
+
+        loops = sys.modules.get("asyncio.events")
+        if loops is not None and loops._get_running_loop() is not None:
+            return await_steps(steps, self)
+        value = run_steps(steps, self)
+        if not hasattr(type(value), "__await__"):
+            return value
+        from linkspan.runtime.background import run_awaitable
+
+        return run_awaitable(cast("Awaitable[object]", value))
 
     async def in_thread(self, function: Callable[[], object]) -> object:
         """Run a function that may block in a thread, in a copy of the context; give its outcome.

@@ -39,7 +39,9 @@ from linkspan.types.messages import (
     ListResourcesResult,
     ListResourceTemplatesResult,
     ListToolsResult,
+    PromptReference,
     ResourcesCapability,
+    ResourceTemplateReference,
     ServerCapabilities,
 )
 from linkspan.wire.jsonrpc import encode
@@ -148,6 +150,14 @@ class Catalogue:
         if self.find_resource(uri, shown) is not None:
             return True
         return self.read_handler is not None and not self.registered_for(uri)
+
+    def has_reference(self, ref: PromptReference | ResourceTemplateReference, shown: Collection[object]) -> bool:
+        """Return whether what a completion is for exists for a caller."""
+        if isinstance(ref, PromptReference):
+            return self.prompts.get(ref.name, shown) is not None
+        if ref.uri in self.templates:
+            return self.templates.get(ref.uri, shown) is not None
+        return self.knows_resource(ref.uri, shown)
 
     def audience_of(self, uri: str) -> list[Condition | None] | None:
         """Return the conditions of what answers `uri` and is on; None for all callers, and where nothing is registered for it."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from linkspan.server.lifespan import LifespanPlan
     from linkspan.server.limits import CallLimits, IsolatedCall, Isolation, Limited
     from linkspan.server.request_state import RequestStateKeys
+    from linkspan.server.steps import Steps
     from linkspan.server.telemetry import Telemetry
 
 __all__ = [
@@ -435,6 +436,10 @@ class System(Protocol):
 
     def later(self, awaitable: Awaitable[object]) -> None:
         """Await something in the background. It must not raise."""
+        ...
+
+    def drive(self, steps: Steps) -> object:
+        """Take steps to their end and return the value of the last; where an event loop runs here, return an awaitable of it."""
         ...
 
     def in_thread(self, function: Callable[[], object]) -> Awaitable[object]:

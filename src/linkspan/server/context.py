@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Generator, Iterator, Mapping, Sequence
 from math import isfinite
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Generic, Literal, Never, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Never, TypeVar, cast, overload
 
 import msgspec
 from msgspec import Raw
@@ -20,9 +20,13 @@ from linkspan.types.base import JSON, Implementation
 from linkspan.types.messages import (
     LOG_LEVELS,
     CreateMessageResult,
+    GetPromptParams,
+    GetPromptResult,
     LoggingLevel,
     LoggingMessageParams,
     ProgressParams,
+    ReadResourceParams,
+    ReadResourceResult,
     Root,
     SamplingMessage,
 )
@@ -40,6 +44,15 @@ if TYPE_CHECKING:
     class _Base(Mapping[str, Any], Generic[LifespanT]): ...
 else:  # a TypeVar with a default needs Python 3.13 where the code runs
     _Base, LifespanT = Mapping, Any
+
+
+if TYPE_CHECKING:  # results that are there at once in a `def`, and are awaited in an `async def`
+
+    class _OwnResource(ReadResourceResult, frozen=True):
+        def __await__(self) -> Generator[Any, Any, ReadResourceResult]: ...
+
+    class _OwnPrompt(GetPromptResult, frozen=True):
+        def __await__(self) -> Generator[Any, Any, GetPromptResult]: ...
 
 
 class _Done:
@@ -74,7 +87,10 @@ class Context(_Base[LifespanT]):
     checkers what the lifespan yields.
     """
 
-    __slots__ = ("_lifespan", "_request", "_round", "_server_context")
+    __slots__ = ("_lifespan", "_request", "_round", "_serve_own", "_server_context")
+
+    ambient: ClassVar[Callable[[Context[Any] | Callable[[], Context[Any]], Callable[[], object]], object] | None] = None
+    """Runs the author's functions with a current context, or with what makes one, once `current_context` has been loaded."""
 
     def __init__(
         self,
@@ -82,12 +98,14 @@ class Context(_Base[LifespanT]):
         round: Round,
         server_context: Mapping[str, Any] = NOTHING,
         lifespan: Lifespan | None = None,
+        serve_own: Callable[[Request, Round, str, object], object] | None = None,
     ) -> None:
         """Made by the server for each run of a handler."""
         self._request = request
         self._round = round
         self._server_context = server_context
         self._lifespan = lifespan
+        self._serve_own = serve_own
 
     # The server's own context, as a mapping.
 
@@ -177,6 +195,28 @@ class Context(_Base[LifespanT]):
             raise ExchangeError("there is no token to exchange: the request came without one, as over stdio")
         found = access.token_for(audience, scopes)
         return ExchangedToken(found) if isinstance(found, str) else cast("ExchangedToken", found)
+
+    # The server's own items.
+
+    def read_resource(self, uri: str) -> _OwnResource:
+        """Read a resource of this server, as the caller of this request would; await it in an `async def`.
+
+        Its middleware runs, and its questions become those of this request. Raises: ResourceNotFoundError for one that does not
+        exist, or that the caller does not see; what its function raises.
+        """
+        return cast("_OwnResource", self._own("resources/read", ReadResourceParams(uri=uri)))
+
+    def get_prompt(self, name: str, arguments: Mapping[str, str] | None = None) -> _OwnPrompt:
+        """Get a prompt of this server, as the caller of this request would; await it in an `async def`.
+
+        Otherwise like `read_resource`. Raises: RemoteProtocolError for an unknown name and for wrong arguments.
+        """
+        return cast("_OwnPrompt", self._own("prompts/get", GetPromptParams(name=name, arguments=dict(arguments or {}))))
+
+    def _own(self, method: str, params: object) -> object:
+        if self._serve_own is None:
+            raise RuntimeError("this context belongs to no server")
+        return self._serve_own(self._request, self._round, method, params)
 
     # Cancellation.
 

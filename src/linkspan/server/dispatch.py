@@ -28,7 +28,7 @@ from linkspan.revisions.stepdown import knows_field
 from linkspan.schema.problems import ArgumentsInvalid, kind_of_json
 from linkspan.schema.results import encode_json
 from linkspan.server import observation as observing
-from linkspan.server.asking import NO_QUESTIONS, InputNeeded, Rounds, cannot_ask, collect
+from linkspan.server.asking import NO_QUESTIONS, InputNeeded, Round, Rounds, cannot_ask, collect
 from linkspan.server.catalogue import Catalogue, Registry
 from linkspan.server.configuration import InstrumentationData, Profile, Settings, SettingsSource, System
 from linkspan.server.context import Context
@@ -131,7 +131,9 @@ class Dispatcher:
     def add_layer(self, layer: Layer) -> None:
         """Surround the requests that `layer` is for, inside the layers that were added before."""
         self._layers = (*self._layers, layer)
-        results = {method: partial(self._result, registry) for method, registry in self.catalogue.lists.items()}
+        results = {
+            method: partial(self._page, registry, encoded=False) for method, registry in self.catalogue.lists.items()
+        }
         for method in filter(layer.surrounds, self._methods):
             if method not in self._surrounded:
                 self._surrounded.add(method)
@@ -218,7 +220,9 @@ class Dispatcher:
         params = request.params
         assert isinstance(params, CallToolParams)
         tool = self.catalogue.tools.get(params.name)
-        if tool is None or not tool.is_plain or self.catalogue.declared is not None or "tools/call" in self._surrounded:
+        if tool is None or not tool.is_plain or self.catalogue.declared is not None or Context.ambient is not None:
+            return None
+        if "tools/call" in self._surrounded:
             return None
         handler = tool.handler
         try:
@@ -248,7 +252,7 @@ class Dispatcher:
         if handler is None:
             return False
         return handler.parameters.runs_code or (
-            (handler.context_parameter is not None or handler.needs is not None)
+            (handler.context_parameter is not None or handler.needs is not None or Context.ambient is not None)
             and callable(self.profile.server_context)
         )
 
@@ -433,14 +437,8 @@ class Dispatcher:
         ):  # where there was no such capability yet, there is nothing to declare (SRV-1)
             return _method_not_found(request)
         ref, argument = params.ref, params.argument
-        if isinstance(ref, PromptReference):
-            name = ref.name
-            exists = catalogue.prompts.get(name, request.shown) is not None
-        else:
-            name = ref.uri
-            exists = catalogue.templates.get(name, request.shown) is not None
-            exists = exists or (name not in catalogue.templates and catalogue.knows_resource(name, request.shown))
-        if not exists:
+        name = ref.name if isinstance(ref, PromptReference) else ref.uri
+        if not catalogue.has_reference(ref, request.shown):
             return RemoteProtocolError(INVALID_PARAMS, f"Unknown completion reference: {clipped(name)}")
         known = params.context.arguments if params.context is not None else None
         typed = argument.value
@@ -449,19 +447,12 @@ class Dispatcher:
         else:
             completer = catalogue.completers.get((name, argument.name))
             if completer is None:
-                return completion_of(self._choices(name, argument.name), typed)
+                prompt = catalogue.prompts.get(name, request.shown)
+                return completion_of(prompt.choices(argument.name) if prompt is not None else None, typed)
             handler, arguments = completer, {"value": typed, "arguments": known or {}}
         return self._run(
             request, settings, observation, handler, arguments, lambda value: completion_of(value, typed), name
         )
-
-    def _choices(self, prompt: str, argument: str) -> list[str]:
-        """Return the values that a prompt's own hints allow."""
-        found = self.catalogue.prompts.registered(prompt)
-        properties: Mapping[str, JSONObject] = (
-            found.handler.parameters.json_schema.get("properties") or {} if found else {}
-        )
-        return [str(value) for value in properties.get(argument, {}).get("enum", ())]
 
     def _call_custom(self, request: Request, settings: Settings, observation: Observation | None) -> Outcome | Call:
         handler = self.catalogue.custom_methods.get(request.method)
@@ -498,7 +489,8 @@ class Dispatcher:
     ) -> Outcome | Call:
         """Bind a handler to its arguments; ask first what only the user can say."""
         asks = handler.parameters.asks
-        with_context = handler.context_parameter is not None or handler.needs is not None
+        ambient = Context.ambient
+        with_context = handler.context_parameter is not None or handler.needs is not None or ambient is not None
         can_ask = asks or with_context
         current = self._rounds.open(request, target) if can_ask else NO_QUESTIONS
         if asks:
@@ -508,12 +500,14 @@ class Dispatcher:
                 return self._rounds.close(request, current, InputRequired(current.questions), target)
         context: Context | None = None
         if with_context:
-            context = Context(request, current, self.profile.context_of(request), self.lifespan)
+            context = self._make_context(request, current)
         run = handler.bind(arguments, context)
         if handler.provided and self.lifespan is not None:
             run = partial(run, **dict.fromkeys(handler.provided, self.lifespan.value))
         if handler.needs is not None and context is not None:
             run = handler.bind_with(handler.needs, run, context, self._overrides, self.system)
+        if ambient is not None and context is not None:
+            run = partial(ambient, context, run)
         if handler.limited is not None:
             run = partial(handler.limited, run, request.stop)
         around: Around | None = None
@@ -532,6 +526,19 @@ class Dispatcher:
             observation=observation,
             around=around,
         )
+
+    def _make_context(self, request: Request, round: Round) -> Context:
+        """Return what the author's code sees of a request. Raises: what the server context raises."""
+        return Context(request, round, self.profile.context_of(request), self.lifespan, self._serve_own)
+
+    def _serve_own(self, outer: Request, round: Round, method: str, params: object) -> object:
+        """Serve a request that a handler makes of its own server; an awaitable of its result where an event loop runs."""
+        from linkspan.server.own_requests import own_request, steps_of
+
+        serve, settings = self._methods[method], self.settings.current
+        judges = self.judges if self.catalogue.is_conditional else None
+        request = own_request(outer, round, method, params)
+        return self.system.drive(steps_of(request, round, lambda request: serve(request, settings, None), judges))
 
     def unsendable(self, request: Request, error: Exception) -> RemoteProtocolError:
         """Report that an outcome could not be encoded; return the error that the client receives instead."""
@@ -564,31 +571,16 @@ class Dispatcher:
 
     # Lists.
 
-    def _page(self, registry: Registry[Any], request: Request, _: Settings, __: Observation | None) -> Outcome:
+    def _page(
+        self, registry: Registry[Any], request: Request, _: Settings, __: Observation | None, *, encoded: bool = True
+    ) -> Outcome:
+        """Return a page of a list; not `encoded`, as a result that middleware can change."""
         if not self.catalogue.offers(registry.kind):
             return _method_not_found(request)
-        profile = self.profile
-        return registry.page(
-            request.peer.revision,
-            _cursor(request),
-            profile.page_size,
-            ttl_ms=profile.ttl_ms,
-            cache_scope=profile.cache_scope,
-            shown=request.shown,
-        )
-
-    def _result(self, registry: Registry[Any], request: Request, _: Settings, __: Observation | None) -> Outcome:
-        """Return the same page as a result that middleware can change."""
-        if not self.catalogue.offers(registry.kind):
-            return _method_not_found(request)
-        profile = self.profile
-        return registry.result(
-            _cursor(request),
-            profile.page_size,
-            ttl_ms=profile.ttl_ms,
-            cache_scope=profile.cache_scope,
-            shown=request.shown,
-        )
+        assert isinstance(request.params, ListParams)
+        page = partial(registry.page, request.peer.revision) if encoded else registry.result
+        cursor, profile, scope = request.params.cursor, self.profile, self.profile.cache_scope
+        return page(cursor, profile.page_size, ttl_ms=profile.ttl_ms, cache_scope=scope, shown=request.shown)
 
     # Who sees what.
 
@@ -597,7 +589,7 @@ class Dispatcher:
         """What asks the conditions of items; made for the first one."""
         from linkspan.server.judging import Judges
 
-        return Judges(self.catalogue, self.profile, self._rounds, self._failures, self.system)
+        return Judges(self.catalogue, self.profile, self._rounds, self._failures, self.system, self._make_context)
 
     def _judge(
         self, serve: _Method, request: Request, settings: Settings, observation: Observation | None
@@ -644,13 +636,17 @@ class Dispatcher:
             params,
             tool.spec if tool is not None else None,
             current.number,
-            lambda: Context(request, current, self.profile.context_of(request), self.lifespan),
+            partial(self._make_context, request, current),
         )
         is_async = (handler is not None and handler.is_async) or any(each.kind == "async" for each in layers)
-        steps = surround(layers, call, inside, self.system)
+        run: Callable[[], object] = partial(
+            await_steps if is_async else run_steps, surround(layers, call, inside, self.system), self.system
+        )
+        if Context.ambient is not None:
+            run = partial(Context.ambient, lambda: call.context, run)
         return Surrounded(
             request,
-            partial(await_steps if is_async else run_steps, steps, self.system),
+            run,
             is_async,
             handler is not None and handler.inline,
             rounds=self._rounds,
@@ -661,11 +657,6 @@ class Dispatcher:
             observation=observation,
             params=params,
         )
-
-
-def _cursor(request: Request) -> str | None:
-    assert isinstance(request.params, ListParams)
-    return request.params.cursor
 
 
 def _later(request: Request, begin: Callable[[], Outcome | Call], *, hooked: bool) -> Call:

@@ -14,7 +14,7 @@ from linkspan.core.http_checks import compare_parameters
 from linkspan.errors import RemoteProtocolError
 from linkspan.revisions.neutral import NOTHING_SHOWN, Outcome, Request
 from linkspan.schema.annotations import name_of
-from linkspan.server.asking import Rounds
+from linkspan.server.asking import Round, Rounds
 from linkspan.server.catalogue import Catalogue, Registry
 from linkspan.server.configuration import Profile, System
 from linkspan.server.context import Context
@@ -41,9 +41,16 @@ class Judges:
     """Finds out what exists for whom, on one server."""
 
     def __init__(
-        self, catalogue: Catalogue, profile: Profile, rounds: Rounds, failures: Failures, system: System
+        self,
+        catalogue: Catalogue,
+        profile: Profile,
+        rounds: Rounds,
+        failures: Failures,
+        system: System,
+        make_context: Callable[[Request, Round], Context],
     ) -> None:
         """Ask the conditions of the items in `catalogue`."""
+        self._make_context = make_context
         self._catalogue = catalogue
         self._profile = profile
         self._rounds = rounds
@@ -77,17 +84,25 @@ class Judges:
             return None
         return (yield Step(step.run, blocking=not (step.is_async or step.inline)))
 
+    def shown(self, request: Request) -> Generator[Step, Any, frozenset[Condition]]:
+        """Yield the steps that ask what a request depends on; return the conditions that hold."""
+        return (yield from self.judge(request, *self._concerned(request)))
+
     def judge(
         self, request: Request, wanted: Iterable[Condition], others: Iterable[Condition] = ()
     ) -> Generator[Step, Any, frozenset[Condition]]:
         """Yield the steps that ask conditions for the caller of `request`; return those that hold."""
         round = self._rounds.closed("when=")
-        make_context = cache(lambda: Context(request, round, self._profile.context_of(request)))
+        make_context = cache(lambda: self._make_context(request, round))
+
+        def ask(condition: Condition) -> object:
+            run = partial(condition.holds, make_context)
+            return run() if Context.ambient is None else Context.ambient(make_context, run)
 
         def report(condition: Condition, error: Exception) -> None:
             self._failures.report(request, error, f"when={name_of(condition.function)}")
 
-        return judge(tuple(wanted), tuple(others), make_context, report)
+        return judge(tuple(wanted), tuple(others), ask, report)
 
     def wrong_headers(self, request: Request, params: CallToolParams, tool: BoundTool) -> RemoteProtocolError | None:
         """Compare the headers that repeat arguments, once it is known that the caller may learn that the tool exists."""

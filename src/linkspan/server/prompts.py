@@ -136,6 +136,11 @@ class BoundPrompt(msgspec.Struct, frozen=True):
         values = {name: from_text(text, properties.get(name)) for name, text in given.items()}
         return self.handler.parameters.decode_values(values).arguments
 
+    def choices(self, argument: str) -> list[str]:
+        """Return the values that the hint of an argument allows."""
+        properties: Mapping[str, JSONObject] = self.handler.parameters.json_schema.get("properties") or {}
+        return [str(value) for value in properties.get(argument, {}).get("enum", ())]
+
     def outcome(self, value: object) -> Outcome:
         """Turn what the template returned into a result. Raises: TypeError for what is no message."""
         if isinstance(value, InputRequired):

@@ -94,12 +94,13 @@ def check_tags(tags: object, name: str) -> frozenset[str]:
 def judge(
     wanted: Sequence[Condition],
     others: Sequence[Condition],
-    make_context: Callable[[], Context],
+    ask: Callable[[Condition], object],
     report: Callable[[Condition, Exception], object],
 ) -> Generator[Step, Any, frozenset[Condition]]:
     """Yield the steps that ask conditions, each function once; return the conditions that hold.
 
-    `others` are asked if one of `wanted` does not hold. One that raises does not hold either, and is reported.
+    `ask` returns what a condition returns. `others` are asked if one of `wanted` does not hold. One that raises does not hold
+    either, and is reported.
     """
     answers: dict[int, bool] = {}
     held: set[Condition] = set()
@@ -108,7 +109,7 @@ def judge(
             key = id(each.function)
             if key not in answers:
                 try:
-                    answers[key] = bool((yield Step(partial(each.holds, make_context))))
+                    answers[key] = bool((yield Step(partial(ask, each))))
                 except Exception as error:
                     answers[key] = False
                     report(each, error)

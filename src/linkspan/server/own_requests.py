@@ -1,0 +1,61 @@
+"""Requests that a handler makes of its own server: it reads a resource, or gets a prompt, as its caller would."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from msgspec import Raw
+
+from linkspan.core.call import Call
+from linkspan.errors import LocalProtocolError, RemoteProtocolError
+from linkspan.revisions.neutral import InputRequired, Outcome, Request
+from linkspan.server.asking import InputNeeded, Round
+from linkspan.server.handlers import Run
+from linkspan.server.judging import Judges
+from linkspan.server.middleware import run_inside
+from linkspan.server.steps import Steps
+from linkspan.types.base import Wire
+
+__all__ = ["own_request", "steps_of"]
+
+
+def own_request(outer: Request, round: Round, method: str, params: object) -> Request:
+    """Return a request of the same caller, whose questions are those of `outer`, and whose notifications belong to that."""
+    return Request(
+        outer.id,
+        method,
+        params,
+        outer.peer,
+        outer.meta,
+        log_level=outer.log_level,
+        facts=outer.facts,
+        emit=partial(_emit_for, outer),
+        round=round,
+    )
+
+
+def _emit_for(outer: Request, _: Request, method: str, params: Wire | Raw) -> None:
+    outer.emit(outer, method, params)
+
+
+def steps_of(
+    request: Request, round: Round, serve: Callable[[Request], Outcome | Call], judges: Judges | None
+) -> Steps:
+    """Yield the steps of such a request, and return its result.
+
+    Raises: RemoteProtocolError for what the caller does not see; InputNeeded; what the handler, or middleware, raises.
+    """
+    if judges is not None:
+        request.shown = yield from judges.shown(request)
+    step = serve(request)
+    outcome = (yield from run_inside(step)) if isinstance(step, Run) else step
+    if isinstance(outcome, RemoteProtocolError):
+        raise outcome
+    if isinstance(outcome, InputRequired):
+        if round.questions:
+            raise InputNeeded(*round.questions)
+        raise LocalProtocolError(
+            f"{request.method} of the own server returned InputRequired: ask there with ctx.ask, or leave it to the client"
+        )
+    return outcome
