@@ -97,7 +97,8 @@ class BaseClient:
         recorder: Recorder | None = None,
         info: Implementation | None = None,
     ) -> None:
-        """Prepare a client of `target`: a Server, a command (a list or one line), a .py file, an entry of an mcp.json.
+        """Prepare a client of `target`: a Server, a command (a list or one line), a .py file, an entry of an mcp.json,
+        a URL, or a function that opens a channel.
 
         `name` is what errors call the server. A process gets a small environment and `env`, or all of ours with
         `inherit_env`, and starts in `cwd`. A URL gets `headers` with every request, `auth` (a bearer token, a function
@@ -322,6 +323,12 @@ def _opener(
 
             return MemoryClientTransport(
                 supervisor, supervisor.state, target.server, lambda: supervisor.application.queue.loop
+            )
+        if target.channel is not None:
+            from linkspan.client.transports.channel import open_channel_transport
+
+            return open_channel_transport(
+                supervisor, supervisor.state, target.channel, lambda: supervisor.application.queue.loop
             )
         try:
             from linkspan.client.transports.http import HttpClientTransport

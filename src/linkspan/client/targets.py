@@ -11,13 +11,15 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, cast
 
 import msgspec
 
 from linkspan.client.config import Configuration, Settled, UnusableTarget, read_config, read_mapping, settled
 from linkspan.flows.client_errors import Origin
 from linkspan.runtime.calls import Connectable
+from linkspan.runtime.channels import OpenChannel
+from linkspan.schema.annotations import name_of
 from linkspan.wire.redaction import redact
 
 if TYPE_CHECKING:
@@ -25,9 +27,10 @@ if TYPE_CHECKING:
 
 __all__ = ["ServerTarget", "Target", "UnusableTarget", "file_name", "read_config", "resolve", "server_name"]
 
-ServerTarget: TypeAlias = str | Path | Sequence[str] | Mapping[str, Any] | Connectable
+_Other: TypeAlias = str | Path | Sequence[str] | Mapping[str, Any] | Connectable
+ServerTarget: TypeAlias = _Other | OpenChannel
 """A `Server`; a command as a list or one line; a `.py` file, perhaps with `:OBJECT`; an entry of an mcp.json as a mapping, or
-`mcp.json:NAME`; a whole `{"mcpServers": {...}}` with one server."""
+`mcp.json:NAME`; a whole `{"mcpServers": {...}}` with one server; or a function that opens a channel."""
 
 _INHERITED: Final = (
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "TZ", "TMPDIR", "TEMP", "TMP",
@@ -44,12 +47,14 @@ _NOTHING_HIDDEN: Final = Settled()
 
 
 class Target(msgspec.Struct, frozen=True):
-    """What to connect to. Exactly one of `server`, `command` and `url` is given."""
+    """What to connect to. Exactly one of `server`, `command`, `url` and `channel` is given."""
 
     origin: Origin
     server: Connectable | None = None
     command: Command | None = None
     url: str | None = None
+    channel: OpenChannel | None = None
+    """Opens a channel of the application's."""
     headers: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
     environment: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
     """What the caller or the configuration adds to the environment of a command."""
@@ -69,6 +74,9 @@ def resolve(
 ) -> Target:
     """Find out what a target is. Raises: UnusableTarget, which is a ValueError."""
     directory = os.fspath(cwd) if cwd is not None else None
+    if callable(target) and not hasattr(target, "connect"):
+        return Target(Origin(name or name_of(target)), channel=target)
+    target = cast("_Other", target)
     if isinstance(target, Mapping):
         return _entry(target, name, env, directory, inherit_env=inherit_env)
     if isinstance(target, str | Path):
@@ -83,7 +91,7 @@ def resolve(
         return Target(Origin(name or (shown if isinstance(shown, str) else type(target).__name__)), server=target)
     raise UnusableTarget(
         f"a client cannot connect to a {type(target).__name__}: give it a Server, a command, a .py file, an entry of an "
-        "mcp.json or a URL"
+        "mcp.json, a URL, or a function that opens a channel"
     )
 
 

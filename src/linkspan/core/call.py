@@ -22,7 +22,7 @@ from linkspan.errors import (
 )
 from linkspan.revisions import LATEST, supported_versions
 from linkspan.revisions.modern import encode_answer, read_envelope
-from linkspan.revisions.neutral import Outcome, Peer, Request, ServerFacts, TransportInfo, unsayable
+from linkspan.revisions.neutral import NO_FACTS, Outcome, Peer, Request, ServerFacts, TransportInfo, unsayable
 from linkspan.types import messages
 from linkspan.types.base import ABSENT
 from linkspan.types.messages import DiscoverResult
@@ -328,6 +328,8 @@ class Ports(msgspec.Struct, frozen=True):
     """The transport's own check of each request."""
     close_stream: Callable[[RequestId], bool] | None = None
     """Ends the stream on which a request would be answered; the client comes back for the response."""
+    facts: TransportInfo = NO_FACTS
+    """What the transport knows of all requests, where it does not bring facts of each."""
 
 
 NO_PORTS: Final = Ports()

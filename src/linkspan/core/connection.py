@@ -120,7 +120,7 @@ class ServerConnection:
         self._out: list[Delivery] = []
         self._changes: dict[Delivery, None] = {}  # notifications that wait until earlier output is sent
         self._deliver: Callable[[Delivery], object] = ports.send or self._out.append
-        self._facts = NO_FACTS
+        self._facts = ports.facts
         self._meta, self._envelope = ABSENT, NO_ENVELOPE
         self._ports = ports
         self.lock = ports.lock

@@ -10,9 +10,9 @@ server.run()
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any, Literal, Never, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, Never, TypedDict, Unpack, cast, overload
 
 from linkspan.errors import LinkspanError, RegistrationError
 from linkspan.server.registration import BaseServer
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from linkspan.core.http_checks import HttpKeywords
+    from linkspan.runtime.channels import AsyncChannel, Channel
     from linkspan.serve.asgi import AsgiApp
     from linkspan.serve.http import HttpRunKeywords
     from linkspan.serve.stdio import StdioKeywords
@@ -34,6 +35,17 @@ __all__ = ["Server"]
 
 _ASGI = ("path", "health", "metrics", "otherwise")
 _WSGI = ("path", "otherwise")
+
+
+class ChannelKeywords(TypedDict, total=False):
+    """The keywords of `attach`."""
+
+    principal: str | None
+    address: str | None
+    headers: Mapping[str, str]
+    grace: float
+    max_workers: int
+    max_unsent: int
 
 
 class Server(BaseServer):
@@ -123,6 +135,36 @@ class Server(BaseServer):
         """Return whether a client listens for changes; None if there is no connection."""
         connections = self._announcer.connections()
         return any(each.is_listened_to for each in connections) if connections else None
+
+    @overload
+    def attach(self, channel: Channel, **options: Unpack[ChannelKeywords]) -> None: ...
+    @overload
+    def attach(self, channel: AsyncChannel, **options: Unpack[ChannelKeywords]) -> Coroutine[Any, Any, None]: ...
+    @described_by(ChannelKeywords)
+    def attach(
+        self, channel: Channel | AsyncChannel, **options: Unpack[ChannelKeywords]
+    ) -> Coroutine[Any, Any, None] | None:
+        """Serve one connection over a channel of your own, until its other side hangs up: `await` it for an async channel.
+
+        A channel has `send(message)`, gives messages when it is iterated over, and has `close()`. `principal`, `address` and
+        `headers` are what your transport knows of the client. For `grace` seconds (1) after the end what was asked is still
+        answered. `max_workers` and `max_unsent` are those of `run`.
+        """
+        from linkspan.revisions.neutral import TransportInfo
+        from linkspan.runtime.channels import is_async
+        from linkspan.runtime.workers import MAX_WORKERS
+        from linkspan.serve.channel import ChannelLimits, attach, attach_async
+
+        facts = TransportInfo(options.get("headers", {}), options.get("principal"), options.get("address"))
+        limits = ChannelLimits(
+            options.get("grace", 1.0),
+            options.get("max_workers", MAX_WORKERS),
+            options.get("max_unsent", 16 * 1024 * 1024),
+        )
+        if is_async(channel):
+            return attach_async(self, channel, facts, limits)
+        attach(self, cast("Channel", channel), facts, limits)
+        return None
 
     def asgi(
         self,

@@ -87,5 +87,5 @@ def async_client_fixture(
 
 def _made(target: ServerTarget | Callable[[], ServerTarget]) -> ServerTarget:
     if callable(target) and not hasattr(target, "connect"):
-        return target()
+        return cast("ServerTarget", target())
     return cast("ServerTarget", target)
