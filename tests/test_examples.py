@@ -27,6 +27,14 @@ PATIENCE = 30.0
 CALLS: dict[str, tuple[str, dict[str, Any], str]] = {
     "dice.py": ("roll", {"sides": 1, "count": 2}, "[1,1]"),
     "everything.py": ("price", {"km": 100}, "12.0"),
+    "files.py": ("read", {"file": "dice.py", "first": 3, "count": 1}, "import random"),
+    "gateway.py": ("roll", {"sides": 1, "count": 3}, "[1,1,1]"),
+    "sqlite_explorer.py": ("query", {"sql": "select seats from ferries where name = 'Lord'"}, '[{"seats":20}]'),
+    "weather.py": (
+        "forecast",
+        {"city": "Oslo", "days": 1},
+        '[{"day":"2026-11-22","highest_celsius":3.5,"rain_mm":0.2}]',
+    ),
     "from_scratch/server.py": ("dice", {"sides": 1}, "1"),
 }
 """For each example a tool, its arguments, and the text of the result."""
@@ -115,7 +123,7 @@ def test_an_example_lists_and_calls_its_tools_in_every_revision(file: str, revis
         result = client.call(name, arguments)
         assert not result.get("isError")
         assert result["content"] == [{"type": "text", "text": text}]
-        wrong = client.call(name, {"nonsense": "x"} | dict.fromkeys(arguments, "x"))
+        wrong = client.call(name, {"nonsense": "x"} | {key: {} for key in arguments})
         assert wrong["isError"]
         assert all(each in wrong["content"][0]["text"] for each in arguments)
         assert client.ask("tools/call", {"name": "nonsense"})["error"]["code"] == -32602
@@ -154,6 +162,24 @@ def python(*arguments: str, said: str = "") -> str:
     ended = subprocess.run([sys.executable, *arguments], input=said, capture_output=True, text=True, timeout=PATIENCE)
     assert (ended.returncode, ended.stderr) == (0, "")
     return ended.stdout
+
+
+def test_the_smallest_host_answers_line_by_line() -> None:
+    printed = python(str(EXAMPLES / "hosts" / "minimal.py"), said="Roll two dice\n")
+    assert printed == "You rolled two ones.\n"
+
+
+@pytest.mark.parametrize(("answer", "end"), [("yes", "bob has 50 now"), ("no", "The user refused this call")])
+def test_an_agent_asks_before_it_pays(answer: str, end: str) -> None:
+    printed = python(str(EXAMPLES / "hosts" / "approvals.py"), said=f"{answer}\n")
+    assert printed.startswith('The model wants pay {"sender": "alice", "receiver": "bob", "amount": 30}. Allow it?')
+    assert end in printed
+
+
+def test_the_gallery_names_every_example() -> None:
+    gallery = (EXAMPLES / "README.md").read_text()
+    missing = [path for path in EXAMPLES.rglob("*.py") if f"({path.relative_to(EXAMPLES).as_posix()})" not in gallery]
+    assert missing == []
 
 
 def test_the_host_from_scratch_asks_calls_and_answers_until_exit() -> None:
