@@ -79,6 +79,30 @@ def test_closing_cancels_what_runs_and_ends_the_stream(server):
         pipe.send(b"")
 
 
+def test_all_who_wait_for_a_connection_that_is_closed_get_its_end(server):
+    pipe, found = MemoryTransport(server), []
+    waiting = [threading.Thread(target=lambda: found.append(pipe.receive(30))) for _ in range(4)]
+    for each in waiting:
+        each.start()
+    pipe.close()
+    for each in waiting:
+        each.join(30)
+    assert found == [b""] * 4
+
+
+def test_answers_of_many_threads_arrive_once_and_whole(server):
+    with MemoryTransport(server) as pipe:
+        threads = [threading.Thread(target=lambda n=n: pipe.send(tool_call(n, "add", a=n, b=0))) for n in range(50)]
+        for each in threads:
+            each.start()
+        lines: list[bytes] = []
+        while len(lines) < 50:
+            data = pipe.receive(30)
+            assert data.endswith(b"\n")
+            lines += data.splitlines()
+    assert {json.loads(each)["id"] for each in lines} == set(range(50))
+
+
 @pytest.mark.parametrize("tool", ["add", "async_add"])
 def test_the_async_face_answers_too(server, tool):
     async def main() -> bytes:

@@ -14,7 +14,8 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from types import TracebackType
 
-from linkspan.runtime.calls import Connectable, Driver
+from linkspan.runtime.calls import Connectable
+from linkspan.runtime.server_end import ServerEnd
 from linkspan.runtime.workers import MAX_WORKERS
 from linkspan.serve.stream import StreamServer
 
@@ -147,9 +148,7 @@ class AsyncMemoryTransport:
     def __init__(self, server: Connectable, *, max_workers: int = MAX_WORKERS) -> None:
         """Connect to `server`; async functions will run as tasks of the running loop."""
         self._loop = asyncio.get_running_loop()
-        self._driver = Driver(
-            server.connect, lambda: self._loop, self._take_soon, max_workers=max_workers, on_task_end=self._take
-        )
+        self._end = ServerEnd(server, self._arrive, lambda: self._loop, max_workers=max_workers, flush=self._carry_soon)
         self._arrived = asyncio.Event()
         self._output: list[bytes] = []
         self._closed = False
@@ -158,31 +157,29 @@ class AsyncMemoryTransport:
         """Let the server receive bytes: lines, in any chunks. Raises: ValueError after `close`."""
         if self._closed:
             raise ValueError("send() on a closed connection")
-        self._driver.receive_data(data)
-        self._take()
+        self._end.receive(data)
 
     async def receive(self) -> bytes:
         """Return what the server has sent, whole lines; wait for it. Empty once the connection is closed and read."""
         while not self._output and not self._closed:
             self._arrived.clear()
-            deadline = self._driver.next_timeout()
+            deadline = self._end.driver.next_timeout()
             delay = None if deadline is None else max(0.0, deadline - time.monotonic())
             try:
                 await asyncio.wait_for(self._arrived.wait(), delay)
             except TimeoutError:
-                self._driver.handle_timeout(time.monotonic())
-                self._take()
+                self._end.handle_timeout()
         data, self._output = b"".join(self._output), []
         return data
 
     async def close(self) -> None:
         """Hang up: what runs is cancelled."""
         if not self._closed:
-            self._driver.receive_eof()
             self._closed = True
-            self._driver.close()
-            self._take()
-            await self._driver.aleave(self._driver.connection.lifespan)
+            self._end.close()
+            self._end.carry()
+            self._arrived.set()
+            await self._end.driver.aleave(self._end.driver.connection.lifespan)
 
     async def __aenter__(self) -> AsyncMemoryTransport:
         """Return the transport."""
@@ -194,14 +191,11 @@ class AsyncMemoryTransport:
         """Hang up."""
         await self.close()
 
-    def _take(self) -> None:
-        with self._driver.lock:
-            data = self._driver.connection.data_to_send()
-        if data:
-            self._output.append(data)
+    def _arrive(self, data: bytes) -> None:
+        self._output.append(data)
         self._arrived.set()
 
-    def _take_soon(self) -> None:
+    def _carry_soon(self) -> None:
         """Take what the connection has to send, on the loop. Any thread."""
         with suppress(RuntimeError):  # the loop is closed: nothing waits for this any more
-            self._loop.call_soon_threadsafe(self._take)
+            self._loop.call_soon_threadsafe(self._end.carry)

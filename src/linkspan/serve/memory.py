@@ -5,13 +5,15 @@ Law: `send` never waits for a function, unless it was asked to run them right th
 
 from __future__ import annotations
 
-import threading
 import time
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from linkspan.runtime.calls import Connectable, Driver
+from linkspan.runtime.calls import Connectable
 from linkspan.runtime.forks import renew
+from linkspan.runtime.server_end import ServerEnd
 from linkspan.runtime.workers import MAX_WORKERS
 
 if TYPE_CHECKING:
@@ -40,17 +42,15 @@ class MemoryTransport:
 
     def start_afresh(self) -> None:
         """Connect; in a forked child, anew."""
-        self._driver = Driver(self._server.connect, _loop, self.flush, max_workers=self._max_workers)
-        self._connection = self._driver.connection
-        self._arrived = threading.Condition(self._driver.lock)
-        self._output: list[bytes] = []
+        self._output: SimpleQueue[bytes] = SimpleQueue()
+        """What the server has sent; at the end nothing, which stays there."""
+        self._end = ServerEnd(self._server, self._output.put, _loop, max_workers=self._max_workers)
 
     def send(self, data: bytes) -> None:
         """Let the server receive bytes: lines, in any chunks. Raises: ValueError after `close`."""
         if self._closed:
             raise ValueError("send() on a closed connection")
-        self._driver.receive_data(data)
-        self.flush()
+        self._end.receive(data)
 
     def receive(self, timeout: float | None = None) -> bytes:
         """Return what the server has sent, whole lines; wait for it. Empty once the connection is closed and read.
@@ -58,29 +58,31 @@ class MemoryTransport:
         Raises: TimeoutError after `timeout` seconds.
         """
         give_up = None if timeout is None else time.monotonic() + timeout
-        with self._arrived:
-            while not self._output and not self._closed:
-                now = time.monotonic()
-                if give_up is not None and now >= give_up:
-                    raise TimeoutError(f"the server sent nothing for {timeout} s")
-                deadlines = [at for at in (give_up, self._connection.next_timeout()) if at is not None]
-                self._arrived.wait(max(0.0, min(deadlines) - now) if deadlines else None)
-                self._driver.handle_timeout(time.monotonic())
-                self.flush()
-            data, self._output = b"".join(self._output), []
-            return data
+        while True:
+            deadlines = [at for at in (give_up, self._end.driver.next_timeout()) if at is not None]
+            try:
+                parts = [self._output.get(timeout=max(0.0, min(deadlines) - time.monotonic()) if deadlines else None)]
+                break
+            except Empty:
+                if give_up is not None and time.monotonic() >= give_up:
+                    raise TimeoutError(f"the server sent nothing for {timeout} s") from None
+                self._end.handle_timeout()
+        with suppress(Empty):
+            while parts[-1]:
+                parts.append(self._output.get_nowait())
+        if not parts[-1]:
+            self._output.put(b"")
+        return b"".join(parts)
 
     def close(self) -> None:
         """Hang up: what runs is cancelled."""
         if self._closed:
             return
-        self._driver.receive_eof()
-        self._driver.close()
-        self.flush()
-        self._driver.leave(self._connection.lifespan)
-        with self._arrived:
-            self._closed = True
-            self._arrived.notify_all()
+        self._end.close()
+        self._end.carry()
+        self._end.leave()
+        self._closed = True
+        self._output.put(b"")
 
     def __enter__(self) -> MemoryTransport:
         """Return the transport."""
@@ -91,14 +93,6 @@ class MemoryTransport:
     ) -> None:
         """Hang up."""
         self.close()
-
-    def flush(self) -> None:
-        """Take what the connection has to send. Any thread."""
-        with self._arrived:
-            data = self._connection.data_to_send()
-            if data:
-                self._output.append(data)
-            self._arrived.notify_all()
 
 
 def _loop() -> AbstractEventLoop:
