@@ -8,9 +8,11 @@ from __future__ import annotations
 import inspect
 import re
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import linkspan
+import linkspan.auth
 
 project = "Linkspan"
 author = "the authors of Linkspan"
@@ -67,20 +69,23 @@ def api() -> str:
     for title, names in found.items():
         if names:
             parts += [f"\n## {title}\n\n```{{eval-rst}}\n", *map(directive, sorted(names)), "```\n"]
+    more = [name for name in linkspan.auth.__all__ if name not in linkspan.__all__]
+    shown = [directive(name, linkspan.auth) for name in more if inspect.isclass(getattr(linkspan.auth, name))]
+    parts += ["\n## Authorization\n\nThese names are in `linkspan.auth`.\n\n```{eval-rst}\n", *shown, "```\n"]
     return "".join(parts)
 
 
-def directive(name: str) -> str:
-    """Return what shows one name."""
-    value = getattr(linkspan, name)
+def directive(name: str, module: ModuleType = linkspan) -> str:
+    """Return what shows one name of a module."""
+    value = getattr(module, name)
     if inspect.isclass(value):
         public = {getattr(linkspan, each) for each in linkspan.__all__ if inspect.isclass(getattr(linkspan, each))}
         own = [each for each, member in vars(value).items() if inspect.isclass(member) and member in public]
         more = f"   :exclude-members: {', '.join(own)}\n" if own else ""  # they have their own places
         more += "" if issubclass(value, Exception) else "   :inherited-members: Struct, dict, object\n"
-        return f".. autoclass:: linkspan.{name}\n   :members:\n{more}\n"
+        return f".. autoclass:: {module.__name__}.{name}\n   :members:\n{more}\n"
     kind = "autofunction" if inspect.isroutine(value) else "autodata"
-    return f".. {kind}:: linkspan.{name}\n\n"
+    return f".. {kind}:: {module.__name__}.{name}\n\n"
 
 
 def to_rst(_: Any, __: str, ___: str, ____: Any, _____: Any, lines: list[str]) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import linkspan
+import linkspan.auth
 
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -32,6 +33,8 @@ QUESTIONS = {
     "django": "http",
     "gunicorn workers": "http",
     "allowed hosts": "http",
+    "oauth": "authorization",
+    "client credentials": "authorization",
     "reconnect": "client",
     "retry": "client",
     "many servers": "host",
@@ -53,6 +56,11 @@ def conf() -> Any:
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def test_the_names_of_authorization_are_on_the_page_of_the_api() -> None:
+    shown = re.findall(r"^\.\. auto\w+:: linkspan\.auth\.(\w+)$", conf().api(), re.MULTILINE)
+    assert {"OAuth", "ClientCredentials", "WorkloadIdentity", "Enterprise"} <= set(shown) <= set(linkspan.auth.__all__)
 
 
 def test_every_public_name_is_on_the_page_of_the_api() -> None:
