@@ -173,6 +173,22 @@ def test_javascript_url(world: World, name: str, endpoint: str) -> None:
     assert "POST" not in _sent(world)
 
 
+@pytest.mark.parametrize(
+    "own", ["redirect_uri=https%3A%2F%2Fevil.example%2F", "client_id=evil", "state=", "code_challenge=x", "resource=x"]
+)
+def test_open_redirect(world: World, own: str) -> None:
+    """The code goes to our own redirect URI, whatever an endpoint has in its query."""
+    server = AuthorizationServer(world, authorization_endpoint=f"{AS}/authorize?audience=x&{own}")
+    assert f"has a {own.partition('=')[0]} of its own" in _refused(world, server.takes).problem
+    assert server.registered[0]["redirect_uris"] == ["http://127.0.0.1:3000/callback"]
+    assert "OPEN" not in _sent(world)
+
+
+def test_an_endpoint_may_have_a_query(world: World) -> None:
+    server = AuthorizationServer(world, authorization_endpoint=f"{AS}/authorize?audience=x&prompt=")
+    assert world.call(world.authorizer(), server.takes) == 200
+
+
 @pytest.mark.parametrize("methods", [None, [], ["plain"], ["plain", "s256"]])
 def test_pkce_downgrade(world: World, methods: list[str] | None) -> None:
     """AU-C20."""

@@ -10,7 +10,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping
 from hmac import compare_digest
 from typing import ClassVar
-from urllib.parse import parse_qs, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit, urlunsplit
 
 from linkspan.auth.client_registration import Registered
 from linkspan.auth.identities import Discreet
@@ -98,19 +98,20 @@ def authorization_url(
     """Return where the person logs in. Raises: AuthorizationFailure."""
     if server.authorization_endpoint is None:
         raise AuthorizationFailure(f"{server.issuer} has no authorization_endpoint")
-    query = urlencode(
-        {
-            "response_type": "code",
-            "client_id": client_id,
-            "redirect_uri": pending.redirect_uri,
-            "state": pending.state,
-            "code_challenge": sha256_text(pending.verifier),
-            "code_challenge_method": "S256",
-            **parameters,
-        }
-    )
+    fields = {
+        "response_type": "code",
+        "client_id": client_id,
+        "redirect_uri": pending.redirect_uri,
+        "state": pending.state,
+        "code_challenge": sha256_text(pending.verifier),
+        "code_challenge_method": "S256",
+        **parameters,
+    }
     parts = urlsplit(server.authorization_endpoint)
-    return urlunsplit(parts._replace(query=f"{parts.query}&{query}" if parts.query else query))
+    theirs = dict(parse_qsl(parts.query, keep_blank_values=True))
+    if taken := theirs.keys() & fields.keys():
+        raise AuthorizationFailure(f"the authorization_endpoint of {server.issuer} has a {min(taken)} of its own")
+    return urlunsplit(parts._replace(query=urlencode({**theirs, **fields})))
 
 
 def read_redirect(redirect: str, pending: PendingLogin) -> str:
