@@ -16,10 +16,10 @@ import msgspec
 from linkspan.auth.exchanging import TokenExchange
 from linkspan.auth.metadata import resource_metadata_urls
 from linkspan.auth.proofs import PROOF_ALGORITHMS
-from linkspan.auth.verifying import ApiKeys, Checker, FunctionVerifier, Introspection, Jwt, Verifier
+from linkspan.auth.verifying import ApiKeys, Checker, FunctionVerifier, Introspection, Jwt, Verifier, require_jose
 from linkspan.core.http_exchange import HttpResponse
 from linkspan.types.base import JSON
-from linkspan.wire.challenges import write_challenge
+from linkspan.wire.challenges import is_scope, write_challenge
 from linkspan.wire.headers import is_loopback
 from linkspan.wire.jsonrpc import encode
 
@@ -28,7 +28,6 @@ __all__ = ["METADATA_PATH", "BadCredentials", "Credentials", "Protected", "metad
 METADATA_PATH: Final = "/.well-known/oauth-protected-resource"
 _BEARER: Final = re.compile(r"(?P<scheme>bearer|dpop) +(?P<token>[A-Za-z0-9\-._~+/]+=*)", re.IGNORECASE)
 _SECOND: Final = re.compile(r"(?:^|,)\s*(?:bearer|dpop)(?:\s|$)", re.IGNORECASE)
-_SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
 _UNWRITABLE: Final = re.compile(r"[^\x20-\x21\x23-\x5b\x5d-\x7e]")
 _PUBLIC: Final = (
     ("access-control-allow-origin", "*"),
@@ -100,6 +99,8 @@ class Protected:
         self.scopes = _checked_scopes(scopes)
         self.implies = {name: _checked_scopes(each) for name, each in (implies or {}).items()}
         self.dpop_required = dpop == "required"
+        if self.dpop_required:
+            require_jose()
         self.nonce_key = nonce_key
         self.exchange = exchange
         self._about = {"resource_name": name, "resource_documentation": documentation}
@@ -248,7 +249,7 @@ def _checked_url(resource: str) -> str:
 
 def _checked_scopes(scopes: Sequence[str]) -> tuple[str, ...]:
     """Raise ValueError for what is not a list of scopes."""
-    if isinstance(scopes, str) or not all(_SCOPE.fullmatch(each) for each in scopes):
+    if isinstance(scopes, str) or not all(map(is_scope, scopes)):
         raise ValueError(
             f"scopes must be a list of names without spaces and quotes, such as ['files:read']; got {scopes!r}"
         )

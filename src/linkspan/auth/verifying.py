@@ -41,6 +41,7 @@ __all__ = [
     "client_authentication",
     "read_header",
     "read_jws",
+    "require_jose",
     "verify",
 ]
 
@@ -193,7 +194,7 @@ class Jwt(_OfIssuer):
         unknown = [each for each in algorithms if each not in ALGORITHMS]
         if unknown or not algorithms:
             raise ValueError(f"algorithms must be of {', '.join(ALGORITHMS)}; got {list(algorithms)!r}")
-        _require_jose()
+        require_jose()
         self._algorithms = frozenset(algorithms)
         self.named_urls = tuple(each for each in (issuer, jwks_uri) if each is not None)
         self.source = Issuer(issuer, jwks_uri=jwks_uri, keys=keys)
@@ -414,7 +415,8 @@ def _registry(algorithm: str) -> JWSRegistry:
     return OneAlgorithm(strict_check_header=False)
 
 
-def _require_jose() -> None:
+def require_jose() -> None:
+    """Raise LinkspanError where the extra `auth`, which reads signatures, is not installed."""
     try:
         import joserfc  # noqa: F401  # pyright: ignore[reportUnusedImport]
     except ImportError:

@@ -7,6 +7,7 @@ Law: nothing that a client receives, and nothing in a log, holds a token.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 import time
@@ -299,7 +300,11 @@ class _Access:
 
     def token_for(self, audience: str, scopes: Collection[str]) -> str | Awaitable[str]:
         flow = self._guard.exchange(self._token, self.digest, audience, tuple(scopes))
-        return _await(flow, self._guard.fetcher) if _on_a_loop() else _run(flow, self._guard.fetcher)
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return _run(flow, self._guard.fetcher)
+        return _await(flow, self._guard.fetcher)
 
 
 class _Counted:
@@ -337,16 +342,6 @@ def guard_of(server: BaseServer, gate: Gate, url: str | None = None) -> Guard:
 # Driving flows.
 
 
-def _on_a_loop() -> bool:
-    import asyncio
-
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
-
-
 def _run(flow: VerifyFlow[T], fetcher: Fetcher) -> T:
     """Run a flow in this thread."""
 
@@ -377,7 +372,6 @@ def _run(flow: VerifyFlow[T], fetcher: Fetcher) -> T:
 
 async def _await(flow: VerifyFlow[T], fetcher: Fetcher) -> T:
     """Run a flow on this event loop: what may block runs in a thread."""
-    import asyncio
 
     async def perform(effect: Http | Check) -> object:
         if isinstance(effect, Http):

@@ -89,6 +89,8 @@ class Catalogue:
         """What brings a list up to date, by the method that asks for it; it may block."""
         self.is_conditional = False
         """Whether anything that was ever registered has a condition."""
+        self.is_scoped = False
+        """Whether anything that was ever registered needs scopes."""
         self._promised: set[str] = set()  # lists that a client has seen stay, even when they are empty
 
     def handlers(self) -> Iterator[Handler]:
@@ -101,6 +103,7 @@ class Catalogue:
     def add(self, registry: Registry[ItemT], items: Sequence[ItemT], pinned: Revision | None) -> None:
         """Register items that `pinned` can name. Raises: RegistrationError, and then none was registered."""
         self.is_conditional = self.is_conditional or any(each.when is not None for each in items)
+        self.is_scoped = self.is_scoped or any(each.scopes for each in items)
         registry.add(items, pinned)
 
     def remove(self, registry: Registry[Any], key: str) -> None:
@@ -290,6 +293,11 @@ class Listed(Protocol):
         """Which callers see it; None for all."""
         ...
 
+    @property
+    def scopes(self) -> tuple[str, ...]:
+        """What the token of a call needs, where the server verifies tokens. All callers see it."""
+        ...
+
 
 class Registry(Generic[ItemT]):
     """Items by key. Changes are checked first and made then, so a refused one leaves nothing behind.
@@ -460,8 +468,8 @@ class Registry(Generic[ItemT]):
         return paginate(items, cursor, page_size)
 
     def _scope(self, cache_scope: str) -> str:
-        """Return for whom a page may be kept: for its caller only, where callers see different ones."""
-        return "private" if self.conditions else cache_scope
+        """Return for whom a page may be kept: for its caller only, where callers may see or use different items."""
+        return "private" if self.conditions or any(item.scopes for item in self.all()) else cache_scope
 
     def _encode(
         self,

@@ -204,7 +204,7 @@ class Dispatcher:
             begin = partial(self._begin_observed, request, settings, self.system.clock(), observed)
             return _later(request, begin, hooked=observed)
         method = self._methods.get(name, self._custom)
-        if self.catalogue.declared is not None or self.catalogue.is_conditional:
+        if self.catalogue.declared is not None or self.catalogue.is_conditional or self.catalogue.is_scoped:
             method = self._guarded(request, method)
         try:
             return method(request, settings, None)
@@ -307,7 +307,11 @@ class Dispatcher:
         return self._failures.outcome(request, observation, error)
 
     def _guarded(self, request: Request, method: _Method) -> _Method:
-        """Return what serves a request where the author chose what to declare (SRV-2), or who sees what."""
+        """Return what serves a request where the author chose what to declare (SRV-2), who sees what, or who may do what."""
+        if self.catalogue.is_scoped:
+            from linkspan.server.judging import serve_permitted
+
+            method = partial(serve_permitted, self.catalogue, method)
         if self.catalogue.is_conditional:
             method = partial(self._judge, method)
         if self.catalogue.declared is None:
@@ -399,7 +403,7 @@ class Dispatcher:
             raise ResourceNotFoundError(uri)
         scope = self.profile.cache_scope
         if found is not None:
-            scope = "private" if found[0].when is not None else scope
+            scope = "private" if found[0].when is not None or found[0].scopes else scope
             if observation is not None:
                 observation.data["resource_uri"] = uri
         handler, mime_type = catalogue.read_handler, None

@@ -11,15 +11,15 @@ from typing import Any
 
 from linkspan.core.call import Call
 from linkspan.core.http_checks import compare_parameters
-from linkspan.errors import RemoteProtocolError
-from linkspan.revisions.neutral import NOTHING_SHOWN, Outcome, Request
+from linkspan.errors import Forbidden, RemoteProtocolError
+from linkspan.revisions.neutral import NO_FACTS, NOTHING_SHOWN, Outcome, Request
 from linkspan.schema.annotations import name_of
 from linkspan.server.asking import Round, Rounds
-from linkspan.server.catalogue import Catalogue, Registry
-from linkspan.server.configuration import Profile, System
+from linkspan.server.catalogue import Catalogue, Listed, Registry
+from linkspan.server.configuration import Profile, Settings, System
 from linkspan.server.context import Context
 from linkspan.server.handlers import Handler, Later, Preparation
-from linkspan.server.observation import Failures
+from linkspan.server.observation import Failures, Observation
 from linkspan.server.steps import Step, Steps, await_steps, run_steps
 from linkspan.server.tools import BoundTool
 from linkspan.server.visibility import Condition, judge
@@ -34,7 +34,7 @@ from linkspan.types.messages import (
     SubscribeParams,
 )
 
-__all__ = ["Judges"]
+__all__ = ["Judges", "serve_permitted"]
 
 
 class Judges:
@@ -137,6 +137,45 @@ class Judges:
     def _of_uris(self, *uris: str) -> tuple[Condition, ...]:
         found = (each.when for uri in uris for each in self._catalogue.registered_for(uri))
         return tuple(each for each in found if each is not None)
+
+
+def serve_permitted(
+    catalogue: Catalogue,
+    serve: Callable[[Request, Settings, Observation | None], Outcome | Call],
+    request: Request,
+    settings: Settings,
+    observation: Observation | None,
+) -> Outcome | Call:
+    """Serve a request if its token has the scopes of what it asks for. Raises: Forbidden.
+
+    Where the transport has no tokens, as stdio and memory, all scopes are granted. Over HTTP none is without `auth=`.
+    """
+    facts, item = request.facts, _asked_for(catalogue, request)
+    if facts is not NO_FACTS and item is not None and item.scopes:
+        if facts.grant is None:
+            raise Forbidden(item.scopes, "this server verifies no tokens over HTTP: scopes= needs auth=Protected(...)")
+        if not facts.grant.scopes.issuperset(item.scopes):
+            raise Forbidden(item.scopes)
+    return serve(request, settings, observation)
+
+
+def _asked_for(catalogue: Catalogue, request: Request) -> Listed | None:
+    """Return the item that a request is about, if it exists for its caller."""
+    params, shown = request.params, request.shown
+    match params:
+        case CallToolParams():
+            return catalogue.tools.get(params.name, shown)
+        case GetPromptParams():
+            return catalogue.prompts.get(params.name, shown)
+        case ReadResourceParams(uri=uri):
+            found = catalogue.find_resource(uri, shown)
+            return found[0] if found is not None else None
+        case CompleteParams(ref=ref):
+            if isinstance(ref, PromptReference):
+                return catalogue.prompts.get(ref.name, shown)
+            return catalogue.templates.get(ref.uri, shown) or catalogue.resources.get(ref.uri, shown)
+        case _:
+            return None
 
 
 def _concerned_by_name(registry: Registry[Any], name: str) -> tuple[Sequence[Condition], Sequence[Condition]]:

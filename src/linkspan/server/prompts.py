@@ -15,7 +15,7 @@ from linkspan.schema.problems import describe_value
 from linkspan.server.content_blocks import blocks_of, changed, checked, is_block, meta_of
 from linkspan.server.handlers import Function, Handler, bound_method, compile_handler, from_text, is_function
 from linkspan.server.tools import PromptDefinition, check_name, default_name, defined, function_name
-from linkspan.server.visibility import Condition, When, check_tags, compile_condition
+from linkspan.server.visibility import Condition, When, check_scopes, check_tags, compile_condition
 from linkspan.text import described_by
 from linkspan.types.base import JSON, Icon, JSONObject, Meta, Role, is_mapping
 from linkspan.types.messages import CompleteResult, Completion, GetPromptResult, PromptArgument, PromptMessage
@@ -72,6 +72,7 @@ class PromptInfo(msgspec.Struct, frozen=True, kw_only=True):
     inline: bool = False
     tags: Collection[str] = ()
     when: When | None = None
+    scopes: Collection[str] = ()
 
 
 class Prompt:
@@ -90,6 +91,7 @@ class Prompt:
     inline: ClassVar[bool] = False
     tags: ClassVar[Collection[str]] = ()
     when: Any = None
+    scopes: ClassVar[Collection[str]] = ()
     template: Any = None
 
     Argument: TypeAlias = PromptArgument
@@ -123,6 +125,7 @@ class BoundPrompt(msgspec.Struct, frozen=True):
     derived: tuple[str, ...] = ()
     tags: frozenset[str] = frozenset()
     when: Condition | None = None
+    scopes: tuple[str, ...] = ()
 
     def decode(self, given: Mapping[str, str]) -> JSONObject:
         """Check the arguments: texts on the wire, what the hints say in the function.
@@ -203,7 +206,12 @@ def bind_prompt(source: object, info: PromptInfo | None = None, *, provided: typ
         icons=list(info.icons) if info.icons is not None else None,
         meta=info.meta,
     )
-    return BoundPrompt(spec, handler, tags=check_tags(info.tags, name), when=compile_condition(info.when, name))
+    tags, when, scopes = (
+        check_tags(info.tags, name),
+        compile_condition(info.when, name),
+        check_scopes(info.scopes, name),
+    )
+    return BoundPrompt(spec, handler, tags=tags, when=when, scopes=scopes)
 
 
 def _is_class(source: object) -> TypeGuard[type[Prompt]]:

@@ -17,7 +17,7 @@ from linkspan.schema.annotations import parse_docstring
 from linkspan.server.content_blocks import Media, changed, checked, contents_of
 from linkspan.server.handlers import Function, Handler, bound_method, compile_handler, describe, from_text
 from linkspan.server.tools import Description, default_name
-from linkspan.server.visibility import Condition, check_tags, compile_condition
+from linkspan.server.visibility import Condition, check_scopes, check_tags, compile_condition
 from linkspan.text import described_by
 from linkspan.types.base import JSON, Annotations, Icon, JSONObject, Meta, is_array, is_mapping
 from linkspan.types.messages import ReadResourceResult
@@ -82,6 +82,7 @@ class _Described:
     inline: bool = False
     tags: Collection[str] = ()
     when: Any = None
+    scopes: Collection[str] = ()
     contents: Any = None
 
     def __init_subclass__(cls, **options: object) -> None:
@@ -170,6 +171,7 @@ class BoundResource(msgspec.Struct, frozen=True):
     derived: tuple[str, ...] = ()
     tags: frozenset[str] = frozenset()
     when: Condition | None = None
+    scopes: tuple[str, ...] = ()
 
 
 OF_A_FILE = ("size", "annotations")
@@ -185,6 +187,7 @@ class BoundTemplate(msgspec.Struct, frozen=True):
     derived: tuple[str, ...] = ()
     tags: frozenset[str] = frozenset()
     when: Condition | None = None
+    scopes: tuple[str, ...] = ()
 
     def decode(self, variables: Mapping[str, str]) -> JSONObject:
         """Turn the variables of a URI into the function's arguments. Raises: ArgumentsInvalid."""
@@ -290,12 +293,14 @@ def bind_template(source: object, *, provided: type | None = None) -> BoundTempl
     return BoundTemplate(_shape(TemplateShape, source), template, handler, (), *audience)
 
 
-def _audience(source: _Described | type[_Described], uri: str) -> tuple[frozenset[str], Condition | None]:
-    """Return the tags, and who sees it. Raises: RegistrationError."""
+def _audience(
+    source: _Described | type[_Described], uri: str
+) -> tuple[frozenset[str], Condition | None, tuple[str, ...]]:
+    """Return the tags, who sees it, and what a read needs. Raises: RegistrationError."""
     when: object = source.when
     if isinstance(source, type):
         when = bound_method(source, _Described, "when") or when
-    return check_tags(source.tags, uri), compile_condition(when, uri)
+    return check_tags(source.tags, uri), compile_condition(when, uri), check_scopes(source.scopes, uri)
 
 
 def from_function(

@@ -20,7 +20,7 @@ from linkspan.schema.annotations import parse_docstring, return_hint
 from linkspan.schema.results import ResultShape, compile_result, encode_json
 from linkspan.server.content_blocks import BYTES, blocks_of, changed, content_types, is_content, meta_of
 from linkspan.server.handlers import Function, Handler, bound_method, compile_handler, is_function
-from linkspan.server.visibility import Condition, When, check_tags, compile_condition
+from linkspan.server.visibility import Condition, When, check_scopes, check_tags, compile_condition
 from linkspan.text import described_by
 from linkspan.types.base import JSON, UNSET, Icon, JSONObject, Meta, TextContent, UnsetType, Wire
 from linkspan.types.messages import CallToolResult, ToolAnnotations
@@ -67,6 +67,7 @@ class Description(TypedDict, total=False):
     inline: bool
     tags: Collection[str]
     when: When | None
+    scopes: Collection[str]
 
 
 class ToolDescription(Description, total=False):
@@ -124,6 +125,8 @@ class ToolInfo(msgspec.Struct, frozen=True, kw_only=True):
     tags: Collection[str] = ()
     """What `disable` and `enable` may call it besides its name."""
     when: When | None = None
+    scopes: Collection[str] = ()
+    """What the token of a call needs, where the server verifies tokens."""
     """Which callers see it; None for all."""
     timeout: float | None = None
     """Seconds that a call may take."""
@@ -189,6 +192,7 @@ class Tool:
     inline: ClassVar[bool] = False
     tags: ClassVar[Collection[str]] = ()
     when: Any = None
+    scopes: ClassVar[Collection[str]] = ()
     timeout: ClassVar[float | None] = None
     concurrency: ClassVar[int | None] = None
     max_waiting: ClassVar[int] = 100
@@ -263,6 +267,7 @@ class BoundTool(msgspec.Struct, frozen=True):
     """The function needs nothing but its arguments, and nothing of the author's runs before it."""
     tags: frozenset[str] = frozenset()
     when: Condition | None = None
+    scopes: tuple[str, ...] = ()
 
     def outcome(self, value: object) -> Outcome:
         """Turn what the function returned into a result.
@@ -471,8 +476,13 @@ def _bind(handler: Handler, info: ToolInfo, name: str, portable: bool, structure
     is_plain = is_plain and not (handler.parameters.asks or handler.parameters.runs_code)
     is_plain = is_plain and handler.needs is None and not handler.provided
     structured = info.structured and written is not None
-    tags, when = check_tags(info.tags, name), compile_condition(info.when, name)
-    return BoundTool(spec, handler, shape, validator, structured, derived, exact, is_plain, tags, when)
+    tags, when, scopes = (
+        check_tags(info.tags, name),
+        compile_condition(info.when, name),
+        check_scopes(info.scopes, name),
+    )
+    is_plain = is_plain and not scopes
+    return BoundTool(spec, handler, shape, validator, structured, derived, exact, is_plain, tags, when, scopes)
 
 
 def _declared(shape: ResultShape) -> Mapping[str, JSON] | None:

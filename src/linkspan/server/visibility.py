@@ -30,7 +30,7 @@ from linkspan.server.steps import Step
 if TYPE_CHECKING:
     from linkspan.server.context import Context
 
-__all__ = ["KINDS", "Condition", "Kind", "Switches", "When", "check_tags", "compile_condition", "judge"]
+__all__ = ["KINDS", "Condition", "Kind", "Switches", "When", "check_scopes", "check_tags", "compile_condition", "judge"]
 
 When: TypeAlias = "Callable[[Context], object] | Callable[[], object]"
 """Returns whether an item exists for a caller, or an awaitable of that; takes the `Context`, or nothing."""
@@ -89,6 +89,21 @@ def check_tags(tags: object, name: str) -> frozenset[str]:
     if len(texts) < len(found):
         raise RegistrationError(f"{name}: tags= takes a set of texts, such as {{'beta'}}, not {tags!r}")
     return frozenset(texts)
+
+
+def check_scopes(scopes: object, name: str) -> tuple[str, ...]:
+    """Return the scopes that a call of the item `name` needs. Raises: RegistrationError for anything but a list of scopes."""
+    if not scopes:
+        return ()
+    from linkspan.wire.challenges import is_scope
+
+    found = (
+        cast("Collection[object]", scopes) if isinstance(scopes, Collection) and not isinstance(scopes, str) else ("",)
+    )
+    names = [each for each in found if isinstance(each, str) and is_scope(each)]
+    if len(names) < len(found):
+        raise RegistrationError(f"{name}: scopes= takes a list of names, such as ['files:write'], not {scopes!r}")
+    return tuple(dict.fromkeys(names))
 
 
 def judge(

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-__all__ = ["Challenge", "read_challenges", "write_challenge"]
+__all__ = ["Challenge", "is_scope", "read_challenges", "write_challenge"]
 
 _TOKEN: Final = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 _SCHEME: Final = re.compile(rf"(?P<scheme>{_TOKEN})(?=[ \t,]|\Z)")
@@ -23,6 +23,7 @@ _PARAMETER: Final = re.compile(
 _SEPARATOR: Final = re.compile(r"[ \t,]*+")
 _TO_NEXT: Final = re.compile(r"(?:\"(?:[^\"\\]|\\.)*+\"|[^,])*+(?:,|\Z)")
 _ESCAPED: Final = re.compile(r"\\(.)")
+_SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
 _UNWRITABLE: Final = re.compile(r"[^\t\x20-\x7e]")
 
 
@@ -35,6 +36,11 @@ class Challenge(msgspec.Struct, frozen=True):
     """By name in lower case; of a repeated name, the first."""
     token: str = ""
     """A token68 in place of parameters, as in `Negotiate YII...`."""
+
+
+def is_scope(text: object) -> bool:
+    """Return whether a value can be the name of a scope (RFC 6749, section 3.3)."""
+    return isinstance(text, str) and _SCOPE.fullmatch(text) is not None
 
 
 def read_challenges(header: str) -> list[Challenge]:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from http_faces import Asgi, Face, Http, Wsgi
@@ -22,7 +22,7 @@ from linkspan.auth.protection import Protected
 from linkspan.auth.verifying import ApiKeys, Introspection, Jwt
 from linkspan.core.auth_flow import Http as HttpEffect
 from linkspan.core.auth_flow import HttpResult, HttpUnavailable
-from linkspan.errors import LinkspanError
+from linkspan.errors import Forbidden, LinkspanError, RegistrationError
 from linkspan.revisions.neutral import Grant
 from linkspan.serve.fetching import Fetcher
 from linkspan.wire.challenges import read_challenges
@@ -593,3 +593,168 @@ def test_without_an_exchange_there_is_no_token_for_others(protect: Protect) -> N
         '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"upstream","arguments":{}}}'
     )
     assert "there is no token to exchange" in str(reply)
+
+
+# Scopes of tools, prompts and resources.
+
+
+def scoped(**options: Any) -> Server:
+    server = Server("files", cache_scope="public", auth=Protected(RESOURCE, **{"verify": jwt(), **options}))
+
+    @server.tool(scopes=["files:write", "files:read"])
+    def write(path: str) -> str:
+        return f"wrote {path}"
+
+    @server.tool(scopes=["files:admin"], when=lambda ctx: ctx.grant is not None and ctx.grant.subject == "root")
+    def format_disk() -> str:
+        return "formatted"
+
+    @server.tool
+    def read() -> str:
+        return "free"
+
+    @server.prompt(scopes=["files:write"])
+    def compose(style: Literal["short", "long"] = "short") -> str:
+        return f"Compose {style}"
+
+    @server.resource("files://secret", scopes=["files:write"])
+    def secret() -> str:
+        return "secret"
+
+    @server.resource("files://{name}/private", scopes=["files:write"])
+    def private(name: str) -> str:
+        return f"private {name}"
+
+    return server
+
+
+OPERATIONS: list[tuple[str, dict[str, Any]]] = [
+    ("tools/call", {"name": "write", "arguments": {"path": "x"}}),
+    ("prompts/get", {"name": "compose", "arguments": {}}),
+    ("resources/read", {"uri": "files://secret"}),
+    ("resources/read", {"uri": "files://a/private"}),
+    (
+        "completion/complete",
+        {"ref": {"type": "ref/prompt", "name": "compose"}, "argument": {"name": "style", "value": ""}},
+    ),
+]
+
+
+@pytest.mark.parametrize(("method", "params"), OPERATIONS)
+def test_without_its_scopes_an_operation_is_forbidden_and_all_of_them_are_named(
+    protect: Protect, method: str, params: dict[str, Any]
+) -> None:
+    """AU-S4."""
+    face, request = protect(scoped()), body(method, params)
+
+    def send(given: str) -> Any:
+        return face.ask("POST", {**mirror(request), "authorization": f"Bearer {given}"}, request)
+
+    response = send(token())
+    assert response.status == 403, response.body
+    found = challenge(response)
+    assert (found["error"], found["resource_metadata"]) == ("insufficient_scope", META)
+    assert "files:write" in found["scope"].split()
+    assert (response.json()["id"], response.code) == (1, -32600)
+    assert send(token(scope="files:read files:write")).status == 200
+
+
+def test_a_handshake_client_is_forbidden_by_its_status_too(protect: Protect) -> None:
+    face = protect(scoped())
+    session = _session(face, token())
+    response = session.call("write", {"path": "x"}).whole()
+    assert response.status == 403
+    assert challenge(response)["scope"] == "files:write files:read"
+    assert session.call("read").whole().status == 200
+    stepped_up = face.ask(
+        "POST",
+        {**session.headers, "authorization": f"Bearer {token(scope='files:read files:write')}"},
+        {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "write", "arguments": {"path": "x"}}},
+    )
+    assert stepped_up.status == 200
+    assert b"wrote x" in stepped_up.body
+
+
+def test_in_a_batch_what_is_forbidden_is_an_error_of_its_own(protect: Protect) -> None:
+    session = _session(protect(scoped()), token())
+    session = Session(session.face, revision="2025-03-26")
+    call = {"jsonrpc": "2.0", "method": "tools/call"}
+    batch = [
+        {**call, "id": 1, "params": {"name": "write", "arguments": {"path": "x"}}},
+        {**call, "id": 2, "params": {"name": "read", "arguments": {}}},
+    ]
+    response = session.post(batch).whole()
+    assert response.status == 200
+    answers = response.messages() or response.json()
+    found = {each["id"]: each for each in (answers[0] if isinstance(answers[0], list) else answers)}
+    assert found[1]["error"]["data"] == {"scopes": ["files:write", "files:read"]}
+    assert found[2]["result"]
+
+
+def test_scopes_that_are_implied_are_granted(protect: Protect) -> None:
+    face = protect(scoped(implies={"files:write": ["files:read"]}))
+    request = body(*OPERATIONS[0])
+    headers = {**mirror(request), "authorization": f"Bearer {token(scope='files:write')}"}
+    assert face.ask("POST", headers, request).status == 200
+
+
+def test_what_needs_scopes_is_listed_and_the_list_is_private(protect: Protect) -> None:
+    request = body("tools/list", {})
+    result = (
+        protect(scoped())
+        .ask("POST", {**mirror(request), "authorization": f"Bearer {token()}"}, request)
+        .json()["result"]
+    )
+    assert [each["name"] for each in result["tools"]] == ["write", "read"]
+    assert result["cacheScope"] == "private"
+
+
+def test_what_a_caller_does_not_see_is_unknown_and_not_forbidden(protect: Protect) -> None:
+    face, request = protect(scoped()), body("tools/call", {"name": "format_disk", "arguments": {}})
+    response = face.ask("POST", {**mirror(request), "authorization": f"Bearer {token()}"}, request)
+    assert (response.status, response.code) == (200, -32602)
+    root = {**mirror(request), "authorization": f"Bearer {token(sub='root')}"}
+    assert face.ask("POST", root, request).status == 403
+
+
+def test_a_handler_may_find_out_itself_that_scopes_are_missing(protect: Protect) -> None:
+    server = Server("files", auth=Protected(RESOURCE, verify=jwt()))
+
+    @server.tool
+    def write(path: str, ctx: Context) -> str:
+        if path.startswith("/etc") and ctx.grant is not None and "files:admin" not in ctx.grant.scopes:
+            raise Forbidden(["files:admin"])
+        return "wrote"
+
+    request = body("tools/call", {"name": "write", "arguments": {"path": "/etc/x"}})
+    response = protect(server).ask("POST", {**mirror(request), "authorization": f"Bearer {token()}"}, request)
+    assert (response.status, challenge(response)["scope"]) == (403, "files:admin")
+
+
+def test_where_there_are_no_tokens_all_scopes_are_granted() -> None:
+    reply = scoped().handle_json(
+        '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"write","arguments":{"path":"x"}}}'
+    )
+    assert "wrote x" in str(reply)
+
+
+@pytest.mark.parametrize("kind", [Asgi, Wsgi, Http])
+def test_over_http_without_auth_no_scope_is_granted(kind: Callable[..., Face]) -> None:
+    server = Server("files")
+
+    @server.tool(scopes=["files:write"])
+    def write() -> str:
+        return "wrote"
+
+    request = body("tools/call", {"name": "write", "arguments": {}})
+    face = kind(server)
+    response = face.ask("POST", mirror(request), request)
+    assert response.status == 403
+    assert b"auth=Protected(...)" in response.body
+    face.stop()
+
+
+@pytest.mark.parametrize("scopes", ["files:write", ["a b"], [7], ["a,", 'b"']])
+def test_scopes_that_are_no_list_of_names_are_refused_at_registration(scopes: Any) -> None:
+    with pytest.raises(RegistrationError, match="scopes= takes a list of names"):
+        Server().define_tool(name="x", handler=lambda: None, scopes=scopes)
