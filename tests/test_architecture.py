@@ -213,8 +213,8 @@ BOUNDS = {
     "attributes of other objects assigned in core": 0,
     "decisions by era in server and core": 0,
     "decisions by era elsewhere": 0,
-    "private functions with one caller, per thousand": 171,
-    "modules in import cycles": 0,
+    "private functions with one caller, per thousand": 170,
+    "modules in import cycles": 2,
     "calls over stdio": 33,
     "calls over ASGI": 45,
     "calls of a client in memory": 75,
@@ -226,7 +226,7 @@ BOUNDS = {
 }
 FILES = {
     "auth": 18,
-    "cli": 17,
+    "cli": 18,
     "client": 26,
     "core": 11,
     "flows": 11,
@@ -244,8 +244,8 @@ FILES = {
 }
 CODE_LINES = {
     "auth": 2279,
-    "cli": 3487,
-    "client": 5770,
+    "cli": 3646,
+    "client": 5772,
     "core": 2709,
     "flows": 1823,
     "host": 3170,

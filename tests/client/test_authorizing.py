@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 from faces import outcome, wait_until
-from login_site import Site, login_site, visit
 
 from linkspan import (
     AuthorizationError,
@@ -32,6 +31,7 @@ from linkspan.auth import ClientCredentials, OAuth
 from linkspan.client import authorizing
 from linkspan.client.vault import Vault
 from linkspan.testing import TranscriptWriter
+from login_site import Site, login_site, visit
 
 BOTH = pytest.mark.parametrize("face", ["sync", "async"])
 
@@ -291,6 +291,24 @@ def test_closing_a_session_begins_no_login(site: Site) -> None:
     assert len(person.urls) == 1
 
 
+def test_an_expired_token_is_refreshed_before_it_is_sent(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    later, now = [0.0], time.time
+    monkeypatch.setattr(time, "time", lambda: now() + later[0])
+    with SyncClient(site.url, auth=OAuth(open_url=visit)) as client:
+        assert client.call_tool("who").text == "Bearer the-secret-token-1"
+        later[0] = 3600.0 - 59.0
+        with ThreadPoolExecutor(8) as pool:
+            answers = {each.text for each in pool.map(lambda _: client.call_tool("who"), range(8))}
+    assert answers == {"Bearer the-secret-token-2"}
+    assert (site.seen["refused"], site.seen["refresh_token"], site.seen["/authorize"]) == (1, 1, 1)
+
+
+def test_a_token_that_lives_shortly_is_used_all_the_same(site: Site) -> None:
+    site.expires_in = 5
+    with SyncClient(site.url, auth=OAuth(open_url=visit)) as client:
+        assert client.call_tool("who").text == client.call_tool("who").text
+
+
 def test_endless_403_ends_with_the_scopes_that_are_missing(site: Site) -> None:
     site.needs = {"write": "files:write"}
     person = Person()
@@ -428,7 +446,7 @@ def test_huge_metadata_are_not_read_to_their_end(site: Site) -> None:
 
 def test_what_is_stored_holds_the_login_and_no_file_of_it_is_readable_by_others(site: Site, tmp_path: Path) -> None:
     outcome("sync", site.url, lambda client: client.call_tool("who"), auth=OAuth(open_url=visit))
-    kept = Vault().keys()
+    kept = Vault().all_keys()
     assert {key[0] for key in kept} == {"server", "grant", "registration"}
     for each in (tmp_path / "linkspan" / "logins").iterdir():
         assert each.stat().st_mode & 0o077 == 0

@@ -50,9 +50,9 @@ def test_what_is_kept_is_there_for_the_next_process_until_it_is_deleted(vault: V
     later = Vault(tmp_path / "logins", lambda: None)
     assert later.has(KEY)
     assert later.load(KEY) == SECRET
-    assert later.keys() == [KEY]
+    assert later.all_keys() == [KEY]
     later.save(KEY, None)
-    assert (vault.load(KEY), vault.keys(), vault.has(KEY)) == (None, [], False)
+    assert (vault.load(KEY), vault.all_keys(), vault.has(KEY)) == (None, [], False)
 
 
 def test_keys_that_differ_in_one_part_are_kept_apart(vault: Vault) -> None:
@@ -93,7 +93,7 @@ def test_a_file_that_is_damaged_is_no_login(vault: Vault, tmp_path: Path) -> Non
     vault.save(KEY, SECRET)
     (file,) = (tmp_path / "logins").iterdir()
     file.write_bytes(b"{")
-    assert (vault.load(KEY), vault.keys()) == (None, [])
+    assert (vault.load(KEY), vault.all_keys()) == (None, [])
 
 
 def test_a_keyring_keeps_the_value_and_the_file_only_the_key(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_a_keyring_keeps_the_value_and_the_file_only_the_key(tmp_path: Path) -> 
     vault = Vault(tmp_path / "logins", lambda: ring)
     vault.save(KEY, SECRET)
     assert b"secret" not in contents(vault, tmp_path)
-    assert (vault.load(KEY), vault.keys(), len(ring.kept)) == (SECRET, [KEY], 1)
+    assert (vault.load(KEY), vault.all_keys(), len(ring.kept)) == (SECRET, [KEY], 1)
     vault.save(KEY, None)
     assert (vault.load(KEY), ring.kept) == (None, {})
 

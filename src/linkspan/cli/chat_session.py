@@ -11,8 +11,10 @@ from typing import Any, Final
 
 import msgspec
 
+from linkspan.auth.identities import OAuth
 from linkspan.cli.chat_ui import History, Screen, ask_approval, ask_review, ask_sampling, ended_words, status_words
 from linkspan.cli.forms import ask_user
+from linkspan.cli.login import PersonAtTerminal
 from linkspan.cli.options import ChatOptions, WrongUse, timeouts_of
 from linkspan.cli.session import INTERRUPTED
 from linkspan.cli.show import Lines, called
@@ -107,6 +109,7 @@ class ChatSession:
             on_event=lambda event: self._worker.later(self.show_event, event),
             on_stderr=(lambda server, text: self._worker.later(self.show_stderr, server, text)) if verbose else None,
             timeouts=timeouts_of(options.timeout),
+            auth=OAuth(open_url=PersonAtTerminal(self.show_login)) if person else None,
             roots=options.root or None,
         )
 
@@ -273,6 +276,10 @@ class ChatSession:
         """Show what happened to a server."""
         if self._started:
             self._screen.server_event(event)
+
+    def show_login(self, text: str) -> None:
+        """Show what a login wants the person to do. In a thread of the login."""
+        self._worker.later(self._terminal.write_line, text)
 
     def show_stderr(self, server: str, text: str) -> None:
         """Show what a server writes to stderr."""

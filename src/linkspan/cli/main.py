@@ -24,6 +24,10 @@ VERBS = {
     "read": ("verbs:read", "read a resource"),
     "prompt": ("verbs:prompt", "get the messages of a prompt"),
     "ping": ("verbs:ping", "show a server's name, revision and response time"),
+    "login": ("login:login", "log in to a server at a URL, and keep the login"),
+    "logout": ("login:logout", "revoke and forget logins"),
+    "whoami": ("login:whoami", "show the logins that are kept"),
+    "client-metadata": ("login:client_metadata", "print the document that describes a client to authorization servers"),
     "chat": ("chat:main", "talk to a language model that may use the tools of servers"),
     "install": ("install:install", "add a server to the configuration of a host"),
     "uninstall": ("install:uninstall", "remove a server from the configuration of a host"),
@@ -35,13 +39,13 @@ _EPILOG = """TARGET is a .py file (or FILE.py:OBJECT), a command in quotes, mcp.
 A command can also follow at the end: linkspan call TOOL key=value -- COMMAND ARGS...
 linkspan VERB --help explains a verb.
 
-exit status of list, call, read, prompt and ping:
+exit status of list, call, read, prompt, ping, login, logout and whoami:
   0    success
   1    the tool or the server answered with an error
   2    the command line is wrong, or names a tool or an argument that the server does not have
   3    the server could not be started or reached, or has no revision in common
   4    the server was lost, took too long, or sent an invalid response
-  5    the server needs input that is not available here
+  5    the server needs input, or a login, that is not available here
   130  Ctrl-C"""
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
@@ -20,12 +20,24 @@ from linkspan.client.targets import UnusableTarget
 from linkspan.core.flow import Stopper
 from linkspan.errors import MISSING_CLIENT_CAPABILITY, URL_ELICITATION_REQUIRED
 from linkspan.flows.answers import Refused
-from linkspan.flows.client_errors import CallStopped, ClientError, ConnectError, InputUnavailable, ServerError
+from linkspan.flows.client_errors import (
+    AuthorizationError,
+    CallStopped,
+    ClientError,
+    ConnectError,
+    InputUnavailable,
+    LoginRequired,
+    LoginTimeout,
+    ServerError,
+)
 from linkspan.types.base import JSON, JSONObject, is_array, is_object
 from linkspan.types.messages import ElicitParams, ProgressParams
 from linkspan.wire.redaction import neutral, neutral_json
 
-__all__ = ["INTERRUPTED", "REFUSED", "WRONG_USE", "Outcome", "Session", "describe", "for_the_shell"]
+if TYPE_CHECKING:
+    from linkspan.auth.identities import OAuth
+
+__all__ = ["INTERRUPTED", "REFUSED", "WRONG_USE", "Outcome", "Session", "describe", "for_the_shell", "status_of"]
 
 REFUSED: Final = 1
 WRONG_USE: Final = 2
@@ -39,6 +51,7 @@ _IN_A_SHELL: Final = (
     (r"pass env=\{\"(\w+)\": \.\.\.\}", r"pass --env \1=..."),
     (r"pass headers=\{'Authorization': \.\.\.\}", "pass --header 'Authorization: Bearer ...'"),
     (r"of headers= text", "of --header text"),
+    (r", or pass auth= or headers=", ", or pass --header 'Authorization: ...'"),
     (r"give another cwd", "give another --cwd"),
     (r"do not pin protocol_version or era", "leave --protocol-version and --era out"),
 )
@@ -60,6 +73,10 @@ def status_of(error: ClientError) -> int:
     match error:
         case ConnectError():
             return UNREACHABLE
+        case LoginRequired() | LoginTimeout():
+            return NO_INPUT
+        case AuthorizationError():
+            return REFUSED
         case InputUnavailable():
             return NO_INPUT
         case ServerError() if error.code in (MISSING_CLIENT_CAPABILITY, URL_ELICITATION_REQUIRED):
@@ -75,7 +92,7 @@ def status_of(error: ClientError) -> int:
 def for_the_shell(error: ClientError) -> ClientError:
     """Return the error with a hint that names options of the command line instead of arguments in Python."""
     found = error.again()
-    if status_of(error) == NO_INPUT:
+    if status_of(error) == NO_INPUT and not isinstance(error, AuthorizationError):
         found.hint = _NO_INPUT_HINTS[""]
         data: JSON = error.data
         if is_object(data) and is_array(pages := data.get("elicitations")):
@@ -223,6 +240,7 @@ class Session:
 
         client = SyncClient(
             options.target,
+            auth=self._identity(),
             env=dict(options.env),
             headers=headers,
             cwd=options.cwd,
@@ -243,6 +261,15 @@ class Session:
         if headers and client.origin.url is None:
             raise ValueError("--header is for a server at a URL; a command or a file gets --env KEY=VALUE")
         return client
+
+    def _identity(self) -> OAuth | None:
+        """Return who logs in if a server at a URL asks for it: the person at the terminal, if there is one."""
+        if not self.terminal.interactive:
+            return None
+        from linkspan.auth.identities import OAuth
+        from linkspan.cli.login import PersonAtTerminal
+
+        return OAuth(open_url=PersonAtTerminal(lambda line: self._worker.later(self.terminal.write_line, line)))
 
     # The end.
 

@@ -397,6 +397,8 @@ class _Performer:
             return None
         finally:
             self._job.person(False)
+            if (done := getattr(self._authorizer.auth, "open_url", None)) and hasattr(done, "done"):
+                done.done()  # it may be reading what the person pastes
         if isinstance(found, BaseException):
             raise found
         return found

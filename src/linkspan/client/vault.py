@@ -135,7 +135,7 @@ class Vault:
                 error.strerror or "no reason",
             )
 
-    def keys(self) -> list[Key]:
+    def all_keys(self) -> list[Key]:
         """Return all keys."""
         try:
             files = sorted(self._directory.glob("*.json"))

@@ -1,0 +1,134 @@
+"""The verbs of logins, and verbs that log in because they are at a terminal."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from shell import AtTerminal, Done, Shell, at_terminal, command
+
+from linkspan.client import authorizing
+from login_site import Site, login_site, visit
+
+
+@pytest.fixture(scope="module")
+def only_site() -> Iterator[Site]:
+    with login_site() as found:
+        yield found
+
+
+@pytest.fixture
+def site(only_site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"):
+        monkeypatch.delenv(name, raising=False)
+    only_site.begin_anew()
+    authorizing._accesses.clear()
+    return only_site
+
+
+def log_in(site: Site, *options: str) -> Done:
+    """Run `linkspan login` without a terminal, and visit the page that it names."""
+    process = subprocess.Popen(
+        command("login", site.url, *options),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    assert "Open this URL" in process.stderr.readline()
+    back = visit(process.stderr.readline().strip())
+    assert back is not None
+    visit(back)
+    out, err = process.communicate(timeout=30)
+    return Done(process.returncode, out, err)
+
+
+def page(terminal: AtTerminal) -> str:
+    """Return the URL of the login page that the command shows."""
+    terminal.expect("Open this URL in a browser to log in:")
+    found = re.search(r"http://\S+", terminal.expect("here:"))
+    assert found is not None
+    return found[0]
+
+
+def test_a_login_is_kept_for_every_verb_until_the_logout(site: Site, linkspan: Shell) -> None:
+    assert linkspan("list", site.url).status == 5, "nobody is asked without a terminal"
+    authorizing._accesses.clear()  # the next command is another process
+    done = log_in(site, "--scope", "files:read")
+    assert done.status == 0
+    assert done.out == f"logged in to {site.url} (by {site.base}; files:read; renewed by itself)\n"
+    assert linkspan("call", site.url, "who").out == "Bearer the-secret-token-1\n"
+    assert linkspan("whoami").out == f"{site.url} (by {site.base}; files:read; renewed by itself)\n"
+    assert linkspan("logout").out == f"logged out of {site.url}\n"
+    assert linkspan("whoami") == (1, "there is no login\n", "")
+    assert linkspan("logout", site.url) == (1, "there was no login\n", "")
+
+
+def test_as_json_a_login_has_no_secret(site: Site, linkspan: Shell) -> None:
+    found = json.loads(log_in(site, "--json").out)
+    assert (found["url"], found["issuer"], found["renewed"]) == (site.url, site.base, True)
+    assert linkspan("whoami", "--json", site.url).json == {"logins": [found]}
+    assert "secret" not in json.dumps(found)
+
+
+def test_without_a_login_the_error_names_the_command(site: Site, linkspan: Shell) -> None:
+    done = linkspan("list", site.url, "--json")
+    assert done.status == 5
+    assert done.json["error"]["type"] == "LoginRequired"
+    assert f"`linkspan login {site.url}`" in done.json["error"]["hint"]
+
+
+def test_at_a_terminal_without_a_browser_the_last_address_can_be_pasted(site: Site) -> None:
+    with at_terminal("login", site.url) as terminal:
+        back = visit(page(terminal))
+        assert back is not None
+        terminal.type("what?")
+        terminal.expect("not the address of the last page")
+        terminal.type(back)
+        terminal.expect("logged in to")
+        assert terminal.end() == 0
+
+
+@pytest.mark.parametrize("verb", ["list", "call"])
+def test_list_and_call_log_in_at_a_terminal(site: Site, verb: str) -> None:
+    more = ["who"] if verb == "call" else []
+    with at_terminal(verb, site.url, *more) as terminal:
+        back = visit(page(terminal))
+        assert back is not None
+        visit(back)
+        terminal.expect("the-secret-token" if verb == "call" else "who")
+        assert terminal.end() == 0
+    assert site.seen["/authorize"] == 1
+
+
+def test_ctrl_c_ends_a_login_and_keeps_the_old_one(site: Site, linkspan: Shell) -> None:
+    log_in(site)
+    with at_terminal("login", site.url) as terminal:
+        page(terminal)
+        terminal.signal()
+        terminal.expect("interrupted")
+        assert terminal.end() == 130
+    assert linkspan("whoami").status == 0
+
+
+@pytest.mark.parametrize("url", ["nonsense", "file:///etc/passwd", "javascript:alert(1)", "https://"])
+def test_what_is_no_url_of_a_server_is_a_wrong_command_line(linkspan: Shell, url: str) -> None:
+    for verb in ("login", "logout", "whoami"):
+        done = linkspan(verb, url)
+        assert done.status == 2
+        assert "not the URL of a server" in done.err
+
+
+def test_client_metadata_prints_the_document_to_host(linkspan: Shell) -> None:
+    found = linkspan("client-metadata", "https://example.com/linkspan.json", "--name", "Desk", "--port", "8123").json
+    assert found["client_id"] == "https://example.com/linkspan.json"
+    assert found["client_name"] == "Desk"
+    assert found["redirect_uris"] == ["http://127.0.0.1:8123/callback"]
+    assert "refresh_token" in found["grant_types"]
+    assert linkspan("client-metadata", "http://example.com/linkspan.json").status == 2
