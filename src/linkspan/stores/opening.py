@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
-from urllib.parse import unquote, urlsplit
+from typing import Any, Final
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
 from linkspan.errors import LinkspanError
 from linkspan.stores.port import Store
@@ -16,7 +16,10 @@ def open_store(url: str, *, store_key: bytes | str | None = None) -> Store:
     """Open the store of a URL; with a `store_key` its values are sealed.
 
     - `memory:` is for one process, and empty;
-    - `sqlite:///var/lib/app/linkspan.db` is a file, named by its full path.
+    - `sqlite:///var/lib/app/linkspan.db` is a file, named by its full path;
+    - `redis://host:6379/0`, or `rediss://` with TLS, is a server of Redis or Valkey.
+
+    `?namespace=name` keeps what is in a server apart from other applications; without it the name is "linkspan".
 
     Raises: LinkspanError for a URL of another form, or where a package is missing; StoreError if the store cannot be opened.
     """
@@ -50,5 +53,25 @@ def _sqlite(url: str) -> Store:
     return SqliteStore(unquote(parts.path))
 
 
-_EXAMPLES: Final = ("memory:", "sqlite:///var/lib/app/linkspan.db")
-_OPENERS: Final[Mapping[str, Callable[[str], Store]]] = {"memory": _memory, "sqlite": _sqlite}
+def _redis(url: str) -> Store:
+    from linkspan.stores.redis import RedisStore
+
+    address, options = _with_namespace(url)
+    return RedisStore(address, **options)
+
+
+def _with_namespace(url: str) -> tuple[str, dict[str, Any]]:
+    """Return a URL without our own parameter, and that as a keyword."""
+    parts = urlsplit(url)
+    given = parse_qsl(parts.query, keep_blank_values=True)
+    others = urlencode([(name, value) for name, value in given if name != "namespace"])
+    return urlunsplit(parts._replace(query=others)), {name: value for name, value in given if name == "namespace"}
+
+
+_EXAMPLES: Final = ("memory:", "sqlite:///var/lib/app/linkspan.db", "redis://host:6379/0")
+_OPENERS: Final[Mapping[str, Callable[[str], Store]]] = {
+    "memory": _memory,
+    "sqlite": _sqlite,
+    "redis": _redis,
+    "rediss": _redis,
+}

