@@ -36,7 +36,17 @@ python_use_unqualified_type_names = True
 
 ORDER = {
     "Start": ["server", "client", "host", "chat", "command-line"],
-    "How to": ["around-a-call", "http", "authorization", "page", "tracing", "telemetry", "models", "configuration"],
+    "How to": [
+        "around-a-call",
+        "http",
+        "authorization",
+        "page",
+        "transports",
+        "tracing",
+        "telemetry",
+        "models",
+        "configuration",
+    ],
     "Coming from": ["coming-from-fastmcp", "coming-from-mcp"],
     "Reference": ["api", "figures", "requirements"],
     "Inside": ["architecture", "words", "contributing", "decisions/index"],

@@ -35,6 +35,7 @@ CALLS: dict[str, tuple[str, dict[str, Any], str]] = {
         {"city": "Oslo", "days": 1},
         '[{"day":"2026-11-22","highest_celsius":3.5,"rain_mm":0.2}]',
     ),
+    "shop.py": ("status", {"number": 1}, "2 x pear"),
     "from_scratch/server.py": ("dice", {"sides": 1}, "1"),
 }
 """For each example a tool, its arguments, and the text of the result."""
