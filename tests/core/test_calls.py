@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from linkspan import Server
-from linkspan.core.call import Call, read_call, read_params
+from linkspan.core.call import Call
 from linkspan.core.connection import ServerConnection
+from linkspan.core.params import read_call, read_params
 from linkspan.errors import LocalProtocolError
 from linkspan.serve.memory import MemoryTransport
 from linkspan.wire.jsonrpc import RpcRequest, decode

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from linkspan.core.call import read_call
+from linkspan.core.params import read_call
 from linkspan.wire.framing import LineReader
 from linkspan.wire.jsonrpc import Malformed, RpcRequest, decode, has_few_brackets, too_deep
 from linkspan.wire.values import Limits

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from linkspan.core.call import read_params
+from linkspan.core.params import read_params
 from linkspan.errors import RemoteProtocolError
 from linkspan.wire.jsonrpc import Malformed, Response, RpcRequest, decode
 

@@ -24,28 +24,22 @@ from linkspan.core.call import (
     NOT_ASKABLE,
     NOTHING_TO_LISTEN_ON,
     OWN_ANSWER,
-    AnyParams,
-    AnyRequest,
     Call,
     CallCancelled,
     CallReady,
     ConnectionServer,
     Delivery,
     Event,
-    HasMeta,
     Hook,
     Ports,
-    ToolCall,
     encode_refusal,
     method_not_found,
     most_urgent,
     not_in_a_batch,
     not_initialized,
-    read_call,
-    read_meta,
-    read_params,
     respond,
 )
+from linkspan.core.params import AnyParams, AnyRequest, HasMeta, ToolCall, read_call, read_meta, read_params
 from linkspan.core.waiting import Batches, Change, HeldRequests, Subscriptions, goodbye, untagged
 from linkspan.errors import INVALID_REQUEST, LocalProtocolError, RemoteProtocolError
 from linkspan.revisions.legacy import OWN_METHODS, LegacySession

@@ -9,8 +9,9 @@ from typing import Final, TypeAlias, TypedDict
 
 import msgspec
 
-from linkspan.core.call import AnyRequest, HasMeta, HeaderPlan
+from linkspan.core.call import HeaderPlan
 from linkspan.core.http_exchange import JSON_HEADERS, Header, HttpResponse
+from linkspan.core.params import AnyRequest, HasMeta
 from linkspan.errors import (
     HEADER_MISMATCH,
     INTERNAL_ERROR,

@@ -14,7 +14,7 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from linkspan.core.call import NO_PORTS, Event, Lifespan, Ports, ToolCall, read_call, read_meta
+from linkspan.core.call import NO_PORTS, Event, Lifespan, Ports
 from linkspan.core.connection import ServerConnection
 from linkspan.core.http_checks import VERSION_HEADER, Gate, HttpPolicy, compare_headers, refusal_body
 from linkspan.core.http_exchange import (
@@ -35,6 +35,7 @@ from linkspan.core.http_sessions import (
     Respond,
     Sessions,
 )
+from linkspan.core.params import ToolCall, read_call, read_meta
 from linkspan.errors import INVALID_REQUEST, UNSUPPORTED_PROTOCOL_VERSION, RemoteProtocolError
 from linkspan.revisions import DEFAULT_NEGOTIATED, LEGACY, MODERN, REVISIONS, supported_versions
 from linkspan.revisions.modern import PROTOCOL_VERSION, read_envelope

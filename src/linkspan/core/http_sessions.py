@@ -15,10 +15,11 @@ from typing import Final
 
 import msgspec
 
-from linkspan.core.call import AnyRequest, Delivery, Event, HasMeta
+from linkspan.core.call import Delivery, Event
 from linkspan.core.connection import ServerConnection
 from linkspan.core.http_checks import HttpPolicy
 from linkspan.core.http_exchange import Header, Outlet, OwnConnection, ServerExchange, is_list_changed, refusal_of
+from linkspan.core.params import AnyRequest, HasMeta
 from linkspan.errors import INVALID_REQUEST, PARSE_ERROR, RemoteProtocolError
 from linkspan.revisions.neutral import Peer, TransportInfo
 from linkspan.wire.framing import encode_event

@@ -18,7 +18,7 @@ from opentelemetry.context import attach, detach
 from opentelemetry.trace import Link, SpanKind, Status, StatusCode
 
 from linkspan._version import __version__
-from linkspan.core.call import read_meta
+from linkspan.core.params import read_meta
 from linkspan.revisions.neutral import Outcome, Request
 from linkspan.server.telemetry import BUCKETS, Failure, Operation, failure_of
 from linkspan.types.base import ABSENT

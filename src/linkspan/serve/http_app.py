@@ -6,9 +6,9 @@ import signal
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from linkspan.core.call import UnknownIdentity, principal_of
 from linkspan.core.http_endpoint import Endpoint, Opened, Todo
 from linkspan.core.http_exchange import HttpResponse
+from linkspan.core.principal import UnknownIdentity, principal_of
 from linkspan.revisions.neutral import TransportInfo, log_facts
 from linkspan.runtime.calls import CallRunner
 
