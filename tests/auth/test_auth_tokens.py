@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import urlsafe_b64decode
 from collections.abc import Callable
 
 import pytest
@@ -441,12 +442,30 @@ def test_keys_of_every_kind_sign(world: World, curve: str) -> None:
         ("not a key", None),
         ('{"kty": "EC"}', None),
         ("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----", None),
+        ('{"kty": "oct", "k": "c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0"}', "HS256"),
+        ("public PEM", None),
+        ("public JWK", None),
     ],
 )
 def test_a_key_that_cannot_sign_is_not_shown(
     world: World, server: AuthorizationServer, key: str, alg: str | None
 ) -> None:
-    pytest.importorskip("joserfc", reason="the extra `auth` is not installed")
+    jwk = pytest.importorskip("joserfc.jwk", reason="the extra `auth` is not installed")
+    if key.startswith("public"):
+        made = jwk.ECKey.generate_key("P-256")
+        key = made.as_pem(private=False).decode() if key == "public PEM" else json.dumps(made.as_dict(private=False))
     with pytest.raises(AuthorizationError, match="key= is not a private key") as caught:
         world.call(world.authorizer(ClientCredentials("c", key=key, alg=alg)), server.takes)
     assert key not in str(caught.value)
+
+
+def test_a_proof_does_not_contain_the_password_of_a_url(world: World) -> None:
+    pytest.importorskip("joserfc", reason="the extra `auth` is not installed")
+    server = AuthorizationServer(world, dpop_signing_alg_values_supported=["ES256"])
+    authorizer = world.authorizer(OAuth(dpop=True))
+    assert world.call(authorizer, lambda attempt: answer({}) if attempt.token else challenge(401)) == 200
+    attempt = authorizer.headers("POST", "https://me:s3cret@MCP.example/mcp?x=y")
+    assert attempt is not None
+    body = attempt.headers["dpop"].split(".")[1]
+    assert json.loads(urlsafe_b64decode(body + "=" * (-len(body) % 4)))["htu"] == f"{MCP}/mcp"
+    assert server.count == 1

@@ -141,7 +141,8 @@ class Authorizer:
             return attempt
         attempt.nonce = self._nonces.get(url)
         jti = self._token_bytes(16).hex()
-        proof = held.key.proof(method, url, now=self._now(), jti=jti, token=token, nonce=attempt.nonce)
+        target = without_credentials(url)
+        proof = held.key.proof(method, target, now=self._now(), jti=jti, token=token, nonce=attempt.nonce)
         attempt.headers = {"authorization": f"DPoP {token}", "dpop": proof}
         return attempt
 

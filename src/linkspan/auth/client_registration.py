@@ -67,7 +67,7 @@ class _Refused(msgspec.Struct):
     error_description: str | None = None
 
 
-def register(auth: OAuth, server: ServerMetadata, url: str, now: float) -> AuthFlow[Registered]:
+def register(auth: OAuth, server: ServerMetadata, now: float) -> AuthFlow[Registered]:
     """Return who the client is for `server`, and open its redirect URI. Raises: AuthorizationFailure.
 
     In this order: the credentials of the user, the metadata document, a stored registration, a new one.

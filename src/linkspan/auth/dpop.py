@@ -121,15 +121,15 @@ def sign_assertion(
 def _read_key(key: Key) -> SigningKey:
     """Return the key. Raises: AuthorizationFailure, whose text does not show it."""
     from joserfc.errors import JoseError
-    from joserfc.jwk import ECKey, OKPKey, RSAKey, import_key
+    from joserfc.jwk import ECKey, OKPKey, RSAKey
 
-    text = key.decode() if isinstance(key, bytes) else key
-    if text.lstrip().startswith("{"):
-        with suppress(ValueError, TypeError, KeyError, JoseError):
-            return import_key(json.loads(text))
+    text = key.decode("utf-8", "replace") if isinstance(key, bytes) else key
+    is_jwk = text.lstrip().startswith("{")
     for kind in (ECKey, RSAKey, OKPKey):
-        with suppress(ValueError, TypeError, KeyError, JoseError):
-            return kind.import_key(text)
+        with suppress(ValueError, TypeError, KeyError, AttributeError, JoseError):
+            found = kind.import_key(json.loads(text) if is_jwk else text)
+            if found.is_private:
+                return found
     raise AuthorizationFailure("key= is not a private key", "pass PEM (PKCS #8) or a JWK as JSON")
 
 

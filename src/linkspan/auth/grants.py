@@ -102,7 +102,7 @@ def _log_in(
     auth: OAuth, found: Discovered, scopes: Collection[str], key: ProofKey | None, context: LoginContext
 ) -> AuthFlow[Tokens]:
     """Let a person log in."""
-    client = yield from register(auth, found.server, context.url, context.now())
+    client = yield from register(auth, found.server, context.now())
     at_server = context.client(found.server, client, key)
     if auth.device:
         return (yield from _log_in_elsewhere(at_server, found, scopes, context))

@@ -159,7 +159,7 @@ class TokenClient:
 
     def _ask(self, form: Mapping[str, str]) -> AuthFlow[_Response]:
         result = yield from self.post(self._server.token_endpoint, form)
-        if result.status != 200:
+        if result.status not in (200, 201):
             ours = [value for name, value in form.items() if name in _SECRET_MEMBERS]
             if self._client is not None and self._client.client_secret is not None:
                 ours.append(self._client.client_secret)
