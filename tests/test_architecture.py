@@ -253,7 +253,7 @@ CODE_LINES = {
     "revisions": 1164,
     "runtime": 2436,
     "schema": 3205,
-    "serve": 3036,
+    "serve": 3048,
     "server": 5320,
     "stores": 976,
     "testing": 660,

@@ -60,7 +60,7 @@ class AsgiApp(HttpApp):
         `otherwise` is another ASGI application, for all other paths and all that is not HTTP. `guard` verifies tokens.
         """
         super().__init__(endpoint, path, _loop_of_request, metrics, guard, health)
-        self._is_one_of_several = any(each is not None for each in (path, health, metrics, guard))
+        self._is_one_of_several = path is not None or health is not None or metrics is not None
         self._otherwise = otherwise
         self._timers: dict[asyncio.AbstractEventLoop, _Timers] = {}
 
@@ -71,7 +71,7 @@ class AsgiApp(HttpApp):
             return
         path: str = scope["path"]
         page: MetricsPage | None = None
-        if self._is_one_of_several:
+        if self._is_one_of_several or (self.guard is not None and "/.well-known/" in path):
             local = path.removeprefix(scope.get("root_path", "")).rstrip("/")
             if (public := self._public(path, local)) is not None:
                 await send_all(send, [public])
@@ -93,10 +93,11 @@ class AsgiApp(HttpApp):
         headers = self.endpoint.gate.read(scope["method"], raw, arrival)
         facts = self.identify(headers, arrival.peer or None, scope.get("user"), 'scope["user"]')
         if self.guard is not None and page is None:
-            query: bytes = scope.get("query_string", b"")
-            below = bool(scope.get("root_path"))
-            admitted = self.guard.admit(facts, scope["method"], query.decode("latin-1"), below=below)
-            facts = admitted if isinstance(admitted, TransportInfo | HttpResponse) else await admitted.awaited()
+            below, query = bool(scope.get("root_path")), scope.get("query_string", b"").decode("latin-1")
+            admitted = self.guard.admit(facts, scope["method"], query, below=below)
+            if not isinstance(admitted, TransportInfo | HttpResponse):
+                admitted = await admitted.awaited()
+            facts = admitted
         if not isinstance(facts, TransportInfo):
             await send_all(send, [facts])
         elif page is not None:

@@ -70,8 +70,11 @@ class _Known(msgspec.Struct, frozen=True):
     """A token that was verified."""
 
     grant: Grant
+    owner: str
     until: float
     """By the wall clock."""
+    is_plain: bool
+    """Whether each request with it is let in: it needs no proof, and has the scopes that all need."""
     access: Mapping[bool, _Access]
     """For requests that came from below another application, and for others."""
 
@@ -104,6 +107,7 @@ class Guard:
         self._gate = gate
         self.fetcher = fetcher or Fetcher(protected.named_urls)
         self._nonces = Nonces(protected.nonce_key or os.urandom(32)) if protected.dpop_required else None
+        self._may_be_plain = set(protected.secret_headers) <= {"authorization", "dpop"}
         self._urls = {below: metadata_url(resource, below=below) if self.metadata else None for below in (False, True)}
         self.start_afresh()
         renew(self)
@@ -130,6 +134,12 @@ class Guard:
         """
         if isinstance(facts, HttpResponse):
             return facts
+        value = facts.headers.get("authorization")
+        if value is not None and not query and self._may_be_plain:
+            known = self._known.get(sha256(value.encode()).digest())
+            if known is not None and known.is_plain and known.until > time.time() and facts.principal is None:
+                grant = known.grant
+                return TransportInfo(facts.headers, known.owner, facts.address, grant, known.access[below])
         if facts.principal is not None:
             self.log("both auth= and an application in front have identified the caller: remove one of them")
             return self._gate.unidentified(facts.headers)
@@ -140,7 +150,7 @@ class Guard:
             return self._refused(400, str(problem), headers, asked, error="invalid_request")
         if credentials is None:
             return self._refused(401, "This server needs a token", headers, asked)
-        digest = sha256(f"{credentials.scheme} {credentials.token}".encode()).digest()
+        digest = sha256((value or f"key {credentials.token}").encode()).digest()
         known = self._known.get(digest)
         if known is not None and known.until > time.time():
             return self._enter(known, facts, asked, credentials)
@@ -186,7 +196,9 @@ class Guard:
     def _remember(self, found: Verified, token: str, digest: bytes, now: float) -> _Known:
         grant = msgspec.structs.replace(found.grant, scopes=self.protected.implied(found.grant.scopes))
         until = now + found.seconds if grant.expires is None else min(now + found.seconds, grant.expires)
-        known = _Known(grant, until, {below: _Access(self, token, digest, below) for below in (False, True)})
+        is_plain = grant.thumbprint is None and self._nonces is None and grant.scopes.issuperset(self.protected.scopes)
+        access = {below: _Access(self, token, digest, below) for below in (False, True)}
+        known = _Known(grant, grant.owner, until, is_plain, access)
         with self._lock:
             if len(self._known) >= _KNOWN:
                 del self._known[next(iter(self._known))]
@@ -206,7 +218,7 @@ class Guard:
         if not grant.scopes.issuperset(self.protected.scopes):
             text = f"This server needs the scope {' '.join(self.protected.scopes)}"
             return self._refused(403, text, facts.headers, asked, error="insufficient_scope", scheme=credentials.scheme)
-        return TransportInfo(facts.headers, grant.owner, facts.address, grant, known.access[asked.below])
+        return TransportInfo(facts.headers, known.owner, facts.address, grant, known.access[asked.below])
 
     def _check_possession(self, grant: Grant, asked: _Asked, credentials: Credentials) -> None:
         """Raise TokenRefused unless the sender has shown the key that the token is bound to."""
