@@ -323,7 +323,7 @@ def test_serving_inside_a_running_event_loop_is_refused():
     async def main() -> None:
         stdio.serve_stdio(Server().connect)
 
-    with pytest.raises(RuntimeError, match="blocks this event loop"):
+    with pytest.raises(RuntimeError, match="would block this event loop"):
         asyncio.run(main())
 
 

@@ -16,7 +16,7 @@ from linkspan import Client, Server, SyncClient
 from linkspan.client.base import CallKeywords, ListKeywords, RequestKeywords, call_options
 from linkspan.core.http_checks import HttpKeywords, HttpPolicy
 from linkspan.errors import install_hint
-from linkspan.serve.http import HttpRunKeywords, UvicornKeywords, serve_http
+from linkspan.serve.http import HttpRunKeywords, UvicornKeywords, prepare_http, serve_http
 from linkspan.serve.stdio import StdioKeywords, StdioTransport
 from linkspan.server.prompts import Prompt, PromptInfo
 from linkspan.server.tools import PromptDefinition, PromptKeywords, Tool, ToolDefinition, ToolInfo, ToolKeywords
@@ -127,7 +127,7 @@ def test_typed_keywords_are_those_there_are() -> None:
             assert hint.__forward_arg__ == info.__annotations__[name], name
     assert StdioKeywords.__annotations__.keys() == keywords_of(StdioTransport.__init__).keys() - {"self", "server"}
     more = {**HttpKeywords.__annotations__, **UvicornKeywords.__annotations__}
-    own = keywords_of(serve_http).keys() - {"server"}
+    own = keywords_of(prepare_http).keys() - {"server"}
     assert HttpRunKeywords.__annotations__.keys() == own | more.keys()
     assert len(HttpRunKeywords.__annotations__) == len(own) + len(more), "a name means one thing"
     from linkspan.serve.http_uvicorn import SETTINGS

@@ -20,7 +20,7 @@ from typing import Final
 
 from linkspan.runtime.descriptors import WakePipe, can_poll
 
-__all__ = ["INTERRUPTED", "Lifeline"]
+__all__ = ["INTERRUPTED", "Lifeline", "NoLifeline"]
 
 INTERRUPTED: Final = 130
 """The exit code after SIGINT, as shells have it."""
@@ -28,6 +28,21 @@ INTERRUPTED: Final = 130
 _SIGNALS: Final = [getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGBREAK") if hasattr(signal, name)]
 _TICK: Final = 0.1
 _PARENT_TICK: Final = 0.5
+
+
+class NoLifeline:
+    """Stands in where the process belongs to other code, which decides about signals and the exit."""
+
+    stopped = False
+    exit_code = 0
+
+    def start(self) -> None:
+        """Do nothing."""
+
+    arm = close = start
+
+    def allow(self, seconds: float) -> None:
+        """Do nothing."""
 
 
 class Lifeline:

@@ -39,7 +39,7 @@ class Workers(Generic[ItemT]):
         self._abandoned: set[ItemT] = set()
         self._idle: list[threading.Lock] = []
         self._threads = 0
-        self._waking = False
+        self._waking = self._closed = False
 
     def submit(self, item: ItemT) -> None:
         """Run `item` soon."""
@@ -58,6 +58,14 @@ class Workers(Generic[ItemT]):
             wake = self._choose() if self._backlog and not self._waking else None
         if wake is not None:
             wake()
+
+    def close(self) -> None:
+        """Let the threads end that are idle, and the others once their item is done; nothing is submitted any more."""
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for gate in idle:
+            gate.release()
 
     def _choose(self) -> Callable[[], object] | None:
         """Under the lock: return how to get one more thread to work, if there may be one; the last idle one is warmest."""
@@ -98,6 +106,9 @@ class Workers(Generic[ItemT]):
                     busy.discard(item)
                     abandoned.discard(item)
                 item = backlog.popleft() if backlog and len(busy) - len(abandoned) < self._limit else None
+                if item is None and self._closed:
+                    self._threads -= 1
+                    return
                 if item is None:
                     self._idle.append(gate)
                 else:

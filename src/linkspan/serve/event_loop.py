@@ -10,7 +10,7 @@ import selectors
 import stat
 import sys
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from types import TracebackType
 
@@ -19,31 +19,56 @@ from linkspan.runtime.server_end import ServerEnd
 from linkspan.runtime.workers import MAX_WORKERS
 from linkspan.serve.stream import StreamServer
 
-__all__ = ["AsyncMemoryTransport", "serve_on_loop"]
+__all__ = ["AsyncMemoryTransport", "needs_pump", "serve_on_loop", "serve_on_this_loop"]
 
 
 def serve_on_loop(server: StreamServer) -> None:
     """Go on serving on a new event loop, to the end."""
     loop = _new_loop(server.input_fd)
     asyncio.set_event_loop(loop)
-    face = _LoopFace(server, loop)
+    _LoopFace(server, loop, loop.stop).start()
     try:
-        face.run()
+        loop.run_forever()
         loop.run_until_complete(server.aleave())
     finally:
         asyncio.set_event_loop(None)
         _close(loop)
 
 
+async def serve_on_this_loop(server: StreamServer) -> None:
+    """Serve on the running event loop until the input ends; cancelled, cancel what runs and end in good order.
+
+    Raises: RuntimeError if the loop cannot watch descriptors.
+    """
+    ended = asyncio.Event()
+    face = _LoopFace(server, asyncio.get_running_loop(), ended.set)
+    try:
+        face.start()
+    except NotImplementedError:
+        raise RuntimeError(
+            "this event loop cannot watch standard input: use asyncio.SelectorEventLoop, or asyncio.to_thread(server.run)"
+        ) from None
+    try:
+        await ended.wait()
+    except asyncio.CancelledError:
+        server.stop()
+        await ended.wait()
+        raise
+    finally:
+        face.stop()
+        await server.aleave()
+        server.driver.end_threads()
+
+
 def _new_loop(input_fd: int) -> asyncio.AbstractEventLoop:
     if sys.platform == "win32":
         return asyncio.SelectorEventLoop()
-    if _needs_polling(input_fd):
+    if needs_pump(input_fd):
         return asyncio.SelectorEventLoop(selectors.PollSelector())
     return asyncio.new_event_loop()
 
 
-def _needs_polling(fd: int) -> bool:
+def needs_pump(fd: int) -> bool:
     """Return whether `fd` is of a kind that epoll refuses to watch: a file, or /dev/null."""
     mode = os.fstat(fd).st_mode
     return stat.S_ISREG(mode) or (stat.S_ISCHR(mode) and not os.isatty(fd))
@@ -62,7 +87,8 @@ async def _bounded(ending: Coroutine[object, object, None]) -> None:
 class _LoopFace:
     """Runs a server on an event loop: its input, its timer and its async calls."""
 
-    def __init__(self, server: StreamServer, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, server: StreamServer, loop: asyncio.AbstractEventLoop, on_end: Callable[[], object]) -> None:
+        self._on_end = on_end
         self._server = server
         self._loop = loop
         self._reading = False
@@ -71,12 +97,19 @@ class _LoopFace:
         self._timer: asyncio.TimerHandle | None = None
         server.attach(loop, self._task_ended)
 
-    def run(self) -> None:
-        """Serve to the end."""
+    def start(self) -> None:
+        """Serve; `on_end` is called at the end. Raises: NotImplementedError if the loop cannot watch descriptors."""
         self._loop.add_reader(self._server.wakes.reader, self._woken)
         self._loop.call_soon(self._server.driver.open)
         self._loop.call_soon(self._turn)
-        self._loop.run_forever()
+
+    def stop(self) -> None:
+        """Leave nothing on the loop."""
+        self._over = True
+        self._watch(False)
+        self._loop.remove_reader(self._server.wakes.reader)
+        if self._timer is not None:
+            self._timer.cancel()
 
     def _woken(self) -> None:
         self._server.wakes.drain()
@@ -109,7 +142,7 @@ class _LoopFace:
             self._flushing = False
             server.writer.flush_now()
         if self._over:
-            self._loop.stop()
+            self._on_end()
             return
         self._watch(server.wants_input)
         if self._timer is not None:

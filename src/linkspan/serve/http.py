@@ -26,6 +26,7 @@ from linkspan.wire.headers import is_loopback
 
 if TYPE_CHECKING:
     from linkspan.serve.guarding import Guard
+    from linkspan.serve.http_uvicorn import QuietUvicorn
     from linkspan.serve.metrics import MetricsPage
     from linkspan.server.registration import BaseServer
 
@@ -33,6 +34,7 @@ __all__ = [
     "DRAIN",
     "PORT",
     "HttpRunKeywords",
+    "HttpService",
     "UvicornKeywords",
     "listen",
     "make_endpoint",
@@ -46,6 +48,9 @@ __all__ = [
 PORT: Final = 8000
 DRAIN: Final = 1.0
 """Seconds that calls have to end in, by default, once the process is asked to stop."""
+
+_MARGIN: Final = 3.0
+"""Seconds more until a worker that does not end is killed."""
 
 _EVERY_HOST: Final = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
 _BACKLOG: Final = 2048
@@ -170,7 +175,63 @@ def well_known(server: BaseServer, interface: str) -> Callable[..., Any]:
     return asgi if interface == "asgi" else wsgi
 
 
-def serve_http(
+class HttpService(msgspec.Struct, frozen=True, eq=False):
+    """A server with its socket, ready to be served by one process or several."""
+
+    listener: socket.socket
+    url: str
+    first_line: str
+    make: Callable[[Callable[[], object]], QuietUvicorn]
+    """Makes the server of one process; the function is called once that can be reached."""
+    workers: int
+    drain: float
+    share: Callable[[], object]
+    """Makes in the parent what workers have in common."""
+    forget: Callable[[int], object]
+    """Called in the parent for each worker that has ended."""
+
+
+def serve_http(server: BaseServer, **options: Unpack[HttpRunKeywords]) -> int:
+    """Serve over HTTP until the process is asked to stop; return the exit code: 0, 130 after Ctrl-C, 1 without its lifespan.
+
+    `options` are those of `prepare_http`, which documents what is raised.
+    """
+    service = prepare_http(server, **options)
+    from linkspan.serve.http_uvicorn import serve_with_uvicorn
+
+    def serve(ready: Callable[[], object]) -> int:
+        return serve_with_uvicorn(service.make(ready), service.listener)
+
+    if service.workers == 1:
+        return serve(partial(sys.stderr.write, service.first_line))
+    service.share()
+    lives = server.connect(one_shot=True).lifespan is not None
+    patience = service.drain + _MARGIN + (server.lifespan_timeout if lives else 0.0)
+    return serve_in_workers(
+        service.workers, serve, patience=patience, first_line=service.first_line, forget=service.forget
+    )
+
+
+async def serve_http_here(
+    server: BaseServer, *, ready: Callable[[str], object] | None = None, **options: Unpack[HttpRunKeywords]
+) -> None:
+    """Serve over HTTP on the running event loop until the task is cancelled; leave signals, logging and the process alone.
+
+    `ready` gets the URL once it can be reached. Raises: LinkspanError too if the lifespan cannot be entered.
+    """
+    if options.get("workers", 1) != 1:
+        raise TypeError("serve() serves in this process only: leave out workers=, or use run('http', workers=...)")
+    options.setdefault("log_config", None)
+    service = prepare_http(server, **options)
+    from linkspan.serve.http_uvicorn import serve_on_this_loop
+
+    try:
+        await serve_on_this_loop(service.make(partial(ready or str, service.url)), service.listener)
+    finally:
+        service.listener.close()
+
+
+def prepare_http(
     server: BaseServer,
     *,
     host: str = "127.0.0.1",
@@ -184,8 +245,8 @@ def serve_http(
     head_timeout: float = 30.0,
     fd: int | None = None,
     **more: Unpack[_MoreKeywords],
-) -> int:
-    """Serve over HTTP until the process is asked to stop; return the exit code: 0, or 130 after Ctrl-C.
+) -> HttpService:
+    """Listen, and return what serves over HTTP.
 
     - `port`: 0 takes any that is free; the first line on stderr has it.
     - `path`: where the endpoint is; `health` answers 200 as long as the process can answer.
@@ -202,34 +263,26 @@ def serve_http(
     for a keyword that neither we nor uvicorn have.
     """
     try:
-        from linkspan.serve.http_uvicorn import SETTINGS, make_uvicorn, serve_with_uvicorn
+        from linkspan.serve.http_uvicorn import SETTINGS, make_uvicorn
     except ImportError:
         raise LinkspanError(f"serving HTTP needs uvicorn: {install_hint('http')}") from None
 
     policy, options = _split_keywords(policy or HttpPolicy(), dict(more), SETTINGS)
-    forget: Callable[[int], object] = int
-    if metrics is not None and workers > 1:
-        from linkspan.serve.metrics import count_together
-        from linkspan.serve.metrics import forget_worker as forget
-
-        count_together()
     listener = listen(host, port) if fd is None else socket.socket(fileno=fd)
     host, port = (host if fd is None else listener.getsockname()[0]), listener.getsockname()[1]
     policy = _adapted(policy, host, workers)
     scheme = "https" if "ssl_certfile" in options else "http"
     shown = _EVERY_HOST.get(host, host)
     url = f"{scheme}://{f'[{shown}]' if ':' in shown else shown}:{port}{path}"
-    first_line = f"Serving MCP at {url}"
-    if host in _EVERY_HOST:
-        first_line += ", and on every other address of this machine"
-    first_line += f", with {workers} workers\n" if workers > 1 else "\n"
+    everywhere = ", and on every other address of this machine" if host in _EVERY_HOST else ""
+    several = f", with {workers} workers" if workers > 1 else ""
 
     is_local = host == "localhost" or is_loopback(host) is True
     guard = make_guard(server, Gate(policy), url if is_local else None)  # before workers are forked
 
-    def serve(ready: Callable[[], object]) -> int:
+    def make(ready: Callable[[], object]) -> QuietUvicorn:
         endpoint = make_endpoint(server, policy)
-        serving = make_uvicorn(
+        return make_uvicorn(
             endpoint,
             guard=guard,
             path=path,
@@ -240,12 +293,15 @@ def serve_http(
             options=options,
             ready=ready,
         )
-        return serve_with_uvicorn(serving, listener)
 
-    if workers == 1:
-        return serve(partial(sys.stderr.write, first_line))
-    server.share_request_state_key()
-    return serve_in_workers(workers, serve, patience=drain + 3.0, first_line=first_line, forget=forget)
+    forget: Callable[[int], object] = int
+    if metrics is not None and workers > 1:
+        from linkspan.serve.metrics import count_together
+        from linkspan.serve.metrics import forget_worker as forget
+
+        count_together()
+    first_line = f"Serving MCP at {url}{everywhere}{several}\n"
+    return HttpService(listener, url, first_line, make, workers, drain, server.share_request_state_key, forget)
 
 
 def _split_keywords(policy: HttpPolicy, more: dict[str, Any], settings: Set[str]) -> tuple[HttpPolicy, dict[str, Any]]:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import uvicorn
 
 from linkspan.core.http_endpoint import Endpoint
+from linkspan.errors import LinkspanError
 from linkspan.revisions.neutral import log_facts
 from linkspan.runtime.system import keep_freed_memory
 from linkspan.serve.asgi import AsgiApp
@@ -87,6 +88,26 @@ def serve_with_uvicorn(server: QuietUvicorn, listener: socket.socket) -> int:
     return 130 if server.ended_by == signal.SIGINT else 0
 
 
+async def serve_on_this_loop(server: QuietUvicorn, listener: socket.socket) -> None:
+    """Serve until the task is cancelled, and end in good order then; cancelled again, at once.
+
+    Raises: LinkspanError if the lifespan cannot be entered.
+    """
+    server.takes_signals = False
+    serving = asyncio.ensure_future(server.serve(sockets=[listener]))
+    try:
+        await asyncio.shield(serving)
+    except asyncio.CancelledError:
+        server.should_exit = True
+        try:
+            await asyncio.shield(serving)
+        finally:
+            serving.cancel()
+        raise
+    if server.refusal is not None:
+        raise LinkspanError(server.refusal)
+
+
 async def _no_application(_scope: object, _receive: object, _send: object) -> None:
     """Stand in for the application: requests do not come so far."""
 
@@ -100,6 +121,7 @@ class QuietUvicorn(uvicorn.Server):
         """Serve `app`; call `ready` once it can be reached."""
         super().__init__(config)
         self.ended_by = 0
+        self.takes_signals = True
         self.refusal: str | None = None
         """Why the lifespan could not be entered."""
         self._app = app
@@ -128,11 +150,12 @@ class QuietUvicorn(uvicorn.Server):
         for connection in self._own_connections():
             connection.abandon()
         await self._app.leave()
+        self._app.calls.end_threads()
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:
         """Stop on a signal, and leave the process by returning: a server that was asked to stop has not failed."""
-        if threading.current_thread() is not threading.main_thread():
+        if not self.takes_signals or threading.current_thread() is not threading.main_thread():
             yield
             return
         before = {number: signal.signal(number, self._stop) for number in _SIGNALS}

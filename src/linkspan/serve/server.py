@@ -10,6 +10,7 @@ server.run()
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Literal, Never, TypedDict, Unpack, cast, overload
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from linkspan.runtime.channels import AsyncChannel, Channel
     from linkspan.serve.asgi import AsgiApp
     from linkspan.serve.http import HttpRunKeywords
-    from linkspan.serve.stdio import StdioKeywords
+    from linkspan.serve.stdio import StdioHereKeywords, StdioKeywords
     from linkspan.serve.wsgi import WsgiApp
     from linkspan.server.configuration import System
     from linkspan.server.resources import ResourceTemplate
@@ -255,6 +256,7 @@ class Server(BaseServer):
         TypeError for an option that the transport does not have.
         """
         if transport == "http":
+            _refuse_running_loop()
             from linkspan.serve.http import serve_http
 
             try:
@@ -268,6 +270,36 @@ class Server(BaseServer):
 
         check_stdio_keywords(options)
         raise SystemExit(StdioTransport(self, **options).open())
+
+    @overload
+    async def serve(self, transport: Literal["stdio"] = "stdio", **options: Unpack[StdioHereKeywords]) -> None: ...
+    @overload
+    async def serve(
+        self,
+        transport: Literal["http"],
+        *,
+        ready: Callable[[str], object] | None = None,
+        **options: Unpack[HttpRunKeywords],
+    ) -> None: ...
+    async def serve(self, transport: str = "stdio", **options: Any) -> None:
+        """Serve on the running event loop until the client goes away (stdio) or the task is cancelled; then return.
+
+        `options` are those of `run`, in this process only; over HTTP, `ready` gets the URL once it can be reached. Signals,
+        logging and the exit of the process stay the caller's. Cancelled, it cancels what runs, ends in good order and leaves
+        nothing open. Raises: LinkspanError for what cannot be served, and if the lifespan cannot be entered; TypeError for an
+        option that the transport does not have.
+        """
+        if transport == "http":
+            from linkspan.serve.http import serve_http_here
+
+            await serve_http_here(self, **options)
+            return
+        if transport != "stdio":
+            raise LinkspanError(f"There is no transport {transport!r}: use 'stdio' or 'http'")
+        from linkspan.serve.stdio import check_stdio_keywords, serve_stdio_here
+
+        check_stdio_keywords(options, "serve")
+        await serve_stdio_here(self.connect, **options)
 
     if not TYPE_CHECKING:
 
@@ -284,6 +316,12 @@ class Server(BaseServer):
     @transport.setter
     def transport(self, value: Never) -> None:
         raise AttributeError(_no_transport(type(value).__name__), name="transport", obj=self)
+
+
+def _refuse_running_loop() -> None:
+    asyncio = sys.modules.get("asyncio")
+    if asyncio is not None and asyncio._get_running_loop() is not None:
+        raise RuntimeError('run() would block this event loop: write `await server.serve("http", ...)`')
 
 
 def _no_transport(kind: str) -> str:

@@ -11,8 +11,9 @@ import os
 import sys
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from typing import Final, TypedDict
+from typing import Final, Literal, TypedDict
 
+from linkspan.errors import LinkspanError
 from linkspan.runtime.calls import Connect, Connectable
 from linkspan.runtime.descriptors import can_poll, pump
 from linkspan.runtime.shutdown_watchdog import INTERRUPTED
@@ -22,7 +23,16 @@ from linkspan.runtime.workers import MAX_WORKERS
 from linkspan.serve.stream import StreamServer
 from linkspan.text import unknown_keyword
 
-__all__ = ["GRACE", "MAX_UNSENT", "StdioKeywords", "StdioTransport", "check_stdio_keywords", "serve_stdio"]
+__all__ = [
+    "GRACE",
+    "MAX_UNSENT",
+    "StdioHereKeywords",
+    "StdioKeywords",
+    "StdioTransport",
+    "check_stdio_keywords",
+    "serve_stdio",
+    "serve_stdio_here",
+]
 
 GRACE: Final = 1.0
 """Seconds in which what was asked before the end of the input is still answered."""
@@ -31,28 +41,35 @@ MAX_UNSENT: Final = 16 * 1024 * 1024
 """Bytes of output that wait for a slow client. Beyond, its requests wait too."""
 
 
-class StdioKeywords(TypedDict, total=False):
-    """What `run("stdio")` takes: the keywords of `StdioTransport`."""
+class StdioHereKeywords(TypedDict, total=False):
+    """What `serve("stdio")` takes."""
 
     input_fd: int | None
     output_fd: int | None
-    watch_parent: bool
     grace: float
     max_workers: int
     max_unsent: int
 
 
-def check_stdio_keywords(given: Collection[str]) -> None:
+class StdioKeywords(StdioHereKeywords, total=False):
+    """What `run("stdio")` takes: the keywords of `StdioTransport`."""
+
+    watch_parent: bool
+
+
+def check_stdio_keywords(given: Collection[str], method: Literal["run", "serve"] = "run") -> None:
     """Raise TypeError for an option that stdio does not have; for one that HTTP has, with the line that was meant."""
-    known = StdioKeywords.__annotations__
+    known = (StdioKeywords if method == "run" else StdioHereKeywords).__annotations__
     unknown = next((name for name in given if name not in known), None)
     if unknown is None:
         return
     from linkspan.serve.http import HttpRunKeywords
 
     if unknown in HttpRunKeywords.__annotations__:
-        raise TypeError(f'run() serves stdio, which has no {unknown!r}: write run("http", {unknown}=...) to serve HTTP')
-    raise unknown_keyword("run", unknown, known)
+        raise TypeError(
+            f'{method}() serves stdio, which has no {unknown!r}: write {method}("http", {unknown}=...) to serve HTTP'
+        )
+    raise unknown_keyword(method, unknown, known)
 
 
 def serve_stdio(
@@ -107,6 +124,44 @@ def serve_stdio(
     return 1
 
 
+async def serve_stdio_here(
+    connect: Connect,
+    *,
+    input_fd: int | None = None,
+    output_fd: int | None = None,
+    grace: float = GRACE,
+    max_workers: int = MAX_WORKERS,
+    max_unsent: int = MAX_UNSENT,
+) -> None:
+    """Serve one client on the running event loop until it hangs up or the task is cancelled; leave signals alone.
+
+    Raises: OSError without standard streams, and if the output cannot be written; LinkspanError if the lifespan cannot be
+    entered; RuntimeError if the event loop cannot watch descriptors.
+    """
+    from linkspan.serve.event_loop import needs_pump, serve_on_this_loop
+
+    if input_fd is None or output_fd is None:
+        streams = claim_stdout()
+        input_fd = streams.input_fd if input_fd is None else input_fd
+        output_fd = streams.output_fd if output_fd is None else output_fd
+    with StreamServer(
+        connect,
+        input_fd if can_poll and not needs_pump(input_fd) else pump(input_fd),
+        output_fd,
+        watch_parent=False,
+        grace=grace,
+        max_workers=max_workers,
+        max_unsent=max_unsent,
+        owns_process=False,
+    ) as server:
+        await serve_on_this_loop(server)
+    if server.refusal is not None:
+        raise LinkspanError(server.refusal)
+    problem = server.writer.problem
+    if problem is not None and not isinstance(problem, ConnectionError):
+        raise problem
+
+
 def _complain(problem: str) -> None:
     with suppress(OSError, ValueError, AttributeError):  # there may be no stderr, either
         sys.stderr.write(f"linkspan: {problem}\n")
@@ -115,9 +170,7 @@ def _complain(problem: str) -> None:
 def _refuse_running_loop() -> None:
     asyncio = sys.modules.get("asyncio")
     if asyncio is not None and asyncio._get_running_loop() is not None:
-        raise RuntimeError(
-            "serving stdio blocks this event loop: serve in a thread (asyncio.to_thread) or without a loop"
-        )
+        raise RuntimeError("run() would block this event loop: write `await server.serve()`")
 
 
 class StdioTransport:

@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
+from math import inf
 from threading import get_ident
 from types import TracebackType
 from typing import TYPE_CHECKING, Final
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from linkspan.core.call import Lifespan
 from linkspan.runtime.calls import Connect, Driver
 from linkspan.runtime.descriptors import CHUNK, DescriptorWaiter, WakePipe, Writer
-from linkspan.runtime.shutdown_watchdog import INTERRUPTED, Lifeline
+from linkspan.runtime.shutdown_watchdog import INTERRUPTED, Lifeline, NoLifeline
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -45,8 +46,12 @@ class StreamServer:
         grace: float,
         max_workers: int,
         max_unsent: int,
+        owns_process: bool = True,
     ) -> None:
-        """Open a connection and take it into service; `input_fd` can be waited for."""
+        """Open a connection and take it into service; `input_fd` can be waited for.
+
+        One that does not own the process leaves signals, the parent and the exit alone.
+        """
         self.input_fd = input_fd
         self.wakes = WakePipe()
         self._loop: AbstractEventLoop | None = None
@@ -65,14 +70,16 @@ class StreamServer:
         self.writer = Writer(
             self.connection, self.driver.lock, self._output_fd, bound=max_unsent, on_change=self.wakes.wake
         )
-        self.lifeline = Lifeline(
-            input_fd,
-            on_stop=self.wakes.wake,
-            progress=lambda: self._reads,
-            watch_parent=watch_parent,
-            patience=grace + _CLEANUP + _SLACK,
-            hurry=grace / 2 + _CLEANUP + _SLACK,
-        )
+        self.lifeline: Lifeline | NoLifeline = NoLifeline()
+        if owns_process:
+            self.lifeline = Lifeline(
+                input_fd,
+                on_stop=self.wakes.wake,
+                progress=lambda: self._reads,
+                watch_parent=watch_parent,
+                patience=grace + _CLEANUP + _SLACK,
+                hurry=grace / 2 + _CLEANUP + _SLACK,
+            )
         self._grace = grace
         self._reads = 0
         self._eof = False
@@ -121,6 +128,11 @@ class StreamServer:
                     opened = True
                     if not self.driver.open():
                         return False
+
+    def stop(self) -> None:
+        """End now: cancel what runs, and let `tick` report the end."""
+        self._deadline = min(self._deadline or inf, time.monotonic())
+        self.wakes.wake()
 
     def leave(self) -> None:
         """Leave the lifespan, which the process has more time for."""

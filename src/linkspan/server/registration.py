@@ -169,7 +169,7 @@ class BaseServer(metaclass=ProposesRevision):
         self._structured_text = structured_text
         self._watches: tuple[Callable[[], object], ...] = ()  # look for changes as long as there are connections
         self._looked = self._traced = False
-        self._lifespan_timeout = lifespan_timeout
+        self.lifespan_timeout = lifespan_timeout
         self._provided: type | None = None
         if lifespan is not None:
             self.lifespan(lifespan)
@@ -499,7 +499,7 @@ class BaseServer(metaclass=ProposesRevision):
         from linkspan.server.lifespan import compile_lifespan
 
         dispatcher, handlers = self._dispatcher, [each.function for each in self._catalogue.handlers()]
-        plan = compile_lifespan(function, self, self._lifespan_timeout, dispatcher.refuse, handlers)
+        plan = compile_lifespan(function, self, self.lifespan_timeout, dispatcher.refuse, handlers)
         dispatcher.live(plan)
         self._provided = plan.provides
         return function

@@ -1,0 +1,213 @@
+"""`await server.serve()`: on the caller's event loop, until the client goes or the task is cancelled; nothing stays behind."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+from urllib.request import Request, urlopen
+
+import pytest
+
+from linkspan import Context, LinkspanError, Server
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="event loops of Windows do not watch pipes")
+
+
+def make_server() -> tuple[Server, list[str]]:
+    server, events = Server("here"), list[str]()
+
+    @server.lifespan
+    async def live() -> AsyncIterator[asyncio.AbstractEventLoop]:
+        events.append("enter")
+        yield asyncio.get_running_loop()
+        events.append("leave")
+
+    @server.tool
+    async def same_loop(ctx: Context[asyncio.AbstractEventLoop]) -> bool:
+        return ctx.lifespan is asyncio.get_running_loop()
+
+    @server.tool
+    def in_thread() -> bool:
+        return threading.current_thread() is not threading.main_thread()
+
+    @server.tool
+    async def endless() -> None:
+        events.append("began")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            events.append("cancelled")
+
+    return server, events
+
+
+def line(number: int, name: str) -> bytes:
+    params = {"name": name, "arguments": {}}
+    return json.dumps({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}).encode() + b"\n"
+
+
+class Pipes:
+    """The client's ends of two pipes."""
+
+    def __init__(self) -> None:
+        self.input_fd, self.to_server = os.pipe()
+        self.from_server, self.output_fd = os.pipe()
+        self._read = b""
+
+    def send(self, data: bytes) -> None:
+        os.write(self.to_server, data)
+
+    async def answer(self) -> Any:
+        while b"\n" not in self._read:
+            self._read += await asyncio.to_thread(os.read, self.from_server, 65536)
+        first, _, self._read = self._read.partition(b"\n")
+        return json.loads(first)
+
+    def hang_up(self) -> None:
+        os.close(self.to_server)
+        self.to_server = -1
+
+    def close(self) -> None:
+        for fd in (self.input_fd, self.to_server, self.from_server, self.output_fd):
+            if fd >= 0:
+                os.close(fd)
+
+
+@pytest.fixture
+def pipes() -> Iterator[Pipes]:
+    opened = Pipes()
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays() -> Iterator[None]:
+    """No thread, no descriptor and no handler of a signal is there that was not there before."""
+
+    def state() -> tuple[object, ...]:
+        handlers = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
+        descriptors = set(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else None
+        return handlers, descriptors
+
+    def threads() -> set[threading.Thread]:
+        return {each for each in threading.enumerate() if each.name.startswith("linkspan")}
+
+    before, ours = state(), threads()
+    yield
+    for thread in threads() - ours:
+        thread.join(5)
+        assert not thread.is_alive(), thread.name
+    after = state()
+    assert after[0] == before[0]
+    assert after[1] == before[1]
+
+
+def test_stdio_is_served_on_the_callers_loop_until_the_client_hangs_up(pipes: Pipes) -> None:
+    server, events = make_server()
+
+    async def main() -> None:
+        serving = asyncio.create_task(server.serve(input_fd=pipes.input_fd, output_fd=pipes.output_fd))
+        for number, name in enumerate(("same_loop", "in_thread")):
+            pipes.send(line(number, name))
+            answer = await asyncio.wait_for(pipes.answer(), 10)
+            assert answer["result"]["structuredContent"] == {"result": True}
+        pipes.send(line(7, "same_loop"))
+        pipes.hang_up()
+        assert (await pipes.answer())["id"] == 7
+        assert await asyncio.wait_for(serving, 10) is None
+
+    asyncio.run(main())
+    assert events == ["enter", "leave"]
+
+
+def test_stdio_ends_when_its_task_is_cancelled(pipes: Pipes) -> None:
+    server, events = make_server()
+
+    async def main() -> None:
+        serving = asyncio.create_task(server.serve(input_fd=pipes.input_fd, output_fd=pipes.output_fd))
+        pipes.send(line(1, "in_thread"))
+        await asyncio.wait_for(pipes.answer(), 10)
+        pipes.send(line(2, "endless") + line(3, "same_loop"))
+        await asyncio.wait_for(pipes.answer(), 10)
+        serving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(serving, 10)
+        assert events == ["enter", "began", "cancelled", "leave"]
+
+    asyncio.run(main())
+
+
+def ask(url: str, name: str) -> Any:
+    headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+    with urlopen(Request(url, line(1, name), headers), timeout=10) as answer:
+        return json.loads(answer.read())
+
+
+def test_http_is_served_on_the_callers_loop_until_its_task_is_cancelled() -> None:
+    pytest.importorskip("uvicorn", reason="uvicorn is not installed")
+    server, events = make_server()
+
+    async def main() -> None:
+        url: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        serving = asyncio.create_task(server.serve("http", port=0, sessions=False, ready=url.set_result))
+        address = await asyncio.wait_for(url, 10)
+        assert events == ["enter"]
+        for name in ("same_loop", "in_thread"):
+            answer = await asyncio.to_thread(ask, address, name)
+            assert answer["result"]["content"][0]["text"] == "true"
+        serving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(serving, 10)
+        assert events == ["enter", "leave"]
+        with pytest.raises(OSError, match="refused"):
+            await asyncio.to_thread(ask, address, "same_loop")
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+def test_a_lifespan_that_cannot_be_entered_is_raised(transport: Any, pipes: Pipes) -> None:
+    server = Server("broken")
+
+    @server.lifespan
+    def live() -> Iterator[None]:
+        raise ConnectionError("secret")
+        yield
+
+    server.define_tool("use", handler=lambda: "never")
+    options: Any = {"port": 0} if transport == "http" else {"input_fd": pipes.input_fd, "output_fd": pipes.output_fd}
+    if transport == "stdio":
+        pipes.send(line(1, "use"))
+        pipes.hang_up()
+    with pytest.raises(LinkspanError, match="The server could not start"):
+        asyncio.run(server.serve(transport, **options))
+
+
+def test_run_names_serve_where_a_loop_runs() -> None:
+    async def main() -> None:
+        with pytest.raises(RuntimeError, match=r"write `await server.serve\(\)`"):
+            Server().run()
+        with pytest.raises(RuntimeError, match=r'write `await server.serve\("http", \.\.\.\)`'):
+            Server().run("http", port=0)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("transport", "options", "error", "problem"),
+    [
+        ("pigeon", {}, LinkspanError, "There is no transport 'pigeon'"),
+        ("stdio", {"port": 1}, TypeError, r"serve\(\) serves stdio, which has no 'port': write serve\(\"http\", port="),
+        ("stdio", {"watch_parent": True}, TypeError, r"serve\(\) has no 'watch_parent'"),
+        ("http", {"workers": 2}, TypeError, "serves in this process only"),
+    ],
+)
+def test_what_cannot_be_served_is_named(transport: Any, options: Any, error: type[Exception], problem: str) -> None:
+    with pytest.raises(error, match=problem):
+        asyncio.run(Server().serve(transport, **options))
