@@ -254,7 +254,7 @@ CODE_LINES = {
     "runtime": 2454,
     "schema": 3205,
     "serve": 3186,
-    "server": 5320,
+    "server": 5347,
     "stores": 976,
     "testing": 660,
     "types": 421,

@@ -32,10 +32,9 @@ from linkspan.server.asking import NO_QUESTIONS, InputNeeded, Round, Rounds, can
 from linkspan.server.catalogue import Catalogue, Registry
 from linkspan.server.configuration import InstrumentationData, Profile, Settings, SettingsSource, System
 from linkspan.server.context import Context
-from linkspan.server.handlers import Function, Handler, Later, Preparation, Run, is_context, postpone
+from linkspan.server.handlers import Function, Handler, Later, Preparation, Run, is_context, postpone, target_of
 from linkspan.server.observation import Around, Failures, Observation, tool_error
 from linkspan.server.resources import BoundResource, read_outcome
-from linkspan.server.steps import Steps, await_steps, run_steps
 from linkspan.text import did_you_mean
 from linkspan.types.base import JSONObject, Wire
 from linkspan.types.messages import (
@@ -130,6 +129,9 @@ class Dispatcher:
 
     def add_layer(self, layer: Layer) -> None:
         """Surround the requests that `layer` is for, inside the layers that were added before."""
+        from linkspan.server.middleware import surrounded
+
+        surround = partial(self._surround, surrounded)
         self._layers = (*self._layers, layer)
         results = {
             method: partial(self._page, registry, encoded=False) for method, registry in self.catalogue.lists.items()
@@ -137,8 +139,8 @@ class Dispatcher:
         for method in filter(layer.surrounds, self._methods):
             if method not in self._surrounded:
                 self._surrounded.add(method)
-                self._methods[method] = partial(self._surround, results.get(method, self._methods[method]))
-        self._custom = partial(self._surround, self._call_custom)
+                self._methods[method] = partial(surround, results.get(method, self._methods[method]))
+        self._custom = partial(surround, self._call_custom)
 
     @contextmanager
     def overridden(self, function: Function, replacement: Function) -> Generator[None]:
@@ -613,53 +615,33 @@ class Dispatcher:
     # Middleware.
 
     def _surround(
-        self, serve: _Method, request: Request, settings: Settings, observation: Observation | None
+        self,
+        surrounded: Callable[..., Call],
+        serve: _Method,
+        request: Request,
+        settings: Settings,
+        observation: Observation | None,
     ) -> Outcome | Call:
         """Serve a request through its middleware, where its handler runs."""
-        from linkspan.server.middleware import Call as MiddlewareCall
-        from linkspan.server.middleware import Surrounded, as_outcome, run_inside, surround, target_of
-
         layers = [each for each in self._layers if each.surrounds(request.method)]
         if not layers:
             return serve(request, settings, observation)
-        params, handler = request.params, self._handler_of(request)
+        params = request.params
         target = target_of(params) or request.method
         request.round = current = self._rounds.open(request, target)
         tool = self.catalogue.tools.get(target, request.shown) if isinstance(params, CallToolParams) else None
-
-        def inside(call: MiddlewareCall) -> Steps:
-            request.params = call.params
-            step = serve(request, settings, observation)
-            if not isinstance(step, Run):
-                return step
-            step.observation = None  # it ends with the outermost middleware
-            return (yield from run_inside(step))
-
-        call = MiddlewareCall(
-            request.method,
-            params,
-            tool.spec if tool is not None else None,
-            current.number,
-            partial(self._make_context, request, current),
-        )
-        is_async = (handler is not None and handler.is_async) or any(each.kind == "async" for each in layers)
-        run: Callable[[], object] = partial(
-            await_steps if is_async else run_steps, surround(layers, call, inside, self.system), self.system
-        )
-        if Context.ambient is not None:
-            run = partial(Context.ambient, lambda: call.context, run)
-        return Surrounded(
+        return surrounded(
+            layers,
             request,
-            run,
-            is_async,
-            handler is not None and handler.inline,
+            partial(serve, request, settings, observation),
+            self._handler_of(request),
+            tool.spec if tool is not None else None,
+            current,
+            partial(self._make_context, request, current),
+            self.system,
             rounds=self._rounds,
             failures=self._failures,
-            current=current,
-            conclude=as_outcome,
-            target=target,
             observation=observation,
-            params=params,
         )
 
 

@@ -32,6 +32,7 @@ from linkspan.server.limits import Limited
 from linkspan.server.observation import Around, Failures, Observation
 from linkspan.server.steps import Offloads, await_steps, run_steps
 from linkspan.types.base import JSON
+from linkspan.types.messages import CallToolParams, CompleteParams, GetPromptParams, PromptReference, ReadResourceParams
 
 if TYPE_CHECKING:
     from linkspan.schema.validate import Checked, RawParameters
@@ -53,6 +54,7 @@ __all__ = [
     "is_context",
     "is_function",
     "postpone",
+    "target_of",
 ]
 
 Function: TypeAlias = Callable[..., object]
@@ -306,6 +308,19 @@ def _may_be_mapping(parameter: Parameter) -> bool:
 def _positional(signature: Sequence[Parameter], name: str) -> bool:
     """Return whether the context comes second by position, as in `(args, server_context)` of a positional-only callable."""
     return any(each.name == name and each.kind is POSITIONAL_ONLY for each in signature)
+
+
+def target_of(params: object) -> str | None:
+    """Return the name or URI that params refer to, if they refer to anything."""
+    match params:
+        case CallToolParams() | GetPromptParams():
+            return params.name
+        case ReadResourceParams():
+            return params.uri
+        case CompleteParams():
+            return params.ref.name if isinstance(params.ref, PromptReference) else params.ref.uri
+        case _:
+            return None
 
 
 class Preparation(msgspec.Struct, eq=False):

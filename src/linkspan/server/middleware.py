@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Raw
 
 from linkspan.errors import RegistrationError, RemoteProtocolError
-from linkspan.revisions.neutral import NOTHING, Encoded, EncodedToolResult, InputRequired, Outcome
+from linkspan.revisions.neutral import NOTHING, Encoded, EncodedToolResult, InputRequired, Outcome, Request
 from linkspan.schema.annotations import (
     is_async_generator_function,
     is_coroutine_function,
@@ -22,21 +22,19 @@ from linkspan.schema.annotations import (
     underlying,
 )
 from linkspan.schema.results import encode_json
-from linkspan.server.asking import InputNeeded
-from linkspan.server.handlers import Run
-from linkspan.server.steps import Offloads, Step, Steps, await_steps
+from linkspan.server.asking import InputNeeded, Round, Rounds
+from linkspan.server.context import Context
+from linkspan.server.handlers import Handler, Run, target_of
+from linkspan.server.observation import Failures, Observation
+from linkspan.server.steps import Offloads, Step, Steps, await_steps, run_steps
 from linkspan.types.base import JSON, UNSET, TextContent, Wire, is_object
 from linkspan.types.messages import (
     CallToolParams,
     CallToolResult,
-    CompleteParams,
     GetPromptParams,
-    PromptReference,
-    ReadResourceParams,
 )
 
 if TYPE_CHECKING:
-    from linkspan.server.context import Context
     from linkspan.types.messages import Tool
 
 __all__ = [
@@ -48,8 +46,7 @@ __all__ = [
     "compile_layer",
     "readable",
     "run_inside",
-    "surround",
-    "target_of",
+    "surrounded",
 ]
 
 
@@ -105,19 +102,6 @@ class Call:
         return Call(self.method, params, self.tool, self.round, lambda: self.context)
 
 
-def target_of(params: object) -> str | None:
-    """Return the name or URI that params refer to, if they refer to anything."""
-    match params:
-        case CallToolParams() | GetPromptParams():
-            return params.name
-        case ReadResourceParams():
-            return params.uri
-        case CompleteParams():
-            return params.ref.name if isinstance(params.ref, PromptReference) else params.ref.uri
-        case _:
-            return None
-
-
 Middleware: TypeAlias = Callable[..., object]
 """`(call)` as a generator function or a plain function, or `async (call, call_next)`."""
 
@@ -166,7 +150,7 @@ Inside: TypeAlias = Callable[[Call], Steps]
 """Yields the steps of the handler, and returns its outcome."""
 
 
-def surround(layers: Sequence[Layer], call: Call, inside: Inside, system: Offloads) -> Steps:
+def _surround(layers: Sequence[Layer], call: Call, inside: Inside, system: Offloads) -> Steps:
     """Yield the steps of a request through its middleware, the outermost first; return the outcome.
 
     Raises: what a middleware raises, and what the handler raises if no middleware catches it.
@@ -176,13 +160,13 @@ def surround(layers: Sequence[Layer], call: Call, inside: Inside, system: Offloa
     layer, rest = layers[0], layers[1:]
     match layer.kind:
         case "generator":
-            return (yield from _through(layer, call, lambda now: surround(rest, now, inside, system)))
+            return (yield from _through(layer, call, lambda now: _surround(rest, now, inside, system)))
         case "async":
-            return (yield from _awaited(layer, call, lambda now: surround(rest, now, inside, system), system))
+            return (yield from _awaited(layer, call, lambda now: _surround(rest, now, inside, system), system))
         case "plain":
             if (yield Step(partial(layer.function, call), layer.blocking)) is not None:
                 raise TypeError(f"middleware {name_of(layer.function)} returned something but has no yield: {_HOW}")
-            return (yield from surround(rest, call, inside, system))
+            return (yield from _surround(rest, call, inside, system))
 
 
 _HOW = "write `result = yield`, and return what is to be answered"
@@ -281,6 +265,52 @@ class Surrounded(Run, kw_only=True):
         """Leave the request as it came: the state of a question belongs to its own arguments."""
         self.request.params = self.params
         self.request.round = None
+
+
+def surrounded(
+    layers: Sequence[Layer],
+    request: Request,
+    begin: Callable[[], object],
+    handler: Handler | None,
+    tool: Tool | None,
+    current: Round,
+    make_context: Callable[[], Context],
+    system: Offloads,
+    *,
+    rounds: Rounds,
+    failures: Failures,
+    observation: Observation | None,
+) -> Surrounded:
+    """Return the call of a request through `layers`. `begin` begins what is inside them; `handler` is what will run for it."""
+    params = request.params
+
+    def inside(call: Call) -> Steps:
+        request.params = call.params
+        step: Any = begin()
+        if not isinstance(step, Run):
+            return step
+        step.observation = None  # it ends with the outermost middleware
+        return (yield from run_inside(step))
+
+    call = Call(request.method, params, tool, current.number, make_context)
+    is_async = (handler is not None and handler.is_async) or any(each.kind == "async" for each in layers)
+    steps = _surround(layers, call, inside, system)
+    run: Callable[[], object] = partial(await_steps if is_async else run_steps, steps, system)
+    if Context.ambient is not None:
+        run = partial(Context.ambient, lambda: call.context, run)
+    return Surrounded(
+        request,
+        run,
+        is_async,
+        handler is not None and handler.inline,
+        rounds=rounds,
+        failures=failures,
+        current=current,
+        conclude=as_outcome,
+        target=target_of(params) or request.method,
+        observation=observation,
+        params=params,
+    )
 
 
 def as_outcome(value: object) -> Outcome:
