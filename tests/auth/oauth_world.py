@@ -30,7 +30,7 @@ from linkspan.core.auth_flow import (
 from linkspan.core.flow import Sleep
 from linkspan.flows.client_errors import Origin
 
-__all__ = ["AS", "MCP", "PRM", "AuthorizationServer", "World", "answer", "challenge"]
+__all__ = ["AS", "MCP", "PRM", "START", "AuthorizationServer", "World", "answer", "challenge"]
 
 MCP, AS = "https://mcp.example", "https://as.example"
 PRM = f"{MCP}/.well-known/oauth-protected-resource/mcp"

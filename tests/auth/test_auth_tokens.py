@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import threading
 from base64 import urlsafe_b64decode
 from collections.abc import Callable
 
 import pytest
-from oauth_world import AS, MCP, AuthorizationServer, World, answer, challenge
+from oauth_world import AS, MCP, START, AuthorizationServer, World, answer, challenge
 
 from linkspan.auth import ClientCredentials, OAuth
 from linkspan.auth.authorizer import Attempt, Authorizer
+from linkspan.auth.dpop import ProofKey
 from linkspan.auth.identities import Dpop
+from linkspan.auth.jwks import TokenRefused
+from linkspan.auth.proofs import Proof, Replays, check_proof
 from linkspan.core.auth_flow import Http, HttpResult, HttpUnavailable, Save
 from linkspan.flows.client_errors import AuthorizationError, LoginRequired, LoginTimeout
 
@@ -469,3 +473,13 @@ def test_a_proof_does_not_contain_the_password_of_a_url(world: World) -> None:
     body = attempt.headers["dpop"].split(".")[1]
     assert json.loads(urlsafe_b64decode(body + "=" * (-len(body) % 4)))["htu"] == f"{MCP}/mcp"
     assert server.count == 1
+
+
+def test_our_servers_take_the_proofs_of_our_clients_once() -> None:
+    pytest.importorskip("joserfc", reason="the extra `auth` is not installed")
+    key, url, replays = ProofKey.generate(), f"{MCP}/mcp?x=y", Replays(threading.Lock())
+    text = ProofKey.load(key.save()).proof("POST", url, now=START, jti="1", token="token", nonce=None)
+    proof = Proof(text, "POST", f"{MCP}/mcp", "token", key.thumbprint)
+    check_proof(proof, now=START, replays=replays)
+    with pytest.raises(TokenRefused, match="used before"):
+        check_proof(proof, now=START, replays=replays)
