@@ -173,22 +173,25 @@ _HOW = "write `result = yield`, and return what is to be answered"
 
 
 def _through(layer: Layer, call: Call, inside: Inside) -> Steps:
-    """Run a generator up to its yield, then what is inside, then the rest of the generator."""
+    """Run a generator up to its yield, then what is inside, then the rest of the generator.
+
+    Only one that may block is a step: the others run where they are, without a hand-over.
+    """
     steps = cast("Generator[Call | None, Outcome, Outcome | None]", layer.function(call))
-    going: Step = Step(partial(_advance, steps.__next__), layer.blocking)
+    going: Callable[[], object] = steps.__next__
     try:
-        ended, value = yield going
+        ended, value = (yield Step(partial(_advance, going), True)) if layer.blocking else _advance(going)
         if ended:
             return _answer(layer, value, None)
         outcome: Any = None
         try:
             outcome = yield from inside(call if value is None else _call(layer, value))
-            going = Step(partial(_advance, partial(steps.send, outcome)), layer.blocking)
+            going = partial(steps.send, outcome)
         except GeneratorExit:
             raise
         except BaseException as error:
-            going = Step(partial(_advance, partial(steps.throw, error)), layer.blocking)
-        ended, value = yield going
+            going = partial(steps.throw, error)
+        ended, value = (yield Step(partial(_advance, going), True)) if layer.blocking else _advance(going)
         if not ended:
             raise RuntimeError(f"middleware {name_of(layer.function)} yielded twice: yield once for each call")
         return _answer(layer, value, outcome)
