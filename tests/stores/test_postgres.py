@@ -18,8 +18,8 @@ from stores.servers import postgres_server
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with postgres_server(tmp_path_factory.mktemp("pg")) as url:
+def server() -> Iterator[str]:
+    with postgres_server() as url:
         yield url
 
 
