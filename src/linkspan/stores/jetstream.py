@@ -1,0 +1,139 @@
+"""Messages of JetStream, as the store in NATS needs them: the last of a subject, all of some, and one more after a known one.
+
+The client library is for asyncio; it connects again by itself.
+Spec: https://docs.nats.io/nats-concepts/jetstream/headers
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+__all__ = ["JetStream", "Kept", "Message"]
+
+_EXPECTED: Final = "Nats-Expected-Last-Subject-Sequence"
+_CHANGED: Final = 10071
+"""The code of the error for a message that was not the last one any more."""
+
+
+class Kept(msgspec.Struct, array_like=True):
+    """What a message holds. `value` is None where a record was deleted; `number` is a position, or a time."""
+
+    value: bytes | None
+    expires: float = math.inf
+    number: float = 0
+    total: int = 0
+
+
+class Message(msgspec.Struct, frozen=True):
+    """A message, and its number in the stream, which never comes again."""
+
+    sequence: int
+    kept: Kept
+
+    def is_live(self, now: float) -> bool:
+        """Return whether it stands for a record that is there."""
+        return self.kept.value is not None and self.kept.expires > now
+
+
+_decode = msgspec.msgpack.Decoder(Kept).decode
+
+
+class JetStream:
+    """One connection. Its coroutines run on one event loop and raise errors of the library."""
+
+    def __init__(
+        self,
+        library: Any,
+        url: str,
+        streams: Mapping[str, tuple[list[str], int]],
+        timeout: float,
+        lost: Callable[[], object],
+    ) -> None:
+        """Prepare; `streams` maps names to subjects, and how many messages of each are kept (-1: all).
+
+        `lost` is called on the loop when a connection took the place of one that was lost.
+        """
+        self._library = library
+        self._url = url
+        self._streams = streams
+        self._timeout = timeout
+        self._lost = lost
+        self.client: Any = None
+
+    async def opened(self) -> Any:
+        """Return the context of the library, on a new connection if there is none."""
+        if self.client is None:
+            self.client = client = await self._library.connect(
+                self._url,
+                connect_timeout=math.ceil(self._timeout),
+                max_reconnect_attempts=-1,
+                reconnect_time_wait=0.2,
+                ping_interval=5,
+                error_cb=_ignore,
+                reconnected_cb=self._reconnected,
+            )
+            for name, (subjects, each) in self._streams.items():
+                await client.jetstream().add_stream(
+                    name=name, subjects=subjects, max_msgs_per_subject=each, allow_msg_ttl=True
+                )
+        return self.client.jetstream(timeout=self._timeout)
+
+    async def _reconnected(self) -> None:
+        self._lost()
+
+    async def last(self, stream: str, subject: str) -> Message | None:
+        """Return the last message of a subject, also one that has expired or stands for a deleted record."""
+        jetstream = await self.opened()
+        try:
+            found = await jetstream.get_last_msg(stream, subject)
+        except self._library.js.errors.NotFoundError:
+            return None
+        return Message(found.seq, _decode(found.data))
+
+    async def send(self, subject: str, kept: Kept, after: int | None, ttl: float | None) -> int | None:
+        """Add a message, and return its number; None if the last one of its subject is not `after`."""
+        jetstream = await self.opened()
+        headers = {} if after is None else {_EXPECTED: f"{after}"}
+        if ttl is not None:
+            headers["Nats-TTL"] = f"{math.ceil(ttl) + 1}s"
+        try:
+            taken = await jetstream.publish(subject, msgspec.msgpack.encode(kept), headers=headers or None)
+        except self._library.js.errors.APIError as refusal:
+            if refusal.err_code == _CHANGED:
+                return None
+            raise
+        number: int = taken.seq
+        return number
+
+    async def all(self, stream: str, subject: str, policy: str) -> list[Message]:
+        """Return the messages of subjects, the oldest first."""
+        jetstream, api = await self.opened(), self._library.js.api
+        config = api.ConsumerConfig(
+            deliver_policy=api.DeliverPolicy(policy),
+            ack_policy=api.AckPolicy.NONE,
+            mem_storage=True,
+            inactive_threshold=5,
+        )
+        reader = await jetstream.pull_subscribe(subject, stream=stream, config=config)
+        try:
+            missing = (await reader.consumer_info()).num_pending
+            found: list[Message] = []
+            while len(found) < missing:
+                for each in await reader.fetch(min(missing - len(found), 256), timeout=self._timeout):
+                    found.append(Message(each.metadata.sequence.stream, _decode(each.data)))
+            return found
+        finally:
+            await reader.unsubscribe()
+
+    async def close(self) -> None:
+        """Close the connection, if there is one."""
+        if self.client is not None:
+            await self.client.close()
+
+
+async def _ignore(_: Exception) -> None:
+    """Take errors that the library reports besides raising them."""

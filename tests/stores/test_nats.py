@@ -1,0 +1,101 @@
+"""A store in a real NATS server with JetStream: the contract, and what happens when the server goes and comes back."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from queue import Queue
+
+import pytest
+
+from linkspan import LinkspanError
+from linkspan.stores import Bounds, Store, StoreError, open_store
+from linkspan.testing.store_contract import CHECKS
+from stores.servers import nats_server
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with nats_server(tmp_path_factory.mktemp("nats")) as (url, _):
+        yield url
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda each: each.__name__.lstrip("_"))
+def test_the_store_keeps_the_contract(check: Callable[[Callable[[], Store]], None], server: str) -> None:
+    opened: list[Store] = []
+
+    def make() -> Store:
+        opened.append(open_store(server))
+        return opened[-1]
+
+    check(make)
+    for each in opened:
+        each.close()
+
+
+def test_namespaces_are_separate_and_must_be_able_to_name_streams(server: str) -> None:
+    one, other = open_store(f"{server}?namespace=one"), open_store(f"{server}?namespace=other")
+    one.put("key", b"1")
+    assert other.get("key") is None
+    one.close()
+    other.close()
+    with pytest.raises(LinkspanError, match=r"namespace 'a.b' cannot name a stream"):
+        open_store(f"{server}?namespace=a.b")
+
+
+def test_a_log_that_has_expired_begins_anew_at_the_next_position(server: str) -> None:
+    store = open_store(server)
+    first = store.append("expiring", b"1", Bounds(ttl=0.2))
+    time.sleep(0.25)
+    assert store.append("expiring", b"2") == first + 1
+    assert [each.data for each in store.read("expiring")] == [b"2"]
+    store.close()
+
+
+def test_a_server_that_stands_still_is_an_error_within_the_time_and_nothing_is_stuck(tmp_path: Path) -> None:
+    from linkspan.stores.nats import NatsStore
+
+    with nats_server(tmp_path) as (url, process):
+        store = NatsStore(url, timeout=0.5)
+        heard: Queue[bytes | None] = Queue()
+        store.subscribe("channel", heard.put)
+        os.kill(process.pid, signal.SIGSTOP)
+        began = time.monotonic()
+        with pytest.raises(StoreError, match="the store in NATS failed: "):
+            store.put("key", b"value")
+        assert time.monotonic() - began < 10
+        os.kill(process.pid, signal.SIGCONT)
+        assert store.put("key", b"value")
+        store.publish("channel", b"again")
+        assert heard.get(timeout=20) == b"again"
+        store.close()
+
+
+def test_no_server_is_an_error_with_a_sentence() -> None:
+    pytest.importorskip("nats", reason="nats-py is not installed")
+    from linkspan.stores.nats import NatsStore
+
+    with pytest.raises(StoreError, match="the store in NATS failed: "):
+        NatsStore("nats://127.0.0.1:1", timeout=0.3)
+
+
+def test_a_forked_process_has_a_connection_of_its_own(server: str) -> None:
+    code = f"""
+import os
+from linkspan.stores import open_store
+store = open_store({server!r})
+store.subscribe("channel", print)
+store.put("mine", b"1")
+if os.fork() == 0:
+    store.put("child", b"1")
+    os._exit(0 if store.get("mine").value == b"1" else 1)
+assert os.wait()[1] == 0
+assert store.get("child").value == b"1"
+store.close()
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
