@@ -13,8 +13,7 @@ import msgspec
 
 from linkspan.auth.identities import OAuth
 from linkspan.cli.chat_ui import History, Screen, ask_approval, ask_review, ask_sampling, ended_words, status_words
-from linkspan.cli.forms import ask_user
-from linkspan.cli.login import PersonAtTerminal
+from linkspan.cli.forms import PersonAtTerminal, ask_user
 from linkspan.cli.options import ChatOptions, WrongUse, timeouts_of
 from linkspan.cli.session import INTERRUPTED
 from linkspan.cli.show import Lines, called

@@ -1,4 +1,4 @@
-"""Input that a server requests from its user: a form, field by field, or a page to open.
+"""Input that a server requests from its user: a form, field by field, a page to open, or a login.
 
 Laws: nothing is sent before the user has seen all of it (ELI-8); nothing here fetches a page, and only http and https URLs
 reach a browser, with the user's consent (ELI-10).
@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import math
 import re
+import select
+import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import date, datetime
@@ -23,7 +26,11 @@ from linkspan.types.base import JSON, JSONObject, is_array, is_object
 from linkspan.types.messages import ElicitParams
 from linkspan.wire.redaction import is_secret_field, neutral, one_line, revealed, revealed_line
 
-__all__ = ["Prompter", "Unreadable", "ask_user", "doubts_about", "fields_of", "read_value"]
+__all__ = ["PersonAtTerminal", "Prompter", "Unreadable", "ask_user", "doubts_about", "fields_of", "read_value"]
+
+
+_GLANCE: Final = 0.2
+"""Seconds after which a read of the terminal looks whether it is still needed."""
 
 
 class Unreadable(ValueError):
@@ -375,3 +382,46 @@ def _split(url: str) -> SplitResult | None:
     except ValueError:
         return None
     return parts if usable else None
+
+
+# Logins.
+
+
+class PersonAtTerminal:
+    """Shows a login page: in the browser, or, where there is none, as a URL whose last address the person may paste."""
+
+    def __init__(self, show: Callable[[str], object]) -> None:
+        """`show` writes a line to the terminal, from any thread."""
+        self._show = show
+        self._over = threading.Event()
+
+    def __call__(self, url: str) -> str | None:
+        """Show a page; return the address that was pasted, None if there was none. In a thread of the login."""
+        from linkspan.client.callback import open_browser
+
+        self._over.clear()
+        if open_browser(url):
+            self._show(f"Log in with the browser. If it does not open, visit:\n{url}")
+            return None
+        self._show(f"Open this URL in a browser to log in:\n{url}")
+        if not sys.stdin.isatty():
+            return None
+        self._show("If the browser cannot show the last page, paste the address of that page here:")
+        return self._read()
+
+    def done(self) -> None:
+        """Read no more: the login is over. Called by what performs it."""
+        self._over.set()
+
+    def _read(self) -> str | None:
+        """Read lines until one is an address, or the login is over."""
+        while not self._over.is_set():
+            if sys.platform != "win32" and not select.select([sys.stdin], [], [], _GLANCE)[0]:
+                continue
+            line = sys.stdin.readline()
+            if not line:
+                return None
+            if "state=" in line:
+                return line.strip()
+            self._show("That is not the address of the last page: it has state= in it.")
+        return None

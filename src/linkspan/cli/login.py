@@ -1,4 +1,4 @@
-"""The verbs of logins, and how a person at a terminal logs in.
+"""The verbs of logins.
 
     linkspan login URL [--device] [--scope S]    linkspan logout [URL]    linkspan whoami [URL]    linkspan client-metadata URL
 
@@ -7,14 +7,12 @@ The logins are those that every verb, and every client without auth=, uses. No t
 
 from __future__ import annotations
 
-import select
-import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from linkspan.cli.forms import PersonAtTerminal
 from linkspan.cli.main import parser_for
 from linkspan.cli.options import REPEATABLE, add_output
 from linkspan.cli.session import INTERRUPTED, WRONG_USE, describe, for_the_shell, status_of
@@ -27,54 +25,13 @@ if TYPE_CHECKING:
     from linkspan.auth.tokens import Tokens
     from linkspan.client.authorizing import Access
 
-__all__ = ["PersonAtTerminal", "client_metadata", "login", "logout", "whoami"]
+__all__ = ["client_metadata", "login", "logout", "whoami"]
 
 NO_LOGIN: Final = 1
-_GLANCE: Final = 0.2
 _LOGIN_EXAMPLES: Final = """examples:
   linkspan login https://api.example.com/mcp
   linkspan login https://api.example.com/mcp --scope files:read --scope files:write
   linkspan login https://api.example.com/mcp --device"""
-
-
-class PersonAtTerminal:
-    """Shows a login page: in the browser, or, where there is none, as a URL whose last address the person may paste."""
-
-    def __init__(self, show: Callable[[str], object]) -> None:
-        """`show` writes a line to the terminal, from any thread."""
-        self._show = show
-        self._over = threading.Event()
-
-    def __call__(self, url: str) -> str | None:
-        """Show a page; return the address that was pasted, None if there was none. In a thread of the login."""
-        from linkspan.client.callback import open_browser
-
-        self._over.clear()
-        if open_browser(url):
-            self._show(f"Log in with the browser. If it does not open, visit:\n{url}")
-            return None
-        self._show(f"Open this URL in a browser to log in:\n{url}")
-        if not sys.stdin.isatty():
-            return None
-        self._show("If the browser cannot show the last page, paste the address of that page here:")
-        return self._read()
-
-    def done(self) -> None:
-        """Read no more: the login is over. Called by what performs it."""
-        self._over.set()
-
-    def _read(self) -> str | None:
-        """Read lines until one is an address, or the login is over."""
-        while not self._over.is_set():
-            if sys.platform != "win32" and not select.select([sys.stdin], [], [], _GLANCE)[0]:
-                continue
-            line = sys.stdin.readline()
-            if not line:
-                return None
-            if "state=" in line:
-                return line.strip()
-            self._show("That is not the address of the last page: it has state= in it.")
-        return None
 
 
 def login(arguments: Sequence[str]) -> int:

@@ -267,7 +267,7 @@ class Session:
         if not self.terminal.interactive:
             return None
         from linkspan.auth.identities import OAuth
-        from linkspan.cli.login import PersonAtTerminal
+        from linkspan.cli.forms import PersonAtTerminal
 
         return OAuth(open_url=PersonAtTerminal(lambda line: self._worker.later(self.terminal.write_line, line)))
 
