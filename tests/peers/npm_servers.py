@@ -6,12 +6,15 @@ import hashlib
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 
 import pytest
 
-__all__ = ["node_modules"]
+__all__ = ["modern_node", "node_modules"]
 
 HERE = Path(__file__).parent
 FILES = ("package.json", "package-lock.json")
@@ -56,3 +59,20 @@ def _install(npm: str, cache: Path, home: Path) -> str | None:
             return None if home.exists() else "the cache cannot be written"  # another run was quicker
         os.mkdir(folder)  # for the one who tidies up
     return None
+
+
+def modern_node() -> str:
+    """Return a node that the newest packages run on: that of the conformance suite, installed if there is none."""
+    file = HERE.parents[1] / "conformance" / "run"
+    loader = SourceFileLoader("conformance_run_for_peers", str(file))
+    spec = spec_from_loader(loader.name, loader)
+    assert spec is not None
+    run = module_from_spec(spec)
+    sys.modules[loader.name] = run
+    loader.exec_module(run)
+    try:
+        return str(run.node())
+    except run.Unable as problem:
+        if os.environ.get("CI"):
+            pytest.fail(str(problem))
+        pytest.skip(str(problem))
