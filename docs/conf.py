@@ -37,6 +37,7 @@ python_use_unqualified_type_names = True
 ORDER = {
     "Start": ["server", "client", "host", "chat", "command-line"],
     "How to": [
+        "lifespan",
         "around-a-call",
         "http",
         "authorization",

@@ -251,7 +251,7 @@ CODE_LINES = {
     "host": 3170,
     "linkspan": 483,
     "revisions": 1164,
-    "runtime": 2454,
+    "runtime": 2468,
     "schema": 3205,
     "serve": 3186,
     "server": 5347,

@@ -83,13 +83,10 @@ class ProcessLifespan:
 
     def begin(self, user: object, loop: Loop) -> bool:
         """Enter it for `user`, unless that was done. False if it is async and `loop()` has no event loop yet."""
+        self._drop_lost()
         with self._lock:
             self._users.add(user)
             stage = self._stage
-            if stage is not None and stage.is_lost():
-                keep(stage)  # collected, it would run a part of the author's code
-                self._warn_lost()
-                self._stage = stage = None
             if stage is not None:
                 if stage.leaving:
                     self._next = user, loop
@@ -105,12 +102,24 @@ class ProcessLifespan:
             self.refusal = None
             self._stage = stage = _ThreadStage(self, self._plan) if home is None else _TaskStage(self, self._plan, home)
             _entered.add(self)
-        atexit.unregister(
-            _leave_all
-        )  # the last one that is registered runs first: while the background loop still does
+        # The last one that is registered runs first: while the background loop still does.
+        atexit.unregister(_leave_all)
         atexit.register(_leave_all)
-        stage.start(self._context.copy())
+        try:
+            stage.start(self._context.copy())
+        except RuntimeError as error:  # the loop is closed, or there can be no more threads
+            stage.end(error)
         return True
+
+    def _drop_lost(self) -> None:
+        """Be not entered any more if the event loop was closed over it."""
+        with self._lock:
+            stage = self._stage
+            if stage is None or not stage.is_lost():
+                return
+            self._stage, self.entered = None, False
+        keep(stage)  # collected, it would run a part of the author's code
+        self._warn_lost()
 
     def begin_unasked(self, user: object, loop: Loop) -> None:
         """Enter it with the first request, where the framework should have done it; warn that it may not see the end."""
@@ -147,7 +156,7 @@ class ProcessLifespan:
 
         loop = asyncio.get_running_loop()
         settled = loop.create_future()
-        self.then(lambda: loop.call_soon_threadsafe(_settle, settled))
+        self.then(lambda: _settle_on(loop, settled))
         await settled
 
     async def value_of(self, postponed: Postponed) -> object:
@@ -179,7 +188,9 @@ class ProcessLifespan:
 
         stage = self._leave_without(user)
         if stage is not None:
-            await asyncio.wait([asyncio.wrap_future(stage.left)], timeout=self._plan.timeout + _SLACK)
+            left, _ = await asyncio.wait([asyncio.wrap_future(stage.left)], timeout=self._plan.timeout + _SLACK)
+            if not left:
+                stage.give_up()
 
     def _leave_without(self, user: object | None) -> _Stage | None:
         """Let go of a user, or of all, and ask the stage to end if that was the last one; return it if it was."""
@@ -281,7 +292,12 @@ class _Stage:
         try:
             self.left.result(seconds)
         except TimeoutError:
-            self.too_late()
+            self.give_up()
+
+    def give_up(self) -> None:
+        """Wait for the end no more, not even at the exit."""
+        _entered.discard(self.lifespan)
+        self.too_late()
 
     def too_late(self) -> None:
         """Log that the end takes too long."""
@@ -403,6 +419,11 @@ class _TaskStage(_Stage):
     def is_stuck(self) -> bool:
         """Return whether the loop does not run."""
         return not self._loop.is_running()
+
+
+def _settle_on(loop: AbstractEventLoop, future: Any) -> None:
+    with suppress(RuntimeError):  # the loop is closed: nothing waits any more
+        loop.call_soon_threadsafe(_settle, future)
 
 
 def _settle(future: Any) -> None:
