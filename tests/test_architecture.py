@@ -209,7 +209,7 @@ print(*sys.modules)
 # commit says why; nothing else is ever raised. `python tests/figures.py` prints what stands today.
 
 BOUNDS = {
-    "lines of the longest module": 688,
+    "lines of the longest module": 687,
     "attributes of other objects assigned in core": 0,
     "decisions by era in server and core": 0,
     "decisions by era elsewhere": 0,
@@ -246,15 +246,15 @@ CODE_LINES = {
     "auth": 2280,
     "cli": 3646,
     "client": 5772,
-    "core": 2702,
+    "core": 2717,
     "flows": 1823,
     "host": 3170,
     "linkspan": 483,
-    "revisions": 1164,
+    "revisions": 1214,
     "runtime": 2468,
     "schema": 3205,
-    "serve": 3186,
-    "server": 5347,
+    "serve": 3188,
+    "server": 5365,
     "stores": 1216,
     "testing": 660,
     "types": 421,

@@ -20,8 +20,8 @@ from linkspan.errors import (
     RemoteProtocolError,
     clipped,
 )
-from linkspan.revisions import LATEST, supported_versions
-from linkspan.revisions.modern import encode_answer, read_envelope
+from linkspan.revisions import LATEST, Served
+from linkspan.revisions.modern import CAPABILITIES, PROTOCOL_VERSION, encode_answer, read_envelope
 from linkspan.revisions.neutral import NO_FACTS, Outcome, Peer, Request, ServerFacts, TransportInfo, unsayable
 from linkspan.types.messages import DiscoverResult
 from linkspan.wire.jsonrpc import (
@@ -331,14 +331,14 @@ def not_in_a_batch(peer: Peer) -> RemoteProtocolError:
     )
 
 
-def not_initialized() -> RemoteProtocolError:
-    """Name both ways to begin: the handshake and the envelope."""
-    return RemoteProtocolError(
-        INVALID_PARAMS,
-        "Invalid params: send initialize first, or _meta io.modelcontextprotocol/protocolVersion and "
-        "io.modelcontextprotocol/clientCapabilities with the request",
-        {"supported": supported_versions()},
+def not_initialized(served: Served) -> RemoteProtocolError:
+    """Name the ways to begin that there are: the handshake and the envelope."""
+    ways = (
+        ("initialize first", served.with_handshake),
+        (f"_meta {PROTOCOL_VERSION} and {CAPABILITIES} with the request", served.with_envelope),
     )
+    listed = ", or ".join(way for way, dates in ways if dates)
+    return RemoteProtocolError(INVALID_PARAMS, f"Invalid params: send {listed}", {"supported": served.versions})
 
 
 def most_urgent(
@@ -351,7 +351,8 @@ def most_urgent(
     """Return who sent a wrong request, if that can be read, and its error: what is wrong with its envelope comes first."""
     peer: Peer | None = None
     try:
-        peer = read_envelope(rpc.params.meta if isinstance(rpc, ToolCall) else read_meta(rpc.params)).peer
+        meta = rpc.params.meta if isinstance(rpc, ToolCall) else read_meta(rpc.params)
+        peer = read_envelope(meta, server.profile.served).peer
     except RemoteProtocolError as earlier:
         error = earlier
     if peer is not None and rpc.method not in peer.revision.requests and rpc.method not in server.custom_methods():

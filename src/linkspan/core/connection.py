@@ -97,6 +97,7 @@ class ServerConnection:
         self._server = server
         self.lifespan = server.lifespan
         self.limits: Limits = server.profile.limits
+        self.served = server.profile.served
         self._clock = clock
         self._back_channel = back_channel
         self._one_shot = one_shot
@@ -381,7 +382,7 @@ class ServerConnection:
             try:
                 params = rpc.params if isinstance(rpc, ToolCall) else read_params(rpc.method, rpc.params)
                 meta = params.meta
-                envelope = self._envelope if meta == self._meta else read_envelope(meta)
+                envelope = self._envelope if meta == self._meta else read_envelope(meta, self.served)
                 if envelope is not self._envelope and envelope.progress_token is None and len(meta) < _MEMORABLE:
                     self._meta, self._envelope = Raw(bytes(meta)), envelope  # the next one nearly always has the same
             except RemoteProtocolError as error:
@@ -433,7 +434,7 @@ class ServerConnection:
             stay if close_stream is None else partial(close_stream, rpc.id),
         )
         if not is_modern and self._before_handshake and method not in ("initialize", "ping"):
-            self._answer(request, not_initialized, events)
+            self._answer(request, partial(not_initialized, self.served), events)
         elif method not in peer.revision.requests and method not in self._server.custom_methods():
             self._answer(request, partial(method_not_found, method), events)
         elif method in _OWN_METHODS and not (is_modern and method in OWN_METHODS):
@@ -472,6 +473,8 @@ class ServerConnection:
     @property
     def _before_handshake(self) -> bool:
         """Whether a handshake is missing: one that the author insists on, or that a client needs which spoke without one."""
+        if not self.served.with_handshake:
+            return True
         needed = self._modern or self._server.profile.require_initialized
         return needed and not (self.session.negotiated or self._one_shot)
 
@@ -550,7 +553,7 @@ class ServerConnection:
         """Serve a custom notification; one that comes too early, or with a wrong envelope, is ignored (MSG-4)."""
         meta = read_meta(message.params)
         try:
-            peer = read_envelope(meta).peer
+            peer = read_envelope(meta, self.served).peer
         except RemoteProtocolError:
             return
         if peer is None and self._before_handshake:

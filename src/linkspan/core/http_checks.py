@@ -20,7 +20,7 @@ from linkspan.errors import (
     UNSUPPORTED_PROTOCOL_VERSION,
     RemoteProtocolError,
 )
-from linkspan.revisions import supported_versions
+from linkspan.revisions import ALL, Served
 from linkspan.revisions.modern import CAPABILITIES, PROTOCOL_VERSION
 from linkspan.revisions.neutral import Peer, TransportInfo
 from linkspan.types.base import ABSENT, JSON, is_object
@@ -354,16 +354,17 @@ def compare_headers(
     peer: Peer | None,
     error: RemoteProtocolError | None,
     header_plan: HeaderPlan,
+    served: Served = ALL,
 ) -> RemoteProtocolError | None:
     """Return what is wrong with a modern request; None to go on (or to keep `error`, which was found already).
 
-    Without `params`, only what comes before `error` is checked.
+    `served` are the revisions of the server. Without `params`, only what comes before `error` is checked.
     """
     headers = facts.headers
     version = headers.get(VERSION_HEADER)
     if peer is None and error is None:
         missing = f"Invalid params: _meta lacks {PROTOCOL_VERSION}, {CAPABILITIES}"
-        return RemoteProtocolError(INVALID_PARAMS, missing, {"supported": supported_versions()})
+        return RemoteProtocolError(INVALID_PARAMS, missing, {"supported": served.versions})
     if version is None:
         return _mismatch("MCP-Protocol-Version is missing")
     if peer is not None:

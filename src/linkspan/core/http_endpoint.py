@@ -37,7 +37,7 @@ from linkspan.core.http_sessions import (
 )
 from linkspan.core.params import ToolCall, read_call, read_meta
 from linkspan.errors import INVALID_REQUEST, UNSUPPORTED_PROTOCOL_VERSION, RemoteProtocolError
-from linkspan.revisions import DEFAULT_NEGOTIATED, LEGACY, MODERN, REVISIONS, supported_versions
+from linkspan.revisions import ALL, DEFAULT_NEGOTIATED, MODERN, REVISIONS, Served
 from linkspan.revisions.modern import PROTOCOL_VERSION, read_envelope
 from linkspan.revisions.neutral import TransportInfo
 from linkspan.wire.headers import accepts, names
@@ -134,8 +134,9 @@ class Endpoint:
         random: Callable[[int], bytes],
         lock: Callable[[], AbstractContextManager[object]],
         page: Callable[[str, TransportInfo], Page] | None = None,
+        served: Served = ALL,
     ) -> None:
-        """Serve `server` as `policy` says.
+        """Serve `server` as `policy` says, in the revisions that are `served`.
 
         `clock` gives seconds that never go back, `random(n)` unguessable bytes, `lock()` a new lock. `page(url, facts)` makes
         what people see in a browser.
@@ -148,6 +149,8 @@ class Endpoint:
         self.clock = clock
         self._lock = lock
         self._page = page
+        self._served = served
+        self._check = compare_headers if served is ALL else partial(compare_headers, served=served)
         self._methods = {"POST": self._post, "GET": self._get, "DELETE": self._delete}
         self.start_afresh()
 
@@ -185,18 +188,18 @@ class Endpoint:
             if pair_id is not None:
                 return self._post_to_pair(request, pair_id[0])
         version = request.headers.get(VERSION_HEADER)
-        if version in MODERN and (call := read_call(request.body, self.limits.max_depth)) is not None:
+        served = self._served
+        if version in served.with_envelope and (call := read_call(request.body, self.limits.max_depth)) is not None:
             return self._modern(request, call)
         message = decode(request.body, self.limits)
         if isinstance(message, Malformed):
             return request.refuse(400, encode_error(message.reply_id, message.code, message.message))
-        if version in MODERN or _claims_modern(message, request.body):
+        if version in served.with_envelope or _claims_modern(message, request.body):
             return self._modern(request, message)  # sessions mean nothing to it (H5-9)
-        if version is not None and version not in LEGACY:
-            data = {"supported": supported_versions(), "requested": version[:40]}
-            request_id = message.id if isinstance(message, RpcRequest) else None
-            problem = f"Unsupported protocol version: {version[:40]}"
-            return request.refuse(400, encode_error(request_id, UNSUPPORTED_PROTOCOL_VERSION, problem, data))
+        if version is not None and version not in served.with_handshake:
+            return self._unsupported(request, message, version[:40])
+        if not served.with_handshake:
+            return self._modern(request, message)  # which names what is missing
         if self.policy.sessions:
             if _initializes(message):
                 return self._initialize(request, message)
@@ -206,6 +209,12 @@ class Endpoint:
             if self.policy.require_session:
                 return request.refuse(400, _error(_NO_SESSION))
         return self._alone(request, message)
+
+    def _unsupported(self, request: _Arrived, message: Message | Batch, version: str) -> Opened:
+        data = {"supported": self._served.versions, "requested": version}
+        request_id = message.id if isinstance(message, RpcRequest) else None
+        problem = f"Unsupported protocol version: {version}"
+        return request.refuse(400, encode_error(request_id, UNSUPPORTED_PROTOCOL_VERSION, problem, data))
 
     def _modern(self, request: _Arrived, message: ToolCall | Message | Batch) -> Opened:
         """Serve a request that stands alone, on a connection that is free, or on a new one."""
@@ -249,7 +258,7 @@ class Endpoint:
     def new_connection(self, *, notified: bool = False, lone: bool = True) -> OwnConnection:
         """Open a connection for modern requests. A `lone` one that is not `notified` may serve whichever comes next."""
         outlet = Outlet()
-        ports = Ports(self._lock(), send=outlet.send, check=compare_headers)
+        ports = Ports(self._lock(), send=outlet.send, check=self._check)
         return OwnConnection(self._server.connect(notified=notified, ports=ports), outlet, lone and not notified)
 
     def _notified(self, request: _Arrived, message: Notification) -> Opened:
@@ -272,8 +281,10 @@ class Endpoint:
             return request.accept()
         session = HttpSession("", None, partial(self._connect, back_channel=False), self.policy)
         if not _initializes(message):
-            version = request.headers.get(VERSION_HEADER)
-            session.connection.session.assume(REVISIONS[version] if version is not None else DEFAULT_NEGOTIATED)
+            version = request.headers.get(VERSION_HEADER, DEFAULT_NEGOTIATED.date)
+            if version not in self._served.with_handshake:
+                return self._unsupported(request, message, version)
+            session.connection.session.assume(REVISIONS[version])
         return self._in_session(request, session, message)
 
     def _initialize(self, request: _Arrived, message: Message | Batch) -> Opened:
@@ -312,7 +323,7 @@ class Endpoint:
     def _session_of(self, request: _Arrived) -> HttpSession | Opened:
         """Return the session that a request names, or its refusal."""
         session_id = request.headers.get(SESSION_HEADER)
-        if session_id is None or not self.policy.sessions:
+        if session_id is None or not self.policy.sessions or not self._served.with_handshake:
             return request.refuse(405, _error("Only POST is possible without a session"), (("allow", "POST"),))
         session = self.sessions.find(session_id, request.facts.principal, self.clock())
         if session is None:
@@ -357,7 +368,7 @@ class Endpoint:
     # The transport of the first revision.
 
     def _is_pair(self, url: str) -> bool:
-        path = self.policy.http_sse
+        path = self.policy.http_sse if self._served.with_handshake else None
         return path is not None and url.rstrip("/").endswith(path.rstrip("/"))
 
     def _open_pair(self, request: _Arrived) -> Opened:

@@ -22,7 +22,7 @@ from linkspan.errors import (
     RemoteProtocolError,
     ResourceNotFoundError,
 )
-from linkspan.revisions import LATEST_LEGACY, LEGACY, REVISIONS
+from linkspan.revisions import LATEST_LEGACY, REVISIONS
 from linkspan.revisions.neutral import (
     ELICIT,
     NOTHING,
@@ -164,6 +164,12 @@ class LegacySession:
     def _initialize(self, params: InitializeParams) -> Outcome:
         if self.negotiated:
             return RemoteProtocolError(INVALID_REQUEST, "Invalid Request: this connection is initialized already")
+        served = self._server.profile.served
+        if not served.with_handshake:
+            data = {"supported": served.versions, "requested": params.protocol_version}
+            return RemoteProtocolError(
+                INVALID_PARAMS, "Unsupported protocol version: this server has no handshake", data
+            )
         revision = self._negotiate(params.protocol_version)
         capabilities = params.capabilities or {}
         self.peer = Peer(
@@ -185,7 +191,7 @@ class LegacySession:
 
     def _negotiate(self, wanted: str) -> Revision:
         """Choose what the client asked for if it is a handshake revision, else our own; never a modern one (ERA-5, INI-1)."""
-        if wanted in LEGACY:
+        if wanted in self._server.profile.served.with_handshake:
             return REVISIONS[wanted]
         return _own_revision(self._server)
 
@@ -353,9 +359,11 @@ _GATES: Mapping[str, Callable[[ServerCapabilities], bool]] = {
 
 
 def _own_revision(server: ServerFacts) -> Revision:
-    """Return the revision to propose: the pinned one, unless it has no handshake."""
-    pinned = server.profile.pinned
-    return pinned if pinned is not None and pinned.date in LEGACY else LATEST_LEGACY
+    """Return the revision to propose: the pinned one, unless it has no handshake, or the newest that has one."""
+    pinned, dates = server.profile.pinned, server.profile.served.with_handshake
+    if pinned is not None and pinned.date in dates:
+        return pinned
+    return REVISIONS[dates[-1]] if dates else LATEST_LEGACY
 
 
 def _failure(request: Request, message: str) -> Outcome:

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Raw
 
 from linkspan.errors import INVALID_PARAMS, UNSUPPORTED_PROTOCOL_VERSION, LocalProtocolError, RemoteProtocolError
-from linkspan.revisions import MODERN, REVISIONS, supported_versions
+from linkspan.revisions import ALL, REVISIONS, Served
 from linkspan.revisions.neutral import (
     NOTHING,
     Encoded,
@@ -81,38 +81,40 @@ class _Members(msgspec.Struct):
 _members = msgspec.json.Decoder(_Members)
 
 
-def read_envelope(meta: Raw) -> Envelope:
-    """Read the `_meta` of a request. Clients repeat theirs but for the progress token, so the last ones are remembered.
+def read_envelope(meta: Raw, served: Served = ALL) -> Envelope:
+    """Read the `_meta` of a request to a server that speaks `served`.
 
-    Raises: RemoteProtocolError for an envelope that is claimed and incomplete, mistyped (-32602, META-3, META-7) or of a
-    version that is not served (-32022, MSG-46).
+    Clients repeat theirs but for the progress token, so the last ones are remembered. Raises: RemoteProtocolError for an envelope
+    that is claimed and incomplete, mistyped (-32602, META-3, META-7) or of a version that is not served (-32022, MSG-46).
     """
     if meta is ABSENT:
         return NO_ENVELOPE
     text = bytes(meta)
     if len(text) > _CACHEABLE:
-        return _read(text)
+        return _read(text, served)
     if _TOKEN not in text:
-        return _read_remembered(text)
+        return _read_remembered(text, served)
     try:
         members = _members.decode(text)
     except (msgspec.DecodeError, RecursionError):
-        return _read(text)  # which raises the precise error
+        return _read(text, served)  # which raises the precise error
     if members.version is ABSENT or members.capabilities is ABSENT:
-        return _read(text)
+        return _read(text, served)
     version, capabilities = bytes(members.version), bytes(members.capabilities)
-    peer, level = _facts(version, capabilities, bytes(members.info), bytes(members.level))
+    peer, level = _facts(version, capabilities, bytes(members.info), bytes(members.level), served)
     return Envelope(peer, members.token, level)
 
 
 @lru_cache(maxsize=256)
-def _facts(version: bytes, capabilities: bytes, info: bytes, level: bytes) -> tuple[Peer, LoggingLevel | None]:
+def _facts(
+    version: bytes, capabilities: bytes, info: bytes, level: bytes, served: Served
+) -> tuple[Peer, LoggingLevel | None]:
     given = {PROTOCOL_VERSION: version, CAPABILITIES: capabilities, CLIENT_INFO: info, LOG_LEVEL: level}
     members: dict[str, JSON] = {name: msgspec.json.decode(text) for name, text in given.items() if text}
-    return _peer(members), _log_level(members)
+    return _peer(members, served), _log_level(members)
 
 
-def _read(text: bytes) -> Envelope:
+def _read(text: bytes, served: Served) -> Envelope:
     if not text:
         return NO_ENVELOPE
     try:
@@ -128,28 +130,28 @@ def _read(text: bytes) -> Envelope:
         raise RemoteProtocolError(INVALID_PARAMS, "Invalid params: _meta.progressToken must be a string or an integer")
     if PROTOCOL_VERSION not in members and CAPABILITIES not in members:
         return Envelope(progress_token=token)
-    return Envelope(_peer(members), token, _log_level(members))
+    return Envelope(_peer(members, served), token, _log_level(members))
 
 
 _read_remembered = lru_cache(maxsize=256)(_read)
 
 
-def _peer(members: dict[str, JSON]) -> Peer:
+def _peer(members: dict[str, JSON], served: Served) -> Peer:
     missing = [key for key in (PROTOCOL_VERSION, CAPABILITIES) if key not in members]
     if missing:
         raise RemoteProtocolError(
-            INVALID_PARAMS, f"Invalid params: _meta lacks {', '.join(missing)}", {"supported": supported_versions()}
+            INVALID_PARAMS, f"Invalid params: _meta lacks {', '.join(missing)}", {"supported": served.versions}
         )
     version, capabilities = members[PROTOCOL_VERSION], members[CAPABILITIES]
     if not isinstance(version, str):
         raise RemoteProtocolError(INVALID_PARAMS, f"Invalid params: _meta {PROTOCOL_VERSION} must be a string")
     if not is_object(capabilities) or not all(is_object(value) for value in capabilities.values()):
         raise RemoteProtocolError(INVALID_PARAMS, f"Invalid params: _meta {CAPABILITIES} must be an object of objects")
-    if version not in MODERN:
+    if version not in served.with_envelope:
         raise RemoteProtocolError(
             UNSUPPORTED_PROTOCOL_VERSION,
             f"Unsupported protocol version: {version}",
-            {"supported": supported_versions(), "requested": version},
+            {"supported": served.versions, "requested": version},
         )
     declared: Mapping[str, JSON] = read_only(capabilities) if capabilities else NOTHING
     return Peer(REVISIONS[version], declared, read_implementation(members.get(CLIENT_INFO)))
@@ -241,10 +243,12 @@ def _input_required(outcome: InputRequired) -> dict[str, JSON]:
     return body
 
 
-def discover(capabilities: Wire, instructions: str | None, *, ttl_ms: int, cache_scope: str) -> DiscoverResult:
+def discover(
+    capabilities: Wire, instructions: str | None, *, ttl_ms: int, cache_scope: str, served: Served = ALL
+) -> DiscoverResult:
     """Describe the server to a client that has not met it yet (DISC-1)."""
     return DiscoverResult(
-        supported_versions=supported_versions(),
+        supported_versions=served.versions,
         capabilities=to_builtins(capabilities),
         instructions=instructions,
         ttl_ms=ttl_ms,

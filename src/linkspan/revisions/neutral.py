@@ -19,6 +19,7 @@ from linkspan.errors import (
     URL_ELICITATION_REQUIRED,
     RemoteProtocolError,
 )
+from linkspan.revisions import Served
 from linkspan.revisions.record import Revision
 from linkspan.revisions.stepdown import knows_field
 from linkspan.types.base import ABSENT, JSON, Implementation, Wire, is_array, is_object
@@ -327,6 +328,11 @@ class ServerProfile(Protocol):
     @property
     def pinned(self) -> Revision | None:
         """The revision that the author proposes in place of the newest, if any."""
+        ...
+
+    @property
+    def served(self) -> Served:
+        """The revisions that the server speaks."""
         ...
 
     @property

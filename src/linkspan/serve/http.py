@@ -113,10 +113,12 @@ class HttpRunKeywords(_OwnKeywords, _MoreKeywords, total=False):
 
 def make_endpoint(server: BaseServer, policy: HttpPolicy) -> Endpoint:
     """Return the machine behind `server.asgi()` and `server.wsgi()`."""
+    connection = server.connect(one_shot=True)
     endpoint = Endpoint(
         server,
         policy,
-        limits=server.connect(one_shot=True).limits,
+        limits=connection.limits,
+        served=connection.served,
         clock=SYSTEM.clock,
         random=SYSTEM.random,
         lock=threading.RLock,

@@ -32,7 +32,7 @@ def current_context() -> Context[Any]:
             "current_context() is not called by a handler here; in a thread of your own, run the function with "
             "contextvars.copy_context().run, made in the handler"
         )
-    return found if isinstance(found, Context) else found()
+    return found() if callable(found) else found
 
 
 def run_with(made: _Made, run: Callable[[], object]) -> object:

@@ -26,7 +26,7 @@ class Announcer:
         """Begin without connections."""
         self._dispatcher = dispatcher
         self._connections = WeakKeyDictionary[ServerConnection, None]()
-        self._forks = 0
+        self._forks: int = 0
         self._unlistened: set[str] = set()  # lists whose changes reached no client, which was logged
 
     def add(self, connection: ServerConnection) -> None:

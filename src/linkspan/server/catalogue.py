@@ -106,11 +106,14 @@ class Catalogue:
         self.is_scoped = self.is_scoped or any(each.scopes for each in items)
         registry.add(items, pinned)
 
-    def remove(self, registry: Registry[Any], key: str) -> None:
-        """Remove an item; what is registered under its name later is on."""
+    def remove(self, registry: Registry[Any], key: str) -> Listed | None:
+        """Remove an item, and return it if it was on; what is registered under its name later is on."""
+        item: Listed | None = registry.registered(key)
+        was_on = registry.is_on(item)
         registry.remove(key)
         if self.switches.calls and key not in self._names():
             self.switches.forget(key)
+        return item if was_on else None
 
     def switch(self, name_or_tag: str, kind: Kind | None, *, on: bool) -> dict[str, list[Listed]]:
         """Switch items on or off; return those that changed, by the list that has them. Raises: RegistrationError."""

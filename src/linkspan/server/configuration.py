@@ -12,7 +12,7 @@ import msgspec
 from msgspec import structs
 
 from linkspan.errors import UnsupportedProtocolVersion
-from linkspan.revisions import REVISIONS, supported_versions
+from linkspan.revisions import ALL, REVISIONS, Served, supported_versions
 from linkspan.revisions.modern import result_suffix
 from linkspan.revisions.neutral import NO_FACTS, NOTHING, Request, log_facts
 from linkspan.revisions.record import Revision
@@ -479,6 +479,7 @@ class Profile(msgspec.Struct):
     implementation: Implementation
     instructions: str | None = None
     pinned: Revision | None = None
+    served: Served = ALL
     server_context: ServerContext = None
     page_size: int | None = None
     ttl_ms: int = 0
@@ -494,6 +495,10 @@ class Profile(msgspec.Struct):
     """What ends every complete result of the newest revision."""
 
     def __post_init__(self) -> None:
+        if self.pinned is not None and self.pinned.date not in self.served.versions:
+            raise UnsupportedProtocolVersion(
+                f"protocol_version {self.pinned.date} is proposed, but revisions= leaves it out: change one of them"
+            )
         if self.cache_scope not in ("public", "private"):
             raise ValueError(f"cache_scope must be 'public' or 'private', got {self.cache_scope!r}")
         if self.page_size is not None and self.page_size < 1:

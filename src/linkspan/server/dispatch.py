@@ -115,7 +115,11 @@ class Dispatcher:
         """Describe the server to a modern client."""
         profile = self.profile
         return discover(
-            self.capabilities(), profile.instructions, ttl_ms=profile.ttl_ms, cache_scope=profile.cache_scope
+            self.capabilities(),
+            profile.instructions,
+            ttl_ms=profile.ttl_ms,
+            cache_scope=profile.cache_scope,
+            served=profile.served,
         )
 
     def header_plan(self, tool: str) -> Mapping[tuple[str, ...], str]:

@@ -20,7 +20,7 @@ from linkspan._version import __version__
 from linkspan.core.call import Call
 from linkspan.core.http_exchange import Page
 from linkspan.errors import INTERNAL_ERROR, RemoteProtocolError
-from linkspan.revisions import LATEST, supported_versions
+from linkspan.revisions import LATEST
 from linkspan.revisions.modern import CAPABILITIES, PROTOCOL_VERSION
 from linkspan.revisions.neutral import Encoded, Outcome, Peer, Request, TransportInfo
 from linkspan.schema.summary import default_words, properties_of, required_of, resolve, size_words, type_words
@@ -43,7 +43,8 @@ _LISTS: Final = {
 def make_page(dispatcher: Dispatcher, url: str, facts: TransportInfo) -> Page:
     """Return the page of a server at `url`: it shows what a list request with these `facts` would return."""
     lists = {member: _listed(dispatcher, member, method, facts) for member, method in _LISTS.items()}
-    text = render(dispatcher.profile.implementation, dispatcher.profile.instructions, lists, url)
+    profile = dispatcher.profile
+    text = render(profile.implementation, profile.instructions, lists, url, profile.served.versions)
     return Page(text.encode(errors="replace"), _HEADERS)
 
 
@@ -76,8 +77,17 @@ def _outcome_of(call: Call) -> Outcome:
     return call.finish(value)
 
 
-def render(about: Implementation, instructions: str | None, lists: Mapping[str, Sequence[JSONObject]], url: str) -> str:
-    """Return the page as HTML; `lists` are the items as they are on the wire, by the member they come in."""
+def render(
+    about: Implementation,
+    instructions: str | None,
+    lists: Mapping[str, Sequence[JSONObject]],
+    url: str,
+    versions: Sequence[str],
+) -> str:
+    """Return the page as HTML; `lists` are the items as they are on the wire, by the member they come in.
+
+    `versions` are the revisions that the server speaks.
+    """
     title = about.title or about.name
     items = {
         "Tools": [_tool(each) for each in lists.get("tools", ())],
@@ -98,7 +108,7 @@ def render(about: Implementation, instructions: str | None, lists: Mapping[str, 
             '<p class="quiet" id="still">With JavaScript you could also try the tools here.</p>\n',
             *(_section(name, found) for name, found in offered.items()),
             "" if offered else '<p class="quiet">Nothing is offered here yet.</p>\n',
-            f'</main>\n<footer class="quiet">Linkspan {escape(__version__)}; speaks MCP {", ".join(supported_versions())}',
+            f'</main>\n<footer class="quiet">Linkspan {escape(__version__)}; speaks MCP {", ".join(versions)}',
             f"</footer>\n<script>{_SCRIPT}</script>\n</body>\n</html>\n",
         ]
     )

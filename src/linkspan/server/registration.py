@@ -16,7 +16,7 @@ from linkspan.core.call import NO_PORTS, Ports
 from linkspan.core.connection import ServerConnection
 from linkspan.core.waiting import Change
 from linkspan.errors import MethodAlreadyDefinedError, RegistrationError
-from linkspan.revisions import MESSAGES
+from linkspan.revisions import MESSAGES, served_revisions
 from linkspan.revisions.neutral import NO_FACTS, TransportInfo
 from linkspan.server.announcing import Announcer
 from linkspan.server.catalogue import Catalogue, ItemT, Registry, check_pinned
@@ -118,6 +118,7 @@ class BaseServer(metaclass=ProposesRevision):
         lifespan: LifespanFunction | None = None,
         lifespan_timeout: float = 5.0,
         auth: Protection | None = None,
+        revisions: str | Collection[str] | None = None,
     ) -> None:
         """Make a server. It does nothing until it is served.
 
@@ -136,9 +137,9 @@ class BaseServer(metaclass=ProposesRevision):
         - `request_state_ttl`: seconds that a user may take to answer a question.
         - `secret_headers`: names of HTTP headers (or `beginning-*`) that handlers do not see. The default list holds what
           carries the caller's credentials; `[]` shows all.
-        - `lifespan`: opens what handlers need and closes it at the end, like the function of `@server.lifespan`.
-        - `lifespan_timeout`: seconds that closing may take.
+        - `lifespan`: opens what handlers need and closes it at the end, like `@server.lifespan`, in `lifespan_timeout` seconds.
         - `auth`: `Protected(...)`, whose tokens are good. Over HTTP every request needs one then; stdio has none.
+        - `revisions`: those to speak, as a list of dates or as conditions such as ">=DATE"; None for all.
 
         Raises: RegistrationError, TypeError, UnsupportedProtocolVersion.
         """
@@ -153,6 +154,7 @@ class BaseServer(metaclass=ProposesRevision):
             implementation,
             instructions=instructions,
             pinned=pinned,
+            served=served_revisions(revisions),
             server_context=server_context,
             page_size=page_size,
             ttl_ms=ttl_ms,
@@ -453,16 +455,13 @@ class BaseServer(metaclass=ProposesRevision):
             self._announcer.list_changed(registry.kind, shown, warn=True)
 
     def _remove(self, key: str, *registries: Registry[Any]) -> bool:
-        for registry in registries:
-            item = registry.registered(key)
-            if item is None:
-                continue
-            was_on = registry.is_on(item)
-            self._catalogue.remove(registry, key)
-            if was_on and self._auto_notify:
-                self._announcer.list_changed(registry.kind, [item])
-            return True
-        return False
+        registry = next((each for each in registries if key in each), None)
+        if registry is None:
+            return False
+        item = self._catalogue.remove(registry, key)
+        if item is not None and self._auto_notify:
+            self._announcer.list_changed(registry.kind, [item])
+        return True
 
     # Who sees what.
 
