@@ -270,6 +270,12 @@ def prepare_http(
         raise LinkspanError(f"serving HTTP needs uvicorn: {install_hint('http')}") from None
 
     policy, options = _split_keywords(policy or HttpPolicy(), dict(more), SETTINGS)
+    forget: Callable[[int], object] = int
+    if metrics is not None and workers > 1:
+        from linkspan.serve.metrics import count_together
+        from linkspan.serve.metrics import forget_worker as forget
+
+        count_together()
     listener = listen(host, port) if fd is None else socket.socket(fileno=fd)
     host, port = (host if fd is None else listener.getsockname()[0]), listener.getsockname()[1]
     policy = _adapted(policy, host, workers)
@@ -296,12 +302,6 @@ def prepare_http(
             ready=ready,
         )
 
-    forget: Callable[[int], object] = int
-    if metrics is not None and workers > 1:
-        from linkspan.serve.metrics import count_together
-        from linkspan.serve.metrics import forget_worker as forget
-
-        count_together()
     first_line = f"Serving MCP at {url}{everywhere}{several}\n"
     return HttpService(listener, url, first_line, make, workers, drain, server.share_request_state_key, forget)
 
