@@ -249,7 +249,7 @@ CODE_LINES = {
     "core": 2717,
     "flows": 1823,
     "host": 3170,
-    "linkspan": 483,
+    "linkspan": 484,
     "revisions": 1214,
     "runtime": 2468,
     "schema": 3205,

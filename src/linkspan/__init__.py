@@ -249,6 +249,7 @@ __all__ = [
     "ImageContent",
     "InputRequired",
     "InputUnavailable",
+    "InsufficientScope",
     "InvalidResponse",
     "Limits",
     "LinkspanError",

@@ -24,7 +24,7 @@ server.run()
 """
 WRONG = {
     "": "linkspan.errors.DuplicateNameError: There is a tool 'buy' already",
-    "enabled=False": "TypeError: tool() has no 'enabled'; it takes name, title, ",
+    "enabled=False": "TypeError: tool() has no 'enabled': use server.disable(name)",
     "name='a b'": "linkspan.errors.RegistrationError: 'a b' cannot name a tool",
 }
 

@@ -60,11 +60,11 @@ def test_what_goes_wrong_while_telling_is_reported_and_not_raised(monkeypatch: p
     reported: list[Any] = []
     server = everything(exception_reporter=lambda error, context: reported.append((str(error), dict(context))))
 
-    def gone(kind: str) -> bool:
+    def gone(change: object) -> bool:
         raise OSError("gone")
 
     connection = server.connect()
-    monkeypatch.setattr(connection, "notify_list_changed", gone)
+    monkeypatch.setattr(connection, "notify", gone)
     assert server.notify_tools_list_changed() == 0
     assert reported == [("gone", {"notification": "tools_list_changed"})]
 

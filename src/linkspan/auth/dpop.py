@@ -13,6 +13,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from linkspan.auth.code import sha256_text
 from linkspan.auth.metadata import AuthorizationFailure
+from linkspan.errors import install_hint
 
 if TYPE_CHECKING:
     from joserfc.jwk import ECKey, OctKey, OKPKey, RSAKey
@@ -147,4 +148,4 @@ def _choose_algorithm(key: SigningKey, alg: str | None, supported: Collection[st
 
 
 def _missing(what: str) -> AuthorizationFailure:
-    return AuthorizationFailure(f"{what} needs joserfc and cryptography", "pip install 'linkspan[auth]'")
+    return AuthorizationFailure(f"{what} needs joserfc and cryptography", install_hint("auth"))

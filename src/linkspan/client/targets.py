@@ -19,7 +19,6 @@ from linkspan.client.config import Configuration, Settled, UnusableTarget, read_
 from linkspan.flows.client_errors import Origin
 from linkspan.runtime.calls import Connectable
 from linkspan.runtime.channels import OpenChannel
-from linkspan.schema.annotations import name_of
 from linkspan.wire.redaction import redact
 
 if TYPE_CHECKING:
@@ -75,6 +74,8 @@ def resolve(
     """Find out what a target is. Raises: UnusableTarget, which is a ValueError."""
     directory = os.fspath(cwd) if cwd is not None else None
     if callable(target) and not hasattr(target, "connect"):
+        from linkspan.schema.annotations import name_of
+
         return Target(Origin(name or name_of(target)), channel=target)
     target = cast("_Other", target)
     if isinstance(target, Mapping):

@@ -563,7 +563,7 @@ def test_a_setting_that_does_not_exist_is_an_error() -> None:
 def test_a_path_that_is_not_the_endpoint_says_where_it_is(serve: Serve) -> None:
     face = serve(World().server)
     if face.app is not None:
-        face.app._path = "/mcp"
+        face.app = type(face.app)(face.app.endpoint, path="/mcp")
         assert face.ask("POST", mirror(PING), PING, path="/mcp/").status == 200
         answer = face.ask("POST", mirror(PING), PING, path="/")
         assert (answer.status, answer.body) == (404, b"Nothing is here. The MCP endpoint is at /mcp")
