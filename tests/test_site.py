@@ -95,7 +95,6 @@ def test_the_site_needs_nothing_from_elsewhere(site: Path) -> None:
 def search(site: Path) -> Iterator[Any]:
     """A search field: returns the pages of the hits, in their order."""
     pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install '.[peers]'")
-    sys.path.insert(0, str(Path(__file__).parent / "serve" / "http"))
     from http_browser import chromium
 
     class Quiet(SimpleHTTPRequestHandler):
