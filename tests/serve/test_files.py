@@ -206,6 +206,18 @@ def test_what_describes_the_directory_describes_its_files(docs: Path) -> None:
     assert "description" not in intro
 
 
+def test_files_that_are_switched_off_are_brought_up_to_date_too(docs: Path) -> None:
+    server = serving(docs, tags={"internal"})
+    assert len(listed(server)) == 3
+    server.disable("internal")
+    (docs / "logo.png").unlink()
+    (docs / "new.txt").write_text("new")
+    assert listed(server) == {}
+    assert read(server, "docs://a%20b.txt") == "Resource not found: docs://a%20b.txt"
+    server.enable("internal")
+    assert set(listed(server)) == {"docs://a%20b.txt", "docs://guide/intro.md", "docs://new.txt"}
+
+
 def test_a_directory_that_is_missing_is_an_error_at_registration(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for path in (tmp_path / "gone", tmp_path / "file"):
