@@ -41,6 +41,7 @@ ORDER = {
         "around-a-call",
         "http",
         "authorization",
+        "protecting-a-server",
         "page",
         "transports",
         "tracing",
@@ -57,6 +58,7 @@ ORDER = {
 GROUPS = {
     "linkspan.server": "Servers",
     "linkspan.serve": "Serving",
+    "linkspan.auth": "Protecting servers",
     "linkspan.client": "Clients",
     "linkspan.host": "Hosts and models",
     "linkspan.flows": "What clients return and raise",
