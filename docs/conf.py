@@ -43,6 +43,7 @@ ORDER = {
         "authorization",
         "protecting-a-server",
         "page",
+        "stores",
         "transports",
         "tracing",
         "telemetry",
