@@ -5,7 +5,7 @@ Law: a call carries its context from here only once this module has been loaded,
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any, TypeAlias, cast
@@ -43,17 +43,30 @@ def run_with(made: _Made, run: Callable[[], object]) -> object:
     finally:
         _current.reset(token)
     if hasattr(type(value), "__await__"):
-        return _await_with(made, cast("Awaitable[object]", value))
+        return _Inside(made, cast("Awaitable[object]", value))
     return value
 
 
-async def _await_with(made: _Made, awaitable: Awaitable[object]) -> object:
-    token = _current.set(made)
-    try:
-        return await awaitable
-    finally:
-        with suppress(ValueError):  # closed after its event loop has ended, in another context
-            _current.reset(token)
+class _Inside:
+    """An awaitable that has a current context. One that is never awaited is closed as a coroutine is."""
+
+    __slots__ = ("_awaitable", "_made")
+
+    def __init__(self, made: _Made, awaitable: Awaitable[object]) -> None:
+        self._made = made
+        self._awaitable = awaitable
+
+    def __await__(self) -> Generator[Any, Any, object]:
+        token = _current.set(self._made)
+        try:
+            return (yield from self._awaitable.__await__())
+        finally:
+            with suppress(ValueError):  # closed after its event loop has ended, in another context
+                _current.reset(token)
+
+    def close(self) -> None:
+        """Close the awaitable."""
+        getattr(self._awaitable, "close", bool)()
 
 
 Context.ambient = run_with
