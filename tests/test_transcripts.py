@@ -38,7 +38,7 @@ def feed(connection: ServerConnection, data: bytes, size: int | None) -> None:
             if isinstance(event, CallReady) and not event.call.cancelled:
                 try:
                     value = event.call.run()
-                    if hasattr(value, "send"):
+                    if hasattr(type(value), "__await__"):
                         value = step(value)
                 except BaseException as error:
                     events += connection.fail(event.call, error)
@@ -46,10 +46,10 @@ def feed(connection: ServerConnection, data: bytes, size: int | None) -> None:
                     events += connection.finish(event.call, value)
 
 
-def step(coroutine: object) -> object:
-    """Run a coroutine that never waits."""
+def step(awaitable: object) -> object:
+    """Await something that never waits."""
     try:
-        coroutine.send(None)  # type: ignore[attr-defined]
+        awaitable.__await__().send(None)  # type: ignore[attr-defined]
     except StopIteration as end:
         return end.value
     raise AssertionError("the servers of transcripts never wait")
