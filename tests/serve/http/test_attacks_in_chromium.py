@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from http_browser import chromium
 from http_talk import body, mirror
 
+from http_browser import chromium
 from ports import reserve_port
 
 pytestmark = pytest.mark.timeout(60)

@@ -13,8 +13,9 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
-from http_browser import chromium
 from page_server import NASTY, TOOLS
+
+from http_browser import chromium
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install '.[peers]'")
 
