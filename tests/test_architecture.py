@@ -254,7 +254,7 @@ CODE_LINES = {
     "runtime": 2468,
     "schema": 3205,
     "serve": 3188,
-    "server": 5372,
+    "server": 5373,
     "stores": 1216,
     "testing": 660,
     "types": 421,

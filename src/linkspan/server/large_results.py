@@ -21,6 +21,7 @@ from linkspan.types.base import (
     TextContent,
     TextResourceContents,
     Wire,
+    is_object,
 )
 from linkspan.types.messages import CallToolResult
 from linkspan.wire.jsonrpc import encode
@@ -109,7 +110,8 @@ def bytes_of(result: CallToolResult) -> int:
 
 def _is_text(schema: Mapping[str, JSON] | None) -> bool:
     """Return whether an output schema is that of a plain text."""
-    return schema is not None and (schema.get("properties") or {}).get("result") == {"type": "string"}
+    properties: JSON = schema.get("properties") if schema is not None else None
+    return is_object(properties) and properties.get("result") == {"type": "string"}
 
 
 def _contents(block: Wire, uri: str, mime_type: str) -> Wire:

@@ -194,8 +194,8 @@ _PYTHON: Final = f"""from linkspan import SyncClient
 
 with SyncClient({_URL}) as client:
     print(client.list_tools())"""
-_ENVELOPE: Final = {PROTOCOL_VERSION: LATEST.date, CAPABILITIES: {}}
-_LIST: Final = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": _ENVELOPE}}
+_ENVELOPE: Final[JSONObject] = {PROTOCOL_VERSION: LATEST.date, CAPABILITIES: {}}
+_LIST: Final[JSONObject] = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": _ENVELOPE}}
 _CURL: Final = " \\\n  ".join(
     [
         f"curl {_URL}",
