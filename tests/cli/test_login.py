@@ -62,9 +62,9 @@ def test_a_login_is_kept_for_every_verb_until_the_logout(site: Site, linkspan: S
     authorizing._accesses.clear()  # the next command is another process
     done = log_in(site, "--scope", "files:read")
     assert done.status == 0
-    assert done.out == f"logged in to {site.url} (by {site.base}; files:read; renewed by itself)\n"
+    assert done.out == f"logged in to {site.url} (by {site.base}; files:read; renewed automatically)\n"
     assert linkspan("call", site.url, "who").out == "Bearer the-secret-token-1\n"
-    assert linkspan("whoami").out == f"{site.url} (by {site.base}; files:read; renewed by itself)\n"
+    assert linkspan("whoami").out == f"{site.url} (by {site.base}; files:read; renewed automatically)\n"
     assert linkspan("logout").out == f"logged out of {site.url}\n"
     assert linkspan("whoami") == (1, "there is no login\n", "")
     assert linkspan("logout", site.url) == (1, "there was no login\n", "")

@@ -126,7 +126,7 @@ class World:
             assert action is not None, text
             with opener.open(urljoin(place, action[1]), urlencode(fields).encode(), timeout=20) as page:
                 place, text = page.url, page.read().decode()
-        assert "The answer has arrived" in text
+        assert "Response received" in text
 
     def client(self, **options: Any) -> SyncClient:
         return SyncClient(self.url, auth=OAuth(open_url=self.sign_in, **options))
@@ -168,7 +168,7 @@ def test_a_login_in_a_browser_lasts_beyond_the_process(world: World) -> None:
         page.fill("input[name=password]", "x")
         page.click("button[type=submit]")
         page.get_by_role("button", name="Continue").click()
-        page.get_by_text("The answer has arrived").wait_for()
+        page.get_by_text("Response received").wait_for()
         assert answers.get(timeout=30) == "ada"
         calling.join(30)
     code = f"from linkspan import SyncClient\nwith SyncClient({world.url!r}) as c: print(c.call_tool('who').text)"

@@ -480,7 +480,7 @@ class Authorizer:
         for scope in scopes:
             command += ["--scope", scope]
         return LoginRequired(
-            "the server wants to know who you are",
+            "the server requires a login",
             self._about,
             phase="authorize",
             hint=f"run `{shlex.join(command)}`, or pass auth= or headers=",

@@ -175,7 +175,7 @@ def _line(found: JSONObject) -> str:
     scopes, expires = found["scopes"], found["expires"]
     assert is_array(scopes)
     if found["renewed"]:
-        until = "renewed by itself"
+        until = "renewed automatically"
     elif isinstance(expires, int | float):
         left = expires - time.time()
         until = f"expires in {max(1, round(left / 60))} min" if left > 0 else "expired"

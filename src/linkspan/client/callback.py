@@ -31,7 +31,7 @@ _HEADERS: Final = {
     "X-Frame-Options": "DENY",
     "Connection": "close",
 }
-_DONE: Final = "The answer has arrived. You can close this window and return to the program that asked you to log in."
+_DONE: Final = "Response received. You can close this window and return to the program that asked you to log in."
 _NOT_ASKED: Final = "No login with this state is waiting for an answer here. Start it again from the program."
 
 

@@ -48,7 +48,7 @@ _SHOWN: Final = 120
 _LONGEST_WAIT: Final = 86400.0
 _PATH: Final = "is the path of the URL right? It often ends with /mcp"
 _HINTS: Final = {
-    401: "it wants to know who you are: pass headers={'Authorization': ...}",
+    401: "it requires credentials: pass headers={'Authorization': ...}",
     403: "you may not do that, or the server does not allow this Host or Origin",
     404: _PATH,
     405: _PATH,
