@@ -71,7 +71,7 @@ def failure(face: str, plan: Any, *, era: str = "modern", **options: Any) -> Cli
 
 STATUSES: dict[int, tuple[str, str]] = {
     400: ("answered", ""),
-    401: ("answered", "who you are"),
+    401: ("answered", "requires credentials"),
     403: ("answered", "Host or Origin"),
     404: ("answered", PATH),
     405: ("answered", PATH),
