@@ -63,6 +63,18 @@ class Ours:
             return [*found] if hasattr(found, "__next__") else found
         return self._runner.run(self._do(step))
 
+    def wait_for(self, heard: Heard, fits: Callable[[Any], bool]) -> Any:
+        """Wait for something in `heard`. An async client calls back on its event loop, which has to run for that."""
+
+        async def wait() -> None:
+            async with asyncio.timeout(PATIENCE):
+                while not any(map(fits, heard.items)):
+                    await asyncio.sleep(0.01)
+
+        if self.face == "async":
+            self._runner.run(wait())
+        return heard.wait_for(fits)
+
     async def _do(self, step: Callable[[Any], Any]) -> Any:
         found = step(self.client)
         if hasattr(found, "__aiter__"):

@@ -166,7 +166,7 @@ def test_log_messages_come(ours: Any) -> None:
     else:
         ours.do(lambda c: c.set_logging_level("info"))
     ours.do(lambda c: c.call_tool("log"))
-    message = ours.logs.wait_for(lambda item: "alas" in str(item.data))
+    message = ours.wait_for(ours.logs, lambda item: "alas" in str(item.data))
     assert message.level == "error"
     assert [each.level for each in ours.logs.items] == ["info", "error"]
 

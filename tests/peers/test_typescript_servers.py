@@ -155,7 +155,7 @@ def test_a_call_is_stopped_and_another_runs_into_its_bound(everything: Ours) -> 
 def test_log_messages_come(everything: Ours) -> None:
     everything.do(lambda c: c.set_logging_level("debug"))
     everything.do(lambda c: c.call_tool("toggle-simulated-logging"))
-    message = everything.logs.wait_for(lambda item: "essage" in str(item.data))
+    message = everything.wait_for(everything.logs, lambda item: "essage" in str(item.data))
     assert message.level in str(message.data).lower()
     everything.do(lambda c: c.call_tool("toggle-simulated-logging"))
 
@@ -211,7 +211,7 @@ def test_the_folders_are_asked_for(everything: Ours) -> None:
     everything.answers["roots"] = [Path("/srv/two")]
     everything.client.notify_roots_changed()
     if everything.transport == "stdio":  # type: ignore[attr-defined]
-        everything.stderr.wait_for(lambda _: True)  # it starts with a word there
+        everything.wait_for(everything.stderr, lambda _: True)  # it starts with a word there
     give_up = time.monotonic() + 10  # a client for asyncio hears of things while its loop runs
     while not any("root" in str(item.data).lower() for item in everything.logs.items):
         assert time.monotonic() < give_up

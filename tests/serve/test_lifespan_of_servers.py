@@ -68,6 +68,26 @@ async def use_async(ctx: Context[Pool]) -> int:
 
 
 asgi, wsgi = server.asgi(sessions=False), server.wsgi(sessions=False)
+
+
+def flask():
+    from flask import Flask
+
+    app = Flask("shop")
+    app.wsgi_app = server.wsgi(path="/mcp", otherwise=app.wsgi_app, sessions=False)
+    return app
+
+
+def django():
+    import django
+    from django.conf import settings
+    from django.core.wsgi import get_wsgi_application
+
+    settings.configure(ROOT_URLCONF=type("urls", (), {"urlpatterns": []}), ALLOWED_HOSTS=["*"], SECRET_KEY="for tests")
+    django.setup()
+    return server.wsgi(path="/mcp", otherwise=get_wsgi_application(), sessions=False)
+
+
 if __name__ == "__main__":
     server.run("http", port=0, workers=int(os.environ.get("WORKERS", "1")), sessions=False)
 """
@@ -214,6 +234,29 @@ def test_each_worker_of_gunicorn_has_its_own(tmp_path: Path, kind: str, options:
             assert "result" in process.call(name, "/")
     notes = process.notes
     assert 1 <= notes["enter"] == notes["leave"] <= 2
+
+
+@pytest.mark.parametrize("framework", ["flask", "django"])
+@every_kind
+def test_each_worker_of_gunicorn_has_its_own_inside_a_framework(tmp_path: Path, kind: str, framework: str) -> None:
+    pytest.importorskip("gunicorn", reason="gunicorn is not installed")
+    pytest.importorskip(framework, reason=f"{framework} is not installed")
+    command = ("-m", "gunicorn", f"shop:{framework}()", "-b", "127.0.0.1:0", "--workers", "2", "--threads", "2")
+    with Process(tmp_path, *command, ready="Listening at", KIND=kind) as process:
+        for name in ("use", "use_async", "use"):
+            assert "result" in process.call(name)
+    notes = process.notes
+    assert 1 <= notes["enter"] == notes["leave"] <= 2
+
+
+@every_kind
+def test_hypercorn_begins_and_ends_it(tmp_path: Path, kind: str) -> None:
+    pytest.importorskip("hypercorn", reason="hypercorn is not installed")
+    command = ("-m", "hypercorn", "shop:asgi", "-b", "127.0.0.1:0")
+    with Process(tmp_path, *command, ready="Running on", KIND=kind) as process:
+        assert process.notes == {"enter": 1}
+        assert "result" in process.call(path="/")
+    assert process.notes == {"enter": 1, "leave": 1}
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
