@@ -245,7 +245,7 @@ FILES = {
 CODE_LINES = {
     "auth": 2280,
     "cli": 3646,
-    "client": 5772,
+    "client": 5797,
     "core": 2717,
     "flows": 1823,
     "host": 3170,

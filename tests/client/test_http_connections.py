@@ -504,3 +504,28 @@ def test_a_host_whose_name_ends_with_a_digit_is_a_name(ask: Ask, monkeypatch: py
     monkeypatch.setattr(socket, "getaddrinfo", fake)
     with RawServer() as there:
         assert ask(there.url.replace("127.0.0.1", "node1")).status == 202
+
+
+@pytest.mark.parametrize("first", ["start", "step"])
+def test_a_flow_is_run_by_one_thread_whichever_comes_first(first: str) -> None:
+    began, go, ran = threading.Event(), threading.Event(), list[int]()
+
+    def flow() -> Any:
+        ran.append(threading.get_ident())
+        began.set()
+        assert go.wait(10)
+        return None
+        yield
+
+    run = ThreadRun(flow(), ThreadPool(Routes(None, 5.0)))
+    waiting = threading.Thread(target=run.step)
+    run.start() if first == "start" else waiting.start()
+    assert began.wait(10)
+    waiting.start() if first == "start" else run.start()
+    if first == "start":
+        waiting.join(10)
+    go.set()
+    if first == "step":
+        waiting.join(10)
+        assert ran == [waiting.ident]
+    assert len(ran) == 1

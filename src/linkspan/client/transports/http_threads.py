@@ -235,7 +235,18 @@ class ThreadRun:
     Opening a connection cannot be interrupted and a pause takes long, so neither is done in a thread that has a deadline to keep.
     """
 
-    __slots__ = ("_cancelled", "_connection", "_effect", "_flow", "_lock", "_paused", "deadline", "pool")
+    __slots__ = (
+        "_cancelled",
+        "_connection",
+        "_effect",
+        "_flow",
+        "_is_here",
+        "_is_taken",
+        "_lock",
+        "_paused",
+        "deadline",
+        "pool",
+    )
 
     def __init__(self, flow: HttpFlow[object], pool: ThreadPool, deadline: float | None = None) -> None:
         """Prepare; `deadline` by the monotonic clock is for each wait of a thread of its own."""
@@ -247,9 +258,22 @@ class ThreadRun:
         self._connection: ThreadConnection | None = None
         self._paused: threading.Event | None = None
         self._cancelled = False
+        self._is_taken = False
+        self._is_here = False
+        """The thread that waits for the outcome runs it."""
 
     def start(self) -> None:
-        """Go on in a thread of its own."""
+        """Go on in a thread of its own, unless the thread that waits for the outcome runs it already."""
+        if self._take():
+            self._hand_over()
+
+    def _take(self) -> bool:
+        """Return whether no thread has run it before."""
+        with self._lock:
+            is_free, self._is_taken = not self._is_taken, True
+        return is_free
+
+    def _hand_over(self) -> None:
         threading.Thread(target=self.run, name="linkspan-http", daemon=True).start()
 
     def run(self) -> None:
@@ -259,10 +283,15 @@ class ThreadRun:
 
     def step(self) -> bool:
         """Do what comes next; return whether there is more to do here. Only for the thread that waits for the outcome."""
+        if not self._is_here:
+            self._is_here = self._take()
+        if not self._is_here:
+            return False  # a thread of its own runs it
         if self._step(may_open=False):
             return True
+        self._is_here = False
         if self._effect is not None:
-            self.start()
+            self._hand_over()
         return False
 
     def cancel(self) -> None:
