@@ -18,7 +18,6 @@ project = "Linkspan"
 author = "the authors of Linkspan"
 release = version = linkspan.__version__
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
-exclude_patterns = ["decisions/template.md"]
 source_suffix = {".md": "markdown"}
 myst_heading_anchors = 3
 suppress_warnings = ["myst.xref_missing"]  # links to files of the repository, such as ../examples
@@ -102,17 +101,18 @@ def directive(name: str, module: ModuleType = linkspan) -> str:
     return f".. {kind}:: {module.__name__}.{name}\n\n"
 
 
-def to_rst(_: Any, __: str, ___: str, ____: Any, _____: Any, lines: list[str]) -> None:
+def to_rst(_app: Any, _what: str, _name: str, _object: Any, _options: Any, lines: list[str]) -> None:
     """Turn a docstring into reStructuredText: names in backticks are code, and no other sign means anything."""
     out: list[str] = []
     for line in lines:
         is_code = line.startswith("    ")
         if is_code and (not out or not out[-1].startswith("    ")):
             out += ["", ".. code-block:: python", ""]
-        spans = [line] if is_code else re.split(r"(`[^`]+`)", line)
-        out.append(
-            "".join(f"`{each}`" if each.startswith("`") else escaped(each) for each in spans) if not is_code else line
-        )
+        if is_code:
+            out.append(line)
+            continue
+        spans = re.split(r"(`[^`]+`)", line)
+        out.append("".join(f"`{each}`" if each.startswith("`") else escaped(each) for each in spans))
     lines[:] = out
 
 

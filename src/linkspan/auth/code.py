@@ -6,7 +6,6 @@ response is believed or shown. Spec: OAuth 2.1, section 4.1; RFC 7636; RFC 9207 
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping
 from hmac import compare_digest
 from typing import ClassVar
@@ -17,6 +16,7 @@ from linkspan.auth.identities import Discreet
 from linkspan.auth.metadata import AuthorizationFailure, ServerMetadata
 from linkspan.core.auth_flow import AuthFlow, OpenUrl
 from linkspan.wire.redaction import one_line
+from linkspan.wire.values import encode_base64url
 
 __all__ = [
     "LoginTimedOut",
@@ -86,8 +86,8 @@ def begin_login(server: ServerMetadata, redirect_uri: str, token_bytes: Callable
     return PendingLogin(
         server.issuer,
         server.authorization_response_iss_parameter_supported is True,
-        _text(token_bytes(32)),
-        _text(token_bytes(32)),
+        encode_base64url(token_bytes(32)),
+        encode_base64url(token_bytes(32)),
         redirect_uri,
     )
 
@@ -147,8 +147,4 @@ def sha256_text(text: str) -> str:
     """Return the SHA-256 of an ASCII text as base64url without padding."""
     from hashlib import sha256
 
-    return _text(sha256(text.encode("ascii")).digest())
-
-
-def _text(data: bytes) -> str:
-    return urlsafe_b64encode(data).rstrip(b"=").decode()
+    return encode_base64url(sha256(text.encode("ascii")).digest())

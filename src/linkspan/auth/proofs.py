@@ -16,8 +16,9 @@ import msgspec
 from linkspan.auth.jwks import TokenRefused, may_verify
 from linkspan.auth.verifying import ALGORITHMS, read_header, read_jws
 from linkspan.types.base import JSON, JSONObject, is_object
+from linkspan.wire.values import encode_base64url
 
-__all__ = ["PROOF_ALGORITHMS", "NonceNeeded", "Nonces", "Proof", "Replays", "base64url", "check_proof", "hash_of"]
+__all__ = ["PROOF_ALGORITHMS", "NonceNeeded", "Nonces", "Proof", "Replays", "check_proof", "hash_of"]
 
 PROOF_ALGORITHMS: Final = tuple(each for each in ALGORITHMS if each != "EdDSA")
 _WINDOW: Final = 300.0
@@ -71,7 +72,7 @@ class Nonces:
     def _sealed(self, made: bytes) -> str:
         import hmac
 
-        return base64url(made + hmac.digest(self._key, made, "sha256")[:_TAG_BYTES])
+        return encode_base64url(made + hmac.digest(self._key, made, "sha256")[:_TAG_BYTES])
 
 
 class Replays:
@@ -147,15 +148,9 @@ def hash_of(token: str) -> str:
     """Return the `ath` of a token."""
     from hashlib import sha256
 
-    return base64url(sha256(token.encode()).digest())
+    return encode_base64url(sha256(token.encode()).digest())
 
 
-def base64url(data: bytes) -> str:
-    """Return bytes in base64url without padding."""
-    return binascii.b2a_base64(data, newline=False).rstrip(b"=").translate(_TO_URL).decode()
-
-
-_TO_URL: Final = bytes.maketrans(b"+/", b"-_")
 _FROM_URL: Final = str.maketrans("-_", "+/")
 
 

@@ -6,10 +6,9 @@ Spec: OAuth 2.1, sections 3.2 and 4.3; RFC 9449, section 5; RFC 6749, section 2.
 from __future__ import annotations
 
 import re
-from base64 import b64encode
 from collections.abc import Callable, Collection, Mapping
 from typing import ClassVar, Final
-from urllib.parse import quote_plus, urlencode
+from urllib.parse import urlencode
 
 import msgspec
 
@@ -19,6 +18,7 @@ from linkspan.auth.identities import Discreet
 from linkspan.auth.metadata import AuthorizationFailure, ServerMetadata, decode_or_none, fetch
 from linkspan.auth.network import origin_of
 from linkspan.core.auth_flow import AuthFlow, Http, HttpResult
+from linkspan.wire.challenges import basic_credentials
 
 __all__ = ["Nonces", "TokenClient", "Tokens", "scope_text"]
 
@@ -202,8 +202,7 @@ class TokenClient:
         if client is None:
             return headers, dict(form)
         if client.method == "client_secret_basic" and client.client_secret is not None:
-            pair = f"{quote_plus(client.client_id)}:{quote_plus(client.client_secret)}"
-            return {**headers, "authorization": f"Basic {b64encode(pair.encode()).decode()}"}, dict(form)
+            return {**headers, "authorization": basic_credentials(client.client_id, client.client_secret)}, dict(form)
         members = {**form, "client_id": client.client_id}
         if client.method == "client_secret_post" and client.client_secret is not None:
             members["client_secret"] = client.client_secret

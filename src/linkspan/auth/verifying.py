@@ -10,7 +10,7 @@ import binascii
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
-from urllib.parse import quote_plus, urlencode
+from urllib.parse import urlencode
 
 import msgspec
 
@@ -21,6 +21,7 @@ from linkspan.core.auth_flow import Http, HttpResult, HttpUnavailable
 from linkspan.revisions.neutral import Grant, read_only
 from linkspan.text import clip
 from linkspan.types.base import JSON, JSONObject, is_array, is_object
+from linkspan.wire.challenges import basic_credentials
 
 if TYPE_CHECKING:
     from joserfc._rfc7515.model import JWSAlgModel
@@ -483,5 +484,4 @@ def client_authentication(client_id: str, client_secret: str, method: str) -> tu
         return {}, {"client_id": client_id, "client_secret": client_secret}
     if method != "client_secret_basic":
         raise ValueError(f"method must be client_secret_basic or client_secret_post, got {method!r}")
-    pair = f"{quote_plus(client_id)}:{quote_plus(client_secret)}".encode()
-    return {"authorization": f"Basic {binascii.b2a_base64(pair, newline=False).decode()}"}, {}
+    return {"authorization": basic_credentials(client_id, client_secret)}, {}

@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from linkspan.errors import INTERNAL_ERROR, INVALID_PARAMS, RegistrationError, RemoteProtocolError
+from linkspan.wire.values import encode_base64url
 
 __all__ = ["MAX_BYTES", "Binding", "RequestStateInvalid", "RequestStateKeys", "digest", "seal", "unseal"]
 
@@ -129,7 +130,7 @@ def seal(
     nonce = random(_NONCE)
     first = seals[0]
     data = msgspec.msgpack.encode(_Kept(now + ttl, payload))
-    token = form + _text(first.kid + nonce + first.close(nonce, data, form.encode() + binding.encoded()))
+    token = form + encode_base64url(first.kid + nonce + first.close(nonce, data, form.encode() + binding.encoded()))
     if len(token) > limit:
         raise RemoteProtocolError(INTERNAL_ERROR, f"Internal error: the state between two rounds is over {limit} bytes")
     return token
@@ -207,10 +208,6 @@ def _derive(secret: bytes, purpose: bytes) -> bytes:
     return hmac.digest(extracted, purpose + b"\x01", "sha256")
 
 
-def _text(data: bytes) -> str:
-    return binascii.b2a_base64(data, newline=False).rstrip(b"=").translate(_TO_URL).decode()
-
-
 def _bytes(text: str) -> bytes:
     try:
         data = text.encode("ascii")
@@ -219,10 +216,9 @@ def _bytes(text: str) -> bytes:
         decoded = binascii.a2b_base64(data.translate(_FROM_URL) + b"=" * (-len(data) % 4), strict_mode=True)
     except ValueError:
         raise RequestStateInvalid("not base64url") from None
-    if _text(decoded) != text:
+    if encode_base64url(decoded) != text:
         raise RequestStateInvalid("not the one spelling of its bytes")
     return decoded
 
 
-_TO_URL = bytes.maketrans(b"+/", b"-_")
 _FROM_URL = bytes.maketrans(b"-_", b"+/")

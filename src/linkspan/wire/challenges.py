@@ -1,4 +1,4 @@
-"""The WWW-Authenticate header, both ways: text to challenges and back.
+"""The WWW-Authenticate header, both ways: text to challenges and back; and the credentials of a client with a secret.
 
 Reading never fails: what cannot be understood is skipped up to the next comma. Spec: RFC 9110, sections 11.2 to 11.6.1.
 """
@@ -8,10 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Final
+from urllib.parse import quote_plus
 
 import msgspec
 
-__all__ = ["Challenge", "is_scope", "read_challenges", "write_challenge"]
+from linkspan.wire.values import encode_base64
+
+__all__ = ["Challenge", "basic_credentials", "is_scope", "read_challenges", "write_challenge"]
 
 _TOKEN: Final = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 _SCHEME: Final = re.compile(rf"(?P<scheme>{_TOKEN})(?=[ \t,]|\Z)")
@@ -81,3 +84,8 @@ def write_challenge(scheme: str, parameters: Mapping[str, str | None]) -> str:
         if value is not None
     ]
     return f"{scheme} {', '.join(written)}" if written else scheme
+
+
+def basic_credentials(client_id: str, client_secret: str) -> str:
+    """Return the Authorization header of a client at a token endpoint (RFC 6749, section 2.3.1)."""
+    return f"Basic {encode_base64(f'{quote_plus(client_id)}:{quote_plus(client_secret)}'.encode())}"

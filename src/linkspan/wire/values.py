@@ -36,7 +36,16 @@ from linkspan.types.messages import (
     SamplingMessage,
 )
 
-__all__ = ["DEFAULT_LIMITS", "Limits", "decode_content", "decode_open", "encode_base64", "from_builtins", "to_builtins"]
+__all__ = [
+    "DEFAULT_LIMITS",
+    "Limits",
+    "decode_content",
+    "decode_open",
+    "encode_base64",
+    "encode_base64url",
+    "from_builtins",
+    "to_builtins",
+]
 
 T = TypeVar("T", bound=Wire)
 Convert: TypeAlias = Callable[[Any], Any]
@@ -57,6 +66,14 @@ def encode_base64(data: bytes) -> str:
     import binascii
 
     return binascii.b2a_base64(data, newline=False).decode()
+
+
+def encode_base64url(data: bytes) -> str:
+    """Return bytes as URLs and tokens carry them, without padding (RFC 4648, section 5)."""
+    return encode_base64(data).rstrip("=").translate(_TO_URL)
+
+
+_TO_URL = str.maketrans("+/", "-_")
 
 
 # To builtins.
