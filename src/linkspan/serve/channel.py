@@ -34,7 +34,7 @@ class ChannelLimits(msgspec.Struct, frozen=True):
     """Seconds in which what was asked before the end is still answered."""
     max_workers: int
     max_unsent: int
-    """Bytes that wait for a client who does not read."""
+    """Characters that wait for a client that does not read."""
 
 
 class _Served:

@@ -32,9 +32,8 @@ if TYPE_CHECKING:
     from linkspan.core.http_endpoint import Endpoint
     from linkspan.server.registration import BaseServer
 
-__all__ = ["PATH", "MetricsPage", "count_together", "forget_worker"]
+__all__ = ["MetricsPage", "count_together", "forget_worker"]
 
-PATH: Final = "/metrics"
 _DIRECTORY: Final = "PROMETHEUS_MULTIPROC_DIR"
 _LABELS: Final = ("mcp_method_name", "gen_ai_tool_name", "gen_ai_prompt_name", "error_type")
 

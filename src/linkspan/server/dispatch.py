@@ -223,12 +223,12 @@ class Dispatcher:
 
     def _plain_call(self, request: Request, settings: Settings) -> Call | None:
         """Begin the commonest request in one step: a tool that needs nothing but its arguments. None for all other ways."""
+        if "tools/call" in self._surrounded or self.catalogue.declared is not None or Context.ambient is not None:
+            return None
         params = request.params
         assert isinstance(params, CallToolParams)
         tool = self.catalogue.tools.get(params.name)
-        if tool is None or not tool.is_plain or self.catalogue.declared is not None or Context.ambient is not None:
-            return None
-        if "tools/call" in self._surrounded:
+        if tool is None or not tool.is_plain:
             return None
         handler = tool.handler
         try:
@@ -284,7 +284,7 @@ class Dispatcher:
         return item.handler if item is not None else None
 
     def _begin_observed(self, request: Request, settings: Settings, started: float, observed: bool) -> Outcome | Call:
-        """Do the same where the author's code may run; `started` is when the request came."""
+        """Begin a request where the author's code may run; `started` is when the request came."""
         method = self._guarded(request, self._methods.get(request.method, self._custom))
         try:
             clock = self.system.clock
@@ -643,6 +643,7 @@ class Dispatcher:
             current,
             partial(self._make_context, request, current),
             self.system,
+            target=target,
             rounds=self._rounds,
             failures=self._failures,
             observation=observation,

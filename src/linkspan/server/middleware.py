@@ -280,6 +280,7 @@ def surrounded(
     make_context: Callable[[], Context],
     system: Offloads,
     *,
+    target: str,
     rounds: Rounds,
     failures: Failures,
     observation: Observation | None,
@@ -310,7 +311,7 @@ def surrounded(
         failures=failures,
         current=current,
         conclude=as_outcome,
-        target=target_of(params) or request.method,
+        target=target,
         observation=observation,
         params=params,
     )
@@ -318,8 +319,7 @@ def surrounded(
 
 def as_outcome(value: object) -> Outcome:
     """Conclude from what middleware answered, which is an outcome."""
-    outcome: Outcome = cast("Any", value)
-    return outcome
+    return cast("Outcome", value)
 
 
 def readable(outcome: Outcome) -> Outcome:
