@@ -253,7 +253,7 @@ CODE_LINES = {
     "revisions": 1214,
     "runtime": 2468,
     "schema": 3205,
-    "serve": 3187,
+    "serve": 3188,
     "server": 5371,
     "stores": 1216,
     "testing": 660,

@@ -183,7 +183,7 @@ class Guard:
         try:
             verifiers = self.protected.verifiers_for(credentials)
             found = yield from verify(verifiers, credentials.token, self.resource, now)
-            return self._enter(self._remember(found, credentials.token, digest, now), facts, asked, credentials)
+            return self._enter(self._remember(found, credentials, digest, now), facts, asked, credentials)
         except TokenRefused as problem:
             return self._not_good(problem, facts.headers, asked, credentials)
         except IssuerUnavailable as problem:
@@ -193,11 +193,12 @@ class Guard:
             self.log(f"verifying a token has raised {type(problem).__name__}", problem)
             return self._gate.refuse(500, "Internal error", facts.headers, code=INTERNAL_ERROR)
 
-    def _remember(self, found: Verified, token: str, digest: bytes, now: float) -> _Known:
+    def _remember(self, found: Verified, credentials: Credentials, digest: bytes, now: float) -> _Known:
         grant = msgspec.structs.replace(found.grant, scopes=self.protected.implied(found.grant.scopes))
         until = now + found.seconds if grant.expires is None else min(now + found.seconds, grant.expires)
-        is_plain = grant.thumbprint is None and self._nonces is None and grant.scopes.issuperset(self.protected.scopes)
-        access = {below: _Access(self, token, digest, below) for below in (False, True)}
+        is_bearer = credentials.scheme != "dpop" and grant.thumbprint is None and self._nonces is None
+        is_plain = is_bearer and grant.scopes.issuperset(self.protected.scopes)
+        access = {below: _Access(self, credentials.token, digest, below) for below in (False, True)}
         known = _Known(grant, grant.owner, until, is_plain, access)
         with self._lock:
             if len(self._known) >= _KNOWN:

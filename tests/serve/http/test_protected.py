@@ -341,6 +341,12 @@ def test_attack_a_bound_token_as_a_bearer_token(protect: Protect) -> None:
     refused(protect(), token(), scheme="DPoP", dpop=proof(token()))
 
 
+def test_attack_a_refused_token_under_the_other_scheme_again(protect: Protect) -> None:
+    face, given = protect(), token()
+    for _ in range(2):
+        refused(face, given, scheme="DPoP", dpop=proof(given))
+
+
 # Rules.
 
 
