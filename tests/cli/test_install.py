@@ -118,6 +118,7 @@ def test_the_former_file_is_kept_and_so_are_its_permissions_and_links(home: Path
         (["zed", "no.py"], "there is no file 'no.py'"),
         (["claude-desktop", "https://a.example/mcp"], "Claude Desktop has URLs in its settings"),
         (["zed", "ftp://a.example"], "the URL must begin with http:// or https://"),
+        (["zed", "http://[x/mcp"], "the URL must begin with http:// or https://"),
         (["zed", "--", "no-such-command"], "there is no command 'no-such-command'"),
         (["zed", str(DICE), "--header", "A: b"], "--header is for a server that has a URL"),
         (["zed", "https://a.example", "--env", "A=b"], "--env is for a server that the host starts"),

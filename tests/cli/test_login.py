@@ -117,7 +117,7 @@ def test_ctrl_c_ends_a_login_and_keeps_the_old_one(site: Site, linkspan: Shell) 
     assert linkspan("whoami").status == 0
 
 
-@pytest.mark.parametrize("url", ["nonsense", "file:///etc/passwd", "javascript:alert(1)", "https://"])
+@pytest.mark.parametrize("url", ["nonsense", "file:///etc/passwd", "javascript:alert(1)", "https://", "http://[x/mcp"])
 def test_what_is_no_url_of_a_server_is_a_wrong_command_line(linkspan: Shell, url: str) -> None:
     for verb in ("login", "logout", "whoami"):
         done = linkspan(verb, url)

@@ -26,7 +26,16 @@ from linkspan.types.base import JSON, JSONObject, is_array, is_object
 from linkspan.types.messages import ElicitParams
 from linkspan.wire.redaction import is_secret_field, neutral, one_line, revealed, revealed_line
 
-__all__ = ["PersonAtTerminal", "Prompter", "Unreadable", "ask_user", "doubts_about", "fields_of", "read_value"]
+__all__ = [
+    "PersonAtTerminal",
+    "Prompter",
+    "Unreadable",
+    "ask_user",
+    "doubts_about",
+    "fields_of",
+    "read_value",
+    "web_url",
+]
 
 
 _GLANCE: Final = 0.2
@@ -324,7 +333,7 @@ def ask_to_open(terminal: Prompter, server: str, params: ElicitParams) -> bool:
     if not terminal.interactive:
         raise Refused(f"{one_line(params.message, 200)!r}: the user must open {revealed_line(url)}")
     style = terminal.err
-    parts = _split(url)
+    parts = web_url(url)
     terminal.write_line(f"\n{style.bold(f'{server} asks you to open a page:')}")
     terminal.write_line("\n".join(f"  {line}" for line in neutral(params.message).split("\n")))
     terminal.write_line(f"\n  {revealed(url)}")
@@ -354,7 +363,7 @@ def ask_to_open(terminal: Prompter, server: str, params: ElicitParams) -> bool:
 
 def doubts_about(url: str) -> list[str]:
     """Return warnings about a URL for the user who is to open it."""
-    parts = _split(url)
+    parts = web_url(url)
     if parts is None:
         return ["this is not an http or https URL"]
     host = parts.hostname or ""
@@ -372,8 +381,8 @@ def doubts_about(url: str) -> list[str]:
     return [words for words, holds in doubts.items() if holds]
 
 
-def _split(url: str) -> SplitResult | None:
-    """Return the parts of a URL that a browser may get, or None."""
+def web_url(url: str) -> SplitResult | None:
+    """Return the parts of an http or https URL with a host and nothing that misleads the eye, or None."""
     if re.search(r"[\x00-\x20\x7f-\x9f\u202a-\u202e\u2066-\u2069\\]", url):
         return None
     try:

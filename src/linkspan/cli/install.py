@@ -15,11 +15,11 @@ from contextlib import suppress
 from difflib import unified_diff
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import msgspec
 
 from linkspan.cli.config_edit import CannotEdit, has_entry, with_entry, without_entry
+from linkspan.cli.forms import web_url
 from linkspan.cli.main import parser_for
 from linkspan.cli.options import REPEATABLE, WrongUse, header, near, split, variable
 from linkspan.cli.terminal import dump
@@ -170,8 +170,8 @@ def _described(host: _Host, server: str | None, command: Sequence[str] | None) -
         raise WrongUse(
             f"{host.title} has URLs in its settings (Connectors), not in its configuration file: add it there"
         )
-    parts = urlsplit(server)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    parts = web_url(server)
+    if parts is None or not parts.hostname:
         raise WrongUse("the URL must begin with http:// or https:// and a host")
     return parts.hostname, {host.url: server}
 

@@ -10,9 +10,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
 
-from linkspan.cli.forms import PersonAtTerminal
+from linkspan.cli.forms import PersonAtTerminal, web_url
 from linkspan.cli.main import parser_for
 from linkspan.cli.options import REPEATABLE, add_output
 from linkspan.cli.session import INTERRUPTED, WRONG_USE, describe, for_the_shell, status_of
@@ -150,8 +149,8 @@ def _access(url: str, auth: Any = None) -> Access:
     from linkspan.auth.identities import OAuth
     from linkspan.client.authorizing import access_to
 
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    parts = web_url(url)
+    if parts is None or not parts.hostname:
         raise ValueError(f"{one_line(url, 100)!r} is not the URL of a server, such as https://api.example.com/mcp")
     return access_to(Origin(parts.hostname, url=redact(url)), url, auth or OAuth(), None, interactive=auth is not None)
 
