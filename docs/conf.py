@@ -5,14 +5,17 @@ Pages stay Markdown that reads well by itself. The texts of the API are the docs
 
 from __future__ import annotations
 
+import ast
 import inspect
+import itertools
 import re
+import sys
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import linkspan
-import linkspan.auth
 
 project = "Linkspan"
 author = "the authors of Linkspan"
@@ -69,6 +72,50 @@ GROUPS = {
 """The parts of the page with all names, by where a name is defined."""
 
 
+MODULES: dict[str, tuple[str, ...] | None] = {
+    "linkspan.auth": None,
+    "linkspan.stores": None,
+    "linkspan.testing": None,
+    "linkspan.client.config": ("InputWanted", "known_configs", "read_config"),
+    "linkspan.host.consent": ("Approval", "Verdict"),
+    "linkspan.host.conversation": ("Bounds", "CallEnded", "CallProgressed", "CallStarted", "TurnEnded"),
+    "linkspan.host.dialects": None,
+    "linkspan.host.dialects.openai": ("OpenAIDialect",),
+    "linkspan.host.memory": ("Memory",),
+    "linkspan.host.messages": (
+        "AssistantMessage",
+        "Finished",
+        "Message",
+        "Model",
+        "ModelError",
+        "ModelEvent",
+        "ModelRequest",
+        "Opaque",
+        "Text",
+        "TextDelta",
+        "ToolAnswer",
+        "ToolMessage",
+        "ToolSpec",
+        "ToolUse",
+        "Usage",
+        "UserMessage",
+    ),
+    "linkspan.host.models": ("Backoff", "ModelTimeouts", "SdkModel", "UnusableModel", "open_model"),
+    "linkspan.host.scripted": ("Reply", "ScriptedModel", "last_words", "use"),
+    "linkspan.wire.redaction": ("neutral",),
+    "linkspan.revisions": ("LATEST", "LEGACY", "MODERN", "supported_versions"),
+}
+"""What is imported from below `linkspan`: all names of a package, or those of a module that the pages use."""
+
+
+def public() -> dict[str, list[str]]:
+    """Return the public names by the module that they are imported from, each once."""
+    found = {"linkspan": list(linkspan.__all__)}
+    for path, names in MODULES.items():
+        found[path] = [name for name in names or import_module(path).__all__ if name not in linkspan.__all__]
+    return found
+
+
 def api() -> str:
     """Return the page with all public names."""
     found: dict[str, list[str]] = {title: [] for title in GROUPS.values()}
@@ -82,10 +129,17 @@ def api() -> str:
     for title, names in found.items():
         if names:
             parts += [f"\n## {title}\n\n```{{eval-rst}}\n", *map(directive, sorted(names)), "```\n"]
-    more = [name for name in linkspan.auth.__all__ if name not in linkspan.__all__]
-    shown = [directive(name, linkspan.auth) for name in more if inspect.isclass(getattr(linkspan.auth, name))]
-    parts += ["\n## Authorization\n\nThese names are in `linkspan.auth`.\n\n```{eval-rst}\n", *shown, "```\n"]
+    for path, names in public().items():
+        if path != "linkspan":
+            module = import_module(path)
+            shown = [directive(name, module) for name in sorted(names)]
+            parts += [f"\n## {path}\n\n{first_line(module)}\n\n```{{eval-rst}}\n", *shown, "```\n"]
     return "".join(parts)
+
+
+def first_line(module: ModuleType) -> str:
+    """Return what a module is, in the words of its docstring."""
+    return (inspect.getdoc(module) or "").partition("\n")[0]
 
 
 def directive(name: str, module: ModuleType = linkspan) -> str:
@@ -97,8 +151,26 @@ def directive(name: str, module: ModuleType = linkspan) -> str:
         more = f"   :exclude-members: {', '.join(own)}\n" if own else ""  # they have their own places
         more += "" if issubclass(value, Exception) else "   :inherited-members: Struct, dict, object\n"
         return f".. autoclass:: {module.__name__}.{name}\n   :members:\n{more}\n"
-    kind = "autofunction" if inspect.isroutine(value) else "autodata"
-    return f".. {kind}:: {module.__name__}.{name}\n\n"
+    if inspect.isroutine(value):
+        return f".. autofunction:: {module.__name__}.{name}\n\n"
+    lines = data_docstring(name, module).splitlines()
+    to_rst(None, "data", name, value, None, lines)
+    return "\n   ".join((f".. py:data:: {module.__name__}.{name}", "", *lines)) + "\n\n"
+
+
+def data_docstring(name: str, module: ModuleType) -> str:
+    """Return the string that follows an assignment, from the module of the package that makes it."""
+    value = getattr(module, name)
+    for path in (module.__name__, *sorted(each for each in sys.modules if each.startswith("linkspan."))):
+        if getattr(sys.modules[path], name, None) is not value:
+            continue
+        body = ast.parse(inspect.getsource(sys.modules[path])).body
+        for node, after in itertools.pairwise(body):
+            targets = [node.target] if isinstance(node, ast.AnnAssign) else getattr(node, "targets", ())
+            is_it = any(isinstance(target, ast.Name) and target.id == name for target in targets)
+            if is_it and isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+                return str(after.value.value)
+    return ""
 
 
 def to_rst(_app: Any, _what: str, _name: str, _object: Any, _options: Any, lines: list[str]) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+import pkgutil
 import re
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
@@ -15,9 +18,11 @@ from typing import Any
 import pytest
 
 import linkspan
-import linkspan.auth
 
-DOCS = Path(__file__).parent.parent / "docs"
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md")), *sorted((ROOT / "examples").rglob("*.py"))]
+IMPORT = re.compile(r"^ *from (linkspan[\w.]*) import (?:([^(\n#]+)|\(([^)]+)\))", re.MULTILINE)
 
 QUESTIONS = {
     "pictures": "server",
@@ -58,14 +63,48 @@ def conf() -> Any:
     return module
 
 
-def test_the_names_of_authorization_are_on_the_page_of_the_api() -> None:
-    shown = re.findall(r"^\.\. auto\w+:: linkspan\.auth\.(\w+)$", conf().api(), re.MULTILINE)
-    assert {"OAuth", "ClientCredentials", "WorkloadIdentity", "Enterprise"} <= set(shown) <= set(linkspan.auth.__all__)
-
-
 def test_every_public_name_is_on_the_page_of_the_api() -> None:
-    shown = re.findall(r"^\.\. auto\w+:: linkspan\.(\w+)$", conf().api(), re.MULTILINE)
-    assert sorted(shown) == sorted(linkspan.__all__)
+    shown = re.findall(r"^\.\. (?:auto\w+|py:data):: ([\w.]+)$", conf().api(), re.MULTILINE)
+    assert sorted(shown) == sorted(f"{path}.{name}" for path, names in conf().public().items() for name in names)
+
+
+def test_every_package_with_names_is_public() -> None:
+    found = {name for _, name, is_package in pkgutil.walk_packages(linkspan.__path__, "linkspan.") if is_package}
+    named = {path for path in found if getattr(import_module(path), "__all__", ())}
+    assert named - {"linkspan.client"} <= set(conf().MODULES)  # the names of that one are in linkspan, too
+
+
+def test_what_the_pages_and_the_examples_import_is_on_the_page_of_the_api() -> None:
+    public = {(path, name) for path, names in conf().public().items() for name in names}
+    public |= {(path, name) for path in conf().MODULES for name in linkspan.__all__}
+    used = {
+        (path, name.partition(" as ")[0])
+        for page in PAGES
+        for path, *lists in IMPORT.findall(page.read_text())
+        for name in re.findall(r"\w+(?: as \w+)?", " ".join(lists))
+    }
+    assert {each for each in used if each[0].startswith("linkspan.")} - public == set()
+
+
+def test_every_public_name_has_a_docstring_of_its_own() -> None:
+    assert [
+        each for path, names in conf().public().items() for name in names for each in undocumented(path, name)
+    ] == []
+
+
+def undocumented(path: str, name: str) -> Iterator[str]:
+    """Yield what has no docstring: a name, or a public member of a class."""
+    module = import_module(path)
+    value = getattr(module, name)
+    if not inspect.isclass(value):
+        found = inspect.getdoc(value) if inspect.isroutine(value) else conf().data_docstring(name, module)
+        yield from () if found else (f"{path}.{name}",)
+        return
+    members = {each: member for each, member in vars(value).items() if not each.startswith("_")}
+    wanted = [each for each, member in members.items() if callable(member) or isinstance(member, property)]
+    if not value.__doc__:
+        yield f"{path}.{name}"
+    yield from (f"{path}.{name}.{each}" for each in wanted if not inspect.getdoc(getattr(value, each)))
 
 
 def test_every_page_has_a_chapter() -> None:

@@ -1,3 +1,4 @@
 __all__ = ["__version__"]
 
 __version__ = "0.1.0"
+"""The version of this release, by semantic versioning."""

@@ -136,6 +136,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
         opaque=True,
     ),
 }
+"""How known identity providers write their access tokens, by the name that `Jwt(preset=...)` takes."""
 
 
 def preset_for(issuer: str, name: str | None = None) -> Preset:

@@ -67,6 +67,7 @@ class UserLock:
 
 Decision: TypeAlias = Literal["allow", "ask", "deny"]
 Verdict: TypeAlias = Literal["once", "session", "always", "no"]
+"""The answer of a user who is asked whether a call may run."""
 _VERDICTS: Final[Sequence[object]] = get_args(Verdict)
 
 

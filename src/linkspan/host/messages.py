@@ -115,6 +115,7 @@ class ToolMessage(msgspec.Struct, frozen=True, tag="tools"):
 
 
 Message: TypeAlias = UserMessage | AssistantMessage | ToolMessage
+"""One message of a conversation."""
 
 
 class ToolSpec(msgspec.Struct, frozen=True):
@@ -166,6 +167,7 @@ class Finished(msgspec.Struct, frozen=True):
 
 
 ModelEvent: TypeAlias = TextDelta | ThoughtDelta | ToolUse | Opaque | Finished
+"""One part of a reply, as `Model.stream` yields it. The last one is `Finished`."""
 
 
 class Model(Protocol):

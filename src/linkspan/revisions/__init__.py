@@ -39,7 +39,9 @@ REVISIONS: dict[str, Revision] = {
 """From the oldest to the newest, by date."""
 
 LEGACY: tuple[str, ...] = tuple(date for date, revision in REVISIONS.items() if revision.era == "legacy")
+"""The dates of the revisions with a handshake, oldest first."""
 MODERN: tuple[str, ...] = tuple(date for date, revision in REVISIONS.items() if revision.era == "modern")
+"""The dates of the stateless revisions, oldest first."""
 METHODS = frozenset[str]().union(*(each.requests for each in REVISIONS.values()))
 """What clients may call, in any revision."""
 MESSAGES = METHODS.union(
@@ -47,6 +49,7 @@ MESSAGES = METHODS.union(
 )
 """Every method and notification of the protocol, in any revision and either direction."""
 LATEST = REVISIONS[MODERN[-1]]
+"""The newest revision."""
 LATEST_LEGACY = REVISIONS[LEGACY[-1]]
 DEFAULT_NEGOTIATED = V2025_03_26
 """What an HTTP request without any version information is taken for."""

@@ -41,6 +41,7 @@ def __getattr__(name: str) -> object:
 
 
 Scope: TypeAlias = Literal["function", "class", "module", "package", "session"]
+"""How long a fixture lives, in the words of pytest."""
 
 
 def client_fixture(
