@@ -214,3 +214,12 @@ def test_json_is_one_document_with_the_result(
     done = linkspan(*arguments, "--json")
     assert (done.status, done.err) == (0, "")
     assert done.json | members == done.json
+
+
+@pytest.mark.parametrize(
+    ("verb", "missing"), [("list", "TARGET"), ("call", "TARGET, TOOL"), ("prompt", "TARGET, NAME")]
+)
+def test_what_is_optional_is_not_called_required(linkspan: Shell, verb: str, missing: str) -> None:
+    done = linkspan(verb)
+    assert done.status == 2
+    assert done.err.endswith(f"error: the following arguments are required: {missing}\n")

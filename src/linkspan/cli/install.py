@@ -27,7 +27,7 @@ from linkspan.client.config import config_path
 from linkspan.types.base import JSONObject
 from linkspan.wire.redaction import REDACTED, is_secret_name, neutral, redact_json
 
-__all__ = ["install", "uninstall"]
+__all__ = ["HOSTS", "install", "uninstall"]
 
 
 class _Host(msgspec.Struct, frozen=True):
@@ -42,7 +42,7 @@ class _Host(msgspec.Struct, frozen=True):
     """Whether an entry has a `type`."""
 
 
-_HOSTS: Final[Mapping[str, _Host]] = {
+HOSTS: Final[Mapping[str, _Host]] = {
     "claude-desktop": _Host("Claude Desktop", url=None),
     "claude-code": _Host("Claude Code", types=True),
     "cursor": _Host("Cursor"),
@@ -53,7 +53,7 @@ _HOSTS: Final[Mapping[str, _Host]] = {
     "windsurf": _Host("Windsurf", url="serverUrl"),
 }
 
-_HOST_LIST = "hosts: " + ", ".join(_HOSTS) + "\n"
+_HOST_LIST = "hosts: " + ", ".join(HOSTS) + "\n"
 _INSTALL = """Add a server to the configuration of a host. The change is shown first, and the former file is kept."""
 _INSTALL_EXAMPLES = (
     _HOST_LIST
@@ -74,7 +74,7 @@ def install(arguments: Sequence[str]) -> int:
     """Add a server to a host's configuration, and return the exit status."""
     given, command = split(list(arguments))
     if not given and command is None:
-        for name, host in _HOSTS.items():
+        for name, host in HOSTS.items():
             path = config_path(host.title)
             print(f"{name:<16}{path}{'' if path is not None and path.exists() else '  (not there yet)'}")
         return 0
@@ -144,9 +144,9 @@ def _add_options(parser: ArgumentParser) -> None:
 
 
 def _host(name: str) -> _Host:
-    found = _HOSTS.get(name.lower())
+    found = HOSTS.get(name.lower())
     if found is None:
-        raise WrongUse(f"there is no host {name!r}{near(name, _HOSTS)}; known are {', '.join(_HOSTS)}")
+        raise WrongUse(f"there is no host {name!r}{near(name, HOSTS)}; known are {', '.join(HOSTS)}")
     return found
 
 

@@ -15,7 +15,7 @@ from linkspan.loading import load
 if TYPE_CHECKING:
     from argparse import ArgumentParser
 
-__all__ = ["main", "parser_for"]
+__all__ = ["VERBS", "Described", "main", "parser_for"]
 
 VERBS = {
     "run": ("run:main", "serve a Python file over stdio or HTTP"),
@@ -32,6 +32,7 @@ VERBS = {
     "install": ("install:install", "add a server to the configuration of a host"),
     "uninstall": ("install:uninstall", "remove a server from the configuration of a host"),
     "trace": ("trace:main", "relay between a client and a server, and show their messages"),
+    "completions": ("completions:main", "print what completes this command line in a shell"),
 }
 """Where each verb is implemented, and its line in --help."""
 
@@ -47,6 +48,14 @@ exit status of list, call, read, prompt, ping, login, logout and whoami:
   4    the server was lost, took too long, or sent an invalid response
   5    the server needs input, or a login, that is not available here
   130  Ctrl-C"""
+
+
+class Described(SystemExit):
+    """Instead of running, a verb shows its parser: what `completions` reads."""
+
+    def __init__(self, parser: ArgumentParser) -> None:
+        super().__init__(0)
+        self.parser = parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -71,11 +80,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def parser_for(prog: str, about: str, epilog: str, **more: Any) -> ArgumentParser:
     """Return a parser whose texts keep their lines, without what argparse loads to find out how wide a terminal is."""
-    from argparse import ArgumentParser, RawDescriptionHelpFormatter  # not before: a host waits for `linkspan run`
+    # Not before: a host waits for `linkspan run`.
+    from argparse import SUPPRESS, Action, ArgumentParser, RawDescriptionHelpFormatter
+
+    class Describe(Action):
+        def __call__(self, parser: ArgumentParser, *_: object) -> None:
+            raise Described(parser)
 
     columns = os.environ.get("COLUMNS", "")
     width = int(columns) if columns.isdecimal() else 0
     with suppress(OSError, ValueError):
         width = width or os.get_terminal_size().columns
     formatter = partial(RawDescriptionHelpFormatter, width=(width or 80) - 2)
-    return ArgumentParser(prog=prog, description=about, epilog=epilog, formatter_class=formatter, **more)
+    parser = ArgumentParser(prog=prog, description=about, epilog=epilog, formatter_class=formatter, **more)
+    parser.add_argument("--describe", action=Describe, nargs=0, help=SUPPRESS)
+    return parser

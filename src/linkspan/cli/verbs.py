@@ -121,7 +121,7 @@ def list_(arguments: Sequence[str]) -> int:
     """`linkspan list TARGET [tools|resources|templates|prompts]...`: show what a server offers, and how to use it."""
     line = CommandLine("list", arguments, "Show what a server offers, and how to use it.", _LIST_EXAMPLES)
     kinds = "tools, resources, templates or prompts (default: all that the server declares)"
-    line.add("kinds", metavar="KIND", nargs="*", help=kinds)
+    line.add("kinds", metavar="KIND", nargs="*", default=[], help=kinds)
     line.add("--long", action="store_true", help="whole descriptions and schemas")
     session = Session(line.parse())
     asked: list[str] = list(dict.fromkeys(session.options.kinds))
@@ -157,7 +157,8 @@ def call(arguments: Sequence[str]) -> int:
     about = "Call a tool of a server. The result goes to stdout, everything else to stderr."
     line = CommandLine("call", arguments, about, _CALL_EXAMPLES)
     line.add("tool", metavar="TOOL", help="the tool's name; `linkspan list TARGET tools` lists them")
-    line.add("arguments", metavar="ARGUMENT", nargs="*", help="key=value, key=@file, key:=json, one JSON object, or -")
+    given = "key=value, key=@file, key:=json, one JSON object, or -"
+    line.add("arguments", metavar="ARGUMENT", nargs="*", default=[], help=given)
     line.add("--unchecked", action="store_true", help="check neither names nor types nor output")
 
     def conversation(session: Session, typed: Typed) -> Outcome:
@@ -206,7 +207,7 @@ def prompt(arguments: Sequence[str]) -> int:
     line = CommandLine("prompt", arguments, "Get the messages of a prompt.", _PROMPT_EXAMPLES)
     line.add("name", metavar="NAME", help="the prompt's name; `linkspan list TARGET prompts` lists them")
     given = "key=value, key=@file, or one JSON object of strings, or -"
-    line.add("arguments", metavar="ARGUMENT", nargs="*", help=given)
+    line.add("arguments", metavar="ARGUMENT", nargs="*", default=[], help=given)
     unchecked = "send the request even if the server does not list the prompt or an argument"
     line.add("--unchecked", action="store_true", help=unchecked)
 
