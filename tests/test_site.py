@@ -113,6 +113,37 @@ def test_every_page_has_a_chapter() -> None:
     assert chapters == pages
 
 
+LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)|\b(?:href|src)=\"([^\"]+)\"")
+TEXTS = sorted({*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(ROOT / "examples").rglob("*.md")})
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page, as GitHub and the site make them from headings."""
+    text = re.sub(r"^ *```.*?^ *```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    found: dict[str, int] = {}
+    for heading in re.findall(r"^#+ +(.+?) *$", text, re.MULTILINE):
+        plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
+        slug = re.sub(r"[^\w\- ]", "", plain).replace(" ", "-")
+        found[slug] = found.get(slug, -1) + 1
+    repeated = {f"{slug}-{number}" for slug, count in found.items() for number in range(1, count + 1)}
+    return {*found, *repeated, *re.findall(r"<a (?:id|name)=\"([^\"]+)\"", text)}
+
+
+@pytest.mark.parametrize("page", TEXTS, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
+    text = re.sub(r"^ *```.*?^ *```|`[^`\n]*`", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    links = [next(filter(None, found)) for found in LINK.findall(text)]
+    broken: list[str] = []
+    for link in links:
+        path, _, anchor = link.partition("#")
+        if ":" in path:
+            continue  # elsewhere
+        target = page.parent / path if path else page
+        if not target.exists() or (anchor and target.suffix == ".md" and anchor not in anchors(target)):
+            broken.append(link)
+    assert broken == []
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site, built by the command that the documents name. Any warning fails it."""
