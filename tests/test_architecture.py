@@ -209,7 +209,7 @@ print(*sys.modules)
 # commit says why; nothing else is ever raised. `python tests/figures.py` prints what stands today.
 
 BOUNDS = {
-    "lines of the longest module": 687,
+    "lines of the longest module": 686,
     "attributes of other objects assigned in core": 0,
     "decisions by era in server and core": 0,
     "decisions by era elsewhere": 0,
@@ -235,7 +235,7 @@ FILES = {
     "revisions": 12,
     "runtime": 18,
     "schema": 16,
-    "serve": 21,
+    "serve": 22,
     "server": 29,
     "stores": 13,
     "testing": 4,
@@ -253,9 +253,9 @@ CODE_LINES = {
     "revisions": 1214,
     "runtime": 2468,
     "schema": 3205,
-    "serve": 3188,
-    "server": 5371,
-    "stores": 1216,
+    "serve": 3259,
+    "server": 5401,
+    "stores": 1237,
     "testing": 660,
     "types": 421,
     "wire": 1078,

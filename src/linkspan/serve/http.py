@@ -113,6 +113,7 @@ class HttpRunKeywords(_OwnKeywords, _MoreKeywords, total=False):
 
 def make_endpoint(server: BaseServer, policy: HttpPolicy) -> Endpoint:
     """Return the machine behind `server.asgi()` and `server.wsgi()`."""
+    server.sharing.open()
     connection = server.connect(one_shot=True)
     endpoint = Endpoint(
         server,
@@ -209,9 +210,10 @@ def serve_http(server: BaseServer, **options: Unpack[HttpRunKeywords]) -> int:
     service.share()
     lives = server.connect(one_shot=True).lifespan is not None
     patience = service.drain + _MARGIN + (server.lifespan_timeout if lives else 0.0)
-    return serve_in_workers(
-        service.workers, serve, patience=patience, first_line=service.first_line, forget=service.forget
-    )
+    with server.sharing.by_workers():
+        return serve_in_workers(
+            service.workers, serve, patience=patience, first_line=service.first_line, forget=service.forget
+        )
 
 
 async def serve_http_here(

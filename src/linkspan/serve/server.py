@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from functools import cached_property
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Literal, Never, TypedDict, Unpack, cast, overload
 
@@ -27,10 +28,12 @@ if TYPE_CHECKING:
     from linkspan.runtime.channels import AsyncChannel, Channel
     from linkspan.serve.asgi import AsgiApp
     from linkspan.serve.http import HttpRunKeywords
+    from linkspan.serve.sharing import SharedStore
     from linkspan.serve.stdio import StdioHereKeywords, StdioKeywords
     from linkspan.serve.wsgi import WsgiApp
     from linkspan.server.configuration import System
     from linkspan.server.resources import ResourceTemplate
+    from linkspan.stores.port import Store
 
 __all__ = ["Server"]
 
@@ -59,6 +62,27 @@ class Server(BaseServer):
         from linkspan.runtime.system import SYSTEM
 
         return SYSTEM
+
+    @property
+    def store(self) -> Store:
+        """What is shared with other processes: the store of `store=`, opened when it is first used in a process.
+
+        Without `store=` it is in memory, and with `workers=N` in a private file.
+        Raises: LinkspanError, StoreError if it cannot be opened.
+        """
+        return self.sharing.store
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes can see what is in `store`."""
+        return self.sharing.is_shared
+
+    @cached_property
+    def sharing(self) -> SharedStore:
+        """What opens the store."""
+        from linkspan.serve.sharing import SharedStore
+
+        return SharedStore(self._profile)
 
     def handle_json(self, data: str | bytes | bytearray | memoryview, *, raise_exceptions: bool = False) -> str | None:
         """Answer one JSON-RPC message, or batch, without any transport; None for what needs no answer (A5).

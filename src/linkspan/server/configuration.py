@@ -43,6 +43,8 @@ __all__ = [
     "ServerContext",
     "Settings",
     "SettingsSource",
+    "SharedState",
+    "Sharing",
     "System",
     "ToolErrorMode",
     "VisibleHeaders",
@@ -310,6 +312,38 @@ class Protection(Protocol):
         ...
 
 
+class SharedState(Protocol):
+    """What `store=` takes besides a URL: a `linkspan.stores.Store`, which has more operations than these."""
+
+    def secret(self, name: str) -> bytes:
+        """Return 32 random bytes, the same for every process."""
+        ...
+
+    def publish(self, channel: str, data: bytes) -> None:
+        """Send data to all who are subscribed now, in every process."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the store."""
+        ...
+
+
+class Sharing(Protocol):
+    """What one server shares with other processes."""
+
+    def check(self) -> None:
+        """Check what `store=` and `store_key=` were given. Raises: LinkspanError."""
+        ...
+
+    def open(self) -> None:
+        """Open the store, if one was given, so that a problem shows at the start. Raises: LinkspanError."""
+        ...
+
+    def by_workers(self) -> AbstractContextManager[object]:
+        """Share with processes that are forked within the block. Raises: LinkspanError where they cannot."""
+        ...
+
+
 class SecretHeaders:
     """Which headers are left out: names in any case, and beginnings of names with a `*` behind them."""
 
@@ -491,6 +525,10 @@ class Profile(msgspec.Struct):
     """Seconds that a user may take to answer."""
     secret_headers: SecretHeaders = SecretHeaders()
     """HTTP headers that the author's code does not see."""
+    store: str | SharedState | None = None
+    """What is shared with other processes: the URL of a store, or a store."""
+    store_key: bytes | str | None = None
+    """Seals what is in the store."""
     result_suffix: bytes = b""
     """What ends every complete result of the newest revision."""
 

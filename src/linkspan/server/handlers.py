@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, get_origin
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, TypeVar, get_origin
 
 import msgspec
 
@@ -48,20 +48,38 @@ __all__ = [
     "bound_method",
     "compile_handler",
     "compile_method",
+    "decorator",
     "describe",
     "from_text",
     "is_async_function",
     "is_context",
     "is_function",
+    "named",
     "postpone",
     "target_of",
 ]
 
 Function: TypeAlias = Callable[..., object]
+F = TypeVar("F", bound=Function)
 
 CONTEXT_NAMES = ("ctx", "server_context")
 _WHOLE_NAMES = ("args", "arguments", "params")
 _MAPPINGS = ("dict", "Dict", "Mapping", "MutableMapping", "Any", "object")
+
+
+def decorator(add: Callable[[Any], object]) -> Callable[[F], F]:
+    """Return a decorator that registers a function and gives it back unchanged."""
+
+    def register(function: F) -> F:
+        add(function)
+        return function
+
+    return register
+
+
+def named(given: tuple[Any, ...]) -> tuple[dict[str, Any], tuple[Any, ...]]:
+    """Return the keyword for a name that a decorator got in place of a function, and what it got otherwise."""
+    return ({"name": given[0]}, given[1:]) if given and isinstance(given[0], str) else ({}, given)
 
 
 class Handler(msgspec.Struct, frozen=True):

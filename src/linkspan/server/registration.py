@@ -31,13 +31,15 @@ from linkspan.server.configuration import (
     SecretHeaders,
     ServerContext,
     SettingsSource,
+    SharedState,
+    Sharing,
     System,
     key_ring,
     with_hooks,
 )
 from linkspan.server.content_blocks import check_shown
 from linkspan.server.dispatch import Dispatcher
-from linkspan.server.handlers import Function, compile_handler, compile_method
+from linkspan.server.handlers import Function, compile_handler, compile_method, decorator, named
 from linkspan.server.resources import (
     Resource,
     ResourceDefinition,
@@ -119,6 +121,8 @@ class BaseServer(metaclass=ProposesRevision):
         lifespan_timeout: float = 5.0,
         auth: Protection | None = None,
         revisions: str | Collection[str] | None = None,
+        store: str | SharedState | None = None,
+        store_key: bytes | str | None = None,
     ) -> None:
         """Make a server. It does nothing until it is served.
 
@@ -140,6 +144,7 @@ class BaseServer(metaclass=ProposesRevision):
         - `lifespan`: opens what handlers need and closes it at the end, like `@server.lifespan`, in `lifespan_timeout` seconds.
         - `auth`: `Protected(...)`, whose tokens are good. Over HTTP every request needs one then; stdio has none.
         - `revisions`: those to speak, as a list of dates or as conditions such as ">=DATE"; None for all.
+        - `store`: what processes that serve the same clients share: a URL, or a `Store`. `store_key` seals what is in it.
 
         Raises: RegistrationError, TypeError, UnsupportedProtocolVersion.
         """
@@ -164,6 +169,8 @@ class BaseServer(metaclass=ProposesRevision):
             request_state_keys=key_ring(request_state_keys),
             request_state_ttl=request_state_ttl,
             secret_headers=SecretHeaders(secret_headers, auth.secret_headers if auth is not None else ()),
+            store=store,
+            store_key=store_key,
         )
         self._catalogue = Catalogue(capabilities)
         self.auth = auth
@@ -181,6 +188,8 @@ class BaseServer(metaclass=ProposesRevision):
         self._add_prompts(prompts)
         self._add_resources(resources)
         self._add_templates(resource_templates)
+        if store is not None or store_key is not None:
+            self.sharing.check()
 
     if not TYPE_CHECKING:
 
@@ -256,9 +265,9 @@ class BaseServer(metaclass=ProposesRevision):
         Use it bare, with a name, or with keywords; it gives the function back unchanged. `inline=True` runs a tiny plain
         function where the transport is, instead of in a thread. Raises: RegistrationError, which names what to write instead.
         """
-        named, function = _named(function)
-        info = ToolInfo(**named, **described)
-        register = _decorator(lambda made: self._add_tools([made], info))
+        name, function = named(function)
+        info = ToolInfo(**name, **described)
+        register = decorator(lambda made: self._add_tools([made], info))
         return register(*function) if function else register
 
     @described_by(ToolDefinition)
@@ -319,9 +328,9 @@ class BaseServer(metaclass=ProposesRevision):
         """Offer a function as a prompt: it returns a text, messages, or a list of them. Raises: RegistrationError."""
         from linkspan.server.prompts import PromptInfo
 
-        named, function = _named(function)
-        info = PromptInfo(**named, **described)
-        register = _decorator(lambda made: self._add_prompts([made], info))
+        name, function = named(function)
+        info = PromptInfo(**name, **described)
+        register = decorator(lambda made: self._add_prompts([made], info))
         return register(*function) if function else register
 
     @described_by(PromptDefinition)
@@ -397,7 +406,7 @@ class BaseServer(metaclass=ProposesRevision):
             else:
                 self._add_resources([source])
 
-        return _decorator(add)
+        return decorator(add)
 
     @described_by(ResourceDefinition)
     def define_resource(self, uri: str, name: str | None = None, **described: Unpack[ResourceDefinition]) -> Resource:
@@ -522,7 +531,7 @@ class BaseServer(metaclass=ProposesRevision):
         def add(middleware: Any) -> None:
             self._dispatcher.add_layer(compile_layer(middleware, only, blocking=blocking))
 
-        return _decorator(add)(*function) if function else _decorator(add)
+        return decorator(add)(*function) if function else decorator(add)
 
     @contextmanager
     def override(self, function: Function, replacement: Function) -> Generator[None]:
@@ -553,7 +562,7 @@ class BaseServer(metaclass=ProposesRevision):
                 provided=self._provided,
             )
 
-        return _decorator(add)
+        return decorator(add)
 
     def completion_handler(self, function: F) -> F:
         """Let one function answer every `completion/complete`: it gets the params. Usable as a decorator."""
@@ -564,7 +573,7 @@ class BaseServer(metaclass=ProposesRevision):
 
     def custom_method(self, method_name: str) -> Callable[[F], F]:
         """Offer a JSON-RPC method of your own, as a decorator. See `define_custom_method`."""
-        return _decorator(lambda function: self.define_custom_method(method_name, function))
+        return decorator(lambda function: self.define_custom_method(method_name, function))
 
     def define_custom_method(self, method_name: str, handler: Function) -> None:
         """Offer a JSON-RPC method, or notification, of your own: the function gets the params and returns any JSON (G1).
@@ -608,6 +617,11 @@ class BaseServer(metaclass=ProposesRevision):
     def system(self) -> System:
         """Return where time, chance and locks come from. A server that is served has one."""
         raise NotImplementedError(f"{type(self).__name__} has no system(): return an object with the members of System")
+
+    @cached_property
+    def sharing(self) -> Sharing:
+        """What is shared with other processes. A server that is served has it."""
+        raise NotImplementedError(f"{type(self).__name__} has no `sharing`: linkspan.Server has")
 
     def connect(
         self, *, back_channel: bool = True, one_shot: bool = False, notified: bool = True, ports: Ports = NO_PORTS
@@ -663,21 +677,6 @@ class BaseServer(metaclass=ProposesRevision):
     @cached_property
     def _announcer(self) -> Announcer:
         return Announcer(self._dispatcher)
-
-
-def _named(given: tuple[Any, ...]) -> tuple[dict[str, Any], tuple[Any, ...]]:
-    """Return the keyword for a name that a decorator got in place of a function, and what it got otherwise."""
-    return ({"name": given[0]}, given[1:]) if given and isinstance(given[0], str) else ({}, given)
-
-
-def _decorator(add: Callable[[Any], object]) -> Callable[[F], F]:
-    """Return a decorator that registers a function and gives it back unchanged."""
-
-    def register(function: F) -> F:
-        add(function)
-        return function
-
-    return register
 
 
 _RESERVED = MESSAGES | {"notifications/tasks"}

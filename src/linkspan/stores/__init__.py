@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from linkspan.stores.leases import claim as claim
     from linkspan.stores.memory import MemoryStore as MemoryStore
     from linkspan.stores.opening import open_store as open_store
+    from linkspan.stores.port import ABSENT as ABSENT
     from linkspan.stores.port import Bounds as Bounds
     from linkspan.stores.port import Entry as Entry
     from linkspan.stores.port import Record as Record
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from linkspan.stores.sqlite import SqliteStore as SqliteStore
 
 __all__ = [
+    "ABSENT",
     "Bounds",
     "Entry",
     "Lease",
@@ -44,7 +46,7 @@ __all__ = [
 
 _HOMES = {
     **dict.fromkeys(("Lease", "claim"), "leases"),
-    **dict.fromkeys(("Bounds", "Entry", "Record", "Store", "StoreError"), "port"),
+    **dict.fromkeys(("ABSENT", "Bounds", "Entry", "Record", "Store", "StoreError"), "port"),
     "MemoryStore": "memory",
     "SealedStore": "sealed",
     "SqliteStore": "sqlite",

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from math import inf
 from queue import SimpleQueue
 
+from linkspan.runtime.forks import renew
 from linkspan.stores.port import DEFAULT_BOUNDS, Bounds, Entry, Hear, Record, StoreError, first_number, shared_secret
 from linkspan.stores.subscribers import Subscribers
 
@@ -15,13 +16,17 @@ __all__ = ["MemoryStore"]
 
 
 class _State:
-    """What all handles of one store share. A forked child has a copy of its own."""
+    """What all handles of one store share. A forked child has a copy of its own, without subscribers."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
         self.records: dict[str, tuple[Record, float]] = {}
         self.queues: dict[str, dict[str, float]] = {}
         self.logs: dict[str, tuple[list[Entry], float]] = {}
+        self.start_afresh()
+        renew(self)
+
+    def start_afresh(self) -> None:
+        self.lock = threading.Lock()
         self.subscribers: list[tuple[Subscribers, SimpleQueue[tuple[str, bytes] | None]]] = []
 
 
@@ -35,6 +40,11 @@ class MemoryStore:
         self._clock = clock
         self._state = _state or _State()
         self._closed = False
+        self.start_afresh()
+        renew(self)
+
+    def start_afresh(self) -> None:
+        """Be without subscribers: in a forked child they are the parent's."""
         self._subscribers = Subscribers()
         self._inbox: SimpleQueue[tuple[str, bytes] | None] | None = None
 

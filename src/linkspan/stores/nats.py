@@ -23,11 +23,20 @@ from linkspan.stores.jetstream import JetStream, Kept, Message
 from linkspan.stores.port import DEFAULT_BOUNDS, Bounds, Entry, Hear, Record, StoreError, first_number, shared_secret
 from linkspan.stores.subscribers import Subscribers
 
-__all__ = ["NatsStore"]
+__all__ = ["NatsStore", "library"]
 
 _GRAVESTONE: Final = 3600.0
 _GARBAGE: Final = 10.0
 """After so many times its time to live an entry goes, whether its log was used or not."""
+
+
+def library() -> Any:
+    """Return the client library. Raises: LinkspanError where it is missing."""
+    try:
+        import nats
+    except ImportError:
+        raise LinkspanError(f"a store in NATS needs nats-py: {install_hint('nats')}") from None
+    return nats
 
 
 class NatsStore:
@@ -40,13 +49,9 @@ class NatsStore:
 
         Raises: LinkspanError where nats-py is missing or for an invalid namespace, StoreError where there is no server.
         """
-        try:
-            import nats
-        except ImportError:
-            raise LinkspanError(f"a store in NATS needs nats-py: {install_hint('nats')}") from None
+        self._library = library()
         if not (namespace.isascii() and namespace.replace("_", "a").replace("-", "a").isalnum()):
             raise LinkspanError(f"namespace {namespace!r} cannot name a stream: use letters, digits, - and _")
-        self._library: Any = nats
         self._namespace, self._timeout = namespace, timeout
         self._records, self._logs = f"{namespace}-records", f"{namespace}-logs"
         streams = {
@@ -54,7 +59,7 @@ class NatsStore:
             self._logs: ([f"{namespace}.log.>"], -1),
         }
         self._prepare: Callable[[], JetStream] = lambda: JetStream(
-            nats, url, streams, timeout, lambda: self._subscribers.missed()
+            self._library, url, streams, timeout, lambda: self._subscribers.missed()
         )
         self._closed = False
         self._begin()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
 from linkspan.errors import LinkspanError
 from linkspan.stores.port import Store
 
-__all__ = ["open_store"]
+__all__ = ["check_url", "open_store"]
 
 
 def open_store(url: str, *, store_key: bytes | str | None = None) -> Store:
@@ -25,10 +26,7 @@ def open_store(url: str, *, store_key: bytes | str | None = None) -> Store:
 
     Raises: LinkspanError for a URL of another form, or where a package is missing; StoreError if the store cannot be opened.
     """
-    scheme = urlsplit(url).scheme
-    if scheme not in _OPENERS:
-        raise LinkspanError(f"a store is given as {', '.join(_EXAMPLES)}; not as {scheme or url!r}")
-    store = _OPENERS[scheme](url)
+    store = _OPENERS[_scheme(url)](url)
     if store_key is None:
         return store
     from linkspan.stores.sealed import SealedStore
@@ -38,6 +36,20 @@ def open_store(url: str, *, store_key: bytes | str | None = None) -> Store:
     except BaseException:
         store.close()
         raise
+
+
+def check_url(url: str) -> None:
+    """Check a URL as far as that goes without a connection. Raises: LinkspanError, also where a package is missing."""
+    adapter = _ADAPTERS.get(_scheme(url))
+    if adapter is not None:
+        import_module(f"linkspan.stores.{adapter}").library()
+
+
+def _scheme(url: str) -> str:
+    scheme = urlsplit(url).scheme
+    if scheme not in _OPENERS:
+        raise LinkspanError(f"a store is given as {', '.join(_EXAMPLES)}; not as {scheme or url!r}")
+    return scheme
 
 
 def _memory(_: str) -> Store:
@@ -91,6 +103,8 @@ _EXAMPLES: Final = (
     "postgresql://user@host/database",
     "nats://host:4222",
 )
+_ADAPTERS: Final = {"redis": "redis", "rediss": "redis", "postgresql": "postgres", "nats": "nats"}
+"""The modules of those that need a package."""
 _OPENERS: Final[Mapping[str, Callable[[str], Store]]] = {
     "memory": _memory,
     "sqlite": _sqlite,

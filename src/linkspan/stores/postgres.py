@@ -20,7 +20,7 @@ from linkspan.stores.port import Hear, StoreError
 from linkspan.stores.sql import SqlStore, tables
 from linkspan.stores.subscribers import Subscribers
 
-__all__ = ["PostgresStore"]
+__all__ = ["PostgresStore", "library"]
 
 _TABLES: Final = tables("BYTEA", "BIGSERIAL PRIMARY KEY")
 _INLINE: Final = 5000
@@ -29,6 +29,15 @@ _WAIT: Final = 0.5
 _PURGE: Final = 30.0
 _MESSAGES: Final = 60.0
 _LONGEST_PAUSE: Final = 2.0
+
+
+def library() -> Any:
+    """Return the client library. Raises: LinkspanError where it is missing."""
+    try:
+        import psycopg
+    except ImportError:
+        raise LinkspanError(f"a store in PostgreSQL needs psycopg: {install_hint('postgres')}") from None
+    return psycopg
 
 
 class PostgresStore(SqlStore):
@@ -41,15 +50,11 @@ class PostgresStore(SqlStore):
 
         Raises: LinkspanError where psycopg is missing or for an invalid namespace, StoreError where there is no connection.
         """
-        try:
-            import psycopg
-        except ImportError:
-            raise LinkspanError(f"a store in PostgreSQL needs psycopg: {install_hint('postgres')}") from None
+        self._library = library()
         if not (namespace.isascii() and namespace.isidentifier() and len(namespace) <= 30):
             raise LinkspanError(
                 f"namespace {namespace!r} cannot name tables: use letters, digits and underscores, 30 at most"
             )
-        self._library: Any = psycopg
         self._url, self._timeout, self._namespace = url, timeout, namespace.lower()
         self._closed = False
         self._connection: Any = None

@@ -16,7 +16,7 @@ from linkspan.runtime.forks import keep, renew
 from linkspan.stores.port import DEFAULT_BOUNDS, Bounds, Entry, Hear, Record, StoreError, first_number, shared_secret
 from linkspan.stores.subscribers import Subscribers
 
-__all__ = ["RedisStore"]
+__all__ = ["RedisStore", "library"]
 
 _WAIT: Final = 0.5
 """Seconds after which the thread of the subscribers looks whether it is still needed."""
@@ -54,6 +54,15 @@ return last
 """
 
 
+def library() -> Any:
+    """Return the client library. Raises: LinkspanError where it is missing."""
+    try:
+        import redis
+    except ImportError:
+        raise LinkspanError(f"a store in Redis needs redis-py: {install_hint('redis')}") from None
+    return redis
+
+
 class RedisStore:
     """The store. Its times to live are those of the server's clock."""
 
@@ -64,14 +73,10 @@ class RedisStore:
 
         Raises: LinkspanError where redis-py is missing, StoreError where the server cannot be reached.
         """
-        try:
-            import redis
-        except ImportError:
-            raise LinkspanError(f"a store in Redis needs redis-py: {install_hint('redis')}") from None
-        library: Any = redis
-        self._errors: tuple[type[Exception], ...] = (library.RedisError, OSError)
+        redis = library()
+        self._errors: tuple[type[Exception], ...] = (redis.RedisError, OSError)
         times = {"socket_timeout": timeout, "socket_connect_timeout": timeout, "health_check_interval": 15}
-        self._open: Callable[[], Any] = lambda: library.Redis.from_url(url, **times)
+        self._open: Callable[[], Any] = lambda: redis.Redis.from_url(url, **times)
         self._prefix = f"{{{namespace}}}:"
         self._closed = False
         self._client: Any = None

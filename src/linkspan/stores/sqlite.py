@@ -250,4 +250,5 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 def _failed(path: Path, problem: Exception) -> StoreError:
-    return StoreError(f"the store {path} failed: {problem}")
+    reason = problem.strerror if isinstance(problem, OSError) and problem.strerror else problem
+    return StoreError(f"the store {path} failed: {reason}")

@@ -1,0 +1,111 @@
+"""What one server shares with other processes: the store behind `Server(store=...)`, opened when it is first used."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, cast
+
+from linkspan.errors import LinkspanError, RegistrationError
+from linkspan.runtime.forks import ForkedLock
+from linkspan.server.configuration import Profile
+
+if TYPE_CHECKING:
+    from linkspan.stores.port import Store
+
+__all__ = ["SharedStore"]
+
+
+class SharedStore:
+    """The store of one server. A forked child connects anew: stores see to that themselves."""
+
+    def __init__(self, profile: Profile) -> None:
+        """Open nothing yet."""
+        self._profile = profile
+        self._lock = ForkedLock()
+        self._store: Store | None = None
+        self._in_workers = False
+
+    def check(self) -> None:
+        """Check what `store=` and `store_key=` were given. Raises: RegistrationError, LinkspanError."""
+        given = self._profile.store
+        if given is None:
+            raise RegistrationError("store_key= seals what is in a store: pass store= too")
+        if isinstance(given, str):
+            from linkspan.stores.opening import check_url
+
+            check_url(given)
+
+    def open(self) -> None:
+        """Open the store, if one was given, so that a problem shows at the start. Raises: LinkspanError, StoreError."""
+        if self._profile.store is not None:
+            _ = self.store
+
+    @property
+    def store(self) -> Store:
+        """The store; a new one in memory where none was given. Raises: LinkspanError, StoreError if it cannot be opened."""
+        if self._store is None:
+            with self._lock:
+                self._store = self._store or self._opened()
+        return self._store
+
+    def _opened(self) -> Store:
+        from linkspan.stores.opening import open_store
+
+        given, key = self._profile.store, self._profile.store_key
+        if given is None or isinstance(given, str):
+            return open_store(given or "memory:", store_key=key)
+        store = cast("Store", given)
+        if key is None:
+            return store
+        from linkspan.stores.sealed import SealedStore
+
+        return SealedStore(store, key)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes can see what is in the store."""
+        given = self._profile.store
+        if given is None or isinstance(given, str):
+            return self._in_workers or given not in (None, "memory:")
+        from linkspan.stores.memory import MemoryStore
+
+        return not isinstance(given, MemoryStore)
+
+    @contextmanager
+    def by_workers(self) -> Generator[None]:
+        """Share with processes that are forked within the block: in a private file, unless a store was given.
+
+        Raises: LinkspanError for a store in memory; StoreError.
+        """
+        if self._profile.store is not None:
+            if not self.is_shared:
+                raise LinkspanError("workers cannot share a store in memory: leave out store=, or pass another one")
+            self.open()
+            yield
+            return
+        from tempfile import TemporaryDirectory
+
+        from linkspan.stores.sqlite import SqliteStore
+
+        with TemporaryDirectory(prefix="linkspan-") as directory, _kept(directory):
+            self._store, self._in_workers = SqliteStore(os.path.join(directory, "store.db")), True
+            try:
+                yield
+            finally:
+                self._store.close()
+                self._store, self._in_workers = None, False
+
+
+@contextmanager
+def _kept(directory: str) -> Generator[None]:
+    """Lock a directory, so that systemd-tmpfiles, which removes old temporary files, passes over it."""
+    import fcntl
+
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,133 @@
+"""`Server(store=...)`: when it is opened, what is refused in words, and what workers share."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from linkspan import LinkspanError, Server
+from linkspan.stores import MemoryStore, SealedStore, SqliteStore, StoreError
+
+
+def test_without_a_store_there_is_one_in_memory() -> None:
+    server = Server("shop")
+    assert isinstance(server.store, MemoryStore)
+    assert server.store is server.store
+    assert not server.is_shared
+
+
+def test_a_store_is_opened_when_it_is_first_used(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    server = Server("shop", store=f"sqlite://{path}")
+    assert server.is_shared
+    assert not path.exists()
+    assert server.store.put("key", b"value")
+    assert path.exists()
+    server.store.close()
+
+
+def test_a_store_is_opened_when_the_server_begins_to_serve_over_http(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    server = Server("shop", store=f"sqlite://{path}")
+    server.asgi()
+    assert path.exists()
+    server.store.close()
+    with pytest.raises(StoreError, match=r"failed: No such file or directory$"):
+        Server("shop", store=f"sqlite://{tmp_path}/missing/store.db").wsgi()
+
+
+def test_a_store_of_ones_own_is_used_as_it_is_and_sealed_with_a_key(tmp_path: Path) -> None:
+    memory = MemoryStore()
+    assert Server("shop", store=memory).store is memory
+    assert not Server("shop", store=memory).is_shared
+    pytest.importorskip("cryptography", reason="cryptography is not installed")
+    file = SqliteStore(tmp_path / "store.db")
+    server = Server("shop", store=file, store_key="a key of 16 bytes or more")
+    assert server.is_shared
+    assert isinstance(server.store, SealedStore)
+    file.close()
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"store": "mysql://host"}, r"a store is given as memory:, .*; not as 'mysql'"),
+        ({"store_key": "a key of 16 bytes or more"}, "store_key= seals what is in a store: pass store= too"),
+    ],
+)
+def test_what_cannot_be_a_store_is_refused_when_the_server_is_made(settings: dict[str, str], problem: str) -> None:
+    with pytest.raises(LinkspanError, match=problem):
+        Server("shop", **settings)
+
+
+def test_a_missing_package_is_named_when_the_server_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    for package, name in (("redis", "redis"), ("psycopg", "postgresql"), ("nats", "nats")):
+        monkeypatch.setitem(sys.modules, package, None)
+        with pytest.raises(LinkspanError, match=r"a store in \w+ needs .*: run pip install"):
+            Server("shop", store=f"{name}://localhost")
+
+
+forking = pytest.mark.skipif(not hasattr(os, "fork"), reason="workers need a system that can fork")
+
+
+@forking
+def test_workers_share_a_private_file_which_is_removed_with_them() -> None:
+    server = Server("shop")
+    with server.sharing.by_workers():
+        assert server.is_shared
+        directory = server.store._path.parent  # type: ignore[attr-defined]
+        if os.fork() == 0:
+            os._exit(0 if server.store.put("child", b"1") else 1)
+        assert os.wait()[1] == 0
+        assert server.store.get("child")
+        assert directory.stat().st_mode & 0o777 == 0o700
+    assert not directory.exists()
+    assert not server.is_shared
+
+
+@forking
+def test_workers_cannot_share_a_store_in_memory() -> None:
+    code = """
+from linkspan import Server
+Server("shop", store="memory:").run("http", port=0, workers=2)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert done.stderr == "shop: workers cannot share a store in memory: leave out store=, or pass another one\n"
+
+
+def test_a_store_that_cannot_be_reached_ends_the_start_with_a_sentence() -> None:
+    pytest.importorskip("redis", reason="redis is not installed")
+    code = """
+from linkspan import Server
+Server("shop", store="redis://127.0.0.1:1").run("http", port=0)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert done.stderr.startswith("shop: the store in Redis failed: ")
+
+
+@forking
+def test_a_forked_child_has_a_memory_of_its_own() -> None:
+    code = """
+import os
+from queue import Queue
+from linkspan import Server
+store = Server("shop").store
+heard = Queue()
+store.subscribe("channel", heard.put)
+store.put("key", b"parent")
+if os.fork() == 0:
+    inherited = store.get("key").value
+    store.put("key", b"child")
+    store.subscribe("channel", heard.put)
+    store.publish("channel", b"again")
+    os._exit(0 if (inherited, heard.get(timeout=10)) == (b"parent", b"again") else 1)
+assert os.wait()[1] == 0
+assert store.get("key").value == b"parent"
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
