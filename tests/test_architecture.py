@@ -244,7 +244,7 @@ FILES = {
 }
 CODE_LINES = {
     "auth": 2273,
-    "cli": 3834,
+    "cli": 3859,
     "client": 5797,
     "core": 2717,
     "flows": 1823,

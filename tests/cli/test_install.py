@@ -159,6 +159,32 @@ def test_all_hosts_are_listed(capsys: pytest.CaptureFixture[str], home: Path) ->
     assert "(not there yet)" not in lines["zed"]
 
 
+def test_as_json_a_change_is_one_document(capsys: pytest.CaptureFixture[str], home: Path) -> None:
+    def run(verb: Any, *arguments: str) -> tuple[int, Any]:
+        status = verb([*arguments, "--json"])
+        shown = capsys.readouterr()
+        assert shown.err == ""
+        return status, json.loads(shown.out)
+
+    path = str(home / ".cursor" / "mcp.json")
+    status, found = run(install)
+    assert (status, [each["host"] for each in found["hosts"]]) == (0, [*HOSTS])
+    status, found = run(install, "cursor", str(DICE), "--env", "TOKEN=tk-2")
+    assert (status, found["error"]["problem"]) == (1, "nothing is written without --yes")
+    status, found = run(install, "cursor", str(DICE), "--env", "TOKEN=tk-2", "--dry-run")
+    assert (status, found["written"], found["path"], found["name"]) == (0, False, path, "dice")
+    assert "tk-2" not in found["difference"]
+    status, found = run(install, "cursor", str(DICE), "--yes")
+    assert (status, found["written"], found["backup"]) == (0, True, None)
+    status, found = run(install, "cursor", str(DICE), "--yes")
+    assert (status, found["written"], found["difference"]) == (0, False, "")
+    status, found = run(uninstall, "cursor", "dice", "--yes")
+    assert (status, found["written"], Path(found["backup"]).parent) == (0, True, home / ".cursor")
+    assert run(uninstall, "cursor", "dice", "--yes")[0] == 1
+    assert run(install, "nohost", str(DICE))[1]["error"]["type"] == "WrongUse"
+    assert run(install, "windsurf", str(DICE), "--workspace")[0] == 2
+
+
 # The text of the file.
 
 

@@ -6,7 +6,7 @@ It is generated from the parsers of the verbs, so that it knows every option. It
 from __future__ import annotations
 
 import re
-from argparse import SUPPRESS, Action, ArgumentParser
+from argparse import SUPPRESS, Action
 from collections.abc import Callable, Iterator, Sequence
 from shlex import quote
 from typing import Final
@@ -66,13 +66,10 @@ def verbs() -> Iterator[Verb]:
         try:
             getattr(load(f"linkspan.cli.{module}"), attribute)(["--describe"])
         except Described as described:
-            found = [_argument(each) for each in _actions(described.parser) if each.help != SUPPRESS]
+            actions = described.parser._actions  # pyright: ignore[reportPrivateUsage] - there is no public name for them
+            found = [_argument(each) for each in actions if each.help != SUPPRESS]
             options, positionals = ([each for each in found if bool(each.names) is named] for named in (True, False))
             yield Verb(name, summary, options, positionals)
-
-
-def _actions(parser: ArgumentParser) -> Sequence[Action]:
-    return parser._actions  # pyright: ignore[reportPrivateUsage] - argparse has no public name for them
 
 
 _FILES: Final = {"target", "server", "config", "load", "cwd", "root", "out", "save", "dir"}

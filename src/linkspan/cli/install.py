@@ -9,7 +9,7 @@ import os
 import re
 import sys
 import time
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from difflib import unified_diff
@@ -22,6 +22,7 @@ from linkspan.cli.config_edit import CannotEdit, has_entry, with_entry, without_
 from linkspan.cli.forms import web_url
 from linkspan.cli.main import parser_for
 from linkspan.cli.options import REPEATABLE, WrongUse, header, near, split, variable
+from linkspan.cli.session import REFUSED, WRONG_USE
 from linkspan.cli.terminal import dump
 from linkspan.client.config import config_path
 from linkspan.types.base import JSONObject
@@ -73,11 +74,8 @@ _MEMBER: Final = re.compile(r"""^(.\s*"?)([\w.-]+)("?\s*[:=]\s*)(["'].*["'])""")
 def install(arguments: Sequence[str]) -> int:
     """Add a server to a host's configuration, and return the exit status."""
     given, command = split(list(arguments))
-    if not given and command is None:
-        for name, host in HOSTS.items():
-            path = config_path(host.title)
-            print(f"{name:<16}{path}{'' if path is not None and path.exists() else '  (not there yet)'}")
-        return 0
+    if given in ([], ["--json"]) and command is None:
+        return _list_hosts(as_json=bool(given))
     parser = parser_for("linkspan install", _INSTALL, _INSTALL_EXAMPLES, allow_abbrev=False)
     add = parser.add_argument
     add("host", metavar="HOST", help="which host; without any argument, all are listed")
@@ -93,8 +91,9 @@ def install(arguments: Sequence[str]) -> int:
     sent = "send this with every request to a URL (repeatable); it is written to the file"
     add("--header", type=header, metavar="NAME:VALUE", help=sent, **REPEATABLE)
     _add_options(parser)
+    options: Any = Namespace()
     try:
-        options = parser.parse_args(given)
+        parser.parse_args(given, options)
         host = _host(options.host)
         name, entry = _described(host, None if command is not None else options.server, command)
         if host.types:
@@ -104,14 +103,35 @@ def install(arguments: Sequence[str]) -> int:
                 raise WrongUse(f"--{'env' if needed else 'header'} is for a server that {_KIND[needed]}")
             entry |= {member: dict(given_)} if given_ else {}
     except WrongUse as problem:
-        parser.error(str(problem))
-    name = options.name or name
+        return _wrong(parser, options, problem)
+    options.name = options.name or name
 
     def change(text: str, toml: bool) -> str:
-        return with_entry(text, host.section, name, entry, toml=toml)
+        return with_entry(text, host.section, options.name, entry, toml=toml)
 
-    by_hand = f"; add this to it: {dump(redact_json({host.section: {name: entry}}), None)}"
+    by_hand = f"; add this to it: {dump(redact_json({host.section: {options.name: entry}}), None)}"
     return _write("install", host, options, change, by_hand)
+
+
+def _list_hosts(*, as_json: bool) -> int:
+    """Show where each host has its configuration."""
+    found = {name: config_path(host.title) for name, host in HOSTS.items()}
+    there = {name: path is not None and path.exists() for name, path in found.items()}
+    if as_json:
+        hosts = [{"host": name, "path": str(path), "exists": there[name]} for name, path in found.items()]
+        print(dump({"hosts": hosts}))
+        return 0
+    for name, path in found.items():
+        print(f"{name:<16}{path}{'' if there[name] else '  (not there yet)'}")
+    return 0
+
+
+def _wrong(parser: ArgumentParser, options: Any, problem: WrongUse) -> int:
+    """Report a wrong command line. Raises: SystemExit, without --json."""
+    if not getattr(options, "json", False):
+        parser.error(str(problem))
+    print(dump({"error": {"type": "WrongUse", "problem": str(problem)}}))
+    return WRONG_USE
 
 
 _KIND: Final = {True: "the host starts; this one has a URL", False: "has a URL; the host starts this one"}
@@ -127,7 +147,7 @@ def uninstall(arguments: Sequence[str]) -> int:
     try:
         host = _host(options.host)
     except WrongUse as problem:
-        parser.error(str(problem))
+        return _wrong(parser, options, problem)
 
     def change(text: str, toml: bool) -> str:
         if not has_entry(text, host.section, options.name, toml=toml):
@@ -141,6 +161,8 @@ def _add_options(parser: ArgumentParser) -> None:
     parser.add_argument("--workspace", action="store_true", help="use the configuration of the current directory")
     parser.add_argument("-y", "--yes", action="store_true", help="write the change without asking")
     parser.add_argument("--dry-run", action="store_true", help="only show the change")
+    shown = "one JSON document on stdout: what was done, or the error; without --yes nothing is written"
+    parser.add_argument("--json", action="store_true", help=shown)
 
 
 def _host(name: str) -> _Host:
@@ -183,27 +205,44 @@ def _write(verb: str, host: _Host, options: Any, change: Callable[[str, bool], s
     """Show a change of the host's file, ask, and write it; return the exit status."""
     path = config_path(host.title, workspace=options.workspace)
     if path is None:
-        print(
-            f"linkspan {verb}: {host.title} has no configuration for one directory: leave --workspace out",
-            file=sys.stderr,
-        )
-        return 2
+        problem = f"{host.title} has no configuration for one directory: leave --workspace out"
+        return _failed(verb, options, WRONG_USE, problem)
     path = path.resolve()  # what links to it stays a link
     try:
         old = path.read_bytes().decode("utf-8-sig") if path.exists() else ""
         new = change(old, path.suffix == ".toml")
     except (OSError, UnicodeDecodeError, CannotEdit) as problem:
-        print(f"linkspan {verb}: cannot change {path}: {problem}{by_hand}", file=sys.stderr)
-        return 1
+        return _failed(verb, options, REFUSED, f"cannot change {path}: {problem}{by_hand}")
+    difference = _difference(path, old, new)
+    document: JSONObject = {"host": options.host, "path": str(path), "name": options.name, "difference": difference}
     if new == old:
-        print(f"{path} needs no change")
-        return 0
-    print(_difference(path, old, new))
-    if options.dry_run or not (options.yes or _agreed(path)):
-        return 0 if options.dry_run else 1
+        return _done(options, {**document, "written": False}, f"{path} needs no change")
+    if not options.json:
+        print(difference)
+    if options.dry_run:
+        return _done(options, {**document, "written": False}, "")
+    if not options.yes and (options.json or not _agreed(path)):
+        return _failed(verb, options, REFUSED, "nothing is written without --yes") if options.json else REFUSED
     kept = _replace(path, new)
-    print(f"{path} is written{f'; the former one is {kept.name}' if kept else ''}. Restart {host.title} to use it.")
+    former = f"; the former one is {kept.name}" if kept else ""
+    text = f"{path} is written{former}. Restart {host.title} to use it."
+    return _done(options, {**document, "written": True, "backup": str(kept) if kept else None}, text)
+
+
+def _done(options: Any, document: JSONObject, text: str) -> int:
+    """Report what was done."""
+    if options.json or text:
+        print(dump(document) if options.json else text)
     return 0
+
+
+def _failed(verb: str, options: Any, status: int, problem: str) -> int:
+    """Report why nothing was done, and return the exit status."""
+    if options.json:
+        print(dump({"error": {"type": "WrongUse" if status == WRONG_USE else "CannotEdit", "problem": problem}}))
+    else:
+        print(f"linkspan {verb}: {problem}", file=sys.stderr)
+    return status
 
 
 def _difference(path: Path, old: str, new: str) -> str:
