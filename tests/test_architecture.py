@@ -226,7 +226,7 @@ BOUNDS = {
 }
 FILES = {
     "auth": 18,
-    "cli": 19,
+    "cli": 20,
     "client": 26,
     "core": 13,
     "flows": 11,
@@ -244,7 +244,7 @@ FILES = {
 }
 CODE_LINES = {
     "auth": 2273,
-    "cli": 3859,
+    "cli": 4092,
     "client": 5797,
     "core": 2717,
     "flows": 1823,

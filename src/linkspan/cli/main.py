@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["VERBS", "Described", "main", "parser_for"]
 
 VERBS = {
+    "init": ("init:main", "begin a project: a server with a test that runs"),
     "run": ("run:main", "serve a Python file over stdio or HTTP"),
     "list": ("verbs:list_", "show what a server offers"),
     "call": ("verbs:call", "call a tool"),
