@@ -33,7 +33,7 @@ def test_the_tests_of_a_new_project_pass(
     project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
     assert (project["name"], project["dependencies"][0].partition(">")[0]) == ("ber-ferries", dependency)
     assert "{" not in (folder / "README.md").read_text()
-    listed = linkspan("list", str(folder / "server.py"), "--json")
+    listed = linkspan("list", str(folder / "server.py"), "--json")  # a path with a space is no command
     assert [each["name"] for each in listed.json["tools"]] == ["count_words"]
 
 

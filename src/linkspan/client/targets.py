@@ -103,7 +103,7 @@ def _text(text: str, name: str | None, env: Mapping[str, str] | None, cwd: str |
     path, _, part = text.rpartition(":") if re.search(r"\.(py|json|toml|transcript):[^/\\]*$", text) else (text, "", "")
     if path.endswith((".json", ".toml")) and (" " not in path or Path(path).is_file()):
         return _from_config(path, part or name, env, cwd, inherit_env=inherit_env)
-    if path.endswith((".py", ".transcript")) and " " not in path.strip():
+    if path.endswith((".py", ".transcript")) and (" " not in path.strip() or Path(path).is_file()):
         return _file(path, part, name, env, cwd, inherit_env=inherit_env)
     try:
         argv = shlex.split(text)
