@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from linkspan.stores import MemoryStore, SealedStore, SqliteStore, Store
+from linkspan.stores import Bounds, MemoryStore, SealedStore, SqliteStore, Store
 from linkspan.testing.store_contract import CHECKS
 
 Make = Callable[[], Store]
@@ -43,3 +43,18 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make]:
 @pytest.mark.parametrize("check", CHECKS, ids=lambda each: each.__name__.lstrip("_"))
 def test_the_store_keeps_the_contract(check: Callable[[Make], None], make: Make) -> None:
     check(make)
+
+
+def test_a_store_in_memory_forgets_what_has_expired() -> None:
+    now = [1000.0]
+    store = MemoryStore(lambda: now[0])
+    store.put("short", b"1", ttl=10)
+    store.put("kept", b"1")
+    store.append("log", b"1", Bounds(ttl=10))
+    now[0] += 60
+    store.put("kept", b"2")
+    assert list(store._state.records) == ["kept"]
+    assert not store._state.logs
+    store.schedule("queue", "key", 1)
+    store.schedule("queue", "key", None)
+    assert not store._state.queues

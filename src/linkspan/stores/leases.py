@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from linkspan.stores.port import Record, Store
+from linkspan.stores.port import ABSENT, Store
 
 __all__ = ["Lease", "claim"]
 
@@ -76,10 +76,10 @@ def claim(store: Store, key: str, owner: str, *, now: float, until: float) -> Le
 
     The same owner may claim it again, with a higher fence: that is how a process that has forgotten starts over.
     """
-    record: Record | None = store.get(key)
+    record = store.get(key)
     old = _read(record.value) if record is not None else _Held("", 0.0, 0, b"")
     if old.until > now and old.owner != owner:
         return None
     held = _Held(owner, until, old.fence + 1, old.value)
-    version = store.put(key, msgspec.msgpack.encode(held), expect=record.version if record is not None else 0)
+    version = store.put(key, msgspec.msgpack.encode(held), expect=record.version if record is not None else ABSENT)
     return Lease(store, key, held, version) if version is not None else None

@@ -7,12 +7,16 @@ import time
 from collections.abc import Callable, Sequence
 from math import inf
 from queue import SimpleQueue
+from typing import Final
 
 from linkspan.runtime.forks import renew
 from linkspan.stores.port import DEFAULT_BOUNDS, Bounds, Entry, Hear, Record, StoreError, first_number, shared_secret
 from linkspan.stores.subscribers import Subscribers
 
 __all__ = ["MemoryStore"]
+
+_PURGE: Final = 30.0
+"""Seconds between two deletions of what has expired."""
 
 
 class _State:
@@ -22,6 +26,7 @@ class _State:
         self.records: dict[str, tuple[Record, float]] = {}
         self.queues: dict[str, dict[str, float]] = {}
         self.logs: dict[str, tuple[list[Entry], float]] = {}
+        self.purged = 0.0
         self.start_afresh()
         renew(self)
 
@@ -78,7 +83,17 @@ class MemoryStore:
                 return None
             version = old.version + 1 if old is not None else first_number()
             self._state.records[key] = Record(bytes(value), version), inf if ttl is None else self._clock() + ttl
+            self._purge()
             return version
+
+    def _purge(self) -> None:
+        """Delete what has expired, now and then. With the lock."""
+        state, now = self._state, self._clock()
+        if now - state.purged < _PURGE:
+            return
+        state.purged = now
+        state.records = {key: each for key, each in state.records.items() if each[1] > now}
+        state.logs = {log: each for log, each in state.logs.items() if each[1] > now}
 
     def delete(self, key: str, *, expect: int | None = None) -> bool:
         """Delete a record."""
@@ -96,6 +111,8 @@ class MemoryStore:
             keys.pop(key, None)
             if at is not None:
                 keys[key] = at
+            elif not keys:
+                del self._state.queues[queue]
 
     def due(self, queue: str, now: float, limit: int) -> Sequence[str]:
         """Return the keys that are due."""
@@ -113,6 +130,7 @@ class MemoryStore:
             while len(entries) > 1 and (len(entries) > bounds.items or size > bounds.bytes):
                 size -= len(entries.pop(0).data)
             self._state.logs[log] = entries, self._clock() + bounds.ttl
+            self._purge()
             return position
 
     def _entries(self, log: str) -> list[Entry]:

@@ -18,7 +18,7 @@ from linkspan.errors import LinkspanError, install_hint
 from linkspan.runtime.forks import keep, renew
 from linkspan.stores.port import Hear, StoreError
 from linkspan.stores.sql import SqlStore, tables
-from linkspan.stores.subscribers import Subscribers
+from linkspan.stores.subscribers import Subscribers, pause_after
 
 __all__ = ["PostgresStore", "library"]
 
@@ -26,9 +26,6 @@ _TABLES: Final = tables("BYTEA", "BIGSERIAL PRIMARY KEY")
 _INLINE: Final = 5000
 """Bytes of a message that go with its notification, whose payload is below 8000 characters; a larger one is a row."""
 _WAIT: Final = 0.5
-_PURGE: Final = 30.0
-_MESSAGES: Final = 60.0
-_LONGEST_PAUSE: Final = 2.0
 
 
 def library() -> Any:
@@ -139,15 +136,6 @@ class PostgresStore(SqlStore):
             for statement in _TABLES:
                 self._run(statement)
 
-    def put(self, key: str, value: bytes, *, expect: int | None = None, ttl: float | None = None) -> int | None:
-        """Write a record under compare-and-set; now and then, delete those that have expired."""
-        with self._lock:
-            version = super().put(key, value, expect=expect, ttl=ttl)
-            if (now := time.monotonic()) - self._purged >= _PURGE:
-                self._purged = now
-                self._purge(_MESSAGES)
-        return version
-
     # Channels.
 
     def publish(self, channel: str, data: bytes) -> None:
@@ -233,7 +221,7 @@ class _Listener:
                 failures += 1
                 with suppress(Exception):
                     self._connection.close()
-                self.stopped.wait(min(0.05 * 2 ** min(failures, 10), _LONGEST_PAUSE))
+                self.stopped.wait(pause_after(failures))
         with suppress(Exception):
             self._connection.close()
 

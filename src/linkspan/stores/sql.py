@@ -5,8 +5,10 @@ Law: each operation on a record is one statement, so that no transaction has to 
 
 from __future__ import annotations
 
+import time
 from abc import abstractmethod
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Final
 
 from linkspan.stores.port import DEFAULT_BOUNDS, Bounds, Entry, Record, first_number, shared_secret
@@ -15,6 +17,10 @@ __all__ = ["NEVER", "SqlStore", "tables"]
 
 NEVER: Final = 1e18
 """When a record expires that has no time to live."""
+_PURGE: Final = 30.0
+"""Seconds between two deletions of what has expired."""
+_MESSAGES: Final = 60.0
+"""Seconds that a message is kept for its subscribers."""
 
 
 def tables(blob: str, serial: str) -> Sequence[str]:
@@ -54,12 +60,15 @@ _APPEND: Final = (
 class SqlStore:
     """What the adapters of both databases share; they add how to run statements, and channels."""
 
+    _lock: AbstractContextManager[object]
+    _purged: float
+
     @abstractmethod
     def _run(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         """Run one statement, and commit it unless a transaction is open; return its rows. Raises: StoreError."""
 
     @abstractmethod
-    def _transaction(self) -> Any:
+    def _transaction(self) -> AbstractContextManager[object]:
         """Return a context manager around several statements that are carried out together. Raises: StoreError."""
 
     @abstractmethod
@@ -76,7 +85,15 @@ class SqlStore:
         return Record(bytes(rows[0][0]), rows[0][1]) if rows else None
 
     def put(self, key: str, value: bytes, *, expect: int | None = None, ttl: float | None = None) -> int | None:
-        """Write a record under compare-and-set."""
+        """Write a record under compare-and-set; now and then, delete what has expired."""
+        with self._lock:
+            version = self._put(key, value, expect, ttl)
+            if (now := time.monotonic()) - self._purged >= _PURGE:
+                self._purged = now
+                self._purge()
+        return version
+
+    def _put(self, key: str, value: bytes, expect: int | None, ttl: float | None) -> int | None:
         now = self._now()
         expires = NEVER if ttl is None else now + ttl
         if expect is None:
@@ -139,13 +156,13 @@ class SqlStore:
         rows = self._run(statement, log, after, log, self._now())
         return [Entry(position, bytes(data)) for position, data in rows]
 
-    def _purge(self, oldest_message: float) -> None:
+    def _purge(self) -> None:
         """Delete what has expired, and messages that every subscriber has had the time to read."""
         now = self._now()
         self._run("DELETE FROM {p}records WHERE expires <= ?", now)
         with self._transaction():
             self._forget_logs("expires <= ?", now)
-        self._run("DELETE FROM {p}messages WHERE at <= ?", now - oldest_message)
+        self._run("DELETE FROM {p}messages WHERE at <= ?", now - _MESSAGES)
 
     def _forget_logs(self, where: str, *values: Any) -> None:
         self._run(f"DELETE FROM {{p}}entries WHERE log IN (SELECT log FROM {{p}}logs WHERE {where})", *values)

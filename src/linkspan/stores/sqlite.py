@@ -26,8 +26,6 @@ __all__ = ["SqliteStore"]
 
 _POLL: Final = 0.05
 _LOOK_AT_FILE: Final = 1.0
-_PURGE: Final = 30.0
-_MESSAGES: Final = 60.0  # seconds that one is kept for its subscribers
 _TABLES: Final = tables("BLOB", "INTEGER PRIMARY KEY AUTOINCREMENT")
 
 
@@ -112,15 +110,6 @@ class SqliteStore(SqlStore):
                 raise
             finally:
                 self._in_transaction = False
-
-    def put(self, key: str, value: bytes, *, expect: int | None = None, ttl: float | None = None) -> int | None:
-        """Write a record under compare-and-set; now and then, delete those that have expired."""
-        with self._lock:
-            version = super().put(key, value, expect=expect, ttl=ttl)
-            if (now := time.monotonic()) - self._purged >= _PURGE:
-                self._purged = now
-                self._purge(_MESSAGES)
-        return version
 
     # Channels.
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from typing import Final
 
 from linkspan.stores.port import Hear
 
-__all__ = ["Subscribers"]
+__all__ = ["Subscribers", "pause_after"]
+
+_LONGEST_PAUSE: Final = 2.0
 
 
 class Subscribers:
@@ -27,12 +30,10 @@ class Subscribers:
         with self._lock:
             return list(self._by_channel)
 
-    def add(self, channel: str, hear: Hear) -> bool:
-        """Add one; return whether it is the first of its channel."""
+    def add(self, channel: str, hear: Hear) -> None:
+        """Add one."""
         with self._lock:
-            others = self._by_channel.setdefault(channel, [])
-            others.append(hear)
-            return len(others) == 1
+            self._by_channel.setdefault(channel, []).append(hear)
 
     def remove(self, channel: str, hear: Hear) -> bool:
         """Remove one; return whether it was the last of its channel."""
@@ -62,6 +63,11 @@ class Subscribers:
         """Notify all that they may have missed something."""
         for channel in self.channels():
             self.deliver(channel, None)
+
+
+def pause_after(failures: int) -> float:
+    """Return how many seconds to wait before the next attempt to connect."""
+    return min(0.05 * 2.0 ** min(failures, 10), _LONGEST_PAUSE)
 
 
 def _call(hear: Callable[[bytes | None], object], data: bytes | None) -> None:
