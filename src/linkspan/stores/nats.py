@@ -8,9 +8,9 @@ Spec: https://docs.nats.io/nats-concepts/jetstream/headers
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import math
-import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -73,24 +73,25 @@ class NatsStore:
 
     def _begin(self) -> None:
         self._messages = self._prepare()
-        self._lock = threading.Lock()
+        self._changing = asyncio.Lock()
+        """Held while subscriptions of the server begin and end."""
         self._subscribers = Subscribers()
         self._subscriptions: dict[str, Any] = {}
 
     def _do(self, operation: Callable[[], Awaitable[Any]]) -> Any:
         """Run an operation on the background loop. Raises: StoreError."""
-        import asyncio
-
         if self._closed:
             raise StoreError("the store was closed")
+        loop = background_loop()
+        if loop.is_here():
+            raise StoreError("the store in NATS cannot wait on the event loop that it needs: use asyncio.to_thread")
 
         async def run() -> Any:
             return await asyncio.wait_for(operation(), 2 * self._timeout)
 
         errors: tuple[type[Exception], ...] = (self._library.errors.Error, OSError, TimeoutError, asyncio.TimeoutError)
         try:
-            with self._lock:
-                return background_loop().run(run)
+            return loop.run(run)
         except errors as problem:
             raise StoreError(f"the store in NATS failed: {str(problem).strip() or type(problem).__name__}") from None
 
@@ -216,19 +217,26 @@ class NatsStore:
             async def receive(message: Any) -> None:
                 self._subscribers.deliver(channel, message.data)
 
-            await self._messages.opened()
-            if channel not in self._subscriptions:
-                subject = self._subject("channel", channel)
-                self._subscriptions[channel] = await self._messages.client.subscribe(subject, cb=receive)
-                await self._messages.client.flush(self._timeout)  # the server knows it now
+            async with self._changing:
+                await self._messages.opened()
+                client = self._messages.client
+                if channel not in self._subscriptions:
+                    self._subscriptions[channel] = await client.subscribe(self._subject("channel", channel), cb=receive)
+                await client.flush(self._timeout)  # the server knows it now
+                self._subscribers.add(channel, hear)
+
+        async def end() -> None:
+            async with self._changing:
+                if channel not in self._subscribers.channels() and channel in self._subscriptions:
+                    await self._subscriptions.pop(channel).unsubscribe()
+
+        def leave() -> None:
+            if self._subscribers.remove(channel, hear) and not self._closed:
+                with suppress(StoreError):  # it has left in any case
+                    self._do(end)
 
         self._do(begin)
-        self._subscribers.add(channel, hear)
-        return lambda: self._leave(channel, hear)
-
-    def _leave(self, channel: str, hear: Hear) -> None:
-        if self._subscribers.remove(channel, hear) and not self._closed:
-            self._do(self._subscriptions.pop(channel).unsubscribe)
+        return leave
 
     def close(self) -> None:
         """Close the connection."""

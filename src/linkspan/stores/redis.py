@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from linkspan.errors import LinkspanError, install_hint
 from linkspan.runtime.forks import keep, renew
 from linkspan.stores.port import DEFAULT_BOUNDS, Bounds, Entry, Hear, Record, StoreError, first_number, shared_secret
-from linkspan.stores.subscribers import Subscribers
+from linkspan.stores.subscribers import Subscribers, pause_after
 
 __all__ = ["RedisStore", "library"]
 
 _WAIT: Final = 0.5
 """Seconds after which the thread of the subscribers looks whether it is still needed."""
-_LONGEST_PAUSE: Final = 2.0
 
 # Versions and positions are below 2^48, so that the numbers of Lua hold them.
 _PUT: Final = """
@@ -78,6 +78,7 @@ class RedisStore:
         times = {"socket_timeout": timeout, "socket_connect_timeout": timeout, "health_check_interval": 15}
         self._open: Callable[[], Any] = lambda: redis.Redis.from_url(url, **times)
         self._prefix = f"{{{namespace}}}:"
+        self._timeout = timeout
         self._closed = False
         self._client: Any = None
         self.start_afresh()
@@ -156,14 +157,22 @@ class RedisStore:
             listener = self._listener = self._listener or _Listener(
                 self._open(), self._errors, self._prefix, self._subscribers
             )
-            self._do(lambda _: listener.add(channel, hear))
+            is_first = channel not in self._subscribers.channels()
+            self._subscribers.add(channel, hear)
 
         def leave() -> None:
             with self._lock:
-                if self._subscribers.remove(channel, hear) and not self._subscribers and self._listener is not None:
-                    self._listener.stopped.set()
-                    self._listener = None
+                if self._subscribers.remove(channel, hear) and self._listener is listener:
+                    listener.leave(channel)
+                    if not self._subscribers:
+                        listener.stopped.set()
+                        self._listener = None
 
+        try:
+            self._do(lambda _: listener.join(channel, self._timeout, subscribe=is_first))
+        except BaseException:
+            leave()
+            raise
         return leave
 
     def close(self) -> None:
@@ -188,21 +197,31 @@ class _Listener:
         """Set to end the thread soon."""
         self._confirmed = threading.Condition()
         self._channels: set[str] = set()
+        """Those that the server has confirmed."""
         self._client = client
         self._pubsub = client.pubsub()
         self._thread: threading.Thread | None = None
 
-    def add(self, channel: str, hear: Hear) -> None:
-        """Subscribe, and return when the server has confirmed it: what is published from then on arrives."""
-        self._subscribers.add(channel, hear)
-        if channel not in self._channels:
-            self._pubsub.subscribe(self._prefix + channel)
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="linkspan-store", daemon=True)
-            self._thread.start()
+    def join(self, channel: str, timeout: float, *, subscribe: bool) -> None:
+        """Return when the server has confirmed a subscription: what is published from then on arrives.
+
+        `subscribe` requests it; without, another thread has. Raises: an error of redis-py, OSError.
+        """
         with self._confirmed:
-            if not self._confirmed.wait_for(lambda: channel in self._channels, timeout=5.0):
-                raise OSError("the subscription was not confirmed within 5 s")
+            if subscribe:
+                self._channels.discard(channel)
+                self._pubsub.subscribe(self._prefix + channel)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="linkspan-store", daemon=True)
+                self._thread.start()
+            if not self._confirmed.wait_for(lambda: channel in self._channels, timeout):
+                raise OSError(f"the subscription was not confirmed within {timeout:g} s")
+
+    def leave(self, channel: str) -> None:
+        """End the subscription to a channel."""
+        with self._confirmed, suppress(*self._errors):
+            self._channels.discard(channel)
+            self._pubsub.unsubscribe(self._prefix + channel)
 
     def _run(self) -> None:
         failures = 0
@@ -212,7 +231,7 @@ class _Listener:
                 failures = 0
             except self._errors:
                 failures += 1
-                self.stopped.wait(min(0.05 * 2 ** min(failures, 10), _LONGEST_PAUSE))
+                self.stopped.wait(pause_after(failures))
                 continue
             if message is not None:
                 self._receive(message)

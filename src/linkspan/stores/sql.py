@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
-from linkspan.stores.port import DEFAULT_BOUNDS, Bounds, Entry, Record, first_number, shared_secret
+from linkspan.stores.port import ABSENT, DEFAULT_BOUNDS, Bounds, Entry, Record, first_number, shared_secret
 
 __all__ = ["NEVER", "SqlStore", "tables"]
 
@@ -60,7 +60,6 @@ _APPEND: Final = (
 class SqlStore:
     """What the adapters of both databases share; they add how to run statements, and channels."""
 
-    _lock: AbstractContextManager[object]
     _purged: float
 
     @abstractmethod
@@ -86,22 +85,17 @@ class SqlStore:
 
     def put(self, key: str, value: bytes, *, expect: int | None = None, ttl: float | None = None) -> int | None:
         """Write a record under compare-and-set; now and then, delete what has expired."""
-        with self._lock:
-            version = self._put(key, value, expect, ttl)
-            if (now := time.monotonic()) - self._purged >= _PURGE:
-                self._purged = now
-                self._purge()
-        return version
-
-    def _put(self, key: str, value: bytes, expect: int | None, ttl: float | None) -> int | None:
         now = self._now()
         expires = NEVER if ttl is None else now + ttl
         if expect is None:
             rows = self._run(f"{_PUT} RETURNING version", key, value, first_number(), expires)
-        elif not expect:
+        elif expect == ABSENT:
             rows = self._run(_PUT_NEW, key, value, first_number(), expires, now)
         else:
             rows = self._run(_PUT_EXPECTED, value, expires, key, expect, now)
+        if (since := time.monotonic()) - self._purged >= _PURGE:
+            self._purged = since
+            self._purge()
         return rows[0][0] if rows else None
 
     def delete(self, key: str, *, expect: int | None = None) -> bool:

@@ -196,6 +196,27 @@ def _messages_reach_all_subscribers_in_order(make: Make) -> None:
     assert heard[0].empty(), "a subscriber that has left still receives messages"
 
 
+def _subscribers_come_and_go(make: Make) -> None:
+    store, other, channel = make(), make(), _name("channel")
+    silent: list[int] = []
+
+    def come_and_go(number: int) -> None:
+        for turn in range(5):
+            heard: Queue[bytes | None] = Queue()
+            leave = store.subscribe(channel, heard.put)
+            mine = b"%d %d" % (number, turn)
+            other.publish(channel, mine)
+            try:
+                for _ in iter(partial(heard.get, timeout=_PATIENCE), mine):
+                    pass  # a message of another
+            except Empty:
+                silent.append(number)
+            leave()
+
+    _in_threads([partial(come_and_go, number) for number in range(4)])
+    assert not silent, "a subscriber received nothing while others of its channel came and went"
+
+
 def _a_claim_has_one_winner(make: Make) -> None:
     stores = [make() for _ in range(4)]
     key, now = _name("lease"), time.time()
@@ -250,6 +271,7 @@ CHECKS: Final[Sequence[Callable[[Make], None]]] = (
     _logs_are_read_from_a_position,
     _appends_of_many_have_positions_of_their_own,
     _messages_reach_all_subscribers_in_order,
+    _subscribers_come_and_go,
     _a_claim_has_one_winner,
     _a_closed_store_refuses,
 )
