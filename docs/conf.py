@@ -37,8 +37,13 @@ autodoc_typehints = "signature"
 python_use_unqualified_type_names = True
 
 ORDER = {
-    "Start": ["server", "client", "host", "chat", "command-line"],
+    "Start": ["tutorial-1-server", "tutorial-2-client", "tutorial-3-chat", "tutorial-4-deploy"],
     "How to": [
+        "server",
+        "client",
+        "host",
+        "chat",
+        "command-line",
         "lifespan",
         "around-a-call",
         "http",

@@ -13,7 +13,8 @@ import pytest
 from linkspan import reset_configuration
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [page for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if "tutorial-" not in page.name]
+"""All but the tutorials, which are carried out by `test_tutorials.py`."""
 BLOCK = re.compile(r"```(python|bash)\n(.*?)```", re.DOTALL)
 WITH_SHELL = {"chat.md", "tracing.md"}
 

@@ -1,0 +1,19 @@
+"""The tutorials, carried out as a reader does: files are written, commands typed, and what they show is on the page."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parent.parent / "docs"
+TUTORIALS = sorted(DOCS.glob("tutorial-*.md"))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
+@pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
+def test_a_tutorial_works_as_it_is_typed(page: Path, tmp_path: Path) -> None:
+    from tutorials import carry_out
+
+    carry_out(page, tmp_path, [each for each in TUTORIALS if each < page])
