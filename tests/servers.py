@@ -19,6 +19,7 @@ from linkspan import (
     ToolResponse,
     ask_form,
 )
+from parcels import shop
 
 KEYS = ["a key for tests that is long enough"]
 
@@ -194,4 +195,5 @@ SERVERS = {
     "source_documents": source_documents,
     "empty": empty,
     "resources_only": resources_only,
+    "shop": shop,
 }

@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol, TypeAlias, cast
 import msgspec
 from msgspec import Raw
 
-from linkspan.core.params import AnyRequest, HasMeta, ToolCall, read_meta
+from linkspan.core.params import AnyRequest, Decoders, HasMeta, ToolCall, read_meta
 from linkspan.errors import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -23,6 +23,7 @@ from linkspan.errors import (
 from linkspan.revisions import LATEST, Served
 from linkspan.revisions.modern import CAPABILITIES, PROTOCOL_VERSION, encode_answer, read_envelope
 from linkspan.revisions.neutral import NO_FACTS, Outcome, Peer, Request, ServerFacts, TransportInfo, unsayable
+from linkspan.revisions.record import Revision
 from linkspan.types.messages import DiscoverResult
 from linkspan.wire.jsonrpc import (
     RequestId,
@@ -255,6 +256,15 @@ class ConnectionServer(ServerFacts, Protocol):
         """Return the methods that the author added."""
         ...
 
+    def adds(self, method: str, revision: Revision) -> bool:
+        """Return whether a method that a revision does not define is served: the author's, or an extension's."""
+        ...
+
+    @property
+    def decoders(self) -> Decoders:
+        """What reads the params that extensions add."""
+        ...
+
     def discover(self) -> DiscoverResult:
         """Describe the server to a modern client."""
         ...
@@ -355,7 +365,7 @@ def most_urgent(
         peer = read_envelope(meta, server.profile.served).peer
     except RemoteProtocolError as earlier:
         error = earlier
-    if peer is not None and rpc.method not in peer.revision.requests and rpc.method not in server.custom_methods():
+    if peer is not None and rpc.method not in peer.revision.requests and not server.adds(rpc.method, peer.revision):
         error = method_not_found(rpc.method)
     if check is not None:
         error = check(facts, rpc, None, peer, error, server.header_plan) or error

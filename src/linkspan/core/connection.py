@@ -95,6 +95,7 @@ class ServerConnection:
         `one_shot` serves single messages that come without a handshake, and batches of them (`handle_json`).
         """
         self._server = server
+        self._decoders = server.decoders
         self.lifespan = server.lifespan
         self.limits: Limits = server.profile.limits
         self.served = server.profile.served
@@ -113,7 +114,7 @@ class ServerConnection:
         self._line_bytes = 0
         self._batches: Batches | None = None
         self._out: list[Delivery] = []
-        self._changes: dict[Delivery, None] = {}  # notifications that wait until earlier output is sent
+        self._changes: dict[object, Delivery] = {}  # notifications that wait until earlier output is sent
         self._deliver: Callable[[Delivery], object] = ports.send or self._out.append
         self._facts = ports.facts
         self._meta, self._envelope = ABSENT, NO_ENVELOPE
@@ -153,7 +154,7 @@ class ServerConnection:
         self._end_observation(request, CANCELLED, events)
         if self._subscriptions is not None:
             self._subscriptions.remove(request_id)
-            self._changes = {each: None for each in self._changes if each.about != request_id}
+            self._changes = {key: each for key, each in self._changes.items() if each.about != request_id}
         if self._legacy is not None:
             self._send_all(self._legacy.forget(request_id, reason or "cancelled"), request_id)
         self._send(Delivery(None, request_id, True))
@@ -210,7 +211,7 @@ class ServerConnection:
     def data_to_send(self) -> bytes:
         """Return what must go to the client now, and forget it."""
         if self._changes and not self._ports.sending():
-            self._out += self._changes
+            self._out += self._changes.values()
             self._changes.clear()
         if not self._out:
             return b""
@@ -310,8 +311,9 @@ class ServerConnection:
                 found.insert(0, Delivery(untagged(change)))
             for each in found:
                 if self._ports.sending():
-                    self._changes.pop(each, None)  # it goes behind what comes meanwhile, which may be older
-                    self._changes[each] = None
+                    key = (each.about, change.method, change.uri, change.value)
+                    self._changes.pop(key, None)  # it goes behind what comes meanwhile, which may be older
+                    self._changes[key] = each
                 else:
                     self._deliver(each)
         if found:
@@ -380,7 +382,9 @@ class ServerConnection:
             self._batches.expect(rpc.id)
         try:
             try:
-                params = rpc.params if isinstance(rpc, ToolCall) else read_params(rpc.method, rpc.params)
+                params = (
+                    rpc.params if isinstance(rpc, ToolCall) else read_params(rpc.method, rpc.params, self._decoders)
+                )
                 meta = params.meta
                 envelope = self._envelope if meta == self._meta else read_envelope(meta, self.served)
                 if envelope is not self._envelope and envelope.progress_token is None and len(meta) < _MEMORABLE:
@@ -435,7 +439,7 @@ class ServerConnection:
         )
         if not is_modern and self._before_handshake and method not in ("initialize", "ping"):
             self._answer(request, partial(not_initialized, self.served), events)
-        elif method not in peer.revision.requests and method not in self._server.custom_methods():
+        elif method not in peer.revision.requests and not self._server.adds(method, peer.revision):
             self._answer(request, partial(method_not_found, method), events)
         elif method in _OWN_METHODS and not (is_modern and method in OWN_METHODS):
             self._begin_own(request, events)

@@ -24,7 +24,7 @@ from linkspan.revisions import ALL, Served
 from linkspan.revisions.modern import CAPABILITIES, PROTOCOL_VERSION
 from linkspan.revisions.neutral import Peer, TransportInfo
 from linkspan.types.base import ABSENT, JSON, is_object
-from linkspan.types.messages import CallToolParams, GetPromptParams, ReadResourceParams
+from linkspan.types.messages import CallToolParams
 from linkspan.wire.headers import (
     BadEncoding,
     Origin,
@@ -343,9 +343,6 @@ def _named_origin(setting: str, text: str) -> Origin:
 
 # Headers against the body. The order of the checks is that of the checklist, which all probes agree with.
 
-_NAMED: Final[Mapping[type[object], str]] = {CallToolParams: "name", GetPromptParams: "name", ReadResourceParams: "uri"}
-"""The member that Mcp-Name repeats."""
-
 
 def compare_headers(
     facts: TransportInfo,
@@ -380,7 +377,7 @@ def compare_headers(
     method = headers.get("mcp-method")
     if method != rpc.method:
         return _mismatch("Mcp-Method is missing" if method is None else "Mcp-Method is not the method of the body")
-    if error is not None or (member := _NAMED.get(type(params))) is None:
+    if error is not None or params is None or (member := params.named_by) is None:
         return None
     name: str = getattr(params, member)
     if headers.get("mcp-name") != name and (problem := _wrong_name(headers.get("mcp-name"), name)) is not None:

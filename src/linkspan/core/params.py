@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, ClassVar, Final, Literal, Protocol, TypeAlias
 
 import msgspec
 from msgspec import Raw
@@ -21,11 +22,13 @@ from linkspan.wire.jsonrpc import (
     repeated,
 )
 
-__all__ = ["AnyParams", "AnyRequest", "HasMeta", "ToolCall", "read_call", "read_meta", "read_params"]
+__all__ = ["AnyParams", "AnyRequest", "Decoders", "HasMeta", "ToolCall", "read_call", "read_meta", "read_params"]
 
 
 class HasMeta(Protocol):
     """Every params shape keeps its `_meta` raw."""
+
+    named_by: ClassVar[str | None]
 
     @property
     def meta(self) -> Raw:
@@ -36,6 +39,7 @@ class HasMeta(Protocol):
 class AnyParams(msgspec.Struct, frozen=True):
     """Params of which only `_meta` is known."""
 
+    named_by: ClassVar[str | None] = None
     meta: Raw = msgspec.field(default=ABSENT, name="_meta")
 
 
@@ -69,12 +73,18 @@ _SECOND_NAME = len(b'"name":"",')
 _any_params = msgspec.json.Decoder(AnyParams)
 
 
-def read_params(method: str, params: Raw) -> HasMeta:
+Decoders: TypeAlias = Mapping[str, msgspec.json.Decoder[Any]]
+"""What reads the params of further methods, and those of methods that extensions have added members to."""
+
+_NONE: Final[Decoders] = {}
+
+
+def read_params(method: str, params: Raw, extended: Decoders = _NONE) -> HasMeta:
     """Decode the params of `method`; of an unknown method only `_meta`. Absent and null params are `{}`.
 
     Raises: RemoteProtocolError (-32602) that names the member that is wrong.
     """
-    decoder = _decoder(method) if method in _TYPES else _any_params
+    decoder = extended.get(method) or (_decoder(method) if method in _TYPES else _any_params)
     if params is ABSENT:
         return _decode(decoder, b"{}")
     try:

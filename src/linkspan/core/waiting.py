@@ -14,8 +14,8 @@ from linkspan.core.call import Delivery
 from linkspan.errors import INVALID_PARAMS, METHOD_NOT_FOUND, RemoteProtocolError
 from linkspan.revisions.modern import SUBSCRIPTION_ID
 from linkspan.revisions.neutral import Outcome, Request, ServerFacts
-from linkspan.types.base import JSON, JSONObject
-from linkspan.types.messages import ListenParams
+from linkspan.types.base import JSON, JSONObject, is_array
+from linkspan.types.messages import ListenParams, SubscriptionFilter, added_members
 from linkspan.wire.jsonrpc import RequestId, encode, encode_batch, encode_notification
 
 __all__ = ["Batches", "Change", "HeldRequests", "Subscriptions", "goodbye", "untagged"]
@@ -24,11 +24,18 @@ _ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 
 
 class Change(msgspec.Struct, frozen=True):
-    """What clients are notified of: a change of the list `kind` ("tools", "prompts", "resources"), or of the resource `uri`."""
+    """What clients are notified of: a change of the list `kind` ("tools", "prompts", "resources"), or of the resource `uri`.
+
+    Of an extension: what concerns those who listen for `value` in `member` of the filter, with params of its own.
+    """
 
     method: str
     kind: str | None = None
     uri: str | None = None
+    member: str | None = None
+    value: str | bool | None = None
+    params: Raw = Raw(b"{}")
+    """An encoded object without `_meta`."""
 
     @classmethod
     def of_list(cls, kind: str) -> Change:
@@ -45,6 +52,8 @@ class _Subscription(msgspec.Struct, frozen=True):
     request: Request
     kinds: tuple[str, ...]
     uris: frozenset[str]
+    extended: frozenset[tuple[str | None, JSON]]
+    """Members of extensions, each with one of the values that were asked for."""
 
 
 class Subscriptions(msgspec.Struct):
@@ -61,9 +70,10 @@ class Subscriptions(msgspec.Struct):
     ) -> tuple[RemoteProtocolError | None, bytes]:
         """Open a subscription: return why not, or the acknowledgement that comes before all else (SUB-2)."""
         offered = _offered(server)
-        if not offered:
-            return RemoteProtocolError(METHOD_NOT_FOUND, f"Method not found: {request.method}", request.method), b""
         wanted = params.notifications
+        added = added_members(wanted)
+        if not offered and type(wanted) is SubscriptionFilter:
+            return RemoteProtocolError(METHOD_NOT_FOUND, f"Method not found: {request.method}", request.method), b""
         uris = wanted.resource_subscriptions or []
         if len(self._open) >= self.limit or len(uris) > self.limit:
             return RemoteProtocolError(INVALID_PARAMS, f"More than {self.limit} subscriptions"), b""
@@ -76,8 +86,12 @@ class Subscriptions(msgspec.Struct):
         honoured = [
             uri for uri in dict.fromkeys(uris) if "uris" in offered and server.knows_resource(uri, request.shown)
         ]
-        self._open[request.id] = _Subscription(request, tuple(kinds), frozenset(honoured))
-        accepted: JSONObject = {f"{kind}ListChanged": True for kind in kinds}
+        values = {name: value for name, (_, value) in added.items()}
+        extended = frozenset(
+            (name, each) for name, value in values.items() for each in (value if is_array(value) else (value,))
+        )
+        self._open[request.id] = _Subscription(request, tuple(kinds), frozenset(honoured), extended)
+        accepted: JSONObject = {f"{kind}ListChanged": True for kind in kinds} | values
         if honoured:
             accepted["resourceSubscriptions"] = honoured
         return None, _tagged(_ACKNOWLEDGED, request.id, {"notifications": accepted})
@@ -98,15 +112,20 @@ class Subscriptions(msgspec.Struct):
         return {
             request_id: each.request
             for request_id, each in self._open.items()
-            if change.kind in each.kinds or change.uri in each.uris
+            if change.kind in each.kinds or change.uri in each.uris or (change.member, change.value) in each.extended
         }
 
     def tagged(self, change: Change, to: Collection[RequestId | None] | None = None) -> list[Delivery]:
         """Encode a notification once for each subscription that asked for it, and is in `to`, with its id (SUB-4)."""
         params: JSONObject = {} if change.uri is None else {"uri": change.uri}
+        if change.member is not None:
+            params = msgspec.json.decode(change.params)
         found: list[Delivery] = []
         for request_id, each in self._open.items():
-            if (change.kind in each.kinds or change.uri in each.uris) and (to is None or request_id in to):
+            concerned = (
+                change.kind in each.kinds or change.uri in each.uris or (change.member, change.value) in each.extended
+            )
+            if concerned and (to is None or request_id in to):
                 found.append(Delivery(_tagged(change.method, request_id, params), request_id))
         return found
 

@@ -141,7 +141,7 @@ class LegacySession:
 
     def _offered(self) -> ServerCapabilities:
         """Return what is declared (SRV-2): without a lasting session no changes, subscriptions or log messages (SRV-4)."""
-        offered = self._server.capabilities()
+        offered = self._server.capabilities(self.revision)
         if self._lasting:
             return offered
         resources = offered.resources

@@ -19,7 +19,7 @@ from linkspan.errors import (
     URL_ELICITATION_REQUIRED,
     RemoteProtocolError,
 )
-from linkspan.revisions import Served
+from linkspan.revisions import LATEST, Served
 from linkspan.revisions.record import Revision
 from linkspan.revisions.stepdown import knows_field
 from linkspan.types.base import ABSENT, JSON, Implementation, Wire, is_array, is_object
@@ -359,8 +359,8 @@ class ServerFacts(Protocol):
         """What the author decided."""
         ...
 
-    def capabilities(self) -> ServerCapabilities:
-        """Return what the server offers now."""
+    def capabilities(self, revision: Revision = LATEST) -> ServerCapabilities:
+        """Return what the server offers now to clients of a revision."""
         ...
 
     def knows_resource(self, uri: str, shown: frozenset[object]) -> bool:

@@ -57,6 +57,8 @@ class Revision(msgspec.Struct, frozen=True, eq=False):
     """Over HTTP, headers repeat the method, the name and the arguments that a tool marks."""
     cancels_by_closing: bool = False
     """Over HTTP, closing its stream cancels a request; before, a notification did, and a client could resume the stream."""
+    extends_by_request: bool = False
+    """Each request declares the extensions of its client, which may add methods, subscriptions and types of results."""
     keeps_sessions: bool = True
     """Over HTTP, a handshake begins a session, which the server may forget."""
 

@@ -53,5 +53,6 @@ REVISION = PREDECESSOR.evolve(
     caches_results=True,
     repeats_in_headers=True,
     cancels_by_closing=True,
+    extends_by_request=True,
     keeps_sessions=False,
 )

@@ -21,10 +21,11 @@ from linkspan.errors import (
     INVALID_PARAMS,
     DuplicateNameError,
     LocalProtocolError,
+    MethodAlreadyDefinedError,
     RegistrationError,
     RemoteProtocolError,
 )
-from linkspan.revisions import REVISIONS
+from linkspan.revisions import LATEST, MESSAGES, METHODS, REVISIONS
 from linkspan.revisions.neutral import NOTHING_SHOWN, Encoded
 from linkspan.revisions.record import Revision
 from linkspan.revisions.stepdown import knows_field, step_down
@@ -48,6 +49,7 @@ from linkspan.wire.jsonrpc import encode
 from linkspan.wire.values import from_builtins, to_builtins
 
 if TYPE_CHECKING:
+    from linkspan.core.extension import Extension
     from linkspan.server.prompts import BoundPrompt
     from linkspan.server.resources import BoundResource, BoundTemplate
     from linkspan.server.tools import BoundTool
@@ -60,6 +62,9 @@ _LISTS = ("tools", "prompts", "resources")
 _MARK = b"after:"
 _MAX_DIGITS = 18
 _MAX_PAGES = 256
+_RESERVED = MESSAGES | {"notifications/tasks"}
+_RESERVED_PREFIXES = ("rpc.", "tasks/", "notifications/tasks/", "skills/")
+"""Those of JSON-RPC and of the official extensions, on or off."""
 
 
 class Catalogue:
@@ -85,6 +90,7 @@ class Catalogue:
         self.completers: dict[tuple[str, str], Handler] = {}
         self.completion_handler: Handler | None = None
         self.declared = _checked(capabilities) if capabilities is not None else None
+        self.extensions: dict[str, Extension] = {}
         self.sources: dict[str, tuple[Callable[[], object], ...]] = {}
         """What brings a list up to date, by the method that asks for it; it may block."""
         self.is_conditional = False
@@ -92,6 +98,18 @@ class Catalogue:
         self.is_scoped = False
         """Whether anything that was ever registered needs scopes."""
         self._promised: set[str] = set()  # lists that a client has seen stay, even when they are empty
+
+    def check_method(self, name: str) -> None:
+        """Refuse a name for a custom method. Raises: RegistrationError, MethodAlreadyDefinedError."""
+        if not name:
+            raise RegistrationError("a custom method needs a name, such as 'acme/add'")
+        if self.knows_method(name) or name in _RESERVED or name.startswith(_RESERVED_PREFIXES):
+            raise MethodAlreadyDefinedError(name)
+
+    def knows_method(self, name: str) -> bool:
+        """Return whether a method is served: the protocol's, in any revision, the author's, or an extension's."""
+        known = name in METHODS or name in self.custom_methods
+        return known or any(name in each.methods for each in self.extensions.values())
 
     def handlers(self) -> Iterator[Handler]:
         """Return every function that is registered."""
@@ -206,11 +224,22 @@ class Catalogue:
         has_items = any(len(each) for each in self.lists.values() if each.kind == kind)
         return has_items or (kind == "resources" and self.read_handler is not None)
 
-    def capabilities(self) -> ServerCapabilities:
+    def capabilities(self, revision: Revision = LATEST) -> ServerCapabilities:
         """Return what is offered now, and what the author declared besides (SRV-1, SRV-3).
 
         A list that is offered once stays offered: clients keep what they receive here.
         """
+        offered = self._offered()
+        settings = {
+            each.id: each.server
+            for each in self.extensions.values()
+            if each.server is not None and (revision.extends_by_request or not each.needs_envelope)
+        }
+        if not settings:
+            return offered
+        return msgspec.structs.replace(offered, extensions={**(offered.extensions or {}), **settings})
+
+    def _offered(self) -> ServerCapabilities:
         self._promised.update([kind for kind in _LISTS if self.offers(kind)])
         derived = ServerCapabilities(
             tools=ListChangedCapability(list_changed=True) if self.offers("tools") else None,

@@ -21,18 +21,28 @@ from linkspan.errors import (
     ResourceNotFoundError,
     clipped,
 )
-from linkspan.revisions import METHODS
+from linkspan.revisions import LATEST
 from linkspan.revisions.modern import discover
 from linkspan.revisions.neutral import InputRequired, Outcome, Request
-from linkspan.revisions.stepdown import knows_field
+from linkspan.revisions.record import Revision
 from linkspan.schema.problems import ArgumentsInvalid, kind_of_json
 from linkspan.schema.results import encode_json
 from linkspan.server import observation as observing
 from linkspan.server.asking import NO_QUESTIONS, InputNeeded, Round, Rounds, cannot_ask, collect
 from linkspan.server.catalogue import Catalogue, Registry
-from linkspan.server.configuration import InstrumentationData, Profile, Settings, SettingsSource, System
+from linkspan.server.configuration import Profile, Settings, SettingsSource, System
 from linkspan.server.context import Context
-from linkspan.server.handlers import Function, Handler, Later, Preparation, Run, is_context, postpone, target_of
+from linkspan.server.handlers import (
+    Function,
+    Handler,
+    Later,
+    Preparation,
+    Run,
+    custom_arguments,
+    is_context,
+    postpone,
+    target_of,
+)
 from linkspan.server.observation import Around, Failures, Observation, tool_error
 from linkspan.server.resources import BoundResource, read_outcome
 from linkspan.text import did_you_mean
@@ -48,10 +58,11 @@ from linkspan.types.messages import (
     ReadResourceResult,
     ServerCapabilities,
 )
-from linkspan.wire.values import to_builtins
 
 if TYPE_CHECKING:
+    from linkspan.core.extension import Extension
     from linkspan.server.dependencies import Overrides
+    from linkspan.server.extending import Extensions
     from linkspan.server.judging import Judges
     from linkspan.server.lifespan import LifespanPlan
     from linkspan.server.middleware import Layer
@@ -80,6 +91,9 @@ class Dispatcher:
         self.provided: type | None = None
         """The class of what the lifespan yields, for which handlers can ask."""
         self._overrides: Overrides = {}
+        self.decoders: dict[str, msgspec.json.Decoder[Any]] = {}
+        """What reads the params that extensions add."""
+        self._extensions: Extensions | None = None
         self._rounds = Rounds(profile, system)
         self._failures = Failures(profile, settings, system)
         self._layers: tuple[Layer, ...] = ()
@@ -89,19 +103,22 @@ class Dispatcher:
         """Serves a request, or returns the function that must run for it; another one while requests are watched."""
         self._custom: _Method = self._call_custom
         """Serves methods that are not among `_methods`."""
-        self._methods: dict[str, _Method] = {
+        self._served: dict[str, _Method] = {
             **{method: partial(self._page, registry) for method, registry in self.catalogue.lists.items()},
             "tools/call": self._call_tool,
             "prompts/get": self._get_prompt,
             "resources/read": self._read_resource,
             "completion/complete": self._complete,
         }
+        self._methods = self._served
+        """The same, each inside what surrounds it, and those of extensions."""
+        self._has_plain_calls = True
 
     # What connections ask (core.call.ConnectionServer).
 
-    def capabilities(self) -> ServerCapabilities:
-        """Return what the server offers now."""
-        return self.catalogue.capabilities()
+    def capabilities(self, revision: Revision = LATEST) -> ServerCapabilities:
+        """Return what the server offers now to clients of a revision."""
+        return self.catalogue.capabilities(revision)
 
     def knows_resource(self, uri: str, shown: frozenset[object]) -> bool:
         """Return whether a read of `uri` could be answered for a caller; see `Request.shown`."""
@@ -110,6 +127,10 @@ class Dispatcher:
     def custom_methods(self) -> Mapping[str, object]:
         """Return the methods that the author added."""
         return self.catalogue.custom_methods
+
+    def adds(self, method: str, revision: Revision) -> bool:
+        """Return whether a method that a revision does not define is served: the author's, or an extension's."""
+        return method in self.catalogue.custom_methods or (method in self.decoders and revision.extends_by_request)
 
     def discover(self) -> DiscoverResult:
         """Describe the server to a modern client."""
@@ -133,18 +154,34 @@ class Dispatcher:
 
     def add_layer(self, layer: Layer) -> None:
         """Surround the requests that `layer` is for, inside the layers that were added before."""
-        from linkspan.server.middleware import surrounded
-
-        surround = partial(self._surround, surrounded)
         self._layers = (*self._layers, layer)
-        results = {
-            method: partial(self._page, registry, encoded=False) for method, registry in self.catalogue.lists.items()
-        }
-        for method in filter(layer.surrounds, self._methods):
-            if method not in self._surrounded:
-                self._surrounded.add(method)
-                self._methods[method] = partial(surround, results.get(method, self._methods[method]))
-        self._custom = partial(surround, self._call_custom)
+        self._surrounded.update(filter(layer.surrounds, self._served))
+        self._arrange_methods()
+
+    def extend(self, extension: Extension) -> None:
+        """Serve an extension from now on. Raises: RegistrationError for an id, a method or a member that exists already."""
+        from linkspan.server.extending import Extensions
+
+        if self._extensions is None:
+            self._extensions = Extensions(self._failures, self.decoders, self.profile.limits.max_subscriptions)
+        self._extensions.add(extension, self.catalogue)
+        self._arrange_methods()
+
+    def _arrange_methods(self) -> None:
+        """Decide once what serves each method: its handler, inside the middleware, inside the hooks of extensions."""
+        methods, pages = dict(self._served), self.catalogue.lists.items()
+        if self._layers:
+            from linkspan.server.middleware import surrounded
+
+            surround = partial(self._surround, surrounded)
+            results = {method: partial(self._page, registry, encoded=False) for method, registry in pages}
+            methods |= {method: partial(surround, results.get(method, methods[method])) for method in self._surrounded}
+            self._custom = partial(surround, self._call_custom)
+        if self._extensions is not None:
+            methods |= self._extensions.methods_around(methods["tools/call"])
+        self._methods = methods
+        around = self._extensions.around if self._extensions is not None else ()
+        self._has_plain_calls = not around and "tools/call" not in self._surrounded
 
     @contextmanager
     def overridden(self, function: Function, replacement: Function) -> Generator[None]:
@@ -223,7 +260,7 @@ class Dispatcher:
 
     def _plain_call(self, request: Request, settings: Settings) -> Call | None:
         """Begin the commonest request in one step: a tool that needs nothing but its arguments. None for all other ways."""
-        if "tools/call" in self._surrounded or self.catalogue.declared is not None or Context.ambient is not None:
+        if not self._has_plain_calls or self.catalogue.declared is not None or Context.ambient is not None:
             return None
         params = request.params
         assert isinstance(params, CallToolParams)
@@ -437,31 +474,16 @@ class Dispatcher:
     # Completion and custom methods.
 
     def _complete(self, request: Request, settings: Settings, observation: Observation | None) -> Outcome | Call:
-        from linkspan.server.prompts import completion_of
+        from linkspan.server.completion import completion_of, find_completer
 
         params = request.params
         assert isinstance(params, CompleteParams)
-        catalogue = self.catalogue
-        if not catalogue.offers("completions") and knows_field(
-            request.peer.revision, ServerCapabilities, "completions"
-        ):  # where there was no such capability yet, there is nothing to declare (SRV-1)
-            return _method_not_found(request)
-        ref, argument = params.ref, params.argument
-        name = ref.name if isinstance(ref, PromptReference) else ref.uri
-        if not catalogue.has_reference(ref, request.shown):
-            return RemoteProtocolError(INVALID_PARAMS, f"Unknown completion reference: {clipped(name)}")
-        known = params.context.arguments if params.context is not None else None
-        typed = argument.value
-        if catalogue.completion_handler is not None:
-            handler, arguments = catalogue.completion_handler, to_builtins(params)
-        else:
-            completer = catalogue.completers.get((name, argument.name))
-            if completer is None:
-                prompt = catalogue.prompts.get(name, request.shown)
-                return completion_of(prompt.choices(argument.name) if prompt is not None else None, typed)
-            handler, arguments = completer, {"value": typed, "arguments": known or {}}
+        found = find_completer(self.catalogue, request, params)
+        if not isinstance(found, tuple):
+            return found
+        (handler, arguments), typed, target = found, params.argument.value, target_of(params) or ""
         return self._run(
-            request, settings, observation, handler, arguments, lambda value: completion_of(value, typed), name
+            request, settings, observation, handler, arguments, lambda value: completion_of(value, typed), target
         )
 
     def _call_custom(self, request: Request, settings: Settings, observation: Observation | None) -> Outcome | Call:
@@ -471,16 +493,7 @@ class Dispatcher:
                 observation.data["method"] = "unsupported_method"
             return _method_not_found(request)
         assert isinstance(request.params, Raw)
-        try:
-            values: JSONObject = msgspec.json.decode(bytes(request.params) or b"{}", type=dict[str, Any] | None) or {}
-        except (msgspec.DecodeError, RecursionError):
-            return RemoteProtocolError(INVALID_PARAMS, "Invalid params: params must be an object")
-        if handler.whole is None:
-            values.pop("_meta", None)
-        try:
-            arguments = handler.parameters.decode_values(values).arguments
-        except ArgumentsInvalid as problem:
-            return RemoteProtocolError(INVALID_PARAMS, f"Invalid params: {problem}")
+        arguments = custom_arguments(handler, request.params)
         return self._run(
             request, settings, observation, handler, arguments, partial(_custom_result, request.method), request.method
         )
@@ -561,23 +574,7 @@ class Dispatcher:
         callback = self.settings.current.instrumentation_callback
         if callback is None and not self._watchers:
             return None
-        return partial(self._report_answered, callback, request, error, duration)
-
-    def _report_answered(
-        self,
-        callback: Callable[[InstrumentationData], object] | None,
-        request: Request,
-        error: RemoteProtocolError | None,
-        duration: float,
-    ) -> None:
-        if callback is not None:
-            method = request.method
-            known = method in METHODS or method in self.catalogue.custom_methods
-            observing.instrument(callback, request, method if known else None, error, duration)
-        if self._watchers:
-            from linkspan.server.telemetry import watch_answered
-
-            watch_answered(self._watchers, self.catalogue, request, error, duration)
+        return partial(observing.report_answered, callback, self._watchers, self.catalogue, request, error, duration)
 
     # Lists.
 
@@ -611,7 +608,10 @@ class Dispatcher:
 
     def before(self, request: Request) -> Call | None:
         """Return what must run before a connection answers a request itself: it finds out what can be subscribed to."""
-        call = self.judges.before(request, lambda: OWN_ANSWER) if self.catalogue.is_conditional else None
+        call = self._extensions.before_listening(request) if self._extensions is not None else None
+        if self.catalogue.is_conditional:
+            after = OWN_ANSWER if call is None else call
+            call = self.judges.before(request, lambda: after) or call
         if call is None or self.lifespan is None or self.lifespan.entered:
             return call
         return postpone(request, self.lifespan, lambda: call)

@@ -8,9 +8,10 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, TypeVar, get_origin
 
 import msgspec
+from msgspec import Raw
 
 from linkspan.core.call import Call, Lifespan, Postponed
-from linkspan.errors import INTERNAL_ERROR, RegistrationError, RemoteProtocolError
+from linkspan.errors import INTERNAL_ERROR, INVALID_PARAMS, RegistrationError, RemoteProtocolError
 from linkspan.revisions.neutral import InputRequired, Outcome, Request
 from linkspan.schema.annotations import (
     EMPTY,
@@ -26,12 +27,13 @@ from linkspan.schema.annotations import (
     takes_provided,
 )
 from linkspan.schema.parameters import Parameters, compile_parameters
+from linkspan.schema.problems import ArgumentsInvalid
 from linkspan.server.asking import InputNeeded, Round, Rounds, cannot_ask
 from linkspan.server.context import Context
 from linkspan.server.limits import Limited
 from linkspan.server.observation import Around, Failures, Observation
 from linkspan.server.steps import Offloads, await_steps, run_steps
-from linkspan.types.base import JSON
+from linkspan.types.base import JSON, JSONObject
 from linkspan.types.messages import CallToolParams, CompleteParams, GetPromptParams, PromptReference, ReadResourceParams
 
 if TYPE_CHECKING:
@@ -48,6 +50,7 @@ __all__ = [
     "bound_method",
     "compile_handler",
     "compile_method",
+    "custom_arguments",
     "decorator",
     "describe",
     "from_text",
@@ -326,6 +329,20 @@ def _may_be_mapping(parameter: Parameter) -> bool:
 def _positional(signature: Sequence[Parameter], name: str) -> bool:
     """Return whether the context comes second by position, as in `(args, server_context)` of a positional-only callable."""
     return any(each.name == name and each.kind is POSITIONAL_ONLY for each in signature)
+
+
+def custom_arguments(handler: Handler, params: Raw) -> JSONObject:
+    """Decode the params of a custom method. Raises: RemoteProtocolError."""
+    try:
+        values: JSONObject = msgspec.json.decode(bytes(params) or b"{}", type=dict[str, Any] | None) or {}
+    except (msgspec.DecodeError, RecursionError):
+        raise RemoteProtocolError(INVALID_PARAMS, "Invalid params: params must be an object") from None
+    if handler.whole is None:
+        values.pop("_meta", None)
+    try:
+        return handler.parameters.decode_values(values).arguments
+    except ArgumentsInvalid as problem:
+        raise RemoteProtocolError(INVALID_PARAMS, f"Invalid params: {problem}") from None
 
 
 def target_of(params: object) -> str | None:

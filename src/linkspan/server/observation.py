@@ -7,10 +7,10 @@ exception; SystemExit would otherwise end a worker thread, or the loop, instead 
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from contextvars import Context, copy_context
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 from msgspec import Raw
@@ -33,7 +33,21 @@ from linkspan.types.base import Meta, TextContent
 from linkspan.types.messages import CallToolParams, CallToolResult
 from linkspan.wire.values import to_builtins
 
-__all__ = ["RETRY_AFTER", "Around", "Failures", "Observation", "instrument", "observe", "report", "tool_error", "warn"]
+if TYPE_CHECKING:
+    from linkspan.server.telemetry import Names, Telemetry
+
+__all__ = [
+    "RETRY_AFTER",
+    "Around",
+    "Failures",
+    "Observation",
+    "instrument",
+    "observe",
+    "report",
+    "report_answered",
+    "tool_error",
+    "warn",
+]
 
 
 class Observation:
@@ -113,6 +127,24 @@ def instrument(
     if error is not None:
         data["error"] = _name_of(error)
     _call(callback, data, request)
+
+
+def report_answered(
+    callback: Callable[[InstrumentationData], object] | None,
+    watchers: Sequence[Telemetry],
+    names: Names,
+    request: Request,
+    error: RemoteProtocolError | None,
+    duration: float,
+) -> None:
+    """Report a request that a connection answered by itself."""
+    if callback is not None:
+        known = names.knows_method(request.method)
+        instrument(callback, request, request.method if known else None, error, duration)
+    if watchers:
+        from linkspan.server.telemetry import watch_answered
+
+        watch_answered(watchers, names, request, error, duration)
 
 
 def _call(callback: Callable[[InstrumentationData], object], data: InstrumentationData, request: Request) -> None:

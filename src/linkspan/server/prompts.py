@@ -11,19 +11,16 @@ import msgspec
 from linkspan.errors import INVALID_PARAMS, RegistrationError, RemoteProtocolError
 from linkspan.revisions.neutral import InputRequired, Outcome
 from linkspan.schema.annotations import parse_docstring
-from linkspan.schema.problems import describe_value
 from linkspan.server.content_blocks import blocks_of, changed, checked, is_block, meta_of
 from linkspan.server.handlers import Function, Handler, bound_method, compile_handler, from_text, is_function
 from linkspan.server.tools import PromptDefinition, check_name, default_name, defined, function_name
 from linkspan.server.visibility import Condition, When, check_scopes, check_tags, compile_condition
 from linkspan.text import described_by
 from linkspan.types.base import JSON, Icon, JSONObject, Meta, Role, is_mapping
-from linkspan.types.messages import CompleteResult, Completion, GetPromptResult, PromptArgument, PromptMessage
+from linkspan.types.messages import GetPromptResult, PromptArgument, PromptMessage
 from linkspan.types.messages import Prompt as PromptShape
-from linkspan.wire.values import from_builtins
 
 __all__ = [
-    "MAX_VALUES",
     "BoundPrompt",
     "Message",
     "Prompt",
@@ -31,7 +28,6 @@ __all__ = [
     "PromptResult",
     "PromptSource",
     "bind_prompt",
-    "completion_of",
 ]
 
 _ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant"}
@@ -237,42 +233,3 @@ def _arguments_of(handler: Handler) -> list[PromptArgument]:
         PromptArgument(name, each.get("description"), True if name in required else None)
         for name, each in properties.items()
     ]
-
-
-MAX_VALUES = 100
-
-
-def completion_of(value: object, typed: str) -> CompleteResult:
-    """Turn what a completer returned into a result of at most 100 values (CMP-2).
-
-    A list of texts, numbers or Enum members is filtered by what the user has typed already; a `Completion` or a mapping in
-    wire form is taken as it is. None means nothing to suggest (CMP-3). Raises: TypeError, ValueError for anything else.
-    """
-    if isinstance(value, CompleteResult):
-        return checked(changed(value, completion=_capped(value.completion)))
-    if is_mapping(value):
-        value = from_builtins(value.get("completion", value), Completion)
-    if isinstance(value, Completion):
-        return checked(CompleteResult(completion=_capped(value)))
-    if value is None:
-        return CompleteResult(completion=Completion(values=[]))
-    if isinstance(value, str) or not isinstance(value, Iterable):
-        raise TypeError(f"a completer returns a list of texts, not {type(value).__name__}")
-    texts = [_text(each) for each in cast("Iterable[object]", value)]
-    fitting = [text for text in texts if text.lower().startswith(typed.lower())]
-    return CompleteResult(completion=_capped(Completion(values=fitting)))
-
-
-def _text(value: object) -> str:
-    """Return a suggestion as a text. Raises: TypeError for a bool and for what is not a text, a number or an enum of these."""
-    if not isinstance(value, str | int | float):
-        value = getattr(value, "value", value)  # a member of an Enum
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise TypeError(f"a completer suggests texts, not {describe_value(value)}")
-    return str.__str__(value) if isinstance(value, str) else str(value)
-
-
-def _capped(found: Completion) -> Completion:
-    if len(found.values) <= MAX_VALUES:
-        return found
-    return changed(found, values=list(found.values[:MAX_VALUES]), total=found.total or len(found.values), has_more=True)

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Never, TypeVar, Unpack, overloa
 from linkspan.core.call import NO_PORTS, Ports
 from linkspan.core.connection import ServerConnection
 from linkspan.core.waiting import Change
-from linkspan.errors import MethodAlreadyDefinedError, RegistrationError
-from linkspan.revisions import MESSAGES, served_revisions
+from linkspan.revisions import served_revisions
 from linkspan.revisions.neutral import NO_FACTS, TransportInfo
 from linkspan.server.announcing import Announcer
 from linkspan.server.catalogue import Catalogue, ItemT, Registry, check_pinned
@@ -72,6 +71,7 @@ from linkspan.types.messages import ServerCapabilities
 from linkspan.wire.values import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
+    from linkspan.core.extension import Extension
     from linkspan.core.http_exchange import Page
     from linkspan.server.lifespan import LifespanFunction
     from linkspan.server.prompts import Prompt, PromptInfo, PromptSource
@@ -123,6 +123,7 @@ class BaseServer(metaclass=ProposesRevision):
         revisions: str | Collection[str] | None = None,
         store: str | SharedState | None = None,
         store_key: bytes | str | None = None,
+        extensions: Iterable[Extension] = (),
     ) -> None:
         """Make a server. It does nothing until it is served.
 
@@ -145,6 +146,7 @@ class BaseServer(metaclass=ProposesRevision):
         - `auth`: `Protected(...)`, whose tokens are good. Over HTTP every request needs one then; stdio has none.
         - `revisions`: those to speak, as a list of dates or as conditions such as ">=DATE"; None for all.
         - `store`: what processes that serve the same clients share: a URL, or a `Store`. `store_key` seals what is in it.
+        - `extensions`: the extensions of the protocol that are on.
 
         Raises: RegistrationError, TypeError, UnsupportedProtocolVersion.
         """
@@ -190,6 +192,8 @@ class BaseServer(metaclass=ProposesRevision):
         self._add_templates(resource_templates)
         if store is not None or store_key is not None:
             self.sharing.check()
+        for each in extensions:
+            self._dispatcher.extend(each)
 
     if not TYPE_CHECKING:
 
@@ -582,11 +586,7 @@ class BaseServer(metaclass=ProposesRevision):
         It cannot ask the user anything. Raises: RegistrationError; MethodAlreadyDefinedError for a method that exists, in the
         protocol or here.
         """
-        if not method_name:
-            raise RegistrationError("a custom method needs a name, such as 'acme/add'")
-        reserved = method_name in _RESERVED or method_name.startswith(_RESERVED_PREFIXES)
-        if reserved or method_name in self._catalogue.custom_methods:
-            raise MethodAlreadyDefinedError(method_name)
+        self._catalogue.check_method(method_name)
         self._catalogue.custom_methods[method_name] = compile_method(handler, method_name, provided=self._provided)
 
     # Notifications.
@@ -678,9 +678,5 @@ class BaseServer(metaclass=ProposesRevision):
     def _announcer(self) -> Announcer:
         return Announcer(self._dispatcher)
 
-
-_RESERVED = MESSAGES | {"notifications/tasks"}
-_RESERVED_PREFIXES = ("rpc.", "tasks/", "notifications/tasks/", "skills/")
-"""Those of JSON-RPC and of extensions, such as tasks."""
 
 _COMPLETER_SCHEMA: JSONObject = {"type": "object", "properties": {"value": {}, "arguments": {}}}

@@ -13,7 +13,6 @@ import msgspec
 
 from linkspan.core.call import NO_REQUEST, Call, Hook
 from linkspan.errors import RemoteProtocolError
-from linkspan.revisions import METHODS
 from linkspan.revisions.neutral import NO_FACTS, InputRequired, Outcome, Request, Span
 from linkspan.types.messages import CallToolParams, CallToolResult, GetPromptParams
 
@@ -67,8 +66,7 @@ class Names(Protocol):
     def tools(self) -> Has: ...
     @property
     def prompts(self) -> Has: ...
-    @property
-    def custom_methods(self) -> Has: ...
+    def knows_method(self, method: str) -> bool: ...
 
 
 class Telemetry(Protocol):
@@ -112,7 +110,7 @@ def operation_of(names: Names, request: Request) -> Operation:
         tool = params.name if params.name in names.tools else None
     elif type(params) is GetPromptParams:
         prompt = params.name if params.name in names.prompts else None
-    if method not in METHODS and method not in names.custom_methods:
+    if not names.knows_method(method):
         method = _UNKNOWN_METHOD
     peer = request.peer
     revision = peer.revision.date if peer is not NO_REQUEST.peer else None

@@ -6,7 +6,8 @@ Spec: https://modelcontextprotocol.io/specification/2026-07-28/schema.
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, TypeAlias
+from collections.abc import Iterable
+from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 import msgspec
 from msgspec import Raw
@@ -79,6 +80,8 @@ __all__ = [
     "Tool",
     "ToolAnnotations",
     "ToolChoice",
+    "added_members",
+    "listen_params",
 ]
 
 
@@ -433,6 +436,8 @@ class ListRootsResult(Wire, frozen=True):
 class Params(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """Params of which only `_meta` is known."""
 
+    named_by: ClassVar[str | None] = None
+    """The field that names what the request is about; over HTTP a header repeats it."""
     meta: Raw = msgspec.field(default=ABSENT, name="_meta")
 
 
@@ -460,6 +465,7 @@ class ListParams(Params, frozen=True, kw_only=True):
 class CallToolParams(InputParams, frozen=True, kw_only=True):
     """Which tool, with which arguments."""
 
+    named_by: ClassVar[str | None] = "name"
     name: str
     arguments: Raw = ABSENT
 
@@ -467,6 +473,7 @@ class CallToolParams(InputParams, frozen=True, kw_only=True):
 class GetPromptParams(InputParams, frozen=True, kw_only=True):
     """Which prompt, with which arguments."""
 
+    named_by: ClassVar[str | None] = "name"
     name: str
     arguments: dict[str, str] | None = None
 
@@ -474,6 +481,7 @@ class GetPromptParams(InputParams, frozen=True, kw_only=True):
 class ReadResourceParams(InputParams, frozen=True, kw_only=True):
     """Which resource."""
 
+    named_by: ClassVar[str | None] = "uri"
     uri: str
 
 
@@ -510,6 +518,24 @@ class ListenParams(Params, frozen=True, kw_only=True):
     """A subscription."""
 
     notifications: SubscriptionFilter
+
+
+def listen_params(members: Iterable[str]) -> type[ListenParams]:
+    """Return the shape of the params where the filter has further members, which extensions add."""
+    added = [(f"added_{number}", JSON, msgspec.field(default=None, name=each)) for number, each in enumerate(members)]
+    wanted = msgspec.defstruct("SubscriptionFilter", added, bases=(SubscriptionFilter,), frozen=True)
+    made = msgspec.defstruct(
+        "ListenParams", [("notifications", wanted)], bases=(ListenParams,), frozen=True, kw_only=True
+    )
+    assert issubclass(made, ListenParams)
+    return made
+
+
+def added_members(wanted: SubscriptionFilter) -> dict[str, tuple[str, JSON]]:
+    """Return what a filter asks of the members that extensions add: by its name on the wire the field, and the value."""
+    names = zip(wanted.__struct_encode_fields__, wanted.__struct_fields__, strict=True)
+    own = SubscriptionFilter.__struct_fields__
+    return {name: (field, value) for name, field in names if field not in own and (value := getattr(wanted, field))}
 
 
 class CancelledParams(Params, frozen=True, kw_only=True):

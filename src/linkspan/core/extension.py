@@ -1,0 +1,94 @@
+"""An extension of the protocol as one record: what it adds to a server, to a client, or to both.
+
+An extension is on where `extensions=` lists it, and nowhere else (EXT-3). It adds methods, members of the listen filter,
+types of results and a hook around `tools/call`; the tables of the core take these when the server or the client is made.
+Spec: https://modelcontextprotocol.io/extensions/overview.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias
+
+import msgspec
+
+from linkspan.core.call import Call
+from linkspan.errors import MISSING_CLIENT_CAPABILITY, RegistrationError, RemoteProtocolError
+from linkspan.revisions.neutral import Outcome, Peer, Request
+from linkspan.types.base import JSON, JSONObject
+from linkspan.types.messages import Params
+
+__all__ = ["AroundCall", "Begin", "Extension", "ExtensionMethod", "ListenMember", "missing_extension"]
+
+Begin: TypeAlias = Callable[[Request], Outcome | Call]
+"""Serves a request, or returns the function that must run for it."""
+
+AroundCall: TypeAlias = Callable[[Request, Callable[[], Outcome | Call]], Outcome | Call]
+"""Gets a `tools/call` and what begins it; answers in its place, or returns what that returned, or a call of its own."""
+
+
+class ExtensionMethod(msgspec.Struct, frozen=True, kw_only=True):
+    """A method that clients may call."""
+
+    params: type[Params] = Params
+    """The shape of the params. Its `named_by` is the member that `Mcp-Name` repeats."""
+    begin: Begin | None = None
+    """Serves it, on the side of the server. May raise RemoteProtocolError; blocks only in the call that it returns."""
+
+
+class ListenMember(msgspec.Struct, frozen=True, kw_only=True):
+    """A member of the filter of `subscriptions/listen`: an array of what to listen for, or `true`."""
+
+    honoured: Callable[[Request, JSON], JSON]
+    """Returns what is acknowledged of the value that a client sent; nothing is acknowledged if that is false or empty.
+
+    It may block, and raise RemoteProtocolError.
+    """
+
+
+class Extension(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """What one extension is. Raises: RegistrationError for an invalid id."""
+
+    id: str
+    """Prefix and name, such as "com.example/echo" (EXT-2)."""
+    server: JSONObject | None = None
+    """The settings that a server announces; None for an extension that servers do not offer."""
+    client: JSONObject | None = None
+    """The settings that a client declares; None for an extension that clients do not have."""
+    methods: Mapping[str, ExtensionMethod] = msgspec.field(default_factory=dict[str, ExtensionMethod])
+    listen: Mapping[str, ListenMember] = msgspec.field(default_factory=dict[str, ListenMember])
+    around_call: AroundCall | None = None
+    """Surrounds `tools/call` and its middleware, for each client: those that declared the extension, and the others."""
+
+    def __post_init__(self) -> None:
+        if not _ID.fullmatch(self.id):
+            raise RegistrationError(
+                f"{self.id!r} is not the id of an extension: write a prefix and a name, such as 'com.example/echo'"
+            )
+
+    @property
+    def needs_envelope(self) -> bool:
+        """Whether it adds messages, which exist only where each request declares its extensions.
+
+        One that has settings only is negotiated in a handshake, too.
+        """
+        return bool(self.methods or self.listen)
+
+    def declared_by(self, peer: Peer) -> bool:
+        """Return whether a peer declared it: with this request, or in its handshake."""
+        return peer.supports("extensions", self.id) and (peer.revision.extends_by_request or not self.needs_envelope)
+
+
+_LABEL = "[A-Za-z]([A-Za-z0-9-]*[A-Za-z0-9])?"
+_ID: Final = re.compile(rf"{_LABEL}(\.{_LABEL})*/[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
+"""The grammar of the keys of `_meta`, with a prefix."""
+
+
+def missing_extension(extension_id: str) -> RemoteProtocolError:
+    """Return the error for a request that needs an extension which it does not declare (EXT-4)."""
+    return RemoteProtocolError(
+        MISSING_CLIENT_CAPABILITY,
+        f"This needs the extension {extension_id}: declare it in the capabilities of the request",
+        {"requiredCapabilities": {"extensions": {extension_id: {}}}},
+    )
