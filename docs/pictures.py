@@ -1,13 +1,19 @@
-"""Takes the pictures of the pages: `python docs/pictures.py` serves what the tutorials write, and photographs it in Chromium."""
+"""Takes the pictures of the pages: `python docs/pictures.py`.
+
+It serves what the tutorials write and takes screenshots in Chromium, and draws terminals from the sessions on the pages, which
+the tests hold true.
+"""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from xml.sax.saxutils import escape
 
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS.parent / "tests"))
@@ -17,6 +23,8 @@ from ports import reserve_port  # noqa: E402
 from tutorials import BLOCK, PORT, write_file  # noqa: E402
 
 PICTURES = DOCS / "pictures"
+TYPED_TEXT = re.compile(r"^(\$ |> |.*\[n\]o: )(.+)$")
+BUTTONS = ((22, "#ff5f57"), (42, "#febc2e"), (62, "#28c840"))
 
 
 @contextmanager
@@ -34,9 +42,35 @@ def serving(page: Path, file: str) -> Iterator[str]:
                 server.terminate()
 
 
+def drawn(session: str) -> str:
+    """Return a terminal with a session as SVG. What is typed is bright."""
+    lines = session.rstrip("\n").split("\n")
+    wide, high = max(map(len, lines)) * 7.85 + 40, len(lines) * 18 + 58
+    rows = []
+    for number, line in enumerate(lines):
+        shown, typed = found.groups() if (found := TYPED_TEXT.match(line)) else (line, "")
+        words = f'{escape(shown)}<tspan class="typed">{escape(typed)}</tspan>' if typed else escape(shown)
+        rows.append(f'<text x="20" y="{number * 18 + 56}" xml:space="preserve">{words}</text>')
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide:.0f} {high}" role="img">',
+            "<style>text { font: 13px ui-monospace, Menlo, Consolas, monospace; fill: #c9d1d9 }",
+            ".typed { fill: #7ee787; font-weight: 600 }</style>",
+            f'<rect width="{wide:.0f}" height="{high}" rx="10" fill="#0d1117"/>',
+            *(f'<circle cx="{x}" cy="20" r="6" fill="{fill}"/>' for x, fill in BUTTONS),
+            *rows,
+            "</svg>\n",
+        ]
+    )
+
+
 def main() -> None:
     """Take all pictures."""
     PICTURES.mkdir(exist_ok=True)
+    chat = next(
+        each["text"] for each in BLOCK.finditer((DOCS / "tutorial-3-chat.md").read_text()) if each["kind"] == "console"
+    )
+    (PICTURES / "chat.svg").write_text(drawn(chat.partition("\n> exit")[0].partition("\n> yes")[0]))
     with serving(DOCS / "tutorial-1-server.md", "ferries.py") as url, chromium() as browser:
         page = browser.new_page(viewport={"width": 760, "height": 1200}, color_scheme="light")
         page.goto(url)

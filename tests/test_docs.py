@@ -13,6 +13,7 @@ import pytest
 from linkspan import reset_configuration
 
 ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
 PAGES = [page for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if "tutorial-" not in page.name]
 """All but the tutorials, which are carried out by `test_tutorials.py`."""
 BLOCK = re.compile(r"```(python|bash)\n(.*?)```", re.DOTALL)
@@ -37,3 +38,19 @@ def test_the_code_on_the_page_runs(page: Path, tmp_path: Path, monkeypatch: pyte
                 subprocess.run(["bash", "-ec", code], stdin=subprocess.DEVNULL, timeout=60, check=True)
     finally:
         reset_configuration()
+
+
+def test_the_figures_in_the_readme_are_those_that_were_measured() -> None:
+    rows = [
+        line.split("|") for line in (ROOT / "docs" / "figures.md").read_text().splitlines() if line.startswith("| ")
+    ]
+    measured = {
+        own.strip(): (official.split()[0], re.findall(r"FastMCP ([\d.]+)", others)[0])
+        for _, _, own, _, official, others, _ in rows
+        if "FastMCP" in others
+    }
+    table = re.findall(
+        r"^\| .* \| ([\d.]+ \S+) \| ([\d.]+) times that \| ([\d.]+) times that \|$", README, re.MULTILINE
+    )
+    assert len(table) == 4
+    assert {own: tuple(rest) for own, *rest in table} == {own: measured[own] for own, *_ in table}
