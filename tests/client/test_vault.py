@@ -55,6 +55,28 @@ def test_what_is_kept_is_there_for_the_next_process_until_it_is_deleted(vault: V
     assert (vault.load(KEY), vault.all_keys(), vault.has(KEY)) == (None, [], False)
 
 
+def test_a_lock_is_taken_where_the_system_has_no_flag_to_close_on_exec(
+    vault: Vault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "O_CLOEXEC")  # as on Windows
+    vault.lock(KEY)()
+
+
+def test_without_a_home_directory_logins_are_kept_for_as_long_as_the_process_lives(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", no_home)
+    assert not home().is_dir()
+    vault = Vault(keyring=lambda: None)
+    vault.lock(KEY)()
+    vault.save(KEY, SECRET)
+    assert (vault.load(KEY), vault.all_keys(), vault.has(KEY)) == (SECRET, [], True)
+
+
 def test_keys_that_differ_in_one_part_are_kept_apart(vault: Vault) -> None:
     vault.save(("a", "bc"), b"1")
     vault.save(("ab", "c"), b"2")

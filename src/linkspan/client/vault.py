@@ -57,12 +57,15 @@ _read = msgspec.json.Decoder(_Entry)
 
 def home() -> Path:
     """Return the directory of the logins of this user, whether it exists or not."""
-    if sys.platform == "win32":
-        base = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local"
-    elif sys.platform == "darwin":
-        base = Path.home() / "Library" / "Application Support"
-    else:
-        base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    try:
+        if sys.platform == "win32":
+            base = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local"
+        elif sys.platform == "darwin":
+            base = Path.home() / "Library" / "Application Support"
+        else:
+            base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    except RuntimeError:  # this user has no home directory: nothing can be kept below a device
+        base = os.devnull
     return Path(base) / "linkspan" / "logins"
 
 
@@ -147,7 +150,7 @@ class Vault:
         """Lock a key across threads and processes; return what unlocks it. Not reentrant. Raises: TimeoutError."""
         try:
             self._make_directory()
-            fd = os.open(self._path(key).with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fd = os.open(self._path(key).with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
         except OSError:  # nothing is shared where nothing can be written
             return lambda: None
         give_up = time.monotonic() + _LONGEST_LOCK
