@@ -78,6 +78,8 @@ WRONG: dict[str, tuple[str, str]] = {
     "audience with a slash": (token(now=NOW, aud=RESOURCE + "/"), "the token is for"),
     "no audience": (token(now=NOW, aud=None), "the token is for None"),
     "audience that is no text": (token(now=NOW, aud=[7, None]), "the token is for"),
+    "audience that is a number": (token(now=NOW, aud=7), "the token is for 7"),
+    "audience that is an object": (token(now=NOW, aud={RESOURCE: True}), "the token is for {"),
     "token of another server": (token(now=NOW, iss="https://evil.example.com"), "not trusted here"),
     "issuer with a slash": (token(now=NOW, iss=ISSUER + "/"), "not trusted here"),
     "no issuer": (token(now=NOW, iss=None), "not known to any verifier"),

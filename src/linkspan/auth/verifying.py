@@ -158,8 +158,7 @@ class _OfIssuer:
     def _check_audience(self, claims: JSONObject, resource: str) -> None:
         wanted = self.audience or {resource}
         found = _at(claims, self._audience_path)
-        named = {found} if isinstance(found, str) else {each for each in found or () if isinstance(each, str)}
-        if wanted.isdisjoint(named):
+        if wanted.isdisjoint(_names([found] if isinstance(found, str) else found)):
             claim = ".".join(self._audience_path)
             raise TokenRefused(f"the token is for {_shown(found)} ({claim}), and not for {' or '.join(sorted(wanted))}")
 
