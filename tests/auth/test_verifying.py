@@ -293,6 +293,16 @@ def test_an_introspection_that_fails_is_not_the_fault_of_the_token(answer: Any) 
         outcome(introspection(), "opaque", answer)
 
 
+def test_an_issuer_whose_metadata_cannot_be_read_is_not_asked_again_for_each_token() -> None:
+    verifier = Introspection(ISSUER, "a", "b")
+    asked: list[Any] = []
+    for seconds in (0, 1, 4.9, 5):
+        with pytest.raises(IssuerUnavailable):
+            outcome(verifier, "opaque", HttpUnavailable("no route"), asked=asked, now=NOW + seconds)
+    assert len(asked) == 2
+    assert outcome(verifier, "opaque", reply(METADATA), reply(ACTIVE), now=NOW + 10).grant.owner == f"{ISSUER} ann"
+
+
 def test_a_jwt_of_another_issuer_is_not_shown_to_an_introspection_endpoint() -> None:
     assert "not trusted" in refused(introspection(), token(now=NOW, iss="https://other.example.com"))
 

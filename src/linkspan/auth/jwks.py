@@ -27,7 +27,7 @@ VerifyFlow: TypeAlias = Generator[Any, Any, T]
 _REFETCH: Final = 30.0
 """Seconds between two requests for keys on account of an unknown `kid`, which a client can invent."""
 _RETRY: Final = 5.0
-"""Seconds after which an issuer that could not be reached is asked again while there are no keys at all."""
+"""Seconds after which an issuer that could not be reached is asked again while there are no keys, or no metadata."""
 _KEPT: Final = 3600.0
 """Seconds for which keys are good where the issuer does not say."""
 _SHORTEST: Final = 30.0
@@ -64,6 +64,8 @@ class Issuer:
         self._fixed = keys is not None
         self._fresh_until = self._usable_until = self._retry_at = 0.0
         self._metadata: tuple[float, JSONObject] = 0.0, {}
+        self._metadata_failure: tuple[float, str] = 0.0, ""
+        """Until when they are not read again, and why."""
         self._fetching: list[None] = []
 
     def metadata(self, now: float) -> VerifyFlow[JSONObject]:
@@ -71,22 +73,29 @@ class Issuer:
         until, known = self._metadata
         if now < until:
             return known
-        problem = "it has no metadata at any of the well-known places"
+        retry_at, problem = self._metadata_failure
+        if now >= retry_at:
+            problem = yield from self._read_metadata(now)
+            if not problem:
+                return self._metadata[1]
+            self._metadata_failure = now + _RETRY, problem
+        if known:
+            return known
+        raise IssuerUnavailable(f"the issuer {self.url} cannot be read: {problem}")
+
+    def _read_metadata(self, now: float) -> VerifyFlow[str]:
+        """Read the metadata; return what was wrong, or nothing."""
         for url in server_metadata_urls(self.url):
             try:
                 reply: HttpResult = yield Http("GET", url, {"accept": "application/json"}, redirects=True)
             except HttpUnavailable as failure:
-                problem = str(failure)
-                break  # the others are on the same host
+                return str(failure)  # the others are on the same host
             if reply.status == 200 and (found := json_object(reply.body)) is not None:
                 if found.get("issuer") != self.url:
-                    problem = f"its metadata name the issuer {found.get('issuer')!r}: write issuer= exactly so"
-                    break
+                    return f"its metadata name the issuer {found.get('issuer')!r}: write issuer= exactly so"
                 self._metadata = now + _KEPT, found
-                return found
-        if known:
-            return known
-        raise IssuerUnavailable(f"the issuer {self.url} cannot be read: {problem}")
+                return ""
+        return "it has no metadata at any of the well-known places"
 
     def key(self, kid: str | None, algorithm: str, now: float) -> VerifyFlow[Any]:
         """Return the key that has signed a token. Raises: TokenRefused for an unknown `kid`, IssuerUnavailable."""
