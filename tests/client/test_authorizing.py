@@ -21,6 +21,7 @@ from linkspan import (
     AuthorizationError,
     Client,
     ClientError,
+    ConnectError,
     InsufficientScope,
     LoginRequired,
     LoginTimeout,
@@ -29,6 +30,7 @@ from linkspan import (
 )
 from linkspan.auth import ClientCredentials, OAuth
 from linkspan.client import authorizing
+from linkspan.client.transports.http_guarded import GuardedHttp
 from linkspan.client.vault import Vault
 from linkspan.testing import TranscriptWriter
 from login_site import Site, login_site, visit
@@ -251,6 +253,47 @@ def test_a_login_that_fails_is_tried_once_for_all_that_wait(site: Site) -> None:
 
     assert [type(each) for each in asyncio.run(run())] == [AuthorizationError] * 5
     assert len(asked) == 1
+
+
+def test_a_login_for_which_there_is_no_thread_fails_and_the_next_one_is_not_held_up(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = threading.Thread.start
+
+    def refuse_once(thread: threading.Thread) -> None:
+        if thread.name == "linkspan-login":
+            monkeypatch.setattr(threading.Thread, "start", start)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse_once)
+    auth = OAuth(open_url=visit)
+    with pytest.raises(ConnectError, match="can't start new thread"), SyncClient(site.url, auth=auth):
+        pass
+    with SyncClient(site.url, auth=auth, timeouts=Timeouts(connect=10)) as client:
+        assert client.call_tool("who").text == "Bearer the-secret-token-1"
+
+
+def test_a_login_whose_connections_cannot_be_closed_holds_nothing_up(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    close = GuardedHttp.close
+
+    def fail(guarded: GuardedHttp) -> None:
+        monkeypatch.setattr(GuardedHttp, "close", close)
+        raise OSError("bad descriptor")
+
+    monkeypatch.setattr(GuardedHttp, "close", fail)
+    with SyncClient(site.url, auth=OAuth(open_url=visit), timeouts=Timeouts(connect=10)) as client:
+        assert client.call_tool("who").text == "Bearer the-secret-token-1"
+
+
+def test_each_client_waits_for_a_person_as_long_as_its_own_timeouts_allow(site: Site) -> None:
+    auth = OAuth(open_url=lambda url: None)
+    for seconds in (0.05, 0.1):
+        with pytest.raises(LoginTimeout) as caught, SyncClient(site.url, auth=auth, timeouts=Timeouts(login=seconds)):
+            pass
+        assert caught.value.seconds == seconds
 
 
 def test_two_clients_with_one_identity_share_one_login(site: Site) -> None:

@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -261,8 +261,13 @@ class _Job:
         self.error: BaseException | None = None
 
     def start(self) -> None:
-        """Perform the flow in a thread of its own."""
-        threading.Thread(target=self.perform, name="linkspan-login", daemon=True).start()
+        """Perform the flow in a thread of its own; end it if no thread can be started."""
+        try:
+            threading.Thread(target=self.perform, name="linkspan-login", daemon=True).start()
+        except RuntimeError as error:
+            self._flow.close()
+            self.error = HttpFailure(f"the login cannot begin: {error}", sent=False)
+            self._end()
 
     def wait(self, person_waits: PersonWaits | None) -> HttpFlow[None]:
         """Wait for the end; `person_waits` is told from when to when a person is waited for."""
@@ -300,9 +305,18 @@ class _Job:
 
     def perform(self) -> None:
         """Do what the flow wants done, to its end."""
-        performer = _Performer(self._access, self)
         try:
-            effect = self._effect
+            with closing(_Performer(self._access, self)) as performer:
+                self._value = self._outcome(performer)
+        except BaseException as error:
+            self.error = error.with_traceback(None)  # whose frames hold secrets
+        finally:
+            self._end()
+
+    def _outcome(self, performer: _Performer) -> object:
+        """Perform one effect after the other; return the value of the flow, or raise what it raises."""
+        effect = self._effect
+        try:
             while True:
                 try:
                     outcome = performer.perform(effect)
@@ -311,17 +325,16 @@ class _Job:
                 else:
                     effect = self._flow.send(outcome)
         except StopIteration as stop:
-            self._value = stop.value
-        except BaseException as error:
-            self.error = error.with_traceback(None)  # whose frames hold secrets
-        finally:
-            performer.close()
-            self._access.ended(self)
-            with self._lock:
-                self._done = True
-                waiting = list(self._waiting)
-            for each in waiting:
-                each.go_on()
+            return stop.value
+
+    def _end(self) -> None:
+        """Let the next flow begin, and all that waited for this one go on."""
+        self._access.ended(self)
+        with self._lock:
+            self._done = True
+            waiting = list(self._waiting)
+        for each in waiting:
+            each.go_on()
 
 
 class _Performer:
@@ -464,7 +477,7 @@ _accesses_lock = ForkedLock()
 
 def access_to(origin: Origin, url: str, identity: Identity, ssl: SSLContext | None, **options: Any) -> Access:
     """Return what an identity uses at a server: one for all clients of the process. `options` are those of `Authorizer`."""
-    key = (url, identity, ssl, options.get("interactive", True))
+    key = (url, identity, ssl, *sorted(options.items()))
     with _accesses_lock:
         found = _accesses.get(key)
         if found is None:
