@@ -85,7 +85,15 @@ def test_metadata_cannot_make_a_client_contact_private_addresses(
     address: str, server: str, named: bool, allowed: bool
 ) -> None:
     """Server-side request forgery, AU-C7."""
-    assert may_connect(address, [server], named=named) is allowed
+    assert may_connect(address, lambda: [server], named=named) is allowed
+
+
+@pytest.mark.parametrize(("address", "allowed"), [("93.184.216.34", True), ("169.254.169.254", False)])
+def test_the_addresses_of_the_server_are_looked_up_for_private_addresses_only(address: str, allowed: bool) -> None:
+    def look_up() -> list[str]:
+        raise AssertionError("there is nothing to compare with")
+
+    assert may_connect(address, look_up, named=False) is allowed
 
 
 def test_a_host_is_named_by_a_url_of_the_user_or_by_itself() -> None:

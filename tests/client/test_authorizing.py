@@ -30,6 +30,7 @@ from linkspan import (
 )
 from linkspan.auth import ClientCredentials, OAuth
 from linkspan.client import authorizing
+from linkspan.client.callback import CallbackReceiver
 from linkspan.client.transports.http_guarded import GuardedHttp
 from linkspan.client.vault import Vault
 from linkspan.testing import TranscriptWriter
@@ -412,6 +413,24 @@ print([each for each in sys.modules if each.startswith(("linkspan.auth", "joserf
 
 
 # What a login may contact.
+
+
+@pytest.mark.parametrize("port", [None, 65000])
+def test_a_port_that_cannot_be_listened_on_is_named_once(
+    site: Site, monkeypatch: pytest.MonkeyPatch, port: int | None
+) -> None:
+    def taken(receiver: CallbackReceiver, port: int | None = None) -> None:
+        raise OSError(98, "Address already in use")
+
+    monkeypatch.setattr(CallbackReceiver, "__init__", taken)
+    auth = OAuth(open_url=visit, redirect_port=port)
+    with pytest.raises(AuthorizationError) as caught, SyncClient(site.url, auth=auth):
+        pass
+    place = "any port" if port is None else "port 65000"
+    assert caught.value.problem == (
+        f"the login has no redirect URI: cannot listen on {place} of 127.0.0.1: Address already in use"
+    )
+    assert caught.value.hint == (None if port is None else "pass another redirect_port=")
 
 
 @pytest.fixture

@@ -206,6 +206,6 @@ def _listen(auth: OAuth, stored: Registered | None) -> AuthFlow[str]:
                 return again
         redirect_uri: str = yield Listen(auth.redirect_port)
     except HttpUnavailable as problem:
-        hint = "pass another redirect_port="
-        raise AuthorizationFailure(f"cannot listen on port {auth.redirect_port}: {problem}", hint) from problem
+        hint = "pass another redirect_port=" if auth.redirect_port is not None else None
+        raise AuthorizationFailure(f"the login has no redirect URI: {problem}", hint) from problem
     return redirect_uri

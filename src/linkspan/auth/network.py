@@ -6,7 +6,7 @@ only this machine reaches. Spec: security best practices, server-side request fo
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from urllib.parse import urlsplit, urlunsplit
 
@@ -83,8 +83,10 @@ def was_named(host: str, urls: Collection[str | None], hosts: Collection[str]) -
     return host.lower() in hosts_of(urls, hosts)
 
 
-def may_connect(address: str, server_addresses: Collection[str], *, named: bool) -> bool:
+def may_connect(address: str, server_addresses: Callable[[], Collection[str]], *, named: bool) -> bool:
     """Return whether to connect to an address for a host that a server named; `named`: the user named it, too.
+
+    `server_addresses` returns those of the MCP server, which may take a look-up: it is called for a private address only.
 
     Public addresses are; private ones if the MCP server itself has a private address, loopback ones if it is on loopback.
     Link-local addresses never are, for there the metadata services of clouds give credentials away; nor are 0.0.0.0, which
@@ -92,12 +94,11 @@ def may_connect(address: str, server_addresses: Collection[str], *, named: bool)
     """
     try:
         kind = _kind(address)
-        kinds = {_kind(each) for each in server_addresses}
+        if kind in ("public", "never"):
+            return kind == "public"
+        return named or kind in map(_kind, server_addresses())
     except ValueError:
         return False
-    if kind in ("public", "never"):
-        return kind == "public"
-    return named or kind in kinds
 
 
 def _kind(address: str) -> str:

@@ -393,7 +393,8 @@ class _Performer:
         try:
             self._receiver = CallbackReceiver(port)
         except OSError as error:
-            problem = f"port {port} of 127.0.0.1 cannot be used for the redirect: {error.strerror}"
+            place = f"port {port}" if port is not None else "any port"
+            problem = f"cannot listen on {place} of 127.0.0.1: {error.strerror}"
             raise HttpUnavailable(problem) from None
         return str(self._receiver.redirect_uri)
 

@@ -132,7 +132,7 @@ class _GuardedRoutes(Routes):
             self._check(host, address)
 
     def _check(self, host: str, address: str) -> None:
-        if may_connect(address, self._server_addresses(), named=self._was_named(host.lower())):
+        if may_connect(address, self._server_addresses, named=self._was_named(host.lower())):
             return
         problem = f"{host} has an address in a private network, and only the server has named that host"
         raise HttpFailure(problem, sent=False, ours=True, hint=f"if that is right, allow it: hosts=[{host!r}]")
