@@ -29,7 +29,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from linkspan.auth.authorizer import Attempt, Authorizer
-from linkspan.client.callbacks import is_awaitable
+from linkspan.client.callbacks import finished
 from linkspan.client.transports.http_connections import Routes
 from linkspan.client.transports.http_guarded import GuardedHttp, read_bounded
 from linkspan.client.transports.http_requests import HttpFailure, HttpFlow, Open, PersonWaits, Reply, Wait
@@ -430,7 +430,7 @@ class _Performer:
 
         def run() -> None:
             try:
-                found: object = _called(call, url)
+                found: object = finished(call(url))
             except Exception as error:
                 found = error
             if came_back is not None and isinstance(found, str | BaseException):
@@ -448,23 +448,13 @@ class _Performer:
 def _supplied(source: object, arguments: tuple[object, ...]) -> str:
     """Return a credential from where the application said it is. Raises: what its function raises, OSError, LookupError."""
     if callable(source):
-        return str(_called(source, *arguments))
+        return str(finished(source(*arguments)))
     text = os.fspath(cast("str | os.PathLike[str]", source))
     if isinstance(source, str) and _VARIABLE.fullmatch(text):
         if text not in os.environ:
             raise LookupError(f"the environment variable {text} is not set")
         return os.environ[text].strip()
     return Path(text).read_text("utf-8").strip()
-
-
-def _called(function: Callable[..., Any], *arguments: object) -> Any:
-    """Call a function of the application, here in our own thread; what a coroutine function returns is awaited on a loop."""
-    value = function(*arguments)
-    if not is_awaitable(value):
-        return value
-    from linkspan.runtime.background import run_awaitable
-
-    return run_awaitable(value)
 
 
 def _print(text: str) -> None:

@@ -35,7 +35,7 @@ from linkspan.wire.jsonrpc import Notification, RequestId, RpcRequest
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["Application", "CallbackQueue", "Callbacks", "Question", "is_awaitable"]
+__all__ = ["Application", "CallbackQueue", "Callbacks", "Question", "finished", "is_awaitable"]
 
 _REFUSED: Final = -1
 
@@ -43,6 +43,15 @@ _REFUSED: Final = -1
 def is_awaitable(value: object) -> bool:
     """Return whether a value must be awaited."""
     return hasattr(type(value), "__await__")
+
+
+def finished(value: Any) -> Any:
+    """Return what a function returned, or what the coroutine that it returned gives on our own loop."""
+    if not is_awaitable(value):
+        return value
+    from linkspan.runtime.background import run_awaitable
+
+    return run_awaitable(value)
 
 
 class Callbacks(msgspec.Struct, frozen=True):

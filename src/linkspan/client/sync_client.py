@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Never, Self, TypeVar, Unpack, cast
 
 from linkspan.client.base import BaseClient, CallKeywords, ListKeywords, RequestKeywords, call_options, filter_of
-from linkspan.client.callbacks import is_awaitable
+from linkspan.client.callbacks import finished
 from linkspan.client.subscriptions import READY, Filter, left_behind, unconfirmed
 from linkspan.client.transports.base import ClientTransport, ThreadWaiter
 from linkspan.core.flow import Ask, Flow, RequestSpec, Send, Sleep
@@ -251,7 +251,7 @@ class SyncClient(BaseClient):
                 if isinstance(item, ProgressParams):
                     assert spec is not None
                     assert spec.on_progress is not None
-                    _finished(spec.on_progress(item))
+                    finished(spec.on_progress(item))
                 elif isinstance(item, ClientError):
                     raise item
                 else:
@@ -280,7 +280,7 @@ class SyncClient(BaseClient):
         if handler is None:
             raise unanswerable(request.method, self._state.origin)
         try:
-            value = _finished(handler())
+            value = finished(handler())
         except Refused as refusal:
             raise refused(request.method, self._state.origin, refusal) from None
         except Exception as error:
@@ -341,12 +341,3 @@ class SyncChanges:
                 raise item
             if item is not READY:
                 return cast("Change", item)
-
-
-def _finished(value: Any) -> Any:
-    """Return what a function returned, or what the coroutine that it returned gives."""
-    if not is_awaitable(value):
-        return value
-    from linkspan.runtime.background import run_awaitable
-
-    return run_awaitable(value)
