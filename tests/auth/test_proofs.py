@@ -9,7 +9,7 @@ import pytest
 from joserfc.jwk import ECKey
 
 from linkspan.auth.jwks import TokenRefused
-from linkspan.auth.proofs import NonceNeeded, Nonces, Proof, Replays, check_proof
+from linkspan.auth.proofs import NonceNeeded, NonceSource, Proof, Replays, check_proof
 from tokens import KEY, OTHER, RESOURCE, bound, proof
 
 NOW = 1_800_000_000.0
@@ -17,7 +17,7 @@ TOKEN = bound(now=NOW)
 PUBLIC = OTHER.as_dict(private=False)
 
 
-def check(text: str, *, replays: Replays | None = None, nonces: Nonces | None = None, now: float = NOW) -> None:
+def check(text: str, *, replays: Replays | None = None, nonces: NonceSource | None = None, now: float = NOW) -> None:
     replays = replays or Replays(threading.Lock())
     given = Proof(text, "POST", RESOURCE, TOKEN, OTHER.thumbprint())
     check_proof(given, now=now, replays=replays, nonces=nonces)
@@ -104,9 +104,9 @@ def test_the_keys_that_were_not_used_for_longest_are_forgotten_first() -> None:
 
 
 def test_a_nonce_must_be_ours_and_new() -> None:
-    nonces = Nonces(b"k" * 32)
+    nonces = NonceSource(b"k" * 32)
     check(made(nonce=nonces.new(NOW - 299)), nonces=nonces)
-    foreign = Nonces(b"x" * 32).new(NOW)
+    foreign = NonceSource(b"x" * 32).new(NOW)
     for nonce in (None, "x", "é", 7, foreign, nonces.new(NOW - 301), nonces.new(NOW + 60)):
         with pytest.raises(NonceNeeded) as problem:
             check(made(nonce=nonce), nonces=nonces)

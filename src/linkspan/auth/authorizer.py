@@ -6,7 +6,6 @@ runs at a time: requests that were refused meanwhile get its outcome. Spec: basi
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import suppress
@@ -15,9 +14,10 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from linkspan.auth.client_registration import forget_registration, known_client
+from linkspan.auth.code import LoginTimedOut
 from linkspan.auth.discovery import Discovered, discover
 from linkspan.auth.dpop import ALGORITHM, ProofKey, is_nonce_request
-from linkspan.auth.grants import LoginContext, LoginTimedOut, obtain_tokens, refresh_form
+from linkspan.auth.grants import LoginContext, obtain_tokens, refresh_form
 from linkspan.auth.identities import Enterprise, Identity, OAuth
 from linkspan.auth.metadata import AuthorizationFailure, ServerMetadata, decode_or_none, fetch
 from linkspan.auth.network import hosts_of, origin_of, shown, without_credentials
@@ -31,7 +31,7 @@ from linkspan.flows.client_errors import (
     LoginTimeout,
     Origin,
 )
-from linkspan.wire.challenges import Challenge, read_challenges
+from linkspan.wire.challenges import Challenge, is_scope, read_challenges
 from linkspan.wire.jsonrpc import encode
 
 __all__ = ["Attempt", "Authorizer"]
@@ -45,7 +45,7 @@ _NONCES: Final = 3
 """How often one request may be refused for the nonce of its proof."""
 _STEP_UPS: Final = 2
 """How often more scopes are asked for, for one operation and one set of scopes."""
-_SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,200}")
+_LONGEST_SCOPE: Final = 200
 _OVER: Final = ("invalid_grant", "invalid_client", "unauthorized_client")
 """What an authorization server answers when a login is over; any other error may pass."""
 _REMEMBERED: Final = 256
@@ -505,7 +505,7 @@ def _scopes_of(challenges: Sequence[Challenge]) -> tuple[str, ...]:
 
 def _valid(scopes: Collection[str]) -> tuple[str, ...]:
     """Return the scopes that are well-formed, each once (RFC 6749, section 3.3)."""
-    return tuple(dict.fromkeys(each for each in scopes if _SCOPE.fullmatch(each)))
+    return tuple(dict.fromkeys(each for each in scopes if is_scope(each) and len(each) <= _LONGEST_SCOPE))
 
 
 def _parameter(challenges: Sequence[Challenge], name: str) -> str:

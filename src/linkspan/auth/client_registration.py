@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from contextlib import suppress
-from typing import ClassVar, Final, TypeAlias
+from typing import ClassVar, Final
 
 import msgspec
 
@@ -17,14 +17,16 @@ from linkspan.auth.metadata import AuthorizationFailure, ServerMetadata, decode_
 from linkspan.auth.network import origin_of
 from linkspan.core.auth_flow import AuthFlow, Http, HttpUnavailable, Listen, Load, Save
 from linkspan.types.base import JSONObject
+from linkspan.wire.challenges import basic_credentials
 from linkspan.wire.jsonrpc import encode
 from linkspan.wire.redaction import one_line, redact
 
 __all__ = [
     "DEVICE_GRANT",
-    "AuthMethod",
+    "FORM",
     "Registered",
     "choose_auth_method",
+    "client_authentication",
     "client_metadata",
     "forget_registration",
     "given_client",
@@ -33,7 +35,8 @@ __all__ = [
     "said_by",
 ]
 
-AuthMethod: TypeAlias = str
+FORM: Final = {"content-type": "application/x-www-form-urlencoded", "accept": "application/json"}
+"""The headers of a request to a token endpoint."""
 DEVICE_GRANT: Final = "urn:ietf:params:oauth:grant-type:device_code"
 _KNOWN_METHODS: Final = ("none", "client_secret_basic", "client_secret_post")
 """How a client without keys authenticates at a token endpoint, in the order in which we ask for it."""
@@ -46,7 +49,7 @@ class Registered(Discreet, frozen=True):
 
     client_id: str
     client_secret: str | None = None
-    method: AuthMethod = "none"
+    method: str = "none"
     """How it authenticates at the token endpoint."""
     redirect_uri: str = ""
     expires: float = 0
@@ -120,7 +123,7 @@ def given_client(
     return Registered(client_id, secret, "none" if signs else choose_auth_method(server, secret=secret))
 
 
-def choose_auth_method(server: ServerMetadata, *, secret: str | None) -> AuthMethod:
+def choose_auth_method(server: ServerMetadata, *, secret: str | None) -> str:
     """Return how to authenticate at the token endpoint. Raises: AuthorizationFailure if the server takes nothing we can do."""
     if secret is None:
         return "none"
@@ -131,7 +134,23 @@ def choose_auth_method(server: ServerMetadata, *, secret: str | None) -> AuthMet
     raise AuthorizationFailure(f"{server.issuer} does not take a client secret, only {', '.join(supported)}")
 
 
-def client_metadata(name: str, redirect_uri: str, method: AuthMethod = "none", *, device: bool = False) -> JSONObject:
+def client_authentication(
+    client_id: str, client_secret: str | None, method: str
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the headers of a form, and the fields with which it shows whose it is (RFC 6749, section 2.3.1).
+
+    Raises: ValueError for a secret with another method than `client_secret_basic` and `client_secret_post`.
+    """
+    if client_secret is None:
+        return {**FORM}, {"client_id": client_id}
+    if method == "client_secret_post":
+        return {**FORM}, {"client_id": client_id, "client_secret": client_secret}
+    if method != "client_secret_basic":
+        raise ValueError(f"method must be client_secret_basic or client_secret_post, got {method!r}")
+    return {**FORM, "authorization": basic_credentials(client_id, client_secret)}, {}
+
+
+def client_metadata(name: str, redirect_uri: str, method: str = "none", *, device: bool = False) -> JSONObject:
     """Return how a client describes itself when it registers, or in the document at its `client_metadata_url`."""
     return {
         "client_name": name,

@@ -16,17 +16,9 @@ from linkspan.auth.identities import Discreet
 from linkspan.auth.metadata import AuthorizationFailure, ServerMetadata
 from linkspan.core.auth_flow import AuthFlow, OpenUrl
 from linkspan.wire.redaction import one_line
-from linkspan.wire.values import encode_base64url
+from linkspan.wire.values import encode_base64url, sha256_base64url
 
-__all__ = [
-    "LoginTimedOut",
-    "PendingLogin",
-    "ask_for_code",
-    "authorization_url",
-    "begin_login",
-    "read_redirect",
-    "sha256_text",
-]
+__all__ = ["LoginTimedOut", "PendingLogin", "ask_for_code", "read_redirect"]
 
 
 class LoginTimedOut(Exception):
@@ -62,8 +54,8 @@ def ask_for_code(
     `parameters` go into both requests' URL and form where they belong: `resource`, `scope`. Raises: AuthorizationFailure,
     LoginTimedOut.
     """
-    pending = begin_login(server, client.redirect_uri, token_bytes)
-    url = authorization_url(server, client.client_id, pending, parameters)
+    pending = _begin_login(server, client.redirect_uri, token_bytes)
+    url = _authorization_url(server, client.client_id, pending, parameters)
     redirect: str | None = yield OpenUrl(url, pending.redirect_uri, pending.state, seconds)
     if redirect is None:
         raise LoginTimedOut(url, seconds)
@@ -76,7 +68,7 @@ def ask_for_code(
     }
 
 
-def begin_login(server: ServerMetadata, redirect_uri: str, token_bytes: Callable[[int], bytes]) -> PendingLogin:
+def _begin_login(server: ServerMetadata, redirect_uri: str, token_bytes: Callable[[int], bytes]) -> PendingLogin:
     """Return a new record. Raises: AuthorizationFailure if the server does not support PKCE with S256 (AU-C20)."""
     if "S256" not in (server.code_challenge_methods_supported or ()):
         raise AuthorizationFailure(
@@ -92,7 +84,7 @@ def begin_login(server: ServerMetadata, redirect_uri: str, token_bytes: Callable
     )
 
 
-def authorization_url(
+def _authorization_url(
     server: ServerMetadata, client_id: str, pending: PendingLogin, parameters: Mapping[str, str]
 ) -> str:
     """Return where the person logs in. Raises: AuthorizationFailure."""
@@ -103,7 +95,7 @@ def authorization_url(
         "client_id": client_id,
         "redirect_uri": pending.redirect_uri,
         "state": pending.state,
-        "code_challenge": sha256_text(pending.verifier),
+        "code_challenge": sha256_base64url(pending.verifier),
         "code_challenge_method": "S256",
         **parameters,
     }
@@ -141,10 +133,3 @@ def read_redirect(redirect: str, pending: PendingLogin) -> str:
     if not fields.get("code"):
         raise AuthorizationFailure("the redirect has no code")
     return fields["code"]
-
-
-def sha256_text(text: str) -> str:
-    """Return the SHA-256 of an ASCII text as base64url without padding."""
-    from hashlib import sha256
-
-    return encode_base64url(sha256(text.encode("ascii")).digest())

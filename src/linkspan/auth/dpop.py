@@ -11,9 +11,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
-from linkspan.auth.code import sha256_text
 from linkspan.auth.metadata import AuthorizationFailure
 from linkspan.errors import install_hint
+from linkspan.wire.values import sha256_base64url
 
 if TYPE_CHECKING:
     from joserfc.jwk import ECKey, OctKey, OKPKey, RSAKey
@@ -82,7 +82,7 @@ class ProofKey:
             "iat": int(now),
         }
         if token is not None:
-            claims["ath"] = sha256_text(token)
+            claims["ath"] = sha256_base64url(token)
         if nonce is not None:
             claims["nonce"] = nonce
         return jwt.encode({"typ": "dpop+jwt", "alg": ALGORITHM, "jwk": self._public}, claims, self._key)

@@ -9,8 +9,8 @@ from collections.abc import Collection
 from typing import Any, Final, Literal
 from urllib.parse import urlencode
 
+from linkspan.auth.client_registration import client_authentication, said_by
 from linkspan.auth.jwks import Issuer, IssuerUnavailable, VerifyFlow, json_object
-from linkspan.auth.verifying import client_authentication
 from linkspan.core.auth_flow import Http, HttpResult, HttpUnavailable
 from linkspan.errors import ExchangeError
 from linkspan.types.base import JSON
@@ -61,7 +61,6 @@ class TokenExchange:
         if not isinstance(endpoint, str):
             raise ExchangeError(f"the metadata of {self.issuer} have no token_endpoint: pass token_endpoint=")
         headers, fields = client_authentication(*self._credentials)
-        headers |= {"content-type": "application/x-www-form-urlencoded", "accept": "application/json"}
         form = self._form(token, audience, scopes) | fields
         try:
             reply: HttpResult = yield Http("POST", endpoint, headers, urlencode(form).encode())
@@ -70,11 +69,8 @@ class TokenExchange:
         answer: dict[str, Any] = json_object(reply.body) or {}
         found = answer.get("access_token")
         if reply.status != 200 or not isinstance(found, str) or not found:
-            error = answer.get("error")
-            raise ExchangeError(
-                f"{self.issuer} gave no token for {audience}: {error or reply.status}",
-                error=error if isinstance(error, str) else None,
-            )
+            error, reason = said_by(reply.body, reply.status, [token, self._credentials[1]])
+            raise ExchangeError(f"{self.issuer} gave no token for {audience}: {reason}", error=error)
         seconds = answer.get("expires_in")
         return found, float(seconds) if isinstance(seconds, int | float) else 0.0
 

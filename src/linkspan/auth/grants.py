@@ -30,7 +30,7 @@ from linkspan.auth.tokens import Nonces, TokenClient, Tokens, scope_text
 from linkspan.core.auth_flow import AuthFlow, ShowCode, Supply
 from linkspan.core.flow import Sleep
 
-__all__ = ["LoginContext", "LoginTimedOut", "obtain_tokens", "refresh_form"]
+__all__ = ["LoginContext", "obtain_tokens", "refresh_form"]
 
 _JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 _EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Final, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
@@ -17,6 +17,7 @@ from linkspan.core.auth_flow import AuthFlow, Http, HttpResult, HttpUnavailable
 from linkspan.wire.redaction import one_line
 
 __all__ = [
+    "METADATA_PATH",
     "AuthorizationFailure",
     "ResourceMetadata",
     "ServerMetadata",
@@ -32,7 +33,7 @@ __all__ = [
 
 DocumentT = TypeVar("DocumentT", bound=msgspec.Struct)
 
-_RESOURCE = "/.well-known/oauth-protected-resource"
+METADATA_PATH: Final = "/.well-known/oauth-protected-resource"
 _SERVER = "/.well-known/oauth-authorization-server"
 _OPENID = "/.well-known/openid-configuration"
 _LONGEST_PROBLEM = 600
@@ -59,7 +60,6 @@ class ResourceMetadata(msgspec.Struct, frozen=True):
     resource: str
     authorization_servers: tuple[str, ...] | None = None
     scopes_supported: tuple[str, ...] | None = None
-    dpop_signing_alg_values_supported: tuple[str, ...] | None = None
     dpop_bound_access_tokens_required: bool | None = None
 
 
@@ -89,10 +89,10 @@ class ServerMetadata(msgspec.Struct, frozen=True):
 def resource_metadata_urls(url: str) -> list[str]:
     """Return where the metadata of a resource may be if it does not announce them: for its path, then for its origin."""
     parts = urlsplit(url)
-    root = urlunsplit((parts.scheme, parts.netloc, _RESOURCE, "", ""))
+    root = urlunsplit((parts.scheme, parts.netloc, METADATA_PATH, "", ""))
     if parts.path in ("", "/") and not parts.query:
         return [root]
-    return [urlunsplit((parts.scheme, parts.netloc, _RESOURCE + parts.path, parts.query, "")), root]
+    return [urlunsplit((parts.scheme, parts.netloc, METADATA_PATH + parts.path, parts.query, "")), root]
 
 
 def server_metadata_urls(issuer: str) -> list[str]:

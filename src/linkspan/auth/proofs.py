@@ -14,18 +14,18 @@ from urllib.parse import urlsplit
 import msgspec
 
 from linkspan.auth.jwks import TokenRefused, may_verify
+from linkspan.auth.network import origin_of
 from linkspan.auth.verifying import ALGORITHMS, read_header, read_jws
 from linkspan.types.base import JSON, JSONObject, is_object
-from linkspan.wire.values import encode_base64url
+from linkspan.wire.values import encode_base64url, sha256_base64url
 
-__all__ = ["PROOF_ALGORITHMS", "NonceNeeded", "Nonces", "Proof", "Replays", "check_proof", "hash_of"]
+__all__ = ["PROOF_ALGORITHMS", "NonceNeeded", "NonceSource", "Proof", "Replays", "check_proof"]
 
 PROOF_ALGORITHMS: Final = tuple(each for each in ALGORITHMS if each != "EdDSA")
 _WINDOW: Final = 300.0
 """Seconds by which the time in a proof may differ from ours."""
 _LONGEST_ID: Final = 256
 _PRIVATE: Final = frozenset(("d", "p", "q", "dp", "dq", "qi", "oth", "k"))
-_PORTS: Final = {"http": 80, "https": 443}
 _TIME_BYTES: Final = 8
 _TAG_BYTES: Final = 16
 
@@ -45,7 +45,7 @@ class Proof(msgspec.Struct, frozen=True):
     """The key that the token is bound to."""
 
 
-class Nonces:
+class NonceSource:
     """Values that a client must repeat within five minutes: made of the time and a key, so none is stored."""
 
     def __init__(self, key: bytes) -> None:
@@ -100,7 +100,7 @@ class Replays:
             return True
 
 
-def check_proof(proof: Proof, *, now: float, replays: Replays, nonces: Nonces | None = None) -> None:
+def check_proof(proof: Proof, *, now: float, replays: Replays, nonces: NonceSource | None = None) -> None:
     """Check a proof in the order of RFC 9449, section 4.3. With `nonces` it must have one. Raises: TokenRefused, NonceNeeded."""
     try:
         claims = _read(proof)
@@ -111,7 +111,7 @@ def check_proof(proof: Proof, *, now: float, replays: Replays, nonces: Nonces | 
         "htm": claims.get("htm") != proof.method,
         "htu": _normal_url(claims.get("htu")) != _normal_url(proof.url),
         "iat": type(made) not in (int, float) or abs(now - float(made or 0)) > _WINDOW,
-        "ath": claims.get("ath") != hash_of(proof.token),
+        "ath": claims.get("ath") != sha256_base64url(proof.token),
         "jti": not isinstance(proof_id, str) or not 0 < len(proof_id) <= _LONGEST_ID,
     }
     if failed := [name for name, is_wrong in wrong.items() if is_wrong]:
@@ -144,24 +144,10 @@ def _read(proof: Proof) -> JSONObject:
     return read_jws(proof.text, key, algorithm)
 
 
-def hash_of(token: str) -> str:
-    """Return the `ath` of a token."""
-    from hashlib import sha256
-
-    return encode_base64url(sha256(token.encode()).digest())
-
-
 _FROM_URL: Final = str.maketrans("-_", "+/")
 
 
-def _normal_url(url: JSON) -> str | None:
+def _normal_url(url: JSON) -> tuple[object, ...] | None:
     """Return a URL without query and fragment, in the form in which two are compared; None for an invalid URL."""
-    if not isinstance(url, str):
-        return None
-    try:
-        parts = urlsplit(url)
-        port = parts.port or _PORTS.get(parts.scheme)
-    except ValueError:
-        return None
-    host = (parts.hostname or "").lower()
-    return f"{parts.scheme.lower()}://{host}:{port}{parts.path or '/'}" if host else None
+    origin = origin_of(url) if isinstance(url, str) else None
+    return (*origin, urlsplit(url).path or "/") if origin is not None else None

@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 import msgspec
 
 from linkspan.auth.exchanging import TokenExchange
-from linkspan.auth.metadata import resource_metadata_urls
+from linkspan.auth.metadata import METADATA_PATH, resource_metadata_urls
 from linkspan.auth.proofs import PROOF_ALGORITHMS
 from linkspan.auth.verifying import ApiKeys, Checker, FunctionVerifier, Introspection, Jwt, Verifier, require_jose
 from linkspan.core.http_exchange import HttpResponse
@@ -23,9 +23,8 @@ from linkspan.wire.challenges import is_scope, write_challenge
 from linkspan.wire.headers import is_loopback
 from linkspan.wire.jsonrpc import encode
 
-__all__ = ["METADATA_PATH", "BadCredentials", "Credentials", "Protected", "metadata_places", "metadata_url"]
+__all__ = ["BadCredentials", "Credentials", "Protected", "metadata_places", "metadata_url"]
 
-METADATA_PATH: Final = "/.well-known/oauth-protected-resource"
 _BEARER: Final = re.compile(r"(?P<scheme>bearer|dpop) +(?P<token>[A-Za-z0-9\-._~+/]+=*)", re.IGNORECASE)
 _SECOND: Final = re.compile(r"(?:^|,)\s*(?:bearer|dpop)(?:\s|$)", re.IGNORECASE)
 _UNWRITABLE: Final = re.compile(r"[^\x20-\x21\x23-\x5b\x5d-\x7e]")

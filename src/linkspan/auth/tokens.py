@@ -12,13 +12,12 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from linkspan.auth.client_registration import Registered, said_by
+from linkspan.auth.client_registration import FORM, Registered, client_authentication, said_by
 from linkspan.auth.dpop import ProofKey, is_nonce_request
 from linkspan.auth.identities import Discreet
 from linkspan.auth.metadata import AuthorizationFailure, ServerMetadata, decode_or_none, fetch
 from linkspan.auth.network import origin_of
 from linkspan.core.auth_flow import AuthFlow, Http, HttpResult
-from linkspan.wire.challenges import basic_credentials
 
 __all__ = ["Nonces", "TokenClient", "Tokens", "scope_text"]
 
@@ -194,19 +193,15 @@ class TokenClient:
 
     def _authenticated(self, form: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
         """Return headers and form with which the client shows who it is."""
-        headers = {"content-type": "application/x-www-form-urlencoded", "accept": "application/json"}
+        client = self._client
+        if self._assertion is None and client is not None:
+            headers, fields = client_authentication(client.client_id, client.client_secret, client.method)
+            return headers, {**form, **fields}
+        fields = {}
         if self._assertion is not None:
             kind = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
-            return headers, {**form, "client_assertion_type": kind, "client_assertion": self._assertion()}
-        client = self._client
-        if client is None:
-            return headers, dict(form)
-        if client.method == "client_secret_basic" and client.client_secret is not None:
-            return {**headers, "authorization": basic_credentials(client.client_id, client.client_secret)}, dict(form)
-        members = {**form, "client_id": client.client_id}
-        if client.method == "client_secret_post" and client.client_secret is not None:
-            members["client_secret"] = client.client_secret
-        return headers, members
+            fields = {"client_assertion_type": kind, "client_assertion": self._assertion()}
+        return dict(FORM), {**form, **fields}
 
 
 def scope_text(scopes: Collection[str]) -> dict[str, str]:

@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from linkspan.auth.client_registration import client_authentication
 from linkspan.auth.jwks import Issuer, IssuerUnavailable, TokenRefused, VerifyFlow, json_object, max_age
 from linkspan.auth.network import check_url
 from linkspan.auth.presets import Preset, preset_for
@@ -21,7 +22,6 @@ from linkspan.core.auth_flow import Http, HttpResult, HttpUnavailable
 from linkspan.revisions.neutral import Grant, read_only
 from linkspan.text import clip
 from linkspan.types.base import JSON, JSONObject, is_array, is_object
-from linkspan.wire.challenges import basic_credentials
 
 if TYPE_CHECKING:
     from joserfc._rfc7515.model import JWSAlgModel
@@ -38,8 +38,6 @@ __all__ = [
     "Jwt",
     "Verified",
     "Verifier",
-    "claimed_issuer",
-    "client_authentication",
     "read_header",
     "read_jws",
     "require_jose",
@@ -258,7 +256,6 @@ class Introspection(_OfIssuer):
             raise IssuerUnavailable(f"the metadata of {self.issuer} have no introspection_endpoint: pass endpoint=")
         headers, fields = client_authentication(*self._credentials)
         body = urlencode({"token": token, "token_type_hint": "access_token", **fields}).encode()
-        headers |= {"content-type": "application/x-www-form-urlencoded", "accept": "application/json"}
         try:
             reply: HttpResult = yield Http("POST", endpoint, headers, body)
         except HttpUnavailable as failure:
@@ -342,7 +339,7 @@ class FunctionVerifier(msgspec.Struct, frozen=True):
 
 def verify(verifiers: Sequence[Verifier], token: str, resource: str, now: float) -> VerifyFlow[Verified]:
     """Return what the first verifier finds that knows the token. Raises: TokenRefused, IssuerUnavailable."""
-    issuer = claimed_issuer(token)
+    issuer = _claimed_issuer(token)
     for each in verifiers:
         if each.takes(issuer):
             found = yield from each.verify(token, resource, now)
@@ -363,7 +360,7 @@ def read_header(token: str) -> JSONObject:
     return found
 
 
-def claimed_issuer(token: str) -> str | None:
+def _claimed_issuer(token: str) -> str | None:
     """Return the issuer that a JWT claims, which nothing has verified yet; None for an opaque token."""
     parts = token.split(".")
     if len(parts) != 3 or _decoded(parts[0]) is None or (claims := _decoded(parts[1])) is None:
@@ -469,18 +466,3 @@ def _names(value: JSON) -> Iterator[str]:
 
 def _shown(value: JSON) -> str:
     return clip(repr(value), 200)
-
-
-# How we authenticate ourselves.
-
-
-def client_authentication(client_id: str, client_secret: str, method: str) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the headers and the form fields that prove who we are (RFC 6749, section 2.3.1).
-
-    Raises: ValueError for another method than `client_secret_basic` and `client_secret_post`.
-    """
-    if method == "client_secret_post":
-        return {}, {"client_id": client_id, "client_secret": client_secret}
-    if method != "client_secret_basic":
-        raise ValueError(f"method must be client_secret_basic or client_secret_post, got {method!r}")
-    return {"authorization": basic_credentials(client_id, client_secret)}, {}

@@ -21,15 +21,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 
 from linkspan.auth.jwks import IssuerUnavailable, TokenRefused, VerifyFlow
-from linkspan.auth.proofs import NonceNeeded, Nonces, Proof, Replays, check_proof
-from linkspan.auth.protection import (
-    METADATA_PATH,
-    BadCredentials,
-    Credentials,
-    Protected,
-    metadata_places,
-    metadata_url,
-)
+from linkspan.auth.metadata import METADATA_PATH
+from linkspan.auth.proofs import NonceNeeded, NonceSource, Proof, Replays, check_proof
+from linkspan.auth.protection import BadCredentials, Credentials, Protected, metadata_places, metadata_url
 from linkspan.auth.verifying import Check, Verified, verify
 from linkspan.core.auth_flow import Http
 from linkspan.core.http_checks import Gate
@@ -106,7 +100,7 @@ class Guard:
         self.metadata = protected.metadata(resource)
         self._gate = gate
         self.fetcher = fetcher or Fetcher(protected.named_urls)
-        self._nonces = Nonces(protected.nonce_key or os.urandom(32)) if protected.dpop_required else None
+        self._nonces = NonceSource(protected.nonce_key or os.urandom(32)) if protected.dpop_required else None
         self._may_be_plain = set(protected.secret_headers) <= {"authorization", "dpop"}
         self._urls = {below: metadata_url(resource, below=below) if self.metadata else None for below in (False, True)}
         self.start_afresh()

@@ -150,7 +150,8 @@ def make_guard(server: BaseServer, gate: Gate, url: str | None = None) -> Guard 
 
 def well_known(server: BaseServer, interface: str) -> Callable[..., Any]:
     """Return an application that answers with the metadata of a protected server. Raises: LinkspanError, ValueError."""
-    from linkspan.auth.protection import METADATA_PATH, Protected, metadata_places
+    from linkspan.auth.metadata import METADATA_PATH
+    from linkspan.auth.protection import Protected, metadata_places
     from linkspan.serve.asgi import send_all
     from linkspan.serve.wsgi import send_whole
 

@@ -44,6 +44,7 @@ __all__ = [
     "encode_base64",
     "encode_base64url",
     "from_builtins",
+    "sha256_base64url",
     "to_builtins",
 ]
 
@@ -74,6 +75,13 @@ def encode_base64url(data: bytes) -> str:
 
 
 _TO_URL = str.maketrans("+/", "-_")
+
+
+def sha256_base64url(text: str) -> str:
+    """Return the SHA-256 of a text as PKCE and DPoP write it (RFC 7636, RFC 9449)."""
+    from hashlib import sha256
+
+    return encode_base64url(sha256(text.encode()).digest())
 
 
 # To builtins.
