@@ -54,7 +54,14 @@ def ask_for_code(
     `parameters` go into both requests' URL and form where they belong: `resource`, `scope`. Raises: AuthorizationFailure,
     LoginTimedOut.
     """
-    pending = _begin_login(server, client.redirect_uri, token_bytes)
+    if "S256" not in (server.code_challenge_methods_supported or ()):  # AU-C20
+        raise AuthorizationFailure(
+            f"{server.issuer} does not support PKCE with S256, so a login there is not safe",
+            "its metadata must list S256 in code_challenge_methods_supported",
+        )
+    state, verifier = encode_base64url(token_bytes(32)), encode_base64url(token_bytes(32))
+    names_issuer = server.authorization_response_iss_parameter_supported is True
+    pending = PendingLogin(server.issuer, names_issuer, state, verifier, client.redirect_uri)
     url = _authorization_url(server, client.client_id, pending, parameters)
     redirect: str | None = yield OpenUrl(url, pending.redirect_uri, pending.state, seconds)
     if redirect is None:
@@ -66,22 +73,6 @@ def ask_for_code(
         "code_verifier": pending.verifier,
         **({"resource": parameters["resource"]} if "resource" in parameters else {}),
     }
-
-
-def _begin_login(server: ServerMetadata, redirect_uri: str, token_bytes: Callable[[int], bytes]) -> PendingLogin:
-    """Return a new record. Raises: AuthorizationFailure if the server does not support PKCE with S256 (AU-C20)."""
-    if "S256" not in (server.code_challenge_methods_supported or ()):
-        raise AuthorizationFailure(
-            f"{server.issuer} does not support PKCE with S256, so a login there is not safe",
-            "its metadata must list S256 in code_challenge_methods_supported",
-        )
-    return PendingLogin(
-        server.issuer,
-        server.authorization_response_iss_parameter_supported is True,
-        encode_base64url(token_bytes(32)),
-        encode_base64url(token_bytes(32)),
-        redirect_uri,
-    )
 
 
 def _authorization_url(

@@ -339,7 +339,10 @@ class FunctionVerifier(msgspec.Struct, frozen=True):
 
 def verify(verifiers: Sequence[Verifier], token: str, resource: str, now: float) -> VerifyFlow[Verified]:
     """Return what the first verifier finds that knows the token. Raises: TokenRefused, IssuerUnavailable."""
-    issuer = _claimed_issuer(token)
+    parts = token.split(".")
+    claims = _decoded(parts[1]) if len(parts) == 3 and _decoded(parts[0]) is not None else None
+    claimed = claims.get("iss") if claims is not None else None  # which nothing has verified yet
+    issuer = claimed if isinstance(claimed, str) else None
     for each in verifiers:
         if each.takes(issuer):
             found = yield from each.verify(token, resource, now)
@@ -358,15 +361,6 @@ def read_header(token: str) -> JSONObject:
     if found is None or token.count(".") != 2:
         raise TokenRefused("the token is not a signed JWT")
     return found
-
-
-def _claimed_issuer(token: str) -> str | None:
-    """Return the issuer that a JWT claims, which nothing has verified yet; None for an opaque token."""
-    parts = token.split(".")
-    if len(parts) != 3 or _decoded(parts[0]) is None or (claims := _decoded(parts[1])) is None:
-        return None
-    issuer = claims.get("iss")
-    return issuer if isinstance(issuer, str) else None
 
 
 def _decoded(part: str) -> JSONObject | None:

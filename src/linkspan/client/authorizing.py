@@ -305,27 +305,22 @@ class _Job:
 
     def perform(self) -> None:
         """Do what the flow wants done, to its end."""
+        effect = self._effect
         try:
             with closing(_Performer(self._access, self)) as performer:
-                self._value = self._outcome(performer)
+                while True:
+                    try:
+                        outcome = performer.perform(effect)
+                    except Exception as error:
+                        effect = self._flow.throw(error)
+                    else:
+                        effect = self._flow.send(outcome)
+        except StopIteration as stop:
+            self._value = stop.value
         except BaseException as error:
             self.error = error.with_traceback(None)  # whose frames hold secrets
         finally:
             self._end()
-
-    def _outcome(self, performer: _Performer) -> object:
-        """Perform one effect after the other; return the value of the flow, or raise what it raises."""
-        effect = self._effect
-        try:
-            while True:
-                try:
-                    outcome = performer.perform(effect)
-                except Exception as error:
-                    effect = self._flow.throw(error)
-                else:
-                    effect = self._flow.send(outcome)
-        except StopIteration as stop:
-            return stop.value
 
     def _end(self) -> None:
         """Let the next flow begin, and all that waited for this one go on."""
@@ -359,7 +354,10 @@ class _Performer:
             case OpenUrl():
                 return self._ask_person(effect)
             case ShowCode():
-                self._show_code(effect)
+                self._job.person(True)  # until the flow ends: it asks from time to time whether the code was entered
+                self._access.show(f"Open {effect.url} on any device and enter the code {effect.code}")
+                if getattr(self._authorizer.auth, "open_url", None) is not None:
+                    self._open(effect.complete_url or effect.url)
             case Load():
                 return self._access.vault.load(effect.key)
             case Save():
@@ -437,12 +435,6 @@ class _Performer:
                 came_back(found)
 
         threading.Thread(target=run, name="linkspan-login", daemon=True).start()
-
-    def _show_code(self, effect: ShowCode) -> None:
-        self._job.person(True)  # until the flow ends: it asks from time to time whether the code was entered
-        self._access.show(f"Open {effect.url} on any device and enter the code {effect.code}")
-        if getattr(self._authorizer.auth, "open_url", None) is not None:
-            self._open(effect.complete_url or effect.url)
 
 
 def _supplied(source: object, arguments: tuple[object, ...]) -> str:
