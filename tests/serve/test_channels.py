@@ -263,6 +263,36 @@ def test_a_channel_that_does_not_open_is_given_up() -> None:
     over.set()
 
 
+def test_a_channel_that_opens_after_it_was_given_up_is_closed() -> None:
+    over, opened = threading.Event(), pair()[0]
+
+    def open_late() -> Bridge:
+        assert over.wait(30)
+        return opened
+
+    with pytest.raises(ConnectError, match="was not opened within"):
+        SyncClient(open_late, timeouts=Timeouts(connect=0.05)).connect()
+    over.set()
+    assert opened.incoming.get(timeout=30) is None  # what `close` of a bridge puts there
+
+
+def test_an_async_channel_that_opens_after_it_was_given_up_is_closed() -> None:
+    over, closed = threading.Event(), threading.Event()
+
+    class Late(AsyncBridge):
+        async def close(self) -> None:
+            closed.set()
+
+    async def open_late() -> AsyncBridge:
+        await asyncio.to_thread(over.wait, 30)
+        return Late(asyncio.Queue(), asyncio.Queue())
+
+    with pytest.raises(ConnectError, match="was not opened within"):
+        SyncClient(open_late, timeouts=Timeouts(connect=0.05)).connect()
+    over.set()
+    assert closed.wait(30)
+
+
 def test_what_was_asked_before_the_end_is_answered() -> None:
     server, release = Server(), threading.Event()
     server.tool(name="slow")(lambda: release.wait(10) and "done")

@@ -7,7 +7,7 @@ the background loop. No caller ever waits for the channel itself.
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, cast
@@ -31,7 +31,7 @@ def open_channel_transport(
     owner: TransportOwner, state: ClientState, open_channel: OpenChannel, home: HomeLoop
 ) -> ChannelTransport:
     """Open a channel, within `timeouts.connect`; an async one on the loop that `home` names. Raises: ConnectError."""
-    outcome = SimpleQueue[object]()
+    outcome, given_up = SimpleQueue[object](), threading.Event()
     loop: asyncio.AbstractEventLoop | None = None
 
     async def awaited(found: object) -> object:
@@ -53,12 +53,16 @@ def open_channel_transport(
         except BaseException as error:
             found = error
         outcome.put(found)
+        if given_up.is_set():
+            _close_late(outcome, loop)
 
     threading.Thread(target=run, name="linkspan-channel", daemon=True).start()
     seconds = state.options.timeouts.connect
     try:
         found = outcome.get(timeout=seconds)
     except Empty:
+        given_up.set()
+        _close_late(outcome, loop)  # it may have been opened in this moment
         raise ConnectError(f"the channel was not opened within {seconds:g} s", state.origin, phase="connect") from None
     if isinstance(found, BaseException):
         problem = f"the channel could not be opened: {type(found).__name__}: {found}"
@@ -66,6 +70,17 @@ def open_channel_transport(
     if loop is not None:
         return _LoopChannel(owner, state, cast("AsyncChannel", found), loop)
     return _ThreadChannel(owner, state, cast("Channel", found))
+
+
+def _close_late(outcome: SimpleQueue[object], loop: asyncio.AbstractEventLoop | None) -> None:
+    """Close a channel that was opened, if at all, when nothing waited for it any more; one of two threads finds it."""
+    with suppress(Exception):
+        closed: object = cast("Channel | AsyncChannel", outcome.get_nowait()).close()
+        if is_awaitable(closed):
+            import asyncio
+
+            assert loop is not None
+            asyncio.run_coroutine_threadsafe(cast("Coroutine[object, object, object]", closed), loop)
 
 
 class ChannelTransport(ClientTransport):
@@ -194,7 +209,8 @@ class _LoopChannel(ChannelTransport):
                 await self._channel.send(message)
             except Exception as error:
                 self._lost(error)
-                await self._channel.close()
+                with suppress(Exception):
+                    await self._channel.close()
                 return
 
     def _hang_up(self) -> None:
