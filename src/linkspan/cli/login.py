@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["client_metadata", "login", "logout", "whoami"]
 
-NO_LOGIN: Final = 1
+_NO_LOGIN: Final = 1
 _LOGIN_EXAMPLES: Final = """examples:
   linkspan login https://api.example.com/mcp
   linkspan login https://api.example.com/mcp --scope files:read --scope files:write
@@ -70,7 +70,7 @@ def logout(arguments: Sequence[str]) -> int:
             if access.run(access.authorizer.log_out()):
                 gone.append(url)
         lines = [f"logged out of {one_line(url)}" for url in gone]
-        return 0 if gone else NO_LOGIN, {"loggedOut": [*gone]}, "\n".join(lines) or "there was no login"
+        return 0 if gone else _NO_LOGIN, {"loggedOut": [*gone]}, "\n".join(lines) or "there was no login"
 
     return _run("logout", options, work)
 
@@ -88,7 +88,7 @@ def whoami(arguments: Sequence[str]) -> int:
             if tokens is not None:
                 found.append(_described(url, tokens))
         text = "\n".join(map(_line, found)) or "there is no login"
-        return 0 if found else NO_LOGIN, {"logins": [*found]}, text
+        return 0 if found else _NO_LOGIN, {"logins": [*found]}, text
 
     return _run("whoami", options, work)
 

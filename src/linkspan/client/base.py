@@ -145,8 +145,8 @@ class BaseClient:
             trace_context=trace_context,
         )
         cache = ResponseCache(time.monotonic, max_bytes=max_cached_bytes)
-        may_change = callable(auth) and not any(name.lower() == "authorization" for name in headers or ())
-        who_asks = partial(bearer, auth) if callable(auth) and may_change else None
+        fixed = any(name.lower() == "authorization" for name in headers or ())
+        who_asks = partial(bearer, auth) if callable(auth) and not fixed else None
         surround: Surround | None = None
         if middleware:
             from linkspan.flows.client_middleware import compile_middleware

@@ -13,7 +13,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from linkspan.client.callbacks import Application
 from linkspan.client.probing import Asking
@@ -38,9 +38,6 @@ from linkspan.revisions.agreement import Agreement
 from linkspan.runtime.forks import keep, renew
 from linkspan.types.messages import LoggingLevel
 from linkspan.wire.jsonrpc import ErrorResponse, Notification, Response, RpcRequest, encode
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["Sessions", "Supervisor", "find_telemetry"]
 

@@ -134,7 +134,7 @@ def call_tool(
             name,
             arguments or {},
             options,
-            lambda call: call_tool(state, call.target, call.arguments, call.options),
+            lambda call: call_tool(state, name, call.arguments, call.options),
         )
         answer = cast("ToolResult | CallToolResult", found)
         if isinstance(answer, ToolResult):
@@ -327,7 +327,7 @@ def read_resource(state: ClientState, uri: str, options: CallOptions = DEFAULT_C
     if state.surround is not None and not options.surrounded:
         return (
             yield from state.surround(
-                "resources/read", uri, {}, options, lambda call: read_resource(state, call.target, call.options)
+                "resources/read", uri, {}, options, lambda call: read_resource(state, uri, call.options)
             )
         )
     params = b'{"uri":%b}' % encode(uri)
@@ -351,7 +351,7 @@ def get_prompt(
                 name,
                 arguments or {},
                 options,
-                lambda call: get_prompt(state, call.target, call.arguments, call.options),
+                lambda call: get_prompt(state, name, call.arguments, call.options),
             )
         )
     params = b'{"name":%b' % encode(name) + (member(b"arguments", dict(arguments)) if arguments else b"") + b"}"

@@ -321,11 +321,6 @@ class ClientCall(msgspec.Struct, frozen=True):
     options: CallOptions
 
     @property
-    def target(self) -> str:
-        """The name of what has one."""
-        return self.name or ""
-
-    @property
     def headers(self) -> Mapping[str, str]:
         """The HTTP headers of this call, beside those of the client."""
         return self.options.headers or {}

@@ -18,6 +18,7 @@ from opentelemetry.context import attach, detach
 from opentelemetry.trace import Link, SpanKind, Status, StatusCode
 
 from linkspan._version import __version__
+from linkspan.core.http_sessions import SESSION_HEADER
 from linkspan.core.params import read_meta
 from linkspan.revisions.neutral import Outcome, Request
 from linkspan.server.telemetry import BUCKETS, Failure, Operation, failure_of
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 __all__ = ["ServerTelemetry", "attributes_of", "durations", "is_provided", "note_failure", "tracer"]
 
 _NAME: Final = "linkspan"
-_SESSION: Final = "mcp-session-id"
 _read_members = msgspec.json.Decoder(dict[str, Any]).decode
 
 
@@ -90,7 +90,7 @@ class ServerTelemetry:
         attributes: dict[str, Any] = {**common, "jsonrpc.request.id": str(request.id)}
         if operation.over_http:
             attributes["client.address"] = request.facts.address or ""
-            if (session := request.facts.headers.get(_SESSION)) is not None:
+            if (session := request.facts.headers.get(SESSION_HEADER)) is not None:
                 attributes["mcp.session.id"] = session
         if type(request.params) is ReadResourceParams:
             attributes["mcp.resource.uri"] = request.params.uri

@@ -15,6 +15,8 @@ import msgspec
 from linkspan.core.call import Ports
 from linkspan.runtime.calls import Connectable, Connection, Driver
 from linkspan.runtime.channels import AsyncChannel, Channel, as_line, messages
+from linkspan.runtime.workers import MAX_WORKERS
+from linkspan.serve.stdio import GRACE, MAX_UNSENT
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -30,10 +32,10 @@ _POLL: Final = 0.02
 class ChannelLimits(msgspec.Struct, frozen=True):
     """Bounds of one connection."""
 
-    grace: float
+    grace: float = GRACE
     """Seconds in which what was asked before the end is still answered."""
-    max_workers: int
-    max_unsent: int
+    max_workers: int = MAX_WORKERS
+    max_unsent: int = MAX_UNSENT
     """Characters that wait for a client that does not read."""
 
 

@@ -24,6 +24,7 @@ import msgspec
 from linkspan.core.http_exchange import HttpResponse
 from linkspan.errors import LinkspanError, install_hint
 from linkspan.revisions.neutral import Outcome, Request
+from linkspan.serve.http_app import TEXT
 from linkspan.server.telemetry import BUCKETS, Operation, failure_of
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ class MetricsPage:
     def response(self, method: str, headers: Mapping[str, str]) -> HttpResponse:
         """Return the numbers, in the format that the scraper accepts."""
         if method != "GET":
-            return HttpResponse(405, (("allow", "GET"), ("content-type", "text/plain")), b"Metrics are read with GET")
+            return HttpResponse(405, (("allow", "GET"), *TEXT), b"Metrics are read with GET")
         from prometheus_client import REGISTRY, CollectorRegistry
         from prometheus_client.exposition import choose_encoder
 

@@ -175,17 +175,14 @@ class Server(BaseServer):
         `headers` are what your transport knows of the client. For `grace` seconds (1) after the end what was asked is still
         answered. `max_workers` and `max_unsent` are those of `run`.
         """
+        import msgspec
+
         from linkspan.revisions.neutral import TransportInfo
         from linkspan.runtime.channels import is_async
-        from linkspan.runtime.workers import MAX_WORKERS
         from linkspan.serve.channel import ChannelLimits, attach, attach_async
 
         facts = TransportInfo(options.get("headers", {}), options.get("principal"), options.get("address"))
-        limits = ChannelLimits(
-            options.get("grace", 1.0),
-            options.get("max_workers", MAX_WORKERS),
-            options.get("max_unsent", 16 * 1024 * 1024),
-        )
+        limits = msgspec.convert(options, ChannelLimits)  # of these keywords those that are limits
         if is_async(channel):
             return attach_async(self, channel, facts, limits)
         attach(self, cast("Channel", channel), facts, limits)
