@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -175,8 +175,10 @@ class Dispatcher:
 
             surround = partial(self._surround, surrounded)
             results = {method: partial(self._page, registry, encoded=False) for method, registry in pages}
-            methods |= {method: partial(surround, results.get(method, methods[method])) for method in self._surrounded}
-            self._custom = partial(surround, self._call_custom)
+            for method in self._surrounded:
+                layers = [each for each in self._layers if each.surrounds(method)]
+                methods[method] = partial(surround, layers, results.get(method, methods[method]))
+            self._custom = partial(surround, None, self._call_custom)
         if self._extensions is not None:
             methods |= self._extensions.methods_around(methods["tools/call"])
         self._methods = methods
@@ -621,13 +623,15 @@ class Dispatcher:
     def _surround(
         self,
         surrounded: Callable[..., Call],
+        layers: Sequence[Layer] | None,
         serve: _Method,
         request: Request,
         settings: Settings,
         observation: Observation | None,
     ) -> Outcome | Call:
-        """Serve a request through its middleware, where its handler runs."""
-        layers = [each for each in self._layers if each.surrounds(request.method)]
+        """Serve a request through its middleware, where its handler runs; that of a custom method is found by its name."""
+        if layers is None:
+            layers = [each for each in self._layers if each.surrounds(request.method)]
         if not layers:
             return serve(request, settings, observation)
         params = request.params
