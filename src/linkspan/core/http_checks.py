@@ -10,7 +10,7 @@ from typing import Final, TypeAlias, TypedDict
 import msgspec
 
 from linkspan.core.call import HeaderPlan
-from linkspan.core.http_exchange import JSON_HEADERS, Header, HttpResponse
+from linkspan.core.http_exchange import JSON_HEADERS, TEXT, Header, HttpResponse
 from linkspan.core.params import AnyRequest, HasMeta
 from linkspan.errors import (
     HEADER_MISMATCH,
@@ -70,7 +70,7 @@ _HEADS: Final = 512
 """Heads that are read once. At the bound all are forgotten: cheaper, and safe in threads, where clients never repeat any."""
 _SMALL_HEAD: Final = 4096
 """Bytes of names and values up to which a head is remembered."""
-_DOUBLED: Final = HttpResponse(400, (("content-type", "text/plain"),), b"Host or Origin is there twice")
+_DOUBLED: Final = HttpResponse(400, TEXT, b"Host or Origin is there twice")
 _EXPOSED: Final = "www-authenticate, dpop-nonce, mcp-session-id"
 _CLOSE: Final[tuple[Header, ...]] = (("connection", "close"),)
 

@@ -28,6 +28,7 @@ from linkspan.wire.framing import COMMENT, encode_event
 from linkspan.wire.headers import accepts
 
 __all__ = [
+    "TEXT",
     "EventStream",
     "Header",
     "HttpData",
@@ -46,6 +47,8 @@ __all__ = [
 
 Header: TypeAlias = tuple[str, str]
 NO_LOCK: Final = nullcontext()
+TEXT: Final = (("content-type", "text/plain"),)
+"""The headers of a response for people."""
 
 
 class HttpResponse(msgspec.Struct, frozen=True):

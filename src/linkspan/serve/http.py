@@ -16,11 +16,10 @@ import msgspec
 
 from linkspan.core.http_checks import Gate, HttpKeywords, HttpPolicy
 from linkspan.core.http_endpoint import Endpoint
-from linkspan.core.http_exchange import HttpResponse
+from linkspan.core.http_exchange import TEXT, HttpResponse
 from linkspan.errors import LinkspanError, install_hint
 from linkspan.runtime.forks import renew
 from linkspan.runtime.system import SYSTEM
-from linkspan.serve.http_app import TEXT
 from linkspan.text import unknown_keyword
 from linkspan.wire.headers import is_loopback
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from linkspan.core.http_endpoint import Endpoint, Opened, Todo
-from linkspan.core.http_exchange import HttpResponse
+from linkspan.core.http_exchange import TEXT, HttpResponse
 from linkspan.core.principal import UnknownIdentity, principal_of
 from linkspan.revisions.neutral import TransportInfo, log_facts
 from linkspan.runtime.calls import CallRunner
@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from linkspan.serve.guarding import Guard
     from linkspan.serve.metrics import MetricsPage
 
-__all__ = ["TEXT", "TICK", "HttpApp", "RefusalLog", "is_stopping"]
+__all__ = ["TICK", "HttpApp", "RefusalLog", "is_stopping"]
 
-TEXT: Final = (("content-type", "text/plain"),)
 TICK: Final = 1.0
 """Seconds between two runs of due timers."""
 

@@ -32,9 +32,9 @@ from uvicorn.server import ServerState
 
 from linkspan.core.http_checks import Arrival
 from linkspan.core.http_endpoint import Endpoint, Lane, Opened
-from linkspan.core.http_exchange import Header, HttpData, HttpEnd, HttpEvent, HttpResponse, HttpStart
+from linkspan.core.http_exchange import TEXT, Header, HttpData, HttpEnd, HttpEvent, HttpResponse, HttpStart
 from linkspan.revisions.neutral import TransportInfo
-from linkspan.serve.http_app import TEXT, HttpApp
+from linkspan.serve.http_app import HttpApp
 
 if TYPE_CHECKING:
     from linkspan.serve.guarding import Guard, Verification

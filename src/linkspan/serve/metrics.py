@@ -21,10 +21,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from linkspan.core.http_exchange import HttpResponse
+from linkspan.core.http_exchange import TEXT, HttpResponse
 from linkspan.errors import LinkspanError, install_hint
 from linkspan.revisions.neutral import Outcome, Request
-from linkspan.serve.http_app import TEXT
 from linkspan.server.telemetry import BUCKETS, Operation, failure_of
 
 if TYPE_CHECKING:
