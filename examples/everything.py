@@ -230,8 +230,8 @@ def where_to_save(ctx: Context) -> list[str]:
 def rate_us(ctx: Context) -> object:
     """Ask at the lowest level: the questions and the state are yours. `ctx.ask` does this for you."""
     if ctx.request_state is None:
-        return InputRequired({"stars": ask_form("How many stars?", int)}, state="asked once")
-    return f"{ctx.request_state}: {ctx.input_responses['stars']['content']['value']} stars"
+        return InputRequired({"stars": ask_form("How many stars?", int, name="stars")}, state="asked once")
+    return f"{ctx.request_state}: {ctx.input_responses['stars']['content']['stars']} stars"
 
 
 # Resources: ready values, functions that give text, bytes or JSON, and a template for a family of them.

@@ -127,9 +127,9 @@ def asking() -> Server:
     def by_hand(ctx: Context) -> object:
         """The lowest level."""
         if ctx.request_state is None:
-            return InputRequired({"name": ask_form("Who?", str)}, "step-1")
+            return InputRequired({"name": ask_form("Who?", str, name="name")}, "step-1")
         answer = ctx.input_responses["name"]
-        return f"{ctx.request_state}: {answer['content']['value']}"
+        return f"{ctx.request_state}: {answer['content']['name']}"
 
     @server.tool
     def login(ctx: Context) -> str:

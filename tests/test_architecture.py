@@ -252,7 +252,7 @@ CODE_LINES = {
     "linkspan": 484,
     "revisions": 1216,
     "runtime": 2467,
-    "schema": 3205,
+    "schema": 3213,
     "serve": 3254,
     "server": 5577,
     "stores": 1266,

@@ -179,7 +179,7 @@ class TestAnswers:
 
     def test_a_form_is_filled_in_by_a_coroutine_function(self, face: str, era: Any, memory: Server) -> None:
         async def answer(asked: Any) -> Any:
-            return {"value": 3}
+            return {"seats": 3}
 
         result = outcome(face, memory, lambda c: c.call_tool("book", {"train": "EC 7"}), era=era, elicitation=answer)
         assert result.text == "3 seats on EC 7"
@@ -239,9 +239,9 @@ def test_a_handlers_own_exception_reaches_its_caller_as_a_cause(face: str, memor
 def test_an_answer_that_does_not_fit_the_form_is_refused_here(memory: Server) -> None:
     from linkspan.flows.answers import InvalidAnswer
 
-    with pytest.raises(InvalidAnswer, match="'value' must be a whole number, got 'many'"):
+    with pytest.raises(InvalidAnswer, match="'seats' must be a whole number, got 'many'"):
         outcome(
-            "sync", memory, lambda c: c.call_tool("book", {"train": "1"}), elicitation=lambda asked: {"value": "many"}
+            "sync", memory, lambda c: c.call_tool("book", {"train": "1"}), elicitation=lambda asked: {"seats": "many"}
         )
 
 

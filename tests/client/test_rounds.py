@@ -24,7 +24,7 @@ def test_the_last_round_of_questions_gets_its_result(most: int) -> None:
 
     def answer(question: Any) -> dict[str, int]:
         asked.append(question.message)
-        return {"value": 1}
+        return dict.fromkeys(question.requested_schema["properties"], 1)
 
     with SyncClient(server, limits=Limits(max_rounds=most), elicitation=answer) as client:
         assert client.call_tool("ask", {"count": most}).structured == {"result": most}

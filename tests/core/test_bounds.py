@@ -160,7 +160,8 @@ def test_the_last_round_of_questions(most: int) -> None:
         rounds = 0
         while found.get("method") == "elicitation/create":
             rounds += 1
-            accepted = {"action": "accept", "content": {"value": f"a{rounds}"}}
+            names = found["params"]["requestedSchema"]["properties"]
+            accepted = {"action": "accept", "content": dict.fromkeys(names, f"a{rounds}")}
             (found,) = say(connection, None, found["id"], result=accepted)
         assert found["id"] == number
         return rounds, found["result"]
@@ -222,7 +223,7 @@ def test_nothing_is_remembered_of_requests_that_have_ended(revision: str) -> Non
         say(connection, "notifications/cancelled", requestId=9)
         asked = say(connection, "tools/call", 10, name="ask")
         if "method" in asked[0]:
-            say(connection, None, asked[0]["id"], result={"action": "accept", "content": {"value": "yes"}})
+            say(connection, None, asked[0]["id"], result={"action": "accept", "content": {"q": "yes"}})
         asked = say(connection, "tools/call", 11, name="ask")
         say(connection, "notifications/cancelled", requestId=11)
         say(connection, "tools/call", 12, name="ask")

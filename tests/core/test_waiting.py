@@ -32,7 +32,7 @@ def test_no_more_requests_wait_for_the_user_than_the_limits_allow() -> None:
     assert refused["result"]["isError"]
     assert "max_running" in refused["result"]["content"][0]["text"]
     assert connection.accepting  # the answers to the others must still be read
-    answer = {"action": "accept", "content": {"value": "this"}}
+    answer = {"action": "accept", "content": {"q": "this"}}
     (done,) = say(connection, None, questions[0]["id"], result=answer)
     assert done["result"]["content"] == [{"type": "text", "text": "this"}]
     assert call(connection, 4)[0]["method"] == "elicitation/create"
@@ -56,7 +56,7 @@ def test_requests_run_out_of_time_in_the_order_in_which_they_asked() -> None:
 @pytest.mark.parametrize("modern", [False, True])
 def test_answers_in_params_count_in_neither_era_where_nothing_was_asked(modern: bool) -> None:
     connection = connected(asking())
-    given = {"q": {"action": "accept", "content": {"value": "mine"}}}
+    given = {"q": {"action": "accept", "content": {"q": "mine"}}}
     envelope = {
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientCapabilities": {"elicitation": {}},
@@ -81,7 +81,7 @@ def test_progress_goes_on_where_it_was_before_the_question() -> None:
     connection = connected(server)
     said = call(connection, 1, "steps", _meta={"progressToken": "t"})
     (question,) = [each for each in said if each["method"] == "elicitation/create"]
-    said += say(connection, None, question["id"], result={"action": "accept", "content": {"value": "this"}})
+    said += say(connection, None, question["id"], result={"action": "accept", "content": {"q": "this"}})
     told = [each["params"]["progress"] for each in said if each.get("method") == "notifications/progress"]
     assert told == [1, 2, 3]
 
@@ -113,7 +113,7 @@ def test_a_call_that_asks_is_heard_of_once() -> None:
     heard.clear()
     (question,) = call(connection, 1)
     assert heard == []
-    say(connection, None, question["id"], result={"action": "accept", "content": {"value": "this"}})
+    say(connection, None, question["id"], result={"action": "accept", "content": {"q": "this"}})
     (told,) = heard
     assert (told["method"], told["tool_name"], "error" in told) == ("tools/call", "ask", False)
 

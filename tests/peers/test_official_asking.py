@@ -17,11 +17,11 @@ pytestmark = [
 
 @conversation
 async def test_the_user_fills_in_what_the_model_never_sees(peer: Peer) -> None:
-    peer.answer = accept(value=3)
+    peer.answer = accept(seats=3)
     assert await peer.text("book", train="EC 7") == "3 seats on EC 7"
     (question,) = peer.questions.items
     assert question.message == "How many seats?"
-    assert question.requested_schema["properties"]["value"]["type"] == "integer"
+    assert question.requested_schema["properties"]["seats"]["type"] == "integer"
 
 
 @conversation
@@ -93,7 +93,7 @@ async def test_the_roots_of_the_client_are_listed(peer: Peer) -> None:
 
 @conversation
 async def test_a_tool_may_keep_the_questions_and_the_state_itself(peer: Peer) -> None:
-    peer.answer = accept(value=5)
+    peer.answer = accept(stars=5)
     assert await peer.text("rate_us") == "asked once: 5 stars"
 
 
@@ -105,7 +105,7 @@ async def test_a_client_may_drive_the_rounds_itself(peer: Peer) -> None:
     asked = await session.call_tool("book", {"train": "EC 7"}, allow_input_required=True)
     assert isinstance(asked, types.InputRequiredResult)
     assert list(asked.input_requests or ()) == ["seats"]
-    again = {"input_responses": {"seats": accept(value=2)}, "request_state": asked.request_state}
+    again = {"input_responses": {"seats": accept(seats=2)}, "request_state": asked.request_state}
     booked = await session.call_tool("book", {"train": "EC 7"}, allow_input_required=True, **again)
     assert booked.content[0].text == "2 seats on EC 7"
     with pytest.raises(MCPError):  # the state is bound to the arguments
@@ -114,7 +114,7 @@ async def test_a_client_may_drive_the_rounds_itself(peer: Peer) -> None:
 
 @conversation
 async def test_prompts_and_resources_may_ask_too(corners: Peer) -> None:
-    corners.answer = accept(value="Ann")
+    corners.answer = accept(name="Ann", whose="Ann")
     got = await corners.client.get_prompt("greet", {"greeting": "Hello"})
     assert got.messages[0].content.text == "Hello Ann"
     read = await corners.client.read_resource("corner://diary")
@@ -124,7 +124,7 @@ async def test_prompts_and_resources_may_ask_too(corners: Peer) -> None:
 
 @conversation
 async def test_several_questions_are_asked_before_the_tool_runs(corners: Peer) -> None:
-    corners.answer = accept(value=4)
+    corners.answer = accept(left=4, right=4)
     compared = await corners.client.call_tool("compare")
     assert compared.structured_content == {"result": [4, 4]}
     assert sorted(question.message for question in corners.questions.items) == ["Left?", "Right?"]
@@ -132,9 +132,9 @@ async def test_several_questions_are_asked_before_the_tool_runs(corners: Peer) -
 
 @conversation
 async def test_several_of_a_list_may_be_chosen(corners: Peer) -> None:
-    corners.answer = accept(value=["blue", "red"])
+    corners.answer = accept(colours=["blue", "red"])
     assert await corners.text("choose") == "blue and red"
-    assert corners.questions.items[0].requested_schema["properties"]["value"]["type"] == "array"
+    assert corners.questions.items[0].requested_schema["properties"]["colours"]["type"] == "array"
 
 
 @conversation
@@ -142,6 +142,6 @@ async def test_questions_of_every_kind_follow_each_other(corners: Peer) -> None:
     written = types.CreateMessageResult(role="assistant", content=types.TextContent(text="once"), model="test")
     again = written.model_copy(update={"content": types.TextContent(text="upon")})
     roots = types.ListRootsResult(roots=[types.Root(uri="file:///a")])
-    corners.answer = [written, again, roots, accept(value=True), types.ElicitResult(action="accept")]
+    corners.answer = [written, again, roots, accept(sure=True), types.ElicitResult(action="accept")]
     assert await corners.text("combine") == "once upon 1 True"
     assert len(corners.questions.items) == 5

@@ -69,5 +69,5 @@ async def test_a_call_is_cancelled_while_the_user_still_thinks(peer: Peer) -> No
         await thinking.wait()
         call.cancel()
         await interrupted.wait()
-    peer.answer = accept(value=1)
+    peer.answer = accept(seats=1)
     assert await peer.text("book", train="EC 9") == "1 seats on EC 9"

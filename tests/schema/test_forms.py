@@ -77,7 +77,9 @@ STRING = {"type": "string"}
         (set[Literal["a"]], UNSET, {"type": "array", "items": {**STRING, "enum": ["a"]}}, ["a"], {"a"}),
     ],
 )
-def test_a_single_value_is_asked_for_as_value(hint: Any, default: Any, schema: Any, answer: Any, value: Any) -> None:
+def test_a_single_value_without_a_name_is_called_value(
+    hint: Any, default: Any, schema: Any, answer: Any, value: Any
+) -> None:
     form = compile_form(hint, default=default)
     required = {} if default is not UNSET else {"required": ["value"]}
     assert form.json_schema == {"type": "object", "properties": {"value": schema}, **required}
@@ -147,3 +149,11 @@ def test_other_flat_classes_are_forms_too() -> None:
 def test_what_is_not_flat_is_refused(hint: Any) -> None:
     with pytest.raises(RegistrationError, match="seats: a form asks for plain values only"):
         compile_form(hint, name="seats")
+
+
+def test_the_field_of_a_single_value_has_the_name_of_what_is_asked_for() -> None:
+    form = compile_form(int, field="seats")
+    assert form.json_schema == {"type": "object", "properties": {"seats": {"type": "integer"}}, "required": ["seats"]}
+    assert form.decode({"seats": 2, "value": 3}) == 2
+    with pytest.raises(ArgumentsInvalid, match="seats"):
+        form.decode({"value": 3})

@@ -408,7 +408,7 @@ def test_what_is_asked_of_the_user_is_left_out_of_the_schema() -> None:
     assert (ask.name, ask.message, ask.default) == ("seats", "How many seats?", 2)
     assert ask.form.json_schema == {
         "type": "object",
-        "properties": {"value": {"type": "integer", "minimum": 1, "default": 2}},
+        "properties": {"seats": {"type": "integer", "minimum": 1, "default": 2}},
     }
     with pytest.raises(ArgumentsInvalid, match="unknown argument seats"):
         parameters.decode(b'{"date": "x", "seats": 3}')

@@ -127,7 +127,7 @@ def make_server() -> Bridged:
 def test_a_client_in_threads_talks_over_a_plain_channel(era: Any) -> None:
     opened = Opened(make_server(), principal="alice", headers={"x-tenant": "a"})
     heard: list[str | None] = []
-    with SyncClient(opened, era=era, elicitation=lambda question: {"value": True}) as client:
+    with SyncClient(opened, era=era, elicitation=lambda question: {"sure": True}) as client:
         assert client.name == "Opened"
         result = client.call_tool("add", {"a": 1, "b": 2}, on_progress=lambda report: heard.append(report.message))
         assert result.structured == {"result": 3}
@@ -148,7 +148,7 @@ def test_a_client_on_a_loop_talks_over_an_async_channel(era: Any) -> None:
             serving.append(asyncio.create_task(server.attach(theirs, principal="bob")))
             return mine
 
-        async with Client(open_channel, era=era, name="bridge", elicitation=lambda question: {"value": True}) as client:
+        async with Client(open_channel, era=era, name="bridge", elicitation=lambda question: {"sure": True}) as client:
             calls = [client.call_tool("add", {"a": n, "b": 1}) for n in range(20)]
             assert [each.structured["result"] for each in await asyncio.gather(*calls)] == list(range(1, 21))
             assert (await client.call_tool("who")).text == "bob {}"

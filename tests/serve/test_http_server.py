@@ -160,7 +160,7 @@ class TestWorkers:
         with serving(workers=4) as server:
             assert server.first_line.endswith("/mcp, with 4 workers\n")
             for _ in range(8):  # each client has a connection of its own, so they come to different workers
-                with SyncClient(server.url, elicitation=lambda _: {"value": 2}, era="modern") as client:
+                with SyncClient(server.url, elicitation=lambda _: {"seats": 2}, era="modern") as client:
                     assert client.call_tool("book").text == "2 seats"
             assert len(_pids(server.url)) > 1
 

@@ -84,7 +84,7 @@ class TestRateLimit:
         def book(seats: Annotated[int, Ask("How many?")]) -> int:
             return seats
 
-        with SyncClient(server, elicitation=lambda _: {"value": 2}) as client:
+        with SyncClient(server, elicitation=lambda _: {"seats": 2}) as client:
             assert client.call_tool("book").text == "2"
             assert client.call_tool("book").is_error
 
@@ -202,7 +202,9 @@ class TestAudit:
         def book(a: int, seats: Annotated[int, Ask("How many?")], why: Annotated[str, Ask("Why?")]) -> int:
             return seats
 
-        with SyncClient(server, elicitation=lambda asked: {"value": 2 if "many" in asked.message else "fun"}) as client:
+        with SyncClient(
+            server, elicitation=lambda asked: {"seats": 2} if "many" in asked.message else {"why": "fun"}
+        ) as client:
             client.call_tool("book", {"a": 1})
         found: list[Any] = [each for each in caplog.records if each.name == "linkspan.audit"]
         assert [each.outcome for each in found] == ["asked", "ok"]

@@ -239,7 +239,7 @@ def test_a_question_to_a_handshake_client_does_not_end_the_span(spans: Spans) ->
 
     async def answer(_: Any) -> dict[str, str]:
         asked.append(len(spans.of("tools/call greet")))
-        return {"value": "Ada"}
+        return {"name": "Ada"}
 
     assert outcome("async", dice(), lambda client: client.call_tool("greet"), era="legacy", elicitation=answer).text
     assert asked == [0]
@@ -247,7 +247,7 @@ def test_a_question_to_a_handshake_client_does_not_end_the_span(spans: Spans) ->
 
 
 def test_each_round_of_a_modern_client_is_a_request_with_a_span(spans: Spans) -> None:
-    step = outcome("sync", dice(), lambda client: client.call_tool("greet"), elicitation=lambda _: {"value": "Ada"})
+    step = outcome("sync", dice(), lambda client: client.call_tool("greet"), elicitation=lambda _: {"name": "Ada"})
     assert step.text == "Hello Ada"
     for kind in (SpanKind.CLIENT, SpanKind.SERVER):
         assert [each.status.status_code for each in spans.of("tools/call greet", kind)] == [StatusCode.UNSET] * 2

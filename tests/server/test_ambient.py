@@ -144,7 +144,7 @@ def test_a_question_asked_by_the_way_is_the_calls() -> None:
     def order() -> str:
         return f"for {current_context().ask('who', str, 'For whom?')}"
 
-    with SyncClient(server, elicitation=lambda _: {"value": "Ann"}) as client:
+    with SyncClient(server, elicitation=lambda _: {"who": "Ann"}) as client:
         assert client.call_tool("order").text == "for Ann"
 
 

@@ -35,8 +35,8 @@ class Client:
         return self.call(name, arguments, inputResponses=responses, requestState=before["requestState"], **more)
 
 
-def accept(value: object) -> dict[str, Any]:
-    return {"action": "accept", "content": value if isinstance(value, dict) else {"value": value}}
+def accept(**content: object) -> dict[str, Any]:
+    return {"action": "accept", "content": content}
 
 
 def text(result: Any) -> str:
@@ -49,24 +49,24 @@ def test_a_parameter_for_the_user_is_asked_for_and_the_body_runs_once() -> None:
     assert first["resultType"] == "input_required"
     assert first["inputRequests"]["seats"]["method"] == "elicitation/create"
     assert first["inputRequests"]["seats"]["params"]["message"] == "How many seats?"
-    assert text(client.answer(first, {"seats": accept(4)}, "book", {"date": "today"})) == "4 seats on today"
+    assert text(client.answer(first, {"seats": accept(seats=4)}, "book", {"date": "today"})) == "4 seats on today"
 
 
 def test_answers_of_earlier_rounds_stay_and_only_new_ones_are_sent() -> None:
     client = Client(asking())
     first = client.call("travel")
-    second = client.answer(first, {"trip": accept({"city": "Rome", "seats": 2})}, "travel")
+    second = client.answer(first, {"trip": accept(city="Rome", seats=2)}, "travel")
     assert list(second["inputRequests"]) == ["sure"]
-    assert text(client.answer(second, {"sure": accept(True)}, "travel")) == "2 to Rome"
+    assert text(client.answer(second, {"sure": accept(sure=True)}, "travel")) == "2 to Rome"
 
 
 def test_a_wrong_answer_is_asked_again_and_says_why() -> None:
     client = Client(asking())
     first = client.call("book", {"date": "today"})
-    again = client.answer(first, {"seats": accept("many")}, "book", {"date": "today"})
+    again = client.answer(first, {"seats": accept(seats="many")}, "book", {"date": "today"})
     assert again["resultType"] == "input_required"
     assert "integer" in again["inputRequests"]["seats"]["params"]["message"]
-    missing = client.answer(first, {"nobody": accept(1)}, "book", {"date": "today"})
+    missing = client.answer(first, {"nobody": accept(nobody=1)}, "book", {"date": "today"})
     assert list(missing["inputRequests"]) == ["seats"]
 
 
@@ -112,7 +112,7 @@ def test_the_lowest_level_keeps_the_authors_own_state() -> None:
     client = Client(asking())
     first = client.call("by_hand")
     assert "step-1" not in first["requestState"]
-    assert text(client.answer(first, {"name": accept("Ann")}, "by_hand")) == "step-1: Ann"
+    assert text(client.answer(first, {"name": accept(name="Ann")}, "by_hand")) == "step-1: Ann"
 
 
 def test_a_page_to_open_means_consent() -> None:
@@ -128,13 +128,13 @@ def test_a_page_to_open_means_consent() -> None:
 def test_any_instance_with_the_keys_serves_the_next_round() -> None:
     first = Client(asking()).call("book", {"date": "today"})
     other = Client(asking())
-    assert text(other.answer(first, {"seats": accept(4)}, "book", {"date": "today"})) == "4 seats on today"
+    assert text(other.answer(first, {"seats": accept(seats=4)}, "book", {"date": "today"})) == "4 seats on today"
 
 
 def test_a_state_is_good_for_its_own_request_only() -> None:
     client = Client(asking())
     state = client.call("book", {"date": "today"})["requestState"]
-    answers = {"seats": accept(4), "name": accept("x")}
+    answers = {"seats": accept(seats=4), "name": accept(name="x")}
     wrong = [
         client.call("book", {"date": "tomorrow"}, inputResponses=answers, requestState=state),
         client.call("by_hand", {}, inputResponses=answers, requestState=state),
@@ -169,8 +169,8 @@ def test_keys_rotate() -> None:
 
     old, new = "the old key, long enough", "the new key, long enough"
     first = server(old).call("ask")
-    assert text(server(new, old).answer(first, {"n": accept(1)}, "ask")) == "1"
-    assert server(new).answer(first, {"n": accept(1)}, "ask")["code"] == -32602
+    assert text(server(new, old).answer(first, {"n": accept(n=1)}, "ask")) == "1"
+    assert server(new).answer(first, {"n": accept(n=1)}, "ask")["code"] == -32602
     with pytest.raises(RegistrationError, match="at least 16 bytes"):
         server("short")
 
@@ -183,7 +183,7 @@ def test_a_state_expires() -> None:
         return n
 
     client = Client(made)
-    assert client.answer(client.call("ask"), {"n": accept(1)}, "ask")["code"] == -32602
+    assert client.answer(client.call("ask"), {"n": accept(n=1)}, "ask")["code"] == -32602
 
 
 # What handlers may do.
@@ -202,7 +202,7 @@ def test_a_swallowed_question_is_asked_all_the_same() -> None:
     client = Client(made)
     first = client.call("greedy")
     assert first["resultType"] == "input_required"
-    assert text(client.answer(first, {"n": accept(3)}, "greedy")) == "3"
+    assert text(client.answer(first, {"n": accept(n=3)}, "greedy")) == "3"
 
 
 def test_a_declined_question_can_be_handled_and_defaults_stand_in() -> None:
@@ -244,7 +244,7 @@ def test_prompts_and_resources_may_ask_too() -> None:
         first = client.ask(method, params)
         assert list(first["inputRequests"]) == [key]
         assert "ttlMs" not in first
-        answers = {"inputResponses": {key: accept("Ann")}, "requestState": first["requestState"]}
+        answers = {"inputResponses": {key: accept(**{key: "Ann"})}, "requestState": first["requestState"]}
         assert "Ann" in str(client.ask(method, params | answers))
 
 

@@ -259,7 +259,7 @@ def test_each_round_of_questions_is_a_run() -> None:
     def tool(pool: Annotated[Pool, Depends(generator)], ctx: Context) -> str:
         return f"{ctx.ask('seats', int, 'How many seats?')} {pool.name}"
 
-    with SyncClient(server, elicitation=lambda _: {"value": 2}) as client:
+    with SyncClient(server, elicitation=lambda _: {"seats": 2}) as client:
         assert client.call_tool("tool").text == "2 pool"
     assert events == ["enter", "InputNeeded", "leave", "enter", "leave"]
 
@@ -271,7 +271,7 @@ def test_asked_parameters_come_before_dependencies() -> None:
     def tool(seats: Annotated[int, Ask("How many?")], pool: Annotated[Pool, Depends(plain)]) -> str:
         return f"{seats} {pool.name}"
 
-    with SyncClient(server, elicitation=lambda _: {"value": 2}) as client:
+    with SyncClient(server, elicitation=lambda _: {"seats": 2}) as client:
         assert client.call_tool("tool").text == "2 pool"
     assert events == ["plain"]
 

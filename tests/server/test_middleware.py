@@ -257,7 +257,7 @@ def test_rounds_of_questions_run_it_again(era: Any) -> None:
     def book(a: int, seats: Annotated[int, Ask("How many seats?")], ctx: Context) -> str:
         return f"{a} {seats} {ctx.ask('why', str, 'Why?')}"
 
-    answers = iter([{"value": 2}, {"value": "fun"}])
+    answers = iter([{"seats": 2}, {"why": "fun"}])
     with SyncClient(server, era=era, elicitation=lambda _: next(answers)) as client:
         assert client.call_tool("book", {"a": 1}).text == "5 2 fun"
     assert seen == [

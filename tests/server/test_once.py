@@ -16,7 +16,7 @@ from linkspan.server.dispatch import Dispatcher
 from linkspan.wire.values import Limits
 from talk import connected, say
 
-YES = {"sure": accept(True)}
+YES = {"sure": accept(sure=True)}
 
 
 def shop(**options: Any) -> tuple[Server, list[int]]:
@@ -74,7 +74,7 @@ def test_it_means_the_same_to_a_handshake_client() -> None:
     server, charged = shop()
     connection = connected(server)
     (question,) = say(connection, "tools/call", 1, name="early", arguments={})
-    (answer,) = say(connection, None, question["id"], result=accept(True))
+    (answer,) = say(connection, None, question["id"], result=accept(sure=True))
     assert text(answer["result"]) == "order 1"
     assert charged == [1]
 

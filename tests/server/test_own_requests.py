@@ -157,7 +157,7 @@ def test_a_question_of_the_resource_is_asked_for_the_whole_request() -> None:
     connection = connected(server)
     (question,) = say(connection, "tools/call", 1, name="quote_twice", arguments={})
     assert question["method"] == "elicitation/create"
-    (answer,) = say(connection, None, question["id"], result={"action": "accept", "content": {"value": "Ann"}})
+    (answer,) = say(connection, None, question["id"], result={"action": "accept", "content": {"who": "Ann"}})
     assert answer["result"]["content"][0]["text"] == "dune for Ann"
     assert runs == ["run", "run"]
 

@@ -226,7 +226,7 @@ def test_a_server_makes_and_takes_states_up_to_its_limit() -> None:
 
         return Client(server)
 
-    answer = {"q": accept("this")}
+    answer = {"q": accept(q="this")}
     largest = len(client().call("ask")["requestState"])
     exact, short = client(max_request_state_bytes=largest), client(max_request_state_bytes=largest - 1)
     first = exact.call("ask")

@@ -49,7 +49,7 @@ def test_a_number_out_of_range_in_meta_is_a_wrong_request(number: str) -> None:
     assert (answer["id"], answer["error"]["code"]) == (1, -32602)
 
 
-@pytest.mark.parametrize("answer", ['{"action":"accept","content":{"value":1e999}}', "5", "null"])
+@pytest.mark.parametrize("answer", ['{"action":"accept","content":{"n":1e999}}', "5", "null"])
 def test_an_answer_that_is_none_is_asked_for_again(answer: str) -> None:
     server = Server()
 

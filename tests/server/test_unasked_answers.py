@@ -10,7 +10,7 @@ from test_asking import Client, accept, text
 
 from linkspan import Ask, Context, InputRequired, Server, ask_form
 
-YES = {"sure": accept(True)}
+YES = {"sure": accept(sure=True)}
 
 
 def shop(**options: Any) -> tuple[Client, list[str]]:
@@ -81,20 +81,20 @@ def two_steps() -> Client:
 def test_an_answer_to_a_later_question_cannot_be_sent_ahead() -> None:
     client = two_steps()
     asked = client.call("go")
-    again = client.answer(asked, {"first": accept(1), "second": accept(2)}, "go")
+    again = client.answer(asked, {"first": accept(first=1), "second": accept(second=2)}, "go")
     assert list(again["inputRequests"]) == ["second"]
-    assert text(client.answer(again, {"second": accept(3)}, "go")) == "1 3"
+    assert text(client.answer(again, {"second": accept(second=3)}, "go")) == "1 3"
 
 
 def test_an_answer_that_was_given_cannot_be_changed_in_a_later_round() -> None:
     client = two_steps()
-    again = client.answer(client.call("go"), {"first": accept(1)}, "go")
-    assert text(client.answer(again, {"first": accept(9), "second": accept(2)}, "go")) == "1 2"
+    again = client.answer(client.call("go"), {"first": accept(first=1)}, "go")
+    assert text(client.answer(again, {"first": accept(first=9), "second": accept(second=2)}, "go")) == "1 2"
 
 
 def test_a_handler_that_keeps_its_own_state_sees_only_what_it_asked() -> None:
     client = two_steps()
-    answers = {"first": accept(1), "other": accept(2)}
+    answers = {"first": accept(first=1), "other": accept(other=2)}
     assert text(client.answer(client.call("by_hand"), answers, "by_hand")) == "1: ['first']"
 
 
@@ -122,7 +122,7 @@ def test_an_answer_to_another_question_under_the_same_key_is_not_believed(
         return "paid"
 
     client = Client(server)
-    content = {"type": "text", "text": "x", "value": value}
+    content = {"type": "text", "text": "x", "sure": value}
     fits = {"sure": {"action": "accept", "role": "assistant", "content": content, "model": "m", "roots": []}}
     again = client.answer(client.call("pay"), fits, "pay")
     assert again["resultType"] == "input_required"
@@ -143,7 +143,7 @@ def test_a_kept_answer_is_not_believed_for_another_question() -> None:
     client = Client(server)
     second = client.answer(client.call("pay"), YES, "pay")
     assert list(second["inputRequests"]) == ["where"]
-    third = client.answer(second, {"where": accept("Rome")}, "pay")
+    third = client.answer(second, {"where": accept(where="Rome")}, "pay")
     assert third["inputRequests"]["sure"]["params"]["message"] == "Pay 500?"
     fourth = client.answer(third, YES, "pay")
     assert text(fourth) == "True 500 Rome"
@@ -155,9 +155,9 @@ def test_a_question_that_is_asked_again_after_a_mistake_is_still_the_same_one(
     client = two_steps()
     asked = client.call("go")
     for wrong in ("one", "two", True):
-        asked = client.answer(asked, {"first": accept(wrong)}, "go")
+        asked = client.answer(asked, {"first": accept(first=wrong)}, "go")
         assert "integer" in asked["inputRequests"]["first"]["params"]["message"]
-    again = client.answer(asked, {"first": accept(1)}, "go")
+    again = client.answer(asked, {"first": accept(first=1)}, "go")
     assert list(again["inputRequests"]) == ["second"]
     assert caplog.text == ""
 
@@ -166,7 +166,7 @@ def test_a_state_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) 
     """MRTR-S5: it was sealed with the same keys, but says other things."""
     client, done = shop()
     with monkeypatch.context() as older:
-        older.setattr("linkspan.server.asking.Rounds._kept", lambda *_: {"answers": {"sure": accept(True)}})
+        older.setattr("linkspan.server.asking.Rounds._kept", lambda *_: {"answers": {"sure": accept(sure=True)}})
         state = client.call("wipe")["requestState"]
     found = client.call("wipe", inputResponses=YES, requestState=state)
     assert found["code"] == -32602

@@ -83,7 +83,7 @@ def pin_server() -> Server:
 
 
 def fill_in(params: ElicitParams) -> dict[str, Any]:
-    return {"pin": "981234", "city": "Rome"} if "pin" in str(params.requested_schema) else {"value": True}
+    return {"pin": "981234", "city": "Rome"} if "pin" in str(params.requested_schema) else {"sure": True}
 
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])

@@ -32,7 +32,6 @@ from linkspan.types.base import is_mapping as is_object
 
 __all__ = ["Form", "compile_form"]
 
-_VALUE = "value"
 _FORMATS = ("email", "uri", "date", "date-time")
 _KEPT = {
     "string": ("title", "description", "minLength", "maxLength", "format", "enum", "default", "pattern"),
@@ -48,11 +47,12 @@ _ADVICE = (
 
 
 class Form(msgspec.Struct, frozen=True):
-    """A flat form: `json_schema` is the `requestedSchema`; a single value is its property `value`."""
+    """A flat form: `json_schema` is the `requestedSchema`; a single value is its only property."""
 
     json_schema: JSONObject
     _shape: Shape
-    _single: bool = False
+    _single: str | None = None
+    """The property of a single value."""
     _default: Any = UNSET
     _texts: Mapping[str, Mapping[JSON, JSON]] = msgspec.field(default_factory=dict[str, Mapping[str, JSON]])
 
@@ -64,14 +64,15 @@ class Form(msgspec.Struct, frozen=True):
         properties: Mapping[str, JSON] = self.json_schema["properties"]
         values = {key: self._meant(key, each) for key, each in content.items() if key in properties}
         walk = Walk()
-        if not self._single:
+        single = self._single
+        if single is None:
             found = self._shape.convert(values, "", walk)
-        elif _VALUE in values:
-            found = self._shape.convert(values[_VALUE], _VALUE, walk)
+        elif single in values:
+            found = self._shape.convert(values[single], single, walk)
         elif self._default is not UNSET:
             found = fresh(self._default)
         else:
-            found = None if is_nullable(self._shape) else walk.refuse(_VALUE, "is missing")
+            found = None if is_nullable(self._shape) else walk.refuse(single, "is missing")
         if walk.problems:
             raise ArgumentsInvalid(walk.problems)
         return found
@@ -86,11 +87,19 @@ class Form(msgspec.Struct, frozen=True):
         return texts.get(value, value) if isinstance(value, str) else value
 
 
-def compile_form(hint: object, *, message: str | None = None, default: Any = UNSET, name: str | None = None) -> Form:
+def compile_form(
+    hint: object,
+    *,
+    message: str | None = None,
+    default: Any = UNSET,
+    name: str | None = None,
+    field: str = "value",
+) -> Form:
     """Look at a type once, and make a form of it.
 
-    `hint` is a primitive, a Literal or Enum, a list of one, or a flat class of those; `message` describes a single value;
-    `default` is pre-filled and taken when the answer leaves it out. Raises: RegistrationError if it is not flat.
+    `hint` is a primitive, a Literal or Enum, a list of one, or a flat class of those; `message` describes a single value,
+    and `field` is what the user sees it called; `default` is pre-filled and taken when the answer leaves it out; `name` is what
+    errors call the form. Raises: RegistrationError if it is not flat.
     """
     where = name or "the form"
     shape = build(hint, where)
@@ -103,10 +112,10 @@ def compile_form(hint: object, *, message: str | None = None, default: Any = UNS
     if message is not None:
         schema.setdefault("description", message)
     optional = default is not UNSET or is_nullable(shape)
-    root: JSONObject = {"type": "object", "properties": {_VALUE: schema}}
+    root: JSONObject = {"type": "object", "properties": {field: schema}}
     if not optional:
-        root["required"] = [_VALUE]
-    return Form(root, shape, True, default, _texts({_VALUE: shape}))
+        root["required"] = [field]
+    return Form(root, shape, field, default, _texts({field: shape}))
 
 
 def _record(shape: ObjectShape, default: Any, where: str) -> Form:
@@ -124,7 +133,7 @@ def _record(shape: ObjectShape, default: Any, where: str) -> Form:
     if required:
         root["required"] = required
     reader = ObjectShape(shape.name, fields, _with_defaults(shape, fields), dropped=shape.dropped)
-    return Form(root, reader, False, default, _texts({each.key: each.shape for each in fields}))
+    return Form(root, reader, None, default, _texts({each.key: each.shape for each in fields}))
 
 
 def _filled(each: Field, default: Any) -> Field:

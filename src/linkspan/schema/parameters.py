@@ -299,7 +299,8 @@ class _Compiler(msgspec.Struct, frozen=True):
         default = UNSET if parameter.default is EMPTY else parameter.default
         rest = tuple(each for each in notes if not isinstance(each, Ask))
         hint = typing.Annotated[bare, *rest] if rest else bare
-        form = compile_form(hint, default=default, name=f"{self.name}: parameter {parameter.name}")
+        where = f"{self.name}: parameter {parameter.name}"
+        form = compile_form(hint, default=default, name=where, field=parameter.name)
         return AskParameter(parameter.name, ask.message, form, default)
 
     def _field(self, parameter: Parameter, hint: Any, description: str | None) -> Field:

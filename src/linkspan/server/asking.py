@@ -236,14 +236,15 @@ def ask_form_with(form: Form, message: str) -> InputRequest:
     return InputRequest(ELICIT, ElicitParams(message=message, mode="form", requested_schema=form.json_schema))
 
 
-def ask_form(message: str, hint: object) -> InputRequest:
+def ask_form(message: str, hint: object, *, name: str = "value") -> InputRequest:
     """Return a question for `InputRequired`: a form for a type (a primitive, or a flat dataclass of primitives).
 
-    Raises: RegistrationError if the type cannot be asked for.
+    `name` is what the user sees a primitive called, and its member in the answer. Raises: RegistrationError if the type cannot
+    be asked for.
     """
     from linkspan.schema.forms import compile_form
 
-    return ask_form_with(compile_form(hint), message)
+    return ask_form_with(compile_form(hint, field=name), message)
 
 
 def ask_url(url: str, message: str) -> InputRequest:

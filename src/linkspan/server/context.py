@@ -315,7 +315,7 @@ class Context(_Base[LifespanT]):
         """
         from linkspan.schema.forms import compile_form
 
-        return self._round.form(key, compile_form(hint, name=key), message)
+        return self._round.form(key, compile_form(hint, name=key, field=key), message)
 
     def ask_url(self, key: str, url: str, message: str) -> None:
         """Ask the user to open `url`. Returning means consent, not that the user has finished there (ELI-12).

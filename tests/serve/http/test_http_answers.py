@@ -124,7 +124,7 @@ def test_a_question_is_a_result_that_any_process_can_go_on_with(serve: Serve) ->
     first = modern(serve(World().server), "tools/call", params, **able).json()["result"]
     assert first["resultType"] == "input_required"
     (key,) = first["inputRequests"]
-    answers = {key: {"action": "accept", "content": {"value": 4}}}
+    answers = {key: {"action": "accept", "content": {"seats": 4}}}
     more = {"inputResponses": answers, "requestState": first["requestState"]}
     second = modern(serve(World().server), "tools/call", params | more, **able).json()
     assert text_of(second) == "4 seats on today"

@@ -157,7 +157,7 @@ def test_requests_of_both_eras_are_answered_at_the_prefix(mount: Callable[[Serve
     session = Session(face, capabilities={"elicitation": {}})
     live = session.call("book", {"date": "today"})
     question = live.message()
-    session.answer(question["id"], {"action": "accept", "content": {"value": 4}})
+    session.answer(question["id"], {"action": "accept", "content": {"seats": 4}})
     assert text_of(live.message()) == "4 seats on today"
     assert text_of(session.call("add", {"a": 1, "b": 2}, 2).json()) == "3"
     assert session.delete().whole().status == 204

@@ -282,7 +282,7 @@ def test_a_question_goes_out_on_the_stream_of_its_call_and_is_answered_by_anothe
     live = session.call("book", {"date": "today"})
     question = live.message()
     assert question["method"] == "elicitation/create"
-    answer = session.answer(question["id"], {"action": "accept", "content": {"value": 4}}).whole()
+    answer = session.answer(question["id"], {"action": "accept", "content": {"seats": 4}}).whole()
     assert (answer.status, answer.body) == (202, b"")
     assert text_of(live.message()) == "4 seats on today"
     live.whole()
@@ -294,8 +294,8 @@ def test_a_stranger_cannot_answer_a_question(serve: Serve) -> None:
     session, other = Session(face, capabilities=CAN_ASK), Session(face, capabilities=CAN_ASK)
     live = session.call("book", {"date": "today"})
     question = live.message()
-    assert other.answer(question["id"], {"action": "accept", "content": {"value": 9}}).whole().status == 202
-    session.answer(question["id"], {"action": "accept", "content": {"value": 4}})
+    assert other.answer(question["id"], {"action": "accept", "content": {"seats": 9}}).whole().status == 202
+    session.answer(question["id"], {"action": "accept", "content": {"seats": 4}})
     assert text_of(live.message()) == "4 seats on today"
 
 

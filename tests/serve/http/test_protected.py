@@ -215,7 +215,7 @@ def test_attack_request_state_of_another_principal(protect: Protect) -> None:
         return face.ask("POST", {**mirror(request), "authorization": f"Bearer {given}"}, request).json()
 
     asked = send(token())["result"]
-    answers = {"sure": {"action": "accept", "content": {"value": True}}}
+    answers = {"sure": {"action": "accept", "content": {"sure": True}}}
     state = {"requestState": asked["requestState"], "inputResponses": answers}
     assert "requestState is not valid" in str(send(token(sub="bob"), **state))
     assert "deleted True" in str(send(token(), **state))
