@@ -10,7 +10,7 @@ from typing import Annotated
 
 from linkspan import Ask, Context, Server
 
-server = Server("tools", version="1")
+server = Server("tools", version="1", capabilities={"resources": {"subscribe": True}})
 
 
 @server.tool(annotations={"readOnlyHint": True})
@@ -31,6 +31,19 @@ def sleep(seconds: float, ctx: Context) -> str:
     ctx.progress(0, total=1)
     time.sleep(seconds)
     return "awake"
+
+
+@server.resource("seat://{number}")
+def seat(number: int) -> str:
+    """Return a seat."""
+    return f"seat {number}"
+
+
+@server.tool
+def update(uri: str) -> int:
+    """Announce a change of a resource, and tell in which process."""
+    server.notify_resource_updated(uri)
+    return os.getpid()
 
 
 @server.tool

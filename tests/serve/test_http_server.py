@@ -183,6 +183,16 @@ class TestWorkers:
                 assert time.monotonic() < give_up
             assert server.stop() == (0, "")
 
+    def test_a_listener_hears_every_change_that_any_worker_announces(self) -> None:
+        seats = [f"seat://{number}" for number in range(20)]
+        workers = set[object]()
+        with serving(workers=2) as server, SyncClient(server.url) as client, client.listen(*seats) as changes:
+            for seat in seats:  # each client has a connection of its own, so they come to different workers
+                with SyncClient(server.url) as other:
+                    workers.add(other.call_tool("update", {"uri": seat}).decode(int))
+            assert {next(changes) for _ in seats} == {Change("resource", seat) for seat in seats}
+        assert len(workers) == 2
+
     def test_workers_that_are_killed_while_they_serve_are_replaced_however_many(self) -> None:
         with serving(workers=2) as server:
             for _ in range(6):  # one more than the deaths in a row that would end a server whose workers never serve

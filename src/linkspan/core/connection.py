@@ -254,6 +254,12 @@ class ServerConnection:
         """Whether the client listens for changes, or was promised notifications of them."""
         return bool(self._subscriptions) or (self._legacy is not None and self._legacy.hears_of("resources", None))
 
+    def watched_resources(self) -> set[str]:
+        """Return the URIs of the resources that the client subscribed to."""
+        with self.lock:
+            legacy = self._legacy.subscriptions if self._legacy is not None else ()
+            return {*legacy, *(self._subscriptions.uris() if self._subscriptions is not None else ())}
+
     def is_running(self, request_id: RequestId) -> bool:
         """Whether a request waits for its answer."""
         return request_id in self._in_flight

@@ -107,6 +107,10 @@ class Subscriptions(msgspec.Struct):
         """Return the requests that are open."""
         return (subscription.request for subscription in self._open.values())
 
+    def uris(self) -> Iterator[str]:
+        """Return the resources that are subscribed to."""
+        return (uri for each in self._open.values() for uri in each.uris)
+
     def listeners(self, change: Change) -> dict[RequestId | None, Request]:
         """Return the requests that asked for notifications of a change, by id."""
         return {

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Literal, Never, TypedDict, Unpack, cast, overload
 
+from linkspan.core.waiting import Change
 from linkspan.errors import LinkspanError, RegistrationError
 from linkspan.server.registration import BaseServer
 from linkspan.server.resources import Resource, ResourceDescription, bind_resource
@@ -142,8 +143,12 @@ class Server(BaseServer):
             bind_resource(pattern, self.system),
             self._catalogue.resources,
             self._profile.pinned,
-            notify=lambda changed: self._announcer.list_changed("resources", changed),
-            notify_updated=self.notify_resource_updated,
+            notify=partial(
+                self._announcer.list_changed, "resources", everywhere=False
+            ),  # each process looks for itself
+            notify_updated=lambda uri: self._announcer.send(
+                Change.of_resource(uri), self._catalogue.audience_of(uri), everywhere=False
+            ),
             listening=self._is_listened_to,
             max_files=max_files,
             max_bytes=max_bytes,

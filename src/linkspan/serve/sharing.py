@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, cast
 
 from linkspan.errors import LinkspanError, RegistrationError
 from linkspan.runtime.forks import ForkedLock
-from linkspan.server.configuration import Profile
+from linkspan.serve.process_channel import ProcessChannel
+from linkspan.server.configuration import Profile, SharedState
 
 if TYPE_CHECKING:
     from linkspan.stores.port import Store
 
-__all__ = ["SharedStore"]
+__all__ = ["SharedStore", "open_given"]
 
 
 class SharedStore:
@@ -26,6 +27,7 @@ class SharedStore:
         self._lock = ForkedLock()
         self._store: Store | None = None
         self._in_workers = False
+        self._channel = ProcessChannel(lambda: self.store, lambda: profile.implementation.name)
 
     def check(self) -> None:
         """Check what `store=` and `store_key=` were given. Raises: RegistrationError, LinkspanError."""
@@ -36,6 +38,8 @@ class SharedStore:
             from linkspan.stores.opening import check_url
 
             check_url(given)
+        if self.is_shared:
+            self._profile.sharing = self
 
     def open(self) -> None:
         """Open the store, if one was given, so that a problem shows at the start. Raises: LinkspanError, StoreError."""
@@ -47,21 +51,8 @@ class SharedStore:
         """The store; a new one in memory where none was given. Raises: LinkspanError, StoreError if it cannot be opened."""
         if self._store is None:
             with self._lock:
-                self._store = self._store or self._opened()
+                self._store = self._store or open_given(self._profile.store, self._profile.store_key)
         return self._store
-
-    def _opened(self) -> Store:
-        from linkspan.stores.opening import open_store
-
-        given, key = self._profile.store, self._profile.store_key
-        if given is None or isinstance(given, str):
-            return open_store(given or "memory:", store_key=key)
-        store = cast("Store", given)
-        if key is None:
-            return store
-        from linkspan.stores.sealed import SealedStore
-
-        return SealedStore(store, key)
 
     @property
     def is_shared(self) -> bool:
@@ -91,11 +82,45 @@ class SharedStore:
 
         with TemporaryDirectory(prefix="linkspan-") as directory, _kept(directory):
             self._store, self._in_workers = SqliteStore(os.path.join(directory, "store.db")), True
+            self._profile.sharing = self
             try:
                 yield
             finally:
                 self._store.close()
-                self._store, self._in_workers = None, False
+                self._store, self._in_workers, self._profile.sharing = None, False, None
+
+    # Messages between processes (server.configuration.Sharing).
+
+    def publish(self, data: bytes) -> None:
+        """Send data to the other processes, in order, without waiting. Never raises."""
+        self._channel.publish(data)
+
+    def listen(self, receive: Callable[[bytes | None], object]) -> None:
+        """Call `receive` from now on, in a thread, with what others publish, and with None where something may be missing."""
+        self._channel.listen(receive)
+
+    @property
+    def is_listening(self) -> bool:
+        """Whether what others publish arrives."""
+        return self._channel.is_listening
+
+    def wait_until_listening(self) -> None:
+        """Wait, within bounds, until what others publish arrives."""
+        self._channel.wait_until_listening()
+
+
+def open_given(given: str | SharedState | None, key: bytes | str | None) -> Store:
+    """Return what `store=` and `store_key=` stand for. Raises: LinkspanError, StoreError."""
+    from linkspan.stores.opening import open_store
+
+    if given is None or isinstance(given, str):
+        return open_store(given or "memory:", store_key=key)
+    store = cast("Store", given)
+    if key is None:
+        return store
+    from linkspan.stores.sealed import SealedStore
+
+    return SealedStore(store, key)
 
 
 @contextmanager

@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Collection, Generator, Mapping, Sequence
 from typing import Any, cast
 from weakref import WeakKeyDictionary
 
+import msgspec
+
 from linkspan.core.connection import ServerConnection
 from linkspan.core.waiting import Change
 from linkspan.revisions.neutral import Request
@@ -19,8 +21,20 @@ from linkspan.wire.jsonrpc import RequestId
 __all__ = ["Announcer"]
 
 
+class _Announcement(msgspec.Struct, array_like=True):
+    """A change as other processes receive it: each judges for its own clients who sees what has changed."""
+
+    change: Change
+    keys: list[str] | None = None
+    """The items of a list that have changed; None for all."""
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(_Announcement).decode
+
+
 class Announcer:
-    """Notifies the clients of one server in this process."""
+    """Notifies the clients of one server: those of this process, and through other processes theirs."""
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         """Begin without connections."""
@@ -33,14 +47,20 @@ class Announcer:
         """Notify the clients of a connection as long as it is there."""
         self.connections()
         self._connections[connection] = None
+        if (sharing := self._dispatcher.profile.sharing) is not None:
+            sharing.listen(self.receive)
 
-    def list_changed(self, kind: str, changed: Sequence[Listed] | None = None, *, warn: bool = False) -> int:
+    def list_changed(
+        self, kind: str, changed: Sequence[Listed] | None = None, *, warn: bool = False, everywhere: bool = True
+    ) -> int:
         """Notify those who listen for a list: all, or those who see one of the items that have changed.
 
-        Returns how many it has reached. `warn` logs, once for each list, that there was none.
+        Returns how many it has reached in this process. `warn` logs, once for each list, that there was none, unless other
+        processes have clients, too. Not `everywhere`: what has changed is for the clients of this process only.
         """
         audience = None if changed is None else [each.when for each in changed]
-        reached = self.send(Change.of_list(kind), audience)
+        reached = self.send(Change.of_list(kind), audience, changed, everywhere=everywhere)
+        warn = warn and self._dispatcher.profile.sharing is None
         if warn and not reached and kind not in self._unlistened and (audience is None or None in audience):
             self._unlistened.add(kind)
             observation.warn(
@@ -50,11 +70,22 @@ class Announcer:
             )
         return reached
 
-    def send(self, change: Change, audience: Collection[Condition | None] | None) -> int:
+    def send(
+        self,
+        change: Change,
+        audience: Collection[Condition | None] | None,
+        changed: Sequence[Listed] | None = None,
+        *,
+        everywhere: bool = True,
+    ) -> int:
         """Notify those who listen for a change: all, or where all that has changed has conditions those for whom one holds.
 
-        Returns how many it has reached by now; conditions that are async take longer. Never raises.
+        `changed` are the items of a list. Returns how many it has reached by now in this process; conditions that are async
+        take longer. Never raises.
         """
+        sharing = self._dispatcher.profile.sharing
+        if sharing is not None and everywhere:
+            sharing.publish(_encode(_Announcement(change, None if changed is None else [*map(_key, changed)])))
         conditions = None if audience is None or None in audience else [each for each in audience if each is not None]
         reached = 0
         for connection in self.connections():
@@ -66,6 +97,32 @@ class Announcer:
             except Exception as error:
                 self._report(change, error)
         return reached
+
+    def receive(self, data: bytes | None) -> None:
+        """Notify clients of what another process has announced; without data, of all that may have changed."""
+        try:
+            found = [_decode(data)] if data is not None else self._anything()
+        except msgspec.DecodeError:  # of another version
+            found = self._anything()
+        for each in found:
+            self.send(each.change, self._audience(each.change, each.keys), everywhere=False)
+
+    def _anything(self) -> list[_Announcement]:
+        """Return the changes of all lists, and of all resources that clients of this process subscribed to."""
+        uris = set[str]().union(*(each.watched_resources() for each in self.connections()))
+        lists = sorted({each.kind for each in self._dispatcher.catalogue.lists.values()})
+        return [_Announcement(each) for each in (*map(Change.of_list, lists), *map(Change.of_resource, sorted(uris)))]
+
+    def _audience(self, change: Change, keys: Sequence[str] | None) -> list[Condition | None] | None:
+        """Return the conditions of what has changed, of which one must hold for a client; None for all clients."""
+        catalogue = self._dispatcher.catalogue
+        if change.uri is not None:
+            return catalogue.audience_of(change.uri)
+        if keys is None:
+            return None
+        registries = [each for each in catalogue.lists.values() if each.kind == change.kind]
+        found = {key: item for each in registries for key in keys if (item := each.registered(key)) is not None}
+        return [found[key].when if key in found else None for key in keys]
 
     def _judged(
         self,
@@ -113,3 +170,9 @@ class Announcer:
             if (connection := reference()) is not None:
                 found.append(connection)
         return found
+
+
+def _key(item: Listed) -> str:
+    """Return what an item of a list is registered under."""
+    found: list[str | None] = [getattr(item.spec, name, None) for name in ("uri", "uri_template", "name")]
+    return next(each for each in found if each is not None)

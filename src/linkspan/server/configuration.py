@@ -329,7 +329,7 @@ class SharedState(Protocol):
 
 
 class Sharing(Protocol):
-    """What one server shares with other processes."""
+    """What one server shares with the other processes that serve its clients."""
 
     def check(self) -> None:
         """Check what `store=` and `store_key=` were given. Raises: LinkspanError."""
@@ -341,6 +341,23 @@ class Sharing(Protocol):
 
     def by_workers(self) -> AbstractContextManager[object]:
         """Share with processes that are forked within the block. Raises: LinkspanError where they cannot."""
+        ...
+
+    def publish(self, data: bytes) -> None:
+        """Send data to the other processes, in order, without waiting. Never raises."""
+        ...
+
+    def listen(self, receive: Callable[[bytes | None], object]) -> None:
+        """Call `receive` from now on, in a thread, with what others publish, and with None where something may be missing."""
+        ...
+
+    @property
+    def is_listening(self) -> bool:
+        """Whether what others publish arrives."""
+        ...
+
+    def wait_until_listening(self) -> None:
+        """Wait, within bounds, until what others publish arrives."""
         ...
 
 
@@ -529,6 +546,8 @@ class Profile(msgspec.Struct):
     """What is shared with other processes: the URL of a store, or a store."""
     store_key: bytes | str | None = None
     """Seals what is in the store."""
+    sharing: Sharing | None = None
+    """What other processes serve the same clients with, if there are any."""
     result_suffix: bytes = b""
     """What ends every complete result of the newest revision."""
 

@@ -40,6 +40,7 @@ from linkspan.server.handlers import (
     Run,
     custom_arguments,
     is_context,
+    once_listening,
     postpone,
     target_of,
 )
@@ -614,6 +615,8 @@ class Dispatcher:
         if self.catalogue.is_conditional:
             after = OWN_ANSWER if call is None else call
             call = self.judges.before(request, lambda: after) or call
+        if (sharing := self.profile.sharing) is not None:
+            call = once_listening(sharing, request, OWN_ANSWER if call is None else call) or call
         if call is None or self.lifespan is None or self.lifespan.entered:
             return call
         return postpone(request, self.lifespan, lambda: call)

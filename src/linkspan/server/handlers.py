@@ -29,6 +29,7 @@ from linkspan.schema.annotations import (
 from linkspan.schema.parameters import Parameters, compile_parameters
 from linkspan.schema.problems import ArgumentsInvalid
 from linkspan.server.asking import InputNeeded, Round, Rounds, cannot_ask
+from linkspan.server.configuration import Sharing
 from linkspan.server.context import Context
 from linkspan.server.limits import Limited
 from linkspan.server.observation import Around, Failures, Observation
@@ -58,6 +59,7 @@ __all__ = [
     "is_context",
     "is_function",
     "named",
+    "once_listening",
     "postpone",
     "target_of",
 ]
@@ -67,6 +69,7 @@ F = TypeVar("F", bound=Function)
 
 CONTEXT_NAMES = ("ctx", "server_context")
 _WHOLE_NAMES = ("args", "arguments", "params")
+_LISTENING = ("subscriptions/listen", "resources/subscribe")
 _MAPPINGS = ("dict", "Dict", "Mapping", "MutableMapping", "Any", "object")
 
 
@@ -419,6 +422,22 @@ def postpone(request: Request, lifespan: Lifespan, begin: Callable[[], Outcome |
     call = _PostponedCall(request, _not_yet, inline=True, preparation=Preparation(begin_entered))
     call.run = partial(Postponed, call, lifespan, call.resume)
     return call
+
+
+def once_listening(sharing: Sharing, request: Request, first: Outcome | Call) -> Call | None:
+    """Return a call that waits, in a worker thread, until changes of other processes arrive, and then becomes `first`.
+
+    None if they arrive, or if the request does not ask for changes.
+    """
+    if sharing.is_listening or request.method not in _LISTENING:
+        return None
+    preparation = Preparation(lambda: first)
+
+    def run() -> object:
+        sharing.wait_until_listening()
+        return preparation.run()
+
+    return Later(request, run, preparation=preparation)
 
 
 def _not_yet() -> object:

@@ -592,9 +592,9 @@ class BaseServer(metaclass=ProposesRevision):
     # Notifications.
 
     def notify_tools_list_changed(self) -> int:
-        """Notify every client that listens; returns how many. Never raises, from any thread (F2).
+        """Notify every client that listens; returns how many in this process. Never raises, from any thread (F2).
 
-        If there was none, a warning is logged, once for each list.
+        If there was none, a warning is logged, once for each list. With a store, those of other processes are notified too.
         """
         return self._announcer.list_changed("tools", warn=True)
 
