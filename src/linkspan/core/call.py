@@ -116,6 +116,8 @@ class Ports(msgspec.Struct, frozen=True):
     """Ends the stream on which a request would be answered; the client comes back for the response."""
     facts: TransportInfo = NO_FACTS
     """What the transport knows of all requests, where it does not bring facts of each."""
+    question_prefix: str = ""
+    """Begins the ids of requests to a handshake client, where the answers may come to another process."""
 
 
 NO_PORTS: Final = Ports()

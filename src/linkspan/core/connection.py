@@ -241,7 +241,8 @@ class ServerConnection:
         """What was agreed in the handshake, if there was one. A connection without one never makes it."""
         if self._legacy is None:
             lasting = self._back_channel or self._one_shot
-            self._legacy = LegacySession(self._server, random=self._random, lasting=lasting)
+            prefix = self._ports.question_prefix
+            self._legacy = LegacySession(self._server, random=self._random, lasting=lasting, question_prefix=prefix)
         return self._legacy
 
     @property

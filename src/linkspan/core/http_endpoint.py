@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
 from urllib.parse import parse_qs
 
 import msgspec
@@ -29,6 +29,7 @@ from linkspan.core.http_exchange import (
 from linkspan.core.http_sessions import (
     SESSION_HEADER,
     SESSION_PARAMETER,
+    STREAM_IS_OVER,
     HttpSession,
     Pair,
     Pairs,
@@ -54,7 +55,10 @@ from linkspan.wire.jsonrpc import (
 )
 from linkspan.wire.values import Limits
 
-__all__ = ["Endpoint", "Lane", "Opened", "Serves", "Todo"]
+if TYPE_CHECKING:
+    from linkspan.core.shared_state import StoreRunner
+
+__all__ = ["Arrived", "Endpoint", "Lane", "Opened", "Serves", "Todo"]
 
 _FREE: Final = 64
 """Connections that are kept for further requests."""
@@ -65,6 +69,9 @@ _NO_EVENTS: Final = "GET opens a stream: accept text/event-stream"
 _NO_SESSION: Final = "Missing mcp-session-id: initialize first, or send the envelope of the newest revision in _meta"
 _FULL: Final = "Too many responses are open (max_streams); try again later"
 _BUSY: Final = "Too many requests are running in this session (max_running); try again when one has ended"
+
+
+SessionT = TypeVar("SessionT", bound=HttpSession)
 
 
 class Serves(Protocol):
@@ -81,7 +88,7 @@ Todo: TypeAlias = list[tuple[ServerConnection, Sequence[Event]]]
 """What connections want to have run."""
 
 
-class _Arrived(msgspec.Struct, frozen=True):
+class Arrived(msgspec.Struct, frozen=True):
     """A request that was admitted. `respond` begins its response; header names are in lower case."""
 
     url: str
@@ -123,6 +130,9 @@ class Opened(msgspec.Struct, frozen=True):
 
 class Endpoint:
     """The machine behind ASGI and WSGI. Thread-safe only where a connection's lock is held."""
+
+    runner: StoreRunner | None = None
+    """What runs flows with the store that processes share, where they share sessions."""
 
     def __init__(
         self,
@@ -178,11 +188,11 @@ class Endpoint:
             headers=self.gate.cors_headers(headers) if "origin" in headers else (),
             bound=self.policy.max_unsent_bytes,
         )
-        return self._methods[method](_Arrived(url, query, headers, body, facts, respond))
+        return self._methods[method](Arrived(url, query, headers, body, facts, respond))
 
     # POST.
 
-    def _post(self, request: _Arrived) -> Opened:
+    def _post(self, request: Arrived) -> Opened:
         if request.query and self._is_pair(request.url):
             pair_id = parse_qs(request.query).get(SESSION_PARAMETER)
             if pair_id is not None:
@@ -204,19 +214,18 @@ class Endpoint:
             if _initializes(message):
                 return self._initialize(request, message)
             if SESSION_HEADER in request.headers:
-                session = self._session_of(request)
-                return session if isinstance(session, Opened) else self._in_session(request, session, message)
+                return self._post_to_session(request, message)
             if self.policy.require_session:
                 return request.refuse(400, _error(_NO_SESSION))
         return self._alone(request, message)
 
-    def _unsupported(self, request: _Arrived, message: Message | Batch, version: str) -> Opened:
+    def _unsupported(self, request: Arrived, message: Message | Batch, version: str) -> Opened:
         data = {"supported": self._served.versions, "requested": version}
         request_id = message.id if isinstance(message, RpcRequest) else None
         problem = f"Unsupported protocol version: {version}"
         return request.refuse(400, encode_error(request_id, UNSUPPORTED_PROTOCOL_VERSION, problem, data))
 
-    def _modern(self, request: _Arrived, message: ToolCall | Message | Batch) -> Opened:
+    def _modern(self, request: Arrived, message: ToolCall | Message | Batch) -> Opened:
         """Serve a request that stands alone, on a connection that is free, or on a new one."""
         if not isinstance(message, ToolCall | RpcRequest):
             if isinstance(message, Notification):
@@ -261,7 +270,7 @@ class Endpoint:
         ports = Ports(self._lock(), send=outlet.send, check=self._check)
         return OwnConnection(self._server.connect(notified=notified, ports=ports), outlet, lone and not notified)
 
-    def _notified(self, request: _Arrived, message: Notification) -> Opened:
+    def _notified(self, request: Arrived, message: Notification) -> Opened:
         """Serve a notification that stands alone. It takes room until it ends (`max_streams`), though it has its answer."""
         if message.method == "notifications/cancelled":
             return request.accept()  # a client cancels by closing the stream (CAN-3)
@@ -275,7 +284,7 @@ class Endpoint:
 
     # The handshake era.
 
-    def _alone(self, request: _Arrived, message: Message | Batch) -> Opened:
+    def _alone(self, request: Arrived, message: Message | Batch) -> Opened:
         """Serve a handshake client's request without a session (HL-9)."""
         if isinstance(message, Response | ErrorResponse):
             return request.accept()
@@ -287,7 +296,7 @@ class Endpoint:
             session.connection.session.assume(REVISIONS[version])
         return self._in_session(request, session, message)
 
-    def _initialize(self, request: _Arrived, message: Message | Batch) -> Opened:
+    def _initialize(self, request: Arrived, message: Message | Batch) -> Opened:
         """Begin a session. Where there is no room for one, nothing of the handshake is done, and no hook runs."""
         principal = request.facts.principal
         with self.sessions.lock:
@@ -306,7 +315,7 @@ class Endpoint:
         return Opened(opened.exchange, opened.events, session, [(victim.connection, victim.close())])
 
     def _in_session(
-        self, request: _Arrived, session: HttpSession, message: Message | Batch, *, announces: bool = False
+        self, request: Arrived, session: HttpSession, message: Message | Batch, *, announces: bool = False
     ) -> Opened:
         connection = session.connection
         if _asks(connection, message):
@@ -320,12 +329,20 @@ class Endpoint:
             self._orphans.add(connection)  # a notification, whose end no request waits for
         return Opened(exchange, events, session)
 
-    def _session_of(self, request: _Arrived) -> HttpSession | Opened:
+    def _post_to_session(self, request: Arrived, message: Message | Batch) -> Opened:
+        session = self._session_of(request)
+        return session if isinstance(session, Opened) else self._in_session(request, session, message)
+
+    def _session_of(self, request: Arrived) -> HttpSession | Opened:
         """Return the session that a request names, or its refusal."""
         session_id = request.headers.get(SESSION_HEADER)
         if session_id is None or not self.policy.sessions or not self._served.with_handshake:
             return request.refuse(405, _error("Only POST is possible without a session"), (("allow", "POST"),))
-        session = self.sessions.find(session_id, request.facts.principal, self.clock())
+        return self._fitting(request, self.sessions.find(session_id, request.facts.principal, self.clock()))
+
+    @staticmethod
+    def _fitting(request: Arrived, session: SessionT | None) -> SessionT | Opened:
+        """Return the session that was found, or the refusal of a request that does not fit it."""
         if session is None:
             return request.refuse(404, _error("Session not found: initialize again without a session id"))
         version = request.headers.get(VERSION_HEADER)
@@ -335,7 +352,7 @@ class Endpoint:
 
     # GET and DELETE.
 
-    def _get(self, request: _Arrived) -> Opened:
+    def _get(self, request: Arrived) -> Opened:
         wanted = request.headers.get("accept") or ""
         if SESSION_HEADER not in request.headers:
             if self._is_pair(request.url) and "text/html" not in wanted:
@@ -345,20 +362,31 @@ class Endpoint:
                 page = self._page(request.url, request.facts)
                 response: ServerExchange = request.respond()
                 return Opened(response.respond(200, page.body, tuple(page.headers)))
+        return self._get_of_session(request)
+
+    def _get_of_session(self, request: Arrived) -> Opened:
         session = self._session_of(request)
         if isinstance(session, Opened):
             return session
-        if EVENTS not in wanted:
-            return request.refuse(406, _error(_NO_EVENTS))
-        if self.is_full:
-            return request.busy(503, _FULL, 5)
+        if (refusal := self._no_stream(request)) is not None:
+            return refusal
         exchange = session.listen(request.respond, request.headers.get("last-event-id"))
+        return self._listening(request, session, exchange)
+
+    def _no_stream(self, request: Arrived) -> Opened | None:
+        """Return why a GET gets no stream, if that can be seen without its session."""
+        if EVENTS not in (request.headers.get("accept") or ""):
+            return request.refuse(406, _error(_NO_EVENTS))
+        return request.busy(503, _FULL, 5) if self.is_full else None
+
+    def _listening(self, request: Arrived, session: HttpSession, exchange: ServerExchange | None) -> Opened:
+        """Look after the stream of a GET; None: the one that it asks for is over."""
         if exchange is None:  # not 404, which would mean that the session is gone
-            return request.refuse(400, _error("No stream with that Last-Event-ID: it is over"))
+            return request.refuse(400, _error(STREAM_IS_OVER))
         self._note(exchange, session)
         return Opened(exchange, (), session)
 
-    def _delete(self, request: _Arrived) -> Opened:
+    def _delete(self, request: Arrived) -> Opened:
         session = self._session_of(request)
         if isinstance(session, Opened):
             return session
@@ -371,7 +399,7 @@ class Endpoint:
         path = self.policy.http_sse if self._served.with_handshake else None
         return path is not None and url.rstrip("/").endswith(path.rstrip("/"))
 
-    def _open_pair(self, request: _Arrived) -> Opened:
+    def _open_pair(self, request: Arrived) -> Opened:
         if self.is_full:
             return request.busy(503, _FULL, 5)
         if not accepts(request.headers.get("accept"), EVENTS):
@@ -380,7 +408,7 @@ class Endpoint:
         self._note(pair.exchange, pair)
         return Opened(pair.exchange, (), pair)
 
-    def _post_to_pair(self, request: _Arrived, pair_id: str) -> Opened:
+    def _post_to_pair(self, request: Arrived, pair_id: str) -> Opened:
         pair = self.pairs.find(pair_id, request.facts.principal)
         if pair is None:
             return request.refuse(404, _error("Session not found: open the stream again"))
@@ -453,8 +481,11 @@ class Endpoint:
                 due = each.connection.next_timeout()
                 if due is not None and due <= now:
                     found.append((each.connection, each.connection.handle_timeout(now)))
-        found += [(session.connection, session.close()) for session in self.sessions.idle(now)]
-        return found
+        return found + self._end_idle(now)
+
+    def _end_idle(self, now: float) -> Todo:
+        """End the sessions that were not used for too long."""
+        return [(session.connection, session.close()) for session in self.sessions.idle(now)]
 
     def drain(self) -> Todo:
         """End the streams of clients that only listen. Calls go on, until `close`."""

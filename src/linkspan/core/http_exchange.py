@@ -241,8 +241,11 @@ class ServerExchange(msgspec.Struct, eq=False, kw_only=True):
         self._wake()
 
     def send_events(self, events: Iterable[bytes]) -> None:
-        """Send events that are encoded already: the beginning of a stream that its client has come back to."""
+        """Send events that are encoded already: those of a stream that its client has come back to."""
         with self.lock:
+            if self.ended or self.overrun or self._waiting > self.bound:
+                self.overrun = True  # a reader who does not read gets no more; the driver hangs up
+                return
             self._begin_stream()
             for event in events:
                 self._add(event)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -25,27 +25,56 @@ from linkspan.revisions.neutral import Peer, TransportInfo
 from linkspan.wire.framing import encode_event
 from linkspan.wire.jsonrpc import Batch, Message, RequestId, RpcRequest
 
-__all__ = ["SESSION_HEADER", "SESSION_PARAMETER", "HttpSession", "Pair", "Pairs", "Sessions"]
+__all__ = [
+    "SESSION_HEADER",
+    "SESSION_PARAMETER",
+    "STREAM_IS_OVER",
+    "HttpSession",
+    "Pair",
+    "Pairs",
+    "Receiver",
+    "SessionStream",
+    "Sessions",
+]
 
 SESSION_HEADER: Final = "mcp-session-id"
 _GENERAL: Final = "1"
 """The name of the stream of a session for what belongs to no request."""
 SESSION_PARAMETER: Final = "session"
 """The parameter of the URL that names a pair."""
+STREAM_IS_OVER: Final = "No stream with that Last-Event-ID: it is over"
 Connect = Callable[..., ServerConnection]
 """Opens a connection with the ports that are given by name."""
 Respond = Callable[..., ServerExchange]
 """Begins the response of the request at hand, with what is given by name."""
 
 
-class _Stream(msgspec.Struct, eq=False):
+class Receiver(Protocol):
+    """What a stream sends to: a response of this process, or whatever carries its messages to one of another process."""
+
+    def message(
+        self, message: bytes | None, *, final: bool, status: int = 200, headers: tuple[Header, ...] = ()
+    ) -> None:
+        """Send a message; the `final` one, which may be None, ends the stream."""
+        ...
+
+    def open_events(self) -> None:
+        """Begin a stream without a message."""
+        ...
+
+    def end(self) -> None:
+        """End the stream."""
+        ...
+
+
+class SessionStream(msgspec.Struct, eq=False):
     """The events of one POST, or of the GET: numbered, kept, and sent to the client that is there now."""
 
     session: HttpSession
     name: str
     announces: bool = False
     """It answers the handshake that begins the session."""
-    exchange: ServerExchange | None = None
+    exchange: Receiver | None = None
     finished: bool = False
     kept: int = 0
     count: int = 0
@@ -84,11 +113,11 @@ class _Stream(msgspec.Struct, eq=False):
         elif message is not None:
             self.number(message)
 
-    def attach(self, exchange: ServerExchange) -> None:
+    def attach(self, exchange: Receiver) -> None:
         """Send what comes from now on to `exchange`."""
         self.exchange = exchange
 
-    def detach(self) -> ServerExchange | None:
+    def detach(self) -> Receiver | None:
         """Keep what comes from now on; return the response that was open."""
         exchange, self.exchange = self.exchange, None
         return exchange
@@ -115,7 +144,7 @@ class _Stream(msgspec.Struct, eq=False):
 class _Stored(msgspec.Struct, frozen=True):
     """One event that a client may come back for."""
 
-    stream: _Stream
+    stream: SessionStream
     count: int
     event: bytes
 
@@ -131,6 +160,7 @@ class HttpSession:
         "_general",
         "_missed",
         "_of_request",
+        "_prefix",
         "_receiving",
         "_stored",
         "_stored_bytes",
@@ -142,22 +172,25 @@ class HttpSession:
         "used",
     )
 
-    def __init__(self, session_id: str, principal: str | None, connect: Connect, policy: HttpPolicy) -> None:
-        """Begin; the handshake is still to come."""
+    def __init__(
+        self, session_id: str, principal: str | None, connect: Connect, policy: HttpPolicy, prefix: str = ""
+    ) -> None:
+        """Begin; the handshake is still to come. `prefix` begins the names of the streams."""
+        self._prefix = prefix
         self.id = session_id
         self.principal = principal
         self.connection = connect(send=self._send, close_stream=self._close_stream)
         self.policy = policy
         self.used = 0.0
         self._count = 1
-        self._of_request: dict[RequestId, _Stream] = {}
-        self._receiving: _Stream | None = None
+        self._of_request: dict[RequestId, SessionStream] = {}
+        self._receiving: SessionStream | None = None
         self._stored: deque[_Stored] | None = None
         self._stored_bytes = 0
         self._missed: tuple[bytes, ...] = ()
         """The lists that have changed while the client had no GET stream, as notifications."""
-        self._general = _Stream(self, _GENERAL)
-        self._streams: dict[str, _Stream] = {}
+        self._general = SessionStream(self, prefix + _GENERAL)
+        self._streams: dict[str, SessionStream] = {}
         """Those whose events the client may come back for, besides the general one."""
 
     @property
@@ -193,7 +226,7 @@ class HttpSession:
         messages = message.messages if type(message) is Batch else (message,)
         with connection.lock:
             self._count += 1
-            self._receiving = stream = _Stream(self, str(self._count), announces)
+            self._receiving = stream = SessionStream(self, f"{self._prefix}{self._count}", announces)
             exchange: ServerExchange = respond(lock=connection.lock, stream=stream)
             stream.attach(exchange)
             events = connection.receive(message, facts)
@@ -225,7 +258,7 @@ class HttpSession:
 
     def _resume(self, respond: Respond, last_event_id: str) -> ServerExchange | None:
         name, _, count = last_event_id.rpartition("-")
-        stream = self._general if name == _GENERAL else self._streams.get(name)
+        stream = self._stream(name)
         if stream is None or not (count.isascii() and count.isdigit() and len(count) < 20):
             return None
         if stream is self._general:
@@ -234,12 +267,16 @@ class HttpSession:
         stream.resume(exchange, int(count))
         return exchange
 
-    def remember(self, stream: _Stream) -> None:
+    def _stream(self, name: str) -> SessionStream | None:
+        """Return the stream of a name, if a client may come back to it."""
+        return self._general if name == self._general.name else self._streams.get(name)
+
+    def remember(self, stream: SessionStream) -> None:
         """Find a stream again when its client comes back for it."""
         if stream is not self._general:
             self._streams[stream.name] = stream
 
-    def store(self, stream: _Stream, count: int, event: bytes) -> None:
+    def store(self, stream: SessionStream, count: int, event: bytes) -> None:
         """Keep an event for a client that comes back; the oldest go when there are too many, or they are too large."""
         self.remember(stream)
         if self._stored is None:
@@ -254,7 +291,7 @@ class HttpSession:
             if old.stream.finished:
                 self._drop_if_empty(old.stream)
 
-    def stored(self, stream: _Stream, after: int) -> list[bytes]:
+    def stored(self, stream: SessionStream, after: int) -> list[bytes]:
         """Return the events of a stream that came after the one with this number."""
         return [each.event for each in self._stored or () if each.stream is stream and each.count > after]
 
@@ -263,14 +300,18 @@ class HttpSession:
         with self.connection.lock:
             for stream in (self._general, *self._of_request.values()):
                 if stream.exchange is exchange:
-                    stream.detach()
+                    self._lose(stream)
         return ()
+
+    def _lose(self, stream: SessionStream) -> Receiver | None:
+        """Keep what comes from now on: the stream has no client. Return the response that was open."""
+        return stream.detach()
 
     def _close_stream(self, request_id: RequestId) -> bool:
         """End the stream of a request early: the client comes back for the answer (HL-10)."""
         with self.connection.lock:
             stream = self._of_request.get(request_id)
-            if stream is None or not self.primes or (exchange := stream.detach()) is None:
+            if stream is None or not self.primes or (exchange := self._lose(stream)) is None:
                 return False
             exchange.open_events()
             exchange.end()
@@ -322,7 +363,7 @@ class HttpSession:
             self._missed += (message,)
         self._general.message(message, final=False)
 
-    def _drop_if_empty(self, stream: _Stream) -> None:
+    def _drop_if_empty(self, stream: SessionStream) -> None:
         """Forget a stream that has ended, unless a client may come back for its last events."""
         if not stream.kept:
             self._streams.pop(stream.name, None)
@@ -377,6 +418,10 @@ class Sessions:
             self.remove(victim)
         session.use(now)
         self._sessions[session.id] = session
+
+    def get(self, session_id: str) -> HttpSession | None:
+        """Return a session that is kept here."""
+        return self._sessions.get(session_id)
 
     def find(self, session_id: str, principal: str | None, now: float) -> HttpSession | None:
         """Return a session of `principal`, and note that it was used. Those of other principals are not found (HL-8)."""

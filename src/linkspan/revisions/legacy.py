@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from itertools import takewhile
+from typing import Any
 
 import msgspec
 from msgspec import Raw
@@ -39,7 +40,7 @@ from linkspan.revisions.neutral import (
 )
 from linkspan.revisions.record import Revision
 from linkspan.revisions.stepdown import step_down
-from linkspan.types.base import JSON, TextContent, is_object
+from linkspan.types.base import JSON, Implementation, TextContent, is_object
 from linkspan.types.messages import (
     LOG_LEVELS,
     CallToolResult,
@@ -62,13 +63,36 @@ from linkspan.wire.jsonrpc import (
 )
 from linkspan.wire.values import to_builtins
 
-__all__ = ["OWN_METHODS", "LegacySession"]
+__all__ = ["OWN_METHODS", "Agreed", "LegacySession"]
 
 OWN_METHODS = frozenset({"initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"})
 """What a session answers itself."""
 
 _EMPTY = Encoded(b"{}")
 _DEFAULT_LOG_LEVEL: LoggingLevel = "info"
+
+
+class Agreed(msgspec.Struct, frozen=True, kw_only=True):
+    """What a handshake has agreed on, and what the client has set since: all that another process needs to go on."""
+
+    revision: str
+    capabilities: dict[str, Any]
+    info: Implementation | None
+    announced: tuple[str, ...]
+    log_level: LoggingLevel | None
+    subscriptions: tuple[str, ...]
+    ready: bool
+
+    def with_changes(self, before: Agreed, after: Agreed) -> Agreed:
+        """Return this with what has changed from `before` to `after`, as another process has done it."""
+        old, new = set(before.subscriptions), set(after.subscriptions)
+        kept = [uri for uri in self.subscriptions if uri in new or uri not in old]
+        return msgspec.structs.replace(
+            self,
+            log_level=self.log_level if after.log_level == before.log_level else after.log_level,
+            subscriptions=tuple(dict.fromkeys([*kept, *(uri for uri in after.subscriptions if uri not in old)])),
+            ready=self.ready or after.ready,
+        )
 
 
 class _Round(msgspec.Struct):
@@ -91,12 +115,16 @@ class LegacySession:
         *,
         random: Callable[[int], bytes],
         lasting: bool = True,
+        question_prefix: str = "",
     ) -> None:
-        """Begin before the handshake. `random(n)` gives n unguessable bytes.
+        """Begin before the handshake. `random(n)` gives n unguessable bytes; the ids of our requests begin with the prefix.
 
         A session that is not `lasting` is over with the request that it was made for: it offers nothing that needs more.
         """
+        self.changes = 0
+        """How often the client has changed what is agreed on."""
         self._server = server
+        self._question_prefix = question_prefix
         self._lasting = lasting
         self._limits = server.profile.limits
         self._random = random
@@ -110,6 +138,7 @@ class LegacySession:
         self.ready = False
         self.subscriptions: dict[str, None] = {}  # an empty set takes three times as much
         self._announced: tuple[str, ...] = ()
+        self._notifies = True
 
     @property
     def revision(self) -> Revision:
@@ -120,6 +149,31 @@ class LegacySession:
         """Go on as if a handshake had agreed on `revision`: for a request that stands alone (HL-9)."""
         self.peer = Peer(revision)
         self.negotiated = True
+
+    def agreed(self) -> Agreed:
+        """Return what another process needs to go on with this session."""
+        peer = self.peer
+        return Agreed(
+            revision=peer.revision.date,
+            capabilities=dict(peer.capabilities),
+            info=peer.info,
+            announced=self._announced,
+            log_level=self.log_level,
+            subscriptions=tuple(self.subscriptions),
+            ready=self.ready,
+        )
+
+    def restore(self, agreed: Agreed, *, notify: bool) -> None:
+        """Go on with what was agreed, maybe in another process; one that does not `notify` sends no changes to the client."""
+        if not self.negotiated:
+            capabilities = read_only(agreed.capabilities) if agreed.capabilities else NOTHING
+            self.peer = Peer(REVISIONS[agreed.revision], capabilities, agreed.info)
+        self.negotiated = True
+        self._announced = agreed.announced
+        self.log_level = agreed.log_level
+        self.subscriptions = dict.fromkeys(agreed.subscriptions)
+        self.ready = agreed.ready
+        self._notifies = notify
 
     # What the session answers itself.
 
@@ -156,10 +210,11 @@ class LegacySession:
     def initialized(self) -> None:
         """Receive `notifications/initialized`: the server may send requests from now on (INI-3)."""
         self.ready = self.negotiated
+        self.changes += 1
 
     def hears_of(self, kind: str | None, uri: str | None) -> bool:
         """Return whether the client was promised notifications of a change: of a list (SRV-4), or of a resource it watches."""
-        return self.ready and (kind in self._announced if uri is None else uri in self.subscriptions)
+        return self.ready and self._notifies and (kind in self._announced if uri is None else uri in self.subscriptions)
 
     def _initialize(self, params: InitializeParams) -> Outcome:
         if self.negotiated:
@@ -200,6 +255,7 @@ class LegacySession:
             return RemoteProtocolError(INVALID_PARAMS, f"Invalid params: level must be one of {', '.join(LOG_LEVELS)}")
         chosen: LoggingLevel = level
         self.log_level = chosen
+        self.changes += 1
         return _EMPTY
 
     def _subscribe(self, uri: str, shown: frozenset[object]) -> Outcome:
@@ -209,10 +265,12 @@ class LegacySession:
         if uri not in self.subscriptions and len(self.subscriptions) >= self._limits.max_subscriptions:
             return RemoteProtocolError(INVALID_PARAMS, f"More than {self._limits.max_subscriptions} subscriptions")
         self.subscriptions[uri] = None
+        self.changes += 1
         return _EMPTY
 
     def _unsubscribe(self, uri: str) -> Outcome:
         self.subscriptions.pop(uri, None)
+        self.changes += 1
         return _EMPTY
 
     # Requests for input: our requests to the client, whose answers issue the same request again.
@@ -235,7 +293,7 @@ class LegacySession:
         messages: list[bytes] = []
         for key, question in outcome.requests.items():
             self._asked += 1
-            question_id = f"{request.id}/{self._asked}"
+            question_id = f"{self._question_prefix}{request.id}/{self._asked}"
             current.waiting[question_id] = (key, question.method)
             self._round_of_question[question_id] = current
             messages.append(encode_request(question_id, question.method, self._question(question)))
