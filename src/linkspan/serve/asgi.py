@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, MutableMapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from functools import lru_cache
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
@@ -128,7 +128,11 @@ class AsgiApp(HttpApp):
             await send_all(send, [body])
             return
         query: bytes = scope.get("query_string", b"")
-        opened = self.endpoint.open(method, url, headers, body, facts, query=query.decode("latin-1") if query else "")
+        decoded = query.decode("latin-1") if query else ""
+        if self.slow is not None and self.slow.may_wait(method, headers):
+            opened = await self.open_slowly(method, url, headers, body, facts, decoded)
+        else:
+            opened = self.endpoint.open(method, url, headers, body, facts, query=decoded)
         response = self.perform(opened)
         if response is None:
             await _Sender(self, opened, receive, send, timers).run()
@@ -137,6 +141,15 @@ class AsgiApp(HttpApp):
             await send_all(send, [response])
         finally:
             self.endpoint.finished(opened.exchange)
+
+    def hear(self, receive: Callable[[], object]) -> None:
+        """Call `receive` on an event loop that serves."""
+        for loop in list(self._timers):
+            context = copy_context()
+            context.run(_request_loop.set, loop)
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(receive, context=context)
+                return
 
     async def _serve_other(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":

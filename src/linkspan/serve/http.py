@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Set
 from functools import partial
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack, cast
 
 import msgspec
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from linkspan.serve.guarding import Guard
     from linkspan.serve.http_uvicorn import QuietUvicorn
     from linkspan.serve.metrics import MetricsPage
+    from linkspan.serve.sharing import SharedStore
     from linkspan.server.registration import BaseServer
 
 __all__ = [
@@ -111,10 +112,18 @@ class HttpRunKeywords(_OwnKeywords, _MoreKeywords, total=False):
 
 
 def make_endpoint(server: BaseServer, policy: HttpPolicy) -> Endpoint:
-    """Return the machine behind `server.asgi()` and `server.wsgi()`."""
+    """Return the machine behind `server.asgi()` and `server.wsgi()`; one that shares its sessions, if there is a store for it."""
     server.sharing.open()
     connection = server.connect(one_shot=True)
-    endpoint = Endpoint(
+    make: Callable[..., Endpoint] = Endpoint
+    if policy.sessions and server.sharing.is_shared:
+        from linkspan.core.shared_endpoint import SharedEndpoint
+        from linkspan.serve.store_flows import StoreFlows
+
+        sharing = cast("SharedStore", server.sharing)
+        runner = StoreFlows(lambda: sharing.store)
+        make = partial(SharedEndpoint, name=server.name, wall_clock=SYSTEM.wall_clock, runner=runner)
+    endpoint = make(
         server,
         policy,
         limits=connection.limits,
@@ -255,8 +264,8 @@ def prepare_http(
     - `port`: 0 takes any that is free; the first line on stderr has it.
     - `path`: where the endpoint is; `health` answers 200 as long as the process can answer.
     - `metrics`: the path of numbers for Prometheus, of all workers together (extra `metrics`).
-    - `workers`: processes that share the port. They share one key for `requestState`, so a newer client may reach another
-      one with each request. Handshake clients are served without sessions then: the next request may reach another process.
+    - `workers`: processes that share the port, and what clients need in each of them: the sessions of handshake clients, and the
+      key for `requestState`. They do so through `store=` of the server, or a private file where there is none.
     - `drain`: seconds that calls have to end in, once the process is asked to stop. Streams end at once.
     - `policy`: who may talk to the endpoint, and how much; its fields may be given by name too, and come before it.
     - `head_timeout`: seconds in which the headers of a request must arrive.
@@ -280,7 +289,7 @@ def prepare_http(
         count_together()
     listener = listen(host, port) if fd is None else socket.socket(fileno=fd)
     host, port = (host if fd is None else listener.getsockname()[0]), listener.getsockname()[1]
-    policy = _adapted(policy, host, workers)
+    policy = _adapted(policy, host)
     scheme = "https" if "ssl_certfile" in options else "http"
     shown = _EVERY_HOST.get(host, host)
     url = f"{scheme}://{f'[{shown}]' if ':' in shown else shown}:{port}{path}"
@@ -320,14 +329,11 @@ def _split_keywords(policy: HttpPolicy, more: dict[str, Any], settings: Set[str]
     return (msgspec.structs.replace(policy, **fields) if fields else policy), more
 
 
-def _adapted(policy: HttpPolicy, host: str, workers: int) -> HttpPolicy:
-    """Return the policy with its defaults for this address and number of workers.
-
-    A server on loopback has a page for people; several workers have no sessions.
-    """
+def _adapted(policy: HttpPolicy, host: str) -> HttpPolicy:
+    """Return the policy with its default for this address: a server on loopback has a page for people."""
     if policy.page is None and (host == "localhost" or is_loopback(host)):
-        policy = msgspec.structs.replace(policy, page=True)
-    return policy if workers == 1 else msgspec.structs.replace(policy, sessions=False)
+        return msgspec.structs.replace(policy, page=True)
+    return policy
 
 
 def listen(host: str, port: int) -> socket.socket:

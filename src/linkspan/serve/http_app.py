@@ -15,6 +15,7 @@ from linkspan.runtime.calls import CallRunner
 if TYPE_CHECKING:
     import asyncio
 
+    from linkspan.core.shared_endpoint import SharedEndpoint
     from linkspan.serve.guarding import Guard
     from linkspan.serve.metrics import MetricsPage
 
@@ -50,6 +51,29 @@ class HttpApp:
         policy = endpoint.policy
         self.calls = CallRunner(loop, max_workers=policy.max_workers, share=policy.share)
         self._refusals = RefusalLog()
+        self.slow: SharedEndpoint | None = None
+        """The endpoint, where an event loop must not wait for what it may need of the store."""
+        if endpoint.runner is not None:
+            self._share(endpoint)
+
+    def _share(self, endpoint: Endpoint) -> None:
+        """Share the sessions with other processes."""
+        from linkspan.core.shared_endpoint import SharedEndpoint
+        from linkspan.serve.store_flows import StoreFlows
+
+        if not isinstance(endpoint, SharedEndpoint) or not isinstance(endpoint.runner, StoreFlows):
+            return
+
+        def receive(data: bytes | None) -> None:
+            if data is not None:  # what was missed cannot be had again
+                self.hear(lambda: self._perform_all(endpoint.receive(data)))
+
+        endpoint.runner.deliver(endpoint, receive)
+        self.slow = None if endpoint.runner.quick else endpoint
+
+    def hear(self, receive: Callable[[], object]) -> None:
+        """Call `receive` soon where requests are served: a thread of the store must not run what it leads to."""
+        raise NotImplementedError
 
     def _is_elsewhere(self, path: str) -> bool:
         """Return whether a path, without the prefix of the mount and a last slash, is not ours."""
@@ -83,6 +107,23 @@ class HttpApp:
         except UnknownIdentity as problem:
             self._refusals.add(str(problem))
             return self.endpoint.gate.unidentified(headers)
+
+    async def open_slowly(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes, facts: TransportInfo, query: str
+    ) -> Opened:
+        """Take in a request in a thread, since that waits for the store."""
+        from linkspan.runtime.system import SYSTEM
+
+        opened: list[Opened] = []
+        try:
+            await SYSTEM.in_thread(
+                lambda: opened.append(self.endpoint.open(method, url, headers, body, facts, query=query))
+            )
+        except BaseException:
+            if opened:  # it was cancelled: the client has gone
+                self.disconnect(opened[0])
+            raise
+        return opened[0]
 
     def perform(self, opened: Opened) -> HttpResponse | None:
         """Run what a request asks for; return the response if it is complete already, as where everything ran right here.

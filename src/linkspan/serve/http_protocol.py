@@ -15,7 +15,7 @@ import contextvars
 import re
 import threading
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
 from math import inf
@@ -68,6 +68,7 @@ class _Request(msgspec.Struct):
     body: bytes | bytearray = b""
     admitted: _Admitted | None = None  # what was found out by its head
     verdict: TransportInfo | HttpResponse | None = None  # what has come of verifying its token
+    opening: asyncio.Task[Opened] | None = None  # where taking it in waits for a store
 
 
 class _Target(NamedTuple):
@@ -118,6 +119,12 @@ class DirectApp(HttpApp):
     def serve_on(self, loop: asyncio.AbstractEventLoop) -> None:
         """Run async functions on this loop."""
         self._loop = loop
+
+    def hear(self, receive: Callable[[], object]) -> None:
+        """Call `receive` on the event loop that serves."""
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(receive)
 
     def _judge_target(self, url: bytes, root: str) -> _Target | None:
         """Return what the URL of a request leads to, below the prefix `root`; None if it is not valid."""
@@ -215,7 +222,7 @@ class EndpointProtocol(HttpToolsProtocol):
         self._lane: Lane | None = None
         self._request: _Request | None = None
         self._opened: Opened | None = None
-        self._verifying: asyncio.Task[TransportInfo | HttpResponse] | None = None
+        self._pending: asyncio.Task[Any] | None = None
         self._chunked = self._woken = False
 
     # What the transport and uvicorn call.
@@ -339,7 +346,7 @@ class EndpointProtocol(HttpToolsProtocol):
 
     def _serve(self) -> None:
         """Serve what has arrived, as long as each request is answered at once and the client reads."""
-        while self._opened is None and self._verifying is None and not self.flow.write_paused and not self._over:
+        while self._opened is None and self._pending is None and not self.flow.write_paused and not self._over:
             if self._ready:
                 self._begin(self._ready.popleft())
             elif self._broken:
@@ -389,7 +396,17 @@ class EndpointProtocol(HttpToolsProtocol):
             opened = lane.open(facts.headers, body, facts)
         held = opened is None
         if opened is None:
-            opened = self._endpoint.open(request.method, url, facts.headers, body, facts, query=query)
+            slow = self._app.slow
+            if request.opening is not None:
+                opened = request.opening.result()
+            elif slow is not None and slow.may_wait(request.method, facts.headers):
+                self._ready.appendleft(request)  # it is the next again once the store has answered
+                opening = self._app.open_slowly(request.method, url, facts.headers, body, facts, query)
+                self._pending = request.opening = self.loop.create_task(opening)
+                request.opening.add_done_callback(self._opened_slowly)
+                return None
+            else:
+                opened = self._endpoint.open(request.method, url, facts.headers, body, facts, query=query)
         response = self._app.perform(opened)
         if response is None:
             self._opened = opened
@@ -446,11 +463,18 @@ class EndpointProtocol(HttpToolsProtocol):
         """Find out whether its token is good; it is the next request then, and what follows waits below us."""
         if request is not self._head:
             self._ready.appendleft(request)
-        self._verifying = self.loop.create_task(verification.awaited())
-        self._verifying.add_done_callback(partial(self._verified, request))
+        self._pending = self.loop.create_task(verification.awaited())
+        self._pending.add_done_callback(partial(self._verified, request))
+
+    def _opened_slowly(self, task: asyncio.Task[Opened]) -> None:
+        self._pending = None
+        if self._over:
+            self._app.disconnect(task.result())
+        else:
+            self._serve()
 
     def _verified(self, request: _Request, task: asyncio.Task[TransportInfo | HttpResponse]) -> None:
-        self._verifying = None
+        self._pending = None
         if not self._over:
             request.verdict = task.result()
             self._serve()

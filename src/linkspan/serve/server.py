@@ -243,7 +243,8 @@ class Server(BaseServer):
     ) -> WsgiApp:
         """Return a plain WSGI callable, for Flask, Django, gunicorn and waitress; like `asgi` otherwise.
 
-        Handshake sessions live in one process: with several, pass `sessions=False`, or `require_session=False` for both.
+        Several processes share the sessions of handshake clients through `store=` of the server. Without one, pass
+        `sessions=False`, or `require_session=False` for both.
         """
         from linkspan.core.http_checks import HttpPolicy
         from linkspan.serve.http import make_endpoint, make_guard

@@ -6,6 +6,7 @@ background. Spec: https://peps.python.org/pep-3333/
 
 from __future__ import annotations
 
+import operator
 import threading
 import time
 from collections import deque
@@ -18,6 +19,7 @@ from linkspan.core.http_endpoint import Endpoint, Opened
 from linkspan.core.http_exchange import Header, HttpData, HttpEvent, HttpResponse, HttpStart
 from linkspan.revisions.neutral import TransportInfo
 from linkspan.runtime.forks import renew
+from linkspan.runtime.workers import Workers
 from linkspan.serve.http_app import TICK, HttpApp, is_stopping
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ Application: TypeAlias = Callable[[Any, Any], Iterable[bytes]]
 
 
 class WsgiApp(HttpApp):
-    """The callable. Handshake sessions live in this process: with several workers, serve those clients without sessions."""
+    """The callable. Without a store that is shared, handshake sessions live in this process."""
 
     def __init__(
         self,
@@ -49,15 +51,13 @@ class WsgiApp(HttpApp):
         """
         super().__init__(endpoint, path, _background, guard=guard)
         self._otherwise = otherwise
+        self._heard: Workers[Callable[[], object]] = Workers(operator.call, 1)
         self._incoming = _Incoming(max(endpoint.policy.max_incoming_bytes, endpoint.policy.max_body_bytes + 1))
         self._ticked = 0.0
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         """Answer one request."""
-        now = time.monotonic()
-        if now - self._ticked >= TICK:  # no timer runs here, so requests look after what is due
-            self._ticked = now
-            self.tick(now)
+        self.tick_if_due()
         local = str(environ.get("PATH_INFO") or "").rstrip("/")
         if self.guard is not None and (public := self._public(f"{environ.get('SCRIPT_NAME') or ''}{local}", local)):
             return send_whole(public, start_response)
@@ -70,6 +70,17 @@ class WsgiApp(HttpApp):
             return send_whole(opened, start_response)
         self.perform(opened)
         return _Response(self, opened).begin(start_response)
+
+    def tick_if_due(self) -> None:
+        """Look after what is due: no timer runs here, so requests do."""
+        now = time.monotonic()
+        if now - self._ticked >= TICK:
+            self._ticked = now
+            self.tick(now)
+
+    def hear(self, receive: Callable[[], object]) -> None:
+        """Call `receive` in a thread."""
+        self._heard.submit(receive)
 
     def _open(self, environ: Environ) -> Opened | HttpResponse:
         """Take in a request, or refuse it."""
@@ -190,6 +201,7 @@ class _Response:
                 woken = self._more.wait_for(lambda seen=seen: self._outputs != seen, TICK)  # type: ignore[misc]
             if not woken:
                 self._exchange.keep_alive(time.monotonic(), silence=self._app.endpoint.policy.silence)
+                self._app.tick_if_due()
                 if is_stopping():
                     self._app.drain()
         return self._events.popleft()

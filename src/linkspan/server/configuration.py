@@ -331,6 +331,11 @@ class SharedState(Protocol):
 class Sharing(Protocol):
     """What one server shares with the other processes that serve its clients."""
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes can see what is in the store."""
+        ...
+
     def check(self) -> None:
         """Check what `store=` and `store_key=` were given. Raises: LinkspanError."""
         ...

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from http_faces import FACES, Asgi, Bare, Face, Http, OnALoop
+from http_faces import FACES, Asgi, Bare, Face, Http, OnALoop, Scattered
 
 from linkspan import Server
 
@@ -19,12 +19,12 @@ def _opened() -> Iterator[list[Face]]:
         face.stop()
 
 
-@pytest.fixture(params=FACES)
+@pytest.fixture(params=[*FACES, "three"])
 def serve(request: pytest.FixtureRequest, _opened: list[Face]) -> Callable[..., Face]:
     """Serve a server through each face in turn."""
 
     def start(server: Server, **policy: Any) -> Face:
-        _opened.append(FACES[request.param](server, **policy))
+        _opened.append({**FACES, "three": Scattered}[request.param](server, **policy))
         return _opened[-1]
 
     return start
@@ -53,7 +53,14 @@ def on_a_loop(request: pytest.FixtureRequest, _opened: list[Face]) -> OnALoop:
     return start
 
 
+@pytest.fixture(params=[Bare, Scattered])
+def bare(request: pytest.FixtureRequest) -> Callable[..., Bare]:
+    """Serve a server without any I/O: in one process, and in three that share the sessions."""
+    face: type[Bare] = request.param
+    return face
+
+
 @pytest.fixture
-def bare() -> Callable[..., Bare]:
-    """Serve a server without any I/O."""
+def one_process() -> Callable[..., Bare]:
+    """Serve a server in one process, without any I/O."""
     return Bare

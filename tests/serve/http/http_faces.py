@@ -9,7 +9,7 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any, TypeAlias
 
 import httptools
@@ -21,6 +21,8 @@ from linkspan.core.call import CallReady
 from linkspan.core.http_checks import Arrival, HttpPolicy
 from linkspan.core.http_endpoint import Endpoint
 from linkspan.core.http_exchange import HttpData, HttpEnd, HttpResponse, HttpStart
+from linkspan.core.shared_endpoint import SharedEndpoint
+from linkspan.core.shared_state import Publish
 from linkspan.revisions.neutral import TransportInfo
 from linkspan.runtime.background import BackgroundLoop
 from linkspan.runtime.system import SYSTEM
@@ -28,7 +30,9 @@ from linkspan.serve.asgi import AsgiApp
 from linkspan.serve.http import make_endpoint, make_guard
 from linkspan.serve.http_protocol import DirectApp, EndpointProtocol
 from linkspan.serve.http_uvicorn import QuietUvicorn
+from linkspan.serve.store_flows import perform
 from linkspan.serve.wsgi import WsgiApp
+from linkspan.stores import MemoryStore
 from linkspan.wire.framing import EventReader, ServerSentEvent
 
 PATIENCE = 30.0
@@ -138,6 +142,11 @@ class Face:
     def __init__(self, server: Server, **policy: Any) -> None:
         raise NotImplementedError
 
+    @property
+    def endpoints(self) -> Sequence[Endpoint]:
+        """Those of all processes."""
+        return [self.endpoint]
+
     def open(
         self,
         method: str = "POST",
@@ -213,22 +222,23 @@ class Bare(Face):
             put_whole(live, refusal)
             return
         url = f"http://{headers.get('host', '')}{path}"
-        taken = self.endpoint.open(method, url, headers, body, TransportInfo(headers, principal), query=self.query)
+        endpoint = self.endpoint
+        taken = endpoint.open(method, url, headers, body, TransportInfo(headers, principal), query=self.query)
 
         def take() -> None:
             for event in taken.exchange.events():
                 if isinstance(event, HttpResponse):
                     put_whole(live, event)
-                    self.endpoint.finished(taken.exchange)
+                    endpoint.finished(taken.exchange)
                 elif isinstance(event, HttpStart):
                     live.put((event.status, dict(event.headers)))
                 elif isinstance(event, HttpData):
                     live.put(event.data)
                 elif isinstance(event, HttpEnd):
                     live.put(None)
-                    self.endpoint.finished(taken.exchange)
+                    endpoint.finished(taken.exchange)
 
-        live.close = lambda: run(taken.connection, self.endpoint.disconnect(taken))
+        live.close = lambda: run(taken.connection, endpoint.disconnect(taken))
         taken.exchange.attach(take)
         take()
         for connection, events in ((taken.connection, taken.events), *taken.also):
@@ -239,6 +249,87 @@ class Bare(Face):
         self.now += seconds
         for connection, events in self.endpoint.tick(self.now):
             run(connection, events)
+
+
+class _Store:
+    """Runs the flows of one of several endpoints here and now; what it publishes waits until it is brought to all."""
+
+    def __init__(self, store: MemoryStore, published: list[tuple[str, bytes]]) -> None:
+        self.store = store
+        self.published = published
+
+    def run(self, flow: Any) -> Any:
+        result: Any = None
+        while True:
+            try:
+                operation = flow.send(result)
+            except StopIteration as end:
+                return end.value
+            if isinstance(operation, Publish):
+                result = self.published.append((operation.channel, operation.data))
+            else:
+                result = perform(self.store, operation)
+
+    def spawn(self, flow: Any) -> None:
+        self.run(flow)
+
+
+class Scattered(Bare):
+    """Three machines that share a store, as processes do: each request goes to the next one. Time stands still."""
+
+    def __init__(self, server: Server, **policy: Any) -> None:
+        super().__init__(server, **policy)
+        self.published: list[tuple[str, bytes]] = []
+        store = MemoryStore(lambda: self.now)
+        self._endpoints = [
+            SharedEndpoint(
+                server,
+                HttpPolicy(**policy),
+                limits=server.connect(one_shot=True).limits,
+                clock=lambda: self.now,
+                random=SYSTEM.random,
+                lock=threading.RLock,
+                name="three",
+                wall_clock=lambda: self.now,
+                runner=_Store(store, self.published),
+            )
+            for _ in range(3)
+        ]
+
+    @property
+    def endpoints(self) -> Sequence[Endpoint]:
+        return self._endpoints
+
+    def start(self, live: Live, *request: Any) -> None:
+        self._endpoints.append(self._endpoints.pop(0))
+        self.endpoint = self._endpoints[0]
+        super().start(live, *request)
+        close, endpoint = live.close, self.endpoint
+
+        def leave() -> None:
+            self.endpoint = endpoint
+            close()
+            self.bring()
+
+        live.close = leave
+        self.bring()
+
+    def bring(self) -> None:
+        """Bring to each machine what the others have published for it."""
+        while self.published:
+            channel, data = self.published.pop(0)
+            for endpoint in self._endpoints:
+                if channel in endpoint.channels:
+                    for connection, events in endpoint.receive(data):
+                        run(connection, events)
+
+    def tick(self, seconds: float) -> None:
+        """Let time pass."""
+        self.now += seconds
+        for endpoint in self._endpoints:
+            for connection, events in endpoint.tick(self.now):
+                run(connection, events)
+        self.bring()
 
 
 async def _awaited(value: Any) -> Any:

@@ -205,5 +205,6 @@ def test_a_quiet_stream_gets_comments(bare: Callable[..., Bare]) -> None:
 def test_a_server_that_stops_ends_the_streams(pair: Serve) -> None:
     face = pair(World().server)
     client = Old(face)
-    face.endpoint.drain()
+    for each in face.endpoints:
+        each.drain()
     client.stream.whole()

@@ -90,8 +90,8 @@ def test_session_idle(bare: Callable[..., Bare]) -> None:
     assert len(face.endpoint.sessions) == 0
 
 
-def test_max_sessions_lets_the_one_go_that_was_idle_longest(bare: Callable[..., Bare]) -> None:
-    face = bare(World().server, max_sessions=2)
+def test_max_sessions_lets_the_one_go_that_was_idle_longest(one_process: Callable[..., Bare]) -> None:
+    face = one_process(World().server, max_sessions=2)
     first, second = Session(face), Session(face)
     face.tick(1)
     first.send("tools/list", number=1)
@@ -100,8 +100,8 @@ def test_max_sessions_lets_the_one_go_that_was_idle_longest(bare: Callable[..., 
     assert found == [200, 404, 200]
 
 
-def test_max_sessions_takes_those_who_only_listen_after_those_who_do_nothing(bare: Callable[..., Bare]) -> None:
-    face = bare(World().server, max_sessions=2)
+def test_max_sessions_takes_those_who_only_listen_after_those_who_do_nothing(one_process: Callable[..., Bare]) -> None:
+    face = one_process(World().server, max_sessions=2)
     listening = Session(face)
     stream = listening.get()
     face.tick(1)
@@ -135,10 +135,10 @@ def test_max_sessions_takes_none_in_which_a_call_runs(on_a_loop: OnALoop) -> Non
     assert session.send("tools/list", number=2).whole().status == 200
 
 
-def test_what_an_evicted_session_has_left_to_run_is_its_own(bare: Callable[..., Bare]) -> None:
+def test_what_an_evicted_session_has_left_to_run_is_its_own(one_process: Callable[..., Bare]) -> None:
     server = Server("sessions")
     server.custom_method("notifications/acme")(lambda: None)
-    face = bare(server, max_sessions=1)
+    face = one_process(server, max_sessions=1)
     first = Session(face)
     (evicted,) = face.endpoint.sessions
     running = evicted.connection.receive(Notification("notifications/acme"))

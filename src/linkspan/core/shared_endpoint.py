@@ -1,0 +1,551 @@
+"""The endpoint of a server whose handshake sessions are shared by several processes: no request needs the one before's process.
+
+Modern requests are served as by any endpoint. A request of a session loads the record of it first; what only another process
+can do, because it has a call or a stream in its memory, is passed on to that one over the channels of the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from itertools import count
+from typing import Any, Final, TypeVar
+
+import msgspec
+from msgspec import Raw, structs
+
+from linkspan.core.call import Event
+from linkspan.core.connection import ServerConnection
+from linkspan.core.http_checks import VERSION_HEADER
+from linkspan.core.http_endpoint import Arrived, Endpoint, Opened, Todo
+from linkspan.core.http_exchange import ServerExchange
+from linkspan.core.http_sessions import SESSION_HEADER, HttpSession, Pair
+from linkspan.core.params import read_params
+from linkspan.core.shared_sessions import SharedSession, is_event_id, is_general, process_of, queues
+from linkspan.core.shared_state import (
+    Changed,
+    Drop,
+    Due,
+    Gone,
+    Handed,
+    Left,
+    Load,
+    PairRecord,
+    Passed,
+    PeerMessage,
+    Posted,
+    Publish,
+    Read,
+    Relayed,
+    Save,
+    Schedule,
+    SessionSpace,
+    StoreFlow,
+    StoreRunner,
+    Take,
+    Want,
+    decode_log,
+    decode_message,
+    decode_pair,
+    decode_session,
+    each_of,
+    encode_value,
+    public_headers,
+)
+from linkspan.errors import LinkspanError, RemoteProtocolError
+from linkspan.revisions import REVISIONS
+from linkspan.revisions.neutral import TransportInfo
+from linkspan.types.messages import CancelledParams
+from linkspan.wire.jsonrpc import (
+    Batch,
+    ErrorResponse,
+    Malformed,
+    Message,
+    Notification,
+    Response,
+    decode,
+    encode_error,
+)
+
+__all__ = ["SharedEndpoint"]
+
+_CACHED: Final = 30.0
+"""Seconds for which a session without a call and a stream stays in the memory of a process after a request."""
+_PATIENCE: Final = 2.0
+"""Seconds in which another process must respond; one that does not is taken for dead."""
+_SILENCE: Final = 10.0
+"""Seconds after which a process from which nothing more came is asked whether it is still there."""
+_CANDIDATES: Final = 16
+"""Sessions among which one is found that may go for another one."""
+_KNOWN: Final = Handed(0, known=True)
+_UNKNOWN: Final = Handed(0)
+_FAILED: Final = "The store of the sessions cannot be reached; try again later"
+
+
+class _Awaited(msgspec.Struct, frozen=True):
+    """The response to a GET for which another process has something: the GET stream, or one of its own streams."""
+
+    session: SharedSession
+    exchange: ServerExchange
+    last: str | None
+    process: str
+    until: float
+    stream: str | None = None
+    """None: the GET stream."""
+    live: bool = False
+    """It goes on: the other process sends what comes."""
+    asked: bool = True
+    """A response is awaited."""
+
+
+ResultT = TypeVar("ResultT")
+
+
+def _with_store(serve: Callable[..., StoreFlow[Opened]]) -> Callable[..., Opened]:
+    """Serve a request by a flow; refuse it where the store fails."""
+
+    def run(self: SharedEndpoint, request: Arrived, *arguments: Any) -> Opened:
+        try:
+            return self.run(serve(self, request, *arguments))
+        except LinkspanError:
+            return request.busy(503, _FAILED, 5)
+
+    return run
+
+
+class SharedEndpoint(Endpoint):
+    """The machine behind ASGI and WSGI where sessions are in a store."""
+
+    def __init__(
+        self,
+        *arguments: Any,
+        name: str,
+        wall_clock: Callable[[], float],
+        runner: StoreRunner,
+        **options: Any,
+    ) -> None:
+        """Share sessions with the other processes whose server has this `name`, through the store of `runner`.
+
+        `wall_clock` gives seconds since 1970. The rest is what an endpoint takes.
+        """
+        self._runner: StoreRunner
+        self._name = name
+        self._wall_clock = wall_clock
+        self._runner = self.runner = runner
+        super().__init__(*arguments, **options)
+
+    def start_afresh(self) -> None:
+        """Begin without sessions and streams, as a process of its own."""
+        super().start_afresh()
+        import hashlib  # loads OpenSSL, which most servers never need
+
+        # A name may be long, and contain what keys may not.
+        scope = hashlib.sha256(self._name.encode()).hexdigest()[:16]
+        self._space = SessionSpace(scope, self._random(6).hex(), self.policy, self._wall_clock, self._runner)
+        self._loads = count(1)
+        self._tickets = count(1)
+        self._awaited: dict[int, _Awaited] = {}
+        self._room = 0
+        """As many sessions may begin before they are counted again."""
+        self._pairs_noted = self.clock()
+
+    @property
+    def channels(self) -> tuple[str, str]:
+        """What this process must be subscribed to: what comes there goes to `receive`."""
+        return self._space.everyone, self._space.channel(self._space.process)
+
+    def may_wait(self, method: str, headers: Mapping[str, str]) -> bool:
+        """Return whether `open` may need the store for a request with this head."""
+        return method != "POST" or headers.get(VERSION_HEADER) not in self._served.with_envelope
+
+    def run(self, flow: StoreFlow[ResultT]) -> ResultT:
+        """Run a flow of this endpoint. Raises: LinkspanError if the store fails."""
+        return self._runner.run(flow)
+
+    # Sessions.
+
+    @_with_store
+    def _initialize(self, request: Arrived, message: Message | Batch) -> StoreFlow[Opened]:
+        principal = request.facts.principal
+        full = yield from self._make_room(principal)
+        if full is not None:
+            status = 503 if full == "max_sessions" else 429
+            return request.busy(status, f"Too many sessions ({full}); try again later", 5)
+        session = self._new_session(self._random(16).hex(), principal)
+        opened = self._in_session(request, session, message, announces=True)
+        if not session.connection.session.negotiated:
+            return opened
+        try:
+            yield from session.create()
+            for queue in queues(self._space.scope, principal):
+                yield Schedule(queue, session.id, self._wall_clock())
+        except LinkspanError:
+            self.disconnect(opened)
+            raise
+        self.sessions.keep(session, self.clock())
+        return opened
+
+    def _new_session(self, session_id: str, principal: str | None) -> SharedSession:
+        return SharedSession(session_id, principal, self._connect, self._space, next(self._loads))
+
+    def _make_room(self, principal: str | None) -> StoreFlow[str | None]:
+        """Let a session of long ago go where there are too many; return the bound if none can go."""
+        if principal is None and self._room > 0:
+            self._room -= 1
+            return None
+        now = self._wall_clock()
+        bounds = ("max_sessions", "max_sessions_per_principal")
+        for queue, name in zip(queues(self._space.scope, principal), bounds, strict=False):
+            bound: int = getattr(self.policy, name)
+            for key in (yield Due(queue, now - self._space.lifetime, bound)):
+                yield Schedule(queue, key, None)  # its record has gone
+            keys: Sequence[str] = yield Due(queue, now + self._space.lifetime, bound)
+            if len(keys) >= bound and not (yield from self._evict(keys[:_CANDIDATES])):
+                return name
+            if (
+                name == "max_sessions"
+            ):  # other processes begin sessions meanwhile: so count again long before it is full
+                self._room = (bound - len(keys)) // 8
+        return None
+
+    def _evict(self, keys: Sequence[str]) -> StoreFlow[bool]:
+        """End the session that was used longest ago, as far as this process knows; return whether there is room now."""
+        for key in keys:
+            local = self.sessions.get(key)
+            if local is not None and local.working:
+                continue
+            found = yield Load(self._space.key("session", key))
+            principal = decode_session(found.value).principal if found is not None else None
+            yield from self._forget(key, principal)
+            return True
+        return False
+
+    def _forget(self, session_id: str, principal: str | None) -> StoreFlow[None]:
+        """End a session for all processes."""
+        yield Drop(self._space.key("session", session_id))
+        for queue in queues(self._space.scope, principal):
+            yield Schedule(queue, session_id, None)
+        yield Publish(self._space.everyone, encode_value(Gone(session_id)))
+
+    def _find(self, request: Arrived) -> StoreFlow[SharedSession | Opened]:
+        """Return the session that a request names as it is now, or the refusal of the request."""
+        session_id = request.headers.get(SESSION_HEADER)
+        if session_id is None or not self.policy.sessions or not self._served.with_handshake:
+            refusal = self._session_of(request)
+            assert isinstance(refusal, Opened)
+            return refusal
+        found = (yield Load(self._space.key("session", session_id))) if _is_id(session_id) else None
+        record = decode_session(found.value) if found is not None else None
+        if found is None or record is None or record.agreed.revision not in REVISIONS:
+            return structs.replace(self._fitting(request, None), also=self._end(session_id))
+        if record.principal != request.facts.principal:
+            return self._fitting(request, None)  # those of other principals are not found (HL-8)
+        with self.sessions.lock:
+            session = self.sessions.get(session_id)
+            if not isinstance(session, SharedSession):
+                session = self._new_session(session_id, record.principal)
+            session.adopt(record, found.version)
+            self.sessions.keep(session, self.clock())
+        session.note_facts(request.facts)
+        if session.is_stale:
+            yield from session.touch()
+        return self._fitting(request, session)
+
+    def _end(self, session_id: str) -> Todo:
+        """End what this process has of a session that is over."""
+        session = self.sessions.get(session_id)
+        if session is None:
+            return []
+        self.sessions.remove(session)
+        for ticket, each in list(self._awaited.items()):
+            if each.session is session:
+                del self._awaited[ticket]
+                each.exchange.end()
+        return [(session.connection, session.close())]
+
+    # POST.
+
+    @_with_store
+    def _post_to_session(self, request: Arrived, message: Message | Batch) -> StoreFlow[Opened]:
+        session = yield from self._find(request)
+        if isinstance(session, Opened):
+            return session
+        here = yield from self._pass_on(session, message, request.body)
+        if here is None:
+            return request.accept()
+        opened = self._in_session(request, session, here)
+        if session.has_changes:
+            try:
+                yield from session.save()
+            except LinkspanError:
+                self.disconnect(opened)
+                raise
+        return opened
+
+    def _pass_on(
+        self, session: SharedSession, message: Message | Batch, body: bytes
+    ) -> StoreFlow[Message | Batch | None]:
+        """Pass on what is for other processes; return what is for this one, if anything is."""
+        if not isinstance(message, Batch):
+            channel = self._destination(session, message)
+            if channel is None:
+                return message
+            yield Publish(channel, encode_value(Passed(session.id, body)))
+            return None
+        here: list[Any] = []
+        for each, raw in zip(message.messages, msgspec.json.decode(body, type=list[Raw]), strict=True):
+            channel = self._destination(session, each)
+            if channel is None:
+                here.append(each)
+            else:
+                yield Publish(channel, encode_value(Passed(session.id, bytes(raw))))
+        return structs.replace(message, messages=here) if here else None
+
+    def _destination(self, session: SharedSession, message: Message) -> str | None:
+        """Return the channel of those who need a message; None for this process."""
+        if isinstance(message, Response | ErrorResponse):
+            process = process_of(message.id)
+            return None if process in (None, self._space.process) else self._space.channel(process)
+        if isinstance(message, Notification) and message.method == "notifications/cancelled":
+            with suppress(RemoteProtocolError):
+                params = read_params(message.method, message.params)
+                request_id = params.request_id if isinstance(params, CancelledParams) else None
+                if request_id is not None and not session.connection.is_running(request_id):
+                    return self._space.everyone
+        return None
+
+    # GET and DELETE.
+
+    @_with_store
+    def _get_of_session(self, request: Arrived) -> StoreFlow[Opened]:
+        session = yield from self._find(request)
+        if isinstance(session, Opened):
+            return session
+        if (refusal := self._no_stream(request)) is not None:
+            return refusal
+        last = request.headers.get("last-event-id")
+        if last is not None and not is_event_id(last):
+            return self._listening(request, session, None)
+        stream = last.rpartition("-")[0] if last is not None else None
+        if stream is None or is_general(stream):
+            return (yield from self._open_get_stream(request, session, last))
+        return (yield from self._resume(request, session, last or "", stream))
+
+    def _open_get_stream(self, request: Arrived, session: SharedSession, last: str | None) -> StoreFlow[Opened]:
+        """Open the GET stream here, wherever it was; what another process has of it comes when that has responded."""
+        before = yield from session.take_home()
+        if before is None:
+            return self._fitting(request, None)
+        exchange, home = session.hold(request.respond), before.home
+        if home is None or home == self._space.process:
+            logged = decode_log((yield Read(session.log_of(last.rpartition("-")[0])))) if last is not None else []
+            session.listen_on(exchange, last, logged, _UNKNOWN if home is None else _KNOWN)
+            return self._listening(request, session, exchange)
+        if last is None:
+            session.listen_on(exchange, None, (), _KNOWN)
+        yield from self._ask(_Awaited(session, exchange, last, home, self.clock() + _PATIENCE))
+        return self._listening(request, session, exchange)
+
+    def _resume(self, request: Arrived, session: SharedSession, last: str, stream: str) -> StoreFlow[Opened]:
+        """Go on with the stream of a POST: that of this process, one that is over, or one of another process."""
+        logged, process = decode_log((yield Read(session.log_of(stream)))), process_of(stream)
+        if process is None or process == self._space.process or any(not each.id for each in logged):
+            return self._listening(request, session, session.resume(request.respond, last, logged))
+        exchange: ServerExchange = request.respond(lock=session.connection.lock)
+        yield from self._ask(_Awaited(session, exchange, last, process, self.clock() + _PATIENCE, stream))
+        return self._listening(request, session, exchange)
+
+    def _ask(self, awaited: _Awaited) -> StoreFlow[None]:
+        ticket = next(self._tickets)
+        self._awaited[ticket] = awaited
+        yield self._space.send(awaited.process, self._question(ticket, awaited))
+
+    def _question(self, ticket: int, awaited: _Awaited) -> PeerMessage:
+        session_id, me = awaited.session.id, self._space.process
+        return Take(session_id, me, ticket) if awaited.stream is None else Want(session_id, awaited.stream, me, ticket)
+
+    @_with_store
+    def _delete(self, request: Arrived) -> StoreFlow[Opened]:
+        session = yield from self._find(request)
+        if isinstance(session, Opened):
+            return session
+        yield from self._forget(session.id, session.principal)
+        return Opened(request.respond().respond(204), also=self._end(session.id))
+
+    # Pairs.
+
+    @_with_store
+    def _open_pair(self, request: Arrived) -> StoreFlow[Opened]:
+        opened = super()._open_pair(request)
+        if isinstance(opened.owner, Pair):
+            try:
+                yield self._save_pair(opened.owner)
+            except LinkspanError:
+                self.disconnect(opened)
+                raise
+        return opened
+
+    def _save_pair(self, pair: Pair) -> Save:
+        record = PairRecord(pair.principal, self._space.process)
+        return Save(self._space.key("pair", pair.id), encode_value(record), None, self._space.lifetime)
+
+    @_with_store
+    def _post_to_pair(self, request: Arrived, pair_id: str) -> StoreFlow[Opened]:
+        """Take a message in, or pass it on to the process that has the stream of the client."""
+        elsewhere = self.pairs.find(pair_id, request.facts.principal) is None and _is_id(pair_id)
+        found = (yield Load(self._space.key("pair", pair_id))) if elsewhere else None
+        pair, facts = decode_pair(found.value) if found is not None else None, request.facts
+        if pair is None or pair.principal != facts.principal or pair.home == self._space.process:
+            return super()._post_to_pair(request, pair_id)
+        message = decode(request.body, self.limits)
+        if isinstance(message, Malformed):
+            return request.refuse(400, encode_error(message.reply_id, message.code, message.message))
+        headers = public_headers(facts.headers)
+        posted = Posted(pair_id, request.body, facts.principal, facts.address, headers, facts.grant)
+        yield self._space.send(pair.home, posted)
+        return request.accept()
+
+    # What other processes send.
+
+    def receive(self, data: bytes) -> Todo:
+        """Take what has come on one of the `channels`."""
+        message = decode_message(data)
+        match message:
+            case Gone():
+                return self._end(message.session)
+            case Posted():
+                pair = self.pairs.find(message.pair, message.principal)
+                facts = TransportInfo(message.headers, message.principal, message.address, message.grant)
+                return [] if pair is None else self._feed(pair.connection, message.message, facts)
+            case Handed():
+                self._handed(message)
+            case Relayed():
+                self._runner.spawn(self._relayed(message))  # behind what reads the log of that stream
+            case _:
+                session = self.sessions.get(message.session)
+                if isinstance(session, SharedSession):
+                    return self._receive_for(session, message)
+                if isinstance(message, Take | Want):
+                    self._space.spawn_send(message.to, Handed(message.ticket))
+        return []
+
+    def _feed(self, connection: ServerConnection, message: bytes, facts: TransportInfo) -> Todo:
+        with connection.lock:
+            return [(connection, connection.receive(decode(message, self.limits), facts))]
+
+    def _receive_for(self, session: SharedSession, message: Passed | Changed | Take | Want | Left) -> Todo:
+        match message:
+            case Passed():
+                return self._feed(session.connection, message.message, session.facts)
+            case Changed():
+                session.adopt(message.record, message.version)
+            case Take():
+                for ticket, each in list(self._awaited.items()):
+                    if each.session is session and each.stream is None:  # its client has gone on elsewhere already
+                        del self._awaited[ticket]
+                        each.exchange.end()
+                self._space.spawn_send(message.to, session.give_home(message.ticket))
+            case Want():
+                self._space.spawn_send(message.to, session.hand_over(message.stream, message.to, message.ticket))
+            case Left():
+                session.take_back(message.stream)
+        return []
+
+    def _handed(self, handed: Handed) -> None:
+        """Go on with a response that has waited for another process."""
+        awaited = self._awaited.get(handed.ticket)
+        if awaited is None:
+            return
+        del self._awaited[handed.ticket]
+        if handed.live:
+            until = self.clock() + _SILENCE
+            self._awaited[handed.ticket] = structs.replace(awaited, live=True, asked=False, until=until)
+        if not awaited.live:
+            self._runner.spawn(self._go_on(awaited, handed))
+        elif not handed.live:
+            awaited.exchange.end()  # its client comes back for the rest
+
+    def _go_on(self, awaited: _Awaited, handed: Handed) -> StoreFlow[None]:
+        session, exchange, last, stream = awaited.session, awaited.exchange, awaited.last, awaited.stream
+        logged = decode_log((yield Read(session.log_of(last.rpartition("-")[0])))) if last is not None else []
+        if stream is None:
+            session.listen_on(exchange, last, logged, handed)
+        elif last is not None:
+            session.follow(exchange, last, logged, handed)
+
+    def _relayed(self, relayed: Relayed) -> StoreFlow[None]:
+        awaited = self._awaited.get(relayed.ticket)
+        if awaited is None:
+            return
+        if relayed.event:
+            awaited.exchange.send_events((relayed.event,))
+        if relayed.final:
+            del self._awaited[relayed.ticket]
+            awaited.exchange.end()
+        else:
+            self._awaited[relayed.ticket] = structs.replace(awaited, asked=False, until=self.clock() + _SILENCE)
+        yield from ()
+
+    # Life.
+
+    def disconnect(self, opened: Opened) -> Sequence[Event]:
+        """Keep what comes for a client that has gone, here or in the process that serves its stream."""
+        for ticket, each in list(self._awaited.items()):
+            if each.exchange is opened.exchange:
+                del self._awaited[ticket]
+                each.exchange.abandon()
+                if each.stream is not None:
+                    self._space.spawn_send(each.process, Left(each.session.id, each.stream))
+        return super().disconnect(opened)
+
+    def finished(self, exchange: ServerExchange) -> None:
+        """Forget a response that is complete."""
+        owner = self._open.get(exchange)
+        super().finished(exchange)
+        if type(owner) is Pair:
+            self._runner.spawn(each_of([Drop(self._space.key("pair", owner.id))]))
+
+    def _end_idle(self, now: float) -> Todo:
+        """Forget the sessions that nothing of this process needs; note that the others are in use."""
+        for session in self.sessions:
+            assert isinstance(session, SharedSession)
+            if session.working or session.listening:
+                if session.is_stale:
+                    self._runner.spawn(session.touch())
+            elif now - session.used >= min(_CACHED, self.policy.session_idle):
+                self.sessions.remove(session)
+                self._runner.spawn(session.leave_home())
+        if now - self._pairs_noted > self.policy.session_idle / 10:
+            self._pairs_noted = now
+            self._runner.spawn(each_of(map(self._save_pair, self.pairs)))
+        self._end_waits(now)
+        return []
+
+    def _end_waits(self, now: float) -> None:
+        """Ask processes of which nothing has come for a while; go on without those that do not respond."""
+        for ticket, each in list(self._awaited.items()):
+            if each.until > now:
+                continue
+            if not each.asked:
+                self._awaited[ticket] = structs.replace(each, asked=True, until=now + _PATIENCE)
+                self._space.spawn_send(each.process, self._question(ticket, each))
+                continue
+            del self._awaited[ticket]
+            if each.live:
+                each.exchange.end()
+            else:
+                self._runner.spawn(self._go_on(each, _UNKNOWN))
+
+    def close(self) -> Todo:
+        """Cancel what runs, end every stream, and leave the sessions to the other processes."""
+        sessions: list[HttpSession] = [*self.sessions]
+        ended = super().close()
+        for session in sessions:
+            if isinstance(session, SharedSession):
+                self._runner.spawn(session.leave_home())
+        return ended
+
+
+def _is_id(text: str) -> bool:
+    """Return whether a text can be the id of a session or a pair, and so a part of a key."""
+    return len(text) == 32 and text.isascii() and text.isalnum()

@@ -1,0 +1,421 @@
+"""A handshake session that several processes serve: any of them may get its next request.
+
+What was agreed is a record in the store, under compare-and-set. Calls, and the events of streams that are being read, are in the
+memory of one process; the events of a stream go to a log in the store when its client leaves. One process, the home, notifies the
+client of changes, so that it is notified once.
+Spec: https://modelcontextprotocol.io/specification/2025-11-25/basic/transports (checklist 5.3).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+from msgspec import structs
+
+from linkspan.core.call import Delivery, encode_refusal
+from linkspan.core.http_checks import refusal_body
+from linkspan.core.http_exchange import JSON_HEADERS, Header, ServerExchange
+from linkspan.core.http_sessions import STREAM_IS_OVER, Connect, HttpSession, Receiver, Respond, SessionStream
+from linkspan.core.shared_state import (
+    Changed,
+    Handed,
+    Load,
+    Logged,
+    Relayed,
+    Save,
+    Schedule,
+    SessionRecord,
+    SessionSpace,
+    StoreFlow,
+    decode_session,
+    each_of,
+    encode_value,
+)
+from linkspan.core.waiting import Change, untagged
+from linkspan.errors import INTERNAL_ERROR, INVALID_REQUEST, LinkspanError, RemoteProtocolError
+from linkspan.revisions.neutral import NO_FACTS, TransportInfo
+from linkspan.wire.framing import encode_event
+
+__all__ = ["SharedSession", "events_after", "is_event_id", "is_general", "process_of", "queues"]
+
+_GENERAL_LOG: Final = "get"
+_NOT_SAVED: Final = RemoteProtocolError(INTERNAL_ERROR, "The session could not be saved; try again")
+
+
+class SharedSession(HttpSession):
+    """What this process has in memory of a session: as much as it needs while it serves it."""
+
+    __slots__ = ("_away", "_facts", "_record", "_saved", "_space", "_version")
+
+    def __init__(
+        self, session_id: str, principal: str | None, connect: Connect, space: SessionSpace, load: int
+    ) -> None:
+        """Begin; the handshake, or the record of it, is still to come. `load` counts those of this process.
+
+        So it is part of what names streams and questions: no two have the same name, in any process.
+        """
+        prefix = f"{space.process}.{load}."
+        super().__init__(session_id, principal, partial(connect, question_prefix=prefix), space.policy, prefix)
+        self._space = space
+        self._record: SessionRecord | None = None
+        self._version = 0
+        self._saved = 0
+        """As many changes as there were when the record was written or read."""
+        self._facts: TransportInfo = NO_FACTS
+        self._away: set[SessionStream] = set()
+        """The streams that have no client any more: their events go to their logs."""
+
+    # The record.
+
+    @property
+    def key(self) -> str:
+        """The key of the record."""
+        return self._space.key("session", self.id)
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether the client has changed something that is not in the record yet."""
+        return self.connection.session.changes != self._saved
+
+    @property
+    def is_home(self) -> bool:
+        """Whether this process notifies the client of changes."""
+        return self._record is not None and self._record.home == self._space.process
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether the record must note that the session is in use."""
+        return self._record is not None and self._space.is_stale(self._record.used)
+
+    def adopt(self, record: SessionRecord, version: int) -> None:
+        """Go on with what another process has written, and what was changed here since."""
+        with self.connection.lock:
+            if version <= self._version:
+                return
+            session, old = self.connection.session, self._record
+            agreed = record.agreed
+            if old is not None and self.has_changes:
+                agreed = agreed.with_changes(old.agreed, session.agreed())
+            else:
+                self._saved = session.changes
+            session.restore(agreed, notify=record.home == self._space.process)
+            self._record, self._version = record, version
+
+    def create(self) -> StoreFlow[None]:
+        """Write the first record, after the handshake."""
+        with self.connection.lock:
+            session, space = self.connection.session, self._space
+            self._saved = session.changes
+            record = SessionRecord(self.principal, space.process, space.wall_clock(), session.agreed())
+        version = yield Save(self.key, encode_value(record), 0, space.lifetime)
+        self.adopt(record, version)
+
+    def save(self) -> StoreFlow[None]:
+        """Write what the client has changed, and let the process know that notifies it."""
+        with self.connection.lock:
+            session, old = self.connection.session, self._record
+            changes, mine = session.changes, session.agreed()
+        if old is None:
+            return
+        written = yield from self._rewrite(
+            lambda found: structs.replace(found, agreed=found.agreed.with_changes(old.agreed, mine))
+        )
+        with self.connection.lock:
+            if session.changes == changes:
+                self._saved = changes
+        home = written.home if written is not None else None
+        if written is not None and home not in (None, self._space.process):
+            yield self._space.send(home, Changed(self.id, written, self._version))
+
+    def take_home(self) -> StoreFlow[SessionRecord | None]:
+        """Make this the process that notifies the client; return the record as it was, or None if the session has ended."""
+        before: list[SessionRecord] = []
+
+        def take(record: SessionRecord) -> SessionRecord:
+            before.append(record)
+            return structs.replace(record, home=self._space.process)
+
+        taken = yield from self._rewrite(take)
+        return before[-1] if taken is not None else None
+
+    def leave_home(self) -> StoreFlow[None]:
+        """Note that no process notifies the client: this one forgets the session, or stops."""
+        record = self._record
+        if record is None or not self.is_home:
+            return
+        with self.connection.lock:
+            self._put_away(self._general)
+        left = self._space.lifetime - (self._space.wall_clock() - record.used)
+        yield Save(self.key, encode_value(structs.replace(record, home=None)), self._version, max(1.0, left))
+
+    def touch(self) -> StoreFlow[None]:
+        """Note that the session is in use."""
+        touched = yield from self._rewrite(lambda record: record)
+        if touched is not None:
+            for queue in queues(self._space.scope, self.principal):
+                yield Schedule(queue, self.id, touched.used)
+
+    def _rewrite(self, change: Callable[[SessionRecord], SessionRecord]) -> StoreFlow[SessionRecord | None]:
+        """Change the record, whatever other processes do to it meanwhile; None if it is gone."""
+        record, version = self._record, self._version
+        while record is not None:
+            new = structs.replace(change(record), used=self._space.wall_clock())
+            written: int | None = yield Save(self.key, encode_value(new), version, self._space.lifetime)
+            if written is not None:
+                self.adopt(new, written)
+                return new
+            found = yield Load(self.key)
+            if found is None:
+                break
+            record, version = decode_session(found.value), found.version
+        return None
+
+    # Messages.
+
+    @property
+    def facts(self) -> TransportInfo:
+        """What was known of the last request: what is passed on comes without any."""
+        return self._facts
+
+    def note_facts(self, facts: TransportInfo) -> None:
+        """Remember what is known of a request."""
+        self._facts = facts
+
+    def _send(self, delivery: Delivery) -> None:
+        """Send a message; an answer that confirms a change only when that is in the record."""
+        if delivery.final and self._receiving is None and self.id and self.has_changes:
+            self._space.runner.spawn(self._send_saved(delivery))
+        else:
+            super()._send(delivery)
+
+    def _send_saved(self, delivery: Delivery) -> StoreFlow[None]:
+        try:
+            yield from self.save()
+        except LinkspanError:
+            if delivery.about is not None and delivery.error is None:
+                delivery = encode_refusal(delivery.about, _NOT_SAVED, dispatched=True)
+        with self.connection.lock:
+            super()._send(delivery)
+
+    # Streams whose clients are away, or in another process.
+
+    def store(self, stream: SessionStream, count: int, event: bytes) -> None:
+        """Keep an event: here while its stream is read, or for a short time; otherwise in the log of the stream."""
+        if stream in self._away:
+            self.remember(stream)
+            self._log(stream, [Logged(f"{stream.name}-{count}", event)])
+        else:
+            super().store(stream, count, event)
+
+    def _log(self, stream: SessionStream, entries: Sequence[Logged]) -> None:
+        name = _GENERAL_LOG if stream is self._general else stream.name
+        self._space.runner.spawn(each_of(self._space.append(self.id, name, entry) for entry in entries))
+
+    def _kept(self, stream: SessionStream) -> list[Logged]:
+        return [
+            Logged(f"{stream.name}-{each.count}", each.event) for each in self._stored or () if each.stream is stream
+        ]
+
+    def _put_away(self, stream: SessionStream) -> None:
+        """Move what is kept of a stream to its log, and what comes from now on."""
+        kept = self._kept(stream)
+        self._stored = deque(each for each in self._stored or () if each.stream is not stream)
+        self._stored_bytes = sum(len(each.event) for each in self._stored)
+        stream.keep(-len(kept))
+        self._away.add(stream)
+        if stream.finished:
+            kept.append(Logged())
+        if kept:
+            self._log(stream, kept)
+
+    def _lose(self, stream: SessionStream) -> Receiver | None:
+        exchange = super()._lose(stream)
+        if (
+            stream is self._general or stream.name in self._streams
+        ):  # otherwise the client knows no event to come back for
+            self._put_away(stream)
+        return exchange
+
+    def _drop_if_empty(self, stream: SessionStream) -> None:
+        if stream.finished and stream in self._away:
+            self._away.discard(stream)
+            self._log(stream, [Logged()])
+        super()._drop_if_empty(stream)
+
+    def log_of(self, stream: str) -> str:
+        """Return the name of the log of a stream."""
+        return self._space.log(self.id, _GENERAL_LOG if is_general(stream) else stream)
+
+    def resume(self, respond: Respond, last_event_id: str, logged: Sequence[Logged]) -> ServerExchange | None:
+        """Go on with a stream of this process, or one of which all is in the log. None: there is no such stream."""
+        with self.connection.lock:
+            stream = self._streams.get(last_event_id.rpartition("-")[0])
+            if stream is None and not logged:
+                return None
+            exchange: ServerExchange = respond(lock=self.connection.lock, stream=stream)
+            if stream is None:
+                exchange.send_events(events_after(logged, last_event_id))
+                exchange.end()
+                return exchange
+            stream.end()
+            exchange.send_events(events_after([*logged, *self._kept(stream)], last_event_id))
+            self._attach(stream, exchange)
+            return exchange
+
+    def _attach(self, stream: SessionStream, receiver: Receiver) -> None:
+        self._away.discard(stream)
+        if stream.finished:
+            receiver.end()
+        else:
+            stream.attach(receiver)
+
+    def hand_over(self, stream: str, to: str, ticket: int) -> Handed:
+        """Let another process send the events of a stream of this one to its client."""
+        with self.connection.lock:
+            found = self._stream(stream)
+            if found is None:
+                return Handed(ticket)
+            if isinstance(found.exchange, _Relay) and found.exchange.ticket == ticket:
+                return Handed(ticket, True, True)  # it only asks whether we are there
+            found.end()
+            self._put_away(found)
+            self._away.discard(found)
+            if found.finished:
+                self._drop_if_empty(found)
+            else:
+                found.attach(_Relay(found, self._space, to, ticket))
+            return Handed(ticket, True, not found.finished)
+
+    def follow(self, exchange: ServerExchange, last_event_id: str, logged: Sequence[Logged], handed: Handed) -> None:
+        """Send what the log has of a stream of another process; it goes on with what that sends, if it is live."""
+        with self.connection.lock:
+            if exchange.ended:
+                return
+            if handed.known or logged:
+                exchange.send_events(events_after(logged, last_event_id))
+            else:
+                exchange.respond(400, refusal_body(INVALID_REQUEST, STREAM_IS_OVER), JSON_HEADERS)
+            if not handed.live:
+                exchange.end()
+
+    def take_back(self, stream: str) -> None:
+        """Keep the events of a stream again that another process has sent on: the client is away."""
+        with self.connection.lock:
+            found = self._stream(stream)
+            if found is not None and isinstance(found.exchange, _Relay):
+                self._lose(found)
+
+    def give_home(self, ticket: int) -> Handed:
+        """Let another process have the GET stream."""
+        with self.connection.lock:
+            self._general.end()
+            self._lose(self._general)
+            missed, self._missed = self._missed, ()
+            if self._record is not None:
+                self.connection.session.restore(self.connection.session.agreed(), notify=False)
+            return Handed(ticket, True, missed=missed)
+
+    def hold(self, respond: Respond) -> ServerExchange:
+        """Begin the response to a GET; `listen_on` goes on with it."""
+        exchange: ServerExchange = respond(lock=self.connection.lock, stream=self._general)
+        return exchange
+
+    def listen_on(
+        self, exchange: ServerExchange, last_event_id: str | None, logged: Sequence[Logged], handed: Handed
+    ) -> None:
+        """Go on with the GET stream on `exchange`: what was missed comes first; all that may have been, where that is unknown."""
+        general = self._general
+        with self.connection.lock:
+            if exchange.ended:
+                return
+            own = self._kept(general)
+            missed = [*handed.missed] if handed.known else self._promised(resumes=last_event_id is not None)
+            if general.exchange is not exchange:
+                general.end()
+                missed[:0], self._missed = self._missed, ()
+                if last_event_id is None:
+                    exchange.open_events()
+                    own = []
+                else:
+                    exchange.send_events(events_after([*logged, *own], last_event_id))
+                    own += logged
+                self._attach(general, exchange)
+            for message in missed:
+                if not any(message in each.event for each in own):
+                    exchange.message(message, final=False)
+
+    def _promised(self, *, resumes: bool) -> list[bytes]:
+        """Return notifications of all that may have changed while no process looked."""
+        agreed = self.connection.session.agreed()
+        changes = [Change.of_list(kind) for kind in agreed.announced]
+        if resumes:
+            changes += [Change.of_resource(uri) for uri in agreed.subscriptions]
+        return [untagged(each) for each in changes]
+
+
+class _Relay:
+    """Sends the events of a stream to the process that its client has come back to."""
+
+    def __init__(self, stream: SessionStream, space: SessionSpace, to: str, ticket: int) -> None:
+        self._stream = stream
+        self._space = space
+        self._to = to
+        self.ticket = ticket
+
+    def message(
+        self, message: bytes | None, *, final: bool, status: int = 200, headers: tuple[Header, ...] = ()
+    ) -> None:
+        """Send a message. It is an event, so that a status and headers have no place."""
+        event = b"" if message is None else encode_event(message, event_id=self._stream.number(message))
+        self._space.spawn_send(self._to, Relayed(self.ticket, event, final))
+
+    def open_events(self) -> None:
+        """Do nothing: the other process has begun its response."""
+
+    def end(self) -> None:
+        """End the response of the other process."""
+        self._space.spawn_send(self._to, Relayed(self.ticket, b"", True))
+
+
+def queues(scope: str, principal: str | None) -> tuple[str, ...]:
+    """Return the queues that count a session, by when it was used last: that of all, and that of its principal."""
+    everyone = f"sessions/{scope}"
+    if principal is None:
+        return (everyone,)
+    import hashlib  # loads OpenSSL, which most servers never need
+
+    return everyone, f"{everyone}/{hashlib.sha256(principal.encode()).hexdigest()[:32]}"
+
+
+def process_of(name: object) -> str | None:
+    """Return the process that has given a stream, or a question, its name; None for any other name."""
+    if not isinstance(name, str):
+        return None
+    process, first, rest = name.partition(".")
+    return process if first and "." in rest and len(process) == 12 and process.isalnum() else None
+
+
+def is_general(stream: str) -> bool:
+    """Return whether a name is that of the GET stream, in whichever process that was."""
+    return stream.endswith(".1")
+
+
+def is_event_id(text: str) -> bool:
+    """Return whether a text has the form of the id of an event of some process."""
+    name, _, count = text.rpartition("-")
+    return process_of(name) is not None and len(name) < 40 and count.isascii() and count.isdigit() and len(count) < 20
+
+
+def events_after(entries: Sequence[Logged], last_event_id: str) -> list[bytes]:
+    """Return the events that came after one; if it was dropped, those that came after where it stood."""
+    name, _, count = last_event_id.rpartition("-")
+    last = int(count)
+    start = 0
+    for index, each in enumerate(entries, 1):
+        stream, _, number = each.id.rpartition("-")
+        if stream == name and int(number) <= last:
+            start = index
+    return [each.event for each in entries[start:] if each.id]

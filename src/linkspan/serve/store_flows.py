@@ -1,0 +1,113 @@
+"""Run the flows of shared sessions with the store of a server, and bring the endpoint what other processes send."""
+
+from __future__ import annotations
+
+import logging
+import operator
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from linkspan.core.shared_state import (
+    Append,
+    Drop,
+    Due,
+    Load,
+    Publish,
+    Read,
+    Save,
+    Schedule,
+    StoreFlow,
+    StoreOperation,
+)
+from linkspan.errors import LinkspanError
+from linkspan.runtime.forks import ForkedLock
+from linkspan.runtime.workers import Workers
+from linkspan.stores.port import Bounds, Store
+
+if TYPE_CHECKING:
+    from linkspan.core.shared_endpoint import SharedEndpoint
+
+__all__ = ["StoreFlows", "perform"]
+
+ResultT = TypeVar("ResultT")
+_log: Final = logging.getLogger("linkspan.http")
+
+
+def perform(store: Store, operation: StoreOperation) -> object:
+    """Carry out one operation of a flow. Raises: StoreError."""
+    match operation:
+        case Load(key):
+            return store.get(key)
+        case Save(key, value, expect, ttl):
+            return store.put(key, value, expect=expect, ttl=ttl)
+        case Drop(key):
+            return store.delete(key)
+        case Schedule(queue, key, at):
+            store.schedule(queue, key, at)
+        case Due(queue, now, limit):
+            return store.due(queue, now, limit)
+        case Append(log, data, items, size, ttl):
+            return store.append(log, data, Bounds(items=items, bytes=size, ttl=ttl))
+        case Read(log):
+            return [each.data for each in store.read(log)]
+        case Publish(channel, data):
+            store.publish(channel, data)
+    return None
+
+
+class StoreFlows:
+    """Runs flows in the thread that asks for them; those that none waits for in one of their own, unless the store is quick."""
+
+    def __init__(self, store: Callable[[], Store]) -> None:
+        """Use `store()`, which opens it where that is needed."""
+        self._store = store
+        self._workers: Workers[Callable[[], object]] = Workers(operator.call, 1)
+        self._endpoint: SharedEndpoint | None = None
+        self._hear: Callable[[bytes | None], object] = bool
+        self._heard: tuple[str, ...] = ()
+        self._lock = ForkedLock()
+
+    @property
+    def quick(self) -> bool:
+        """Whether an event loop may wait for the store."""
+        return self._store().quick
+
+    def deliver(self, endpoint: SharedEndpoint, hear: Callable[[bytes | None], object]) -> None:
+        """Call `hear` with what comes for `endpoint`, in a thread of the store, once a flow has run in this process."""
+        self._endpoint, self._hear = endpoint, hear
+
+    def run(self, flow: StoreFlow[ResultT]) -> ResultT:
+        """Run a flow here, and return its value."""
+        store = self._store()
+        if self._endpoint is not None and self._heard != (channels := self._endpoint.channels):
+            with self._lock:
+                if self._heard != channels:  # those of a forked child are others
+                    for channel in channels:
+                        store.subscribe(channel, self._hear)
+                    self._heard = channels
+        result: Any = None
+        problem: LinkspanError | None = None
+        while True:
+            try:
+                operation = flow.send(result) if problem is None else flow.throw(problem)
+            except StopIteration as end:
+                value: ResultT = end.value
+                return value
+            result = problem = None
+            try:
+                result = perform(store, operation)
+            except LinkspanError as error:
+                problem = error
+
+    def spawn(self, flow: StoreFlow[object]) -> None:
+        """Run a flow soon; what fails is logged."""
+        if self._store().quick:
+            self._run_logged(flow)
+        else:
+            self._workers.submit(lambda: self._run_logged(flow))
+
+    def _run_logged(self, flow: StoreFlow[object]) -> None:
+        try:
+            self.run(flow)
+        except LinkspanError as error:
+            _log.warning("the store of the sessions failed: %s", error)
