@@ -6,6 +6,7 @@ The names, texts and shapes are the suite's. Needs `linkspan[schema]`, because o
 
 import argparse
 import asyncio
+import os
 import time
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -48,6 +49,7 @@ server = Server(
     version="1.0.0",
     title="Linkspan conformance server",
     instructions="Each tool is named after the scenario that calls it.",
+    store=os.environ.get("CONFORMANCE_STORE"),
     auto_notify=True,  # adding and removing a tool or a prompt tells the clients that listen
 )
 
@@ -463,8 +465,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="The server that the conformance suite talks to.")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=3000)
+    parser.add_argument("--workers", type=int, default=1)
     given = parser.parse_args()
-    server.run("http", host=given.host, port=given.port, path="/mcp")
+    server.run("http", host=given.host, port=given.port, path="/mcp", workers=given.workers)
 
 
 if __name__ == "__main__":
