@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import msgspec
 from msgspec import Raw
 
 from linkspan import Server
 from linkspan.core.call import Call, Hook
 from linkspan.core.extension import Extension, ExtensionMethod, ListenMember, missing_extension
+from linkspan.core.flow import Flow, Hear, Listen, Reader, RequestSpec
 from linkspan.core.waiting import Change
 from linkspan.errors import INVALID_PARAMS, RemoteProtocolError
+from linkspan.flows.requesting import request
+from linkspan.flows.state import CallOptions, ClientState
 from linkspan.revisions.neutral import Outcome, Request
 from linkspan.types.messages import CallToolParams, Params
 from linkspan.wire.jsonrpc import encode
@@ -51,6 +55,21 @@ def ship(request: Request, begin: Callable[[], Outcome | Call]) -> Outcome | Cal
     return Raw(encode({"resultType": "parcel", "parcelId": "p1"}))
 
 
+def unpack(state: ClientState, spec: RequestSpec, raw: Raw, began: float, options: CallOptions) -> Flow[Raw]:
+    """Wait for the parcel, and return what a client makes of it."""
+    parcel = msgspec.json.decode(raw)["parcelId"]
+    reader: Reader = yield Listen({"parcelIds": (parcel,)})
+    heard: list[Any] = []
+    while not heard or heard[-1] is None:
+        heard.append((yield Hear(10.0, reader, options.stopper)))
+    reader.close()
+    status = msgspec.json.decode(heard[-1].params)["status"]
+    asked = RequestSpec("parcels/find", encode({"parcelId": parcel}), timeout=5.0)
+    found = yield from request(state, asked)
+    text = f"{status}, {msgspec.json.decode(found.result)['status']}, {reader.acknowledged}"
+    return Raw(encode({"content": [{"type": "text", "text": text}], "resultType": "complete"}))
+
+
 EXTENSION = Extension(
     id=PARCELS,
     server={"express": True},
@@ -58,6 +77,7 @@ EXTENSION = Extension(
     methods={"parcels/find": ExtensionMethod(params=ParcelParams, begin=find)},
     listen={"parcelIds": ListenMember(honoured=lambda _, wanted: [each for each in wanted if each != "lost"])},
     around_call=ship,
+    results={"parcel": unpack},
 )
 
 COLOURS = Extension(id="com.example/colours", server={"dark": True}, client={"dark": False})

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
     from linkspan.auth.identities import Identity
+    from linkspan.core.extension import Extension
     from linkspan.flows.client_middleware import ClientMiddleware
 
 __all__ = ["BaseClient", "CallKeywords", "ListKeywords", "RequestKeywords", "call_options", "filter_of"]
@@ -96,6 +97,7 @@ class BaseClient:
         on_stderr: Callable[[str], Any] | None = None,
         recorder: Recorder | None = None,
         info: Implementation | None = None,
+        extensions: Sequence[Extension] = (),
     ) -> None:
         """Prepare a client of `target`: a Server, a command (a list or one line), a .py file, an entry of an mcp.json,
         a URL, or a function that opens a channel.
@@ -117,6 +119,7 @@ class BaseClient:
         `elicitation`, `sampling` and `roots` answer the server; what is not given is not declared. `on_log`, `on_change`,
         `on_event`, `on_notification` (method, params) and `on_stderr` (what a process prints, also by mistake on
         stdout) are called for what the server sends and for events of the connection. All may be coroutine functions.
+        `extensions` are the extensions of the protocol that are on, such as `Tasks()`.
         `recorder` records all messages, as `linkspan.testing.TranscriptWriter` does.
         Raises: ValueError for an invalid target or option, TypeError for a keyword that does not exist.
         """
@@ -144,6 +147,10 @@ class BaseClient:
             check_output=check_output,
             trace_context=trace_context,
         )
+        if extensions:
+            from linkspan.flows.client_extensions import extended
+
+            options = extended(options, extensions)
         cache = ResponseCache(time.monotonic, max_bytes=max_cached_bytes)
         fixed = any(name.lower() == "authorization" for name in headers or ())
         who_asks = partial(bearer, auth) if callable(auth) and not fixed else None

@@ -12,9 +12,9 @@ from typing import Any, Never, Self, TypeVar, Unpack, cast
 
 from linkspan.client.base import BaseClient, CallKeywords, ListKeywords, RequestKeywords, call_options, filter_of
 from linkspan.client.callbacks import Question, is_awaitable
-from linkspan.client.subscriptions import READY, Filter, left_behind, unconfirmed
+from linkspan.client.subscriptions import READY, Filter, MemberReader, left_behind, unconfirmed
 from linkspan.client.transports.base import ClientTransport, LoopWaiter, deliver
-from linkspan.core.flow import Ask, Await, Flow, RequestSpec, Send, Sleep
+from linkspan.core.flow import Ask, Await, Flow, Hear, Listen, RequestSpec, Send, Sleep
 from linkspan.flows import operations
 from linkspan.flows.answers import Refused, failed, refused, unanswerable, unanswered
 from linkspan.flows.client_errors import Change, ClientError
@@ -251,6 +251,13 @@ class Client(BaseClient):
                         outcome = await self._answers(effect)
                     elif isinstance(effect, Await):
                         outcome = await effect.start(self._run)
+                    elif isinstance(effect, Hear):
+                        outcome = await self._heard(effect)
+                    elif isinstance(effect, Listen):
+                        waiter = LoopWaiter(asyncio.get_running_loop())
+                        outcome = MemberReader(
+                            self._supervisor.listen, self._supervisor.listeners, effect.wanted, waiter
+                        )
                     else:
                         assert isinstance(effect, Sleep)
                         outcome = None
@@ -302,6 +309,22 @@ class Client(BaseClient):
         finally:
             if detach is not None:
                 detach()
+
+    async def _heard(self, hear: Hear) -> object:
+        """Wait for what a reader receives; None when the time is over, or the caller has stopped the call."""
+        reader, stopper = cast("MemberReader[LoopWaiter] | None", hear.reader), hear.stopper
+        waiter = reader.waiter if reader is not None else LoopWaiter(asyncio.get_running_loop())
+        stop = partial(deliver, [(waiter, None)])
+        if stopper is not None:
+            stopper.attach(stop)
+        try:
+            async with asyncio.timeout(hear.seconds):
+                return await waiter.get()
+        except TimeoutError:
+            return None
+        finally:
+            if stopper is not None:
+                stopper.detach(stop)
 
     def _flush(self, transport: ClientTransport, loop: asyncio.AbstractEventLoop) -> None:
         self._flushing = None

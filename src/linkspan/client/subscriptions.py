@@ -11,12 +11,12 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
-from linkspan.client.transports.base import CallbackWaiter, ClientTransport
+from linkspan.client.transports.base import CallbackWaiter, ClientTransport, Waiter, deliver
 from linkspan.core.flow import RequestSpec
 from linkspan.flows.client_errors import (
     CallTimeout,
@@ -30,12 +30,15 @@ from linkspan.flows.client_errors import (
 )
 from linkspan.flows.requesting import backoff
 from linkspan.revisions.modern import SUBSCRIPTION_ID
+from linkspan.revisions.neutral import NOTHING
 from linkspan.runtime.forks import renew
 from linkspan.runtime.reactor import reactor
 from linkspan.types.base import JSON, is_object
 from linkspan.wire.jsonrpc import ErrorResponse, Notification, Response, encode
 
-__all__ = ["READY", "Filter", "Subscription", "SubscriptionSet", "left_behind", "unconfirmed"]
+__all__ = ["READY", "Filter", "MemberReader", "Subscription", "SubscriptionSet", "left_behind", "unconfirmed"]
+
+WaiterT = TypeVar("WaiterT", bound=Waiter)
 
 READY = object()
 """What a listener gets once the server has confirmed."""
@@ -61,6 +64,8 @@ class Filter(msgspec.Struct, frozen=True):
 
     kinds: frozenset[Kind] = frozenset()
     uris: frozenset[str] = frozenset()
+    extended: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """Members that extensions add, and the values to listen for."""
 
     def wants(self, change: Change) -> bool:
         """Return whether a change is of interest."""
@@ -71,6 +76,7 @@ class Filter(msgspec.Struct, frozen=True):
         wanted: dict[str, JSON] = {f"{kind}ListChanged": True for kind in sorted(self.kinds)}
         if self.uris:
             wanted["resourceSubscriptions"] = sorted(self.uris)
+        wanted |= {member: list(values) for member, values in self.extended}
         return encode({"notifications": wanted})
 
     def missed(self) -> Iterable[Change]:
@@ -90,6 +96,8 @@ class Subscription:
         self.transport: ClientTransport | None = None
         self.request_id: object = None
         self.established = False
+        self.acknowledged: Mapping[str, JSON] = NOTHING
+        """What the server acknowledged of the filter."""
         self.attempt: object = None
         """The current attempt to subscribe at the server; the outcome of earlier attempts is ignored."""
         self.failures = 0
@@ -247,6 +255,8 @@ class SubscriptionSet:
 
     def _catch_up(self, listener: Subscription) -> None:
         listener.behind = False
+        if listener.wanted.extended:
+            listener.hear(READY)
         for change in listener.wanted.missed():
             listener.hear(change)
 
@@ -281,7 +291,7 @@ class SubscriptionSet:
         kind = _KINDS.get(message.method)
         acknowledged = message.method == "notifications/subscriptions/acknowledged"
         if kind is None and message.method != _UPDATED and not acknowledged:
-            return False
+            return self._notified_extended(transport, message)
         params = _params(message)
         if transport.machine.agreement.revision.listens_by_request:
             self._notified_tagged(transport, params, kind, acknowledged=acknowledged)
@@ -295,18 +305,59 @@ class SubscriptionSet:
     def _notified_tagged(
         self, transport: ClientTransport, params: dict[str, JSON], kind: Kind | None, *, acknowledged: bool
     ) -> None:
-        meta = params.get("_meta")
-        tag = meta.get(SUBSCRIPTION_ID) if is_object(meta) else None
-        with transport.lock:
-            listener = next(
-                (each for each in self._all if each.transport is transport and each.request_id == tag), None
-            )
+        listener = self._tagged(transport, params)
         if listener is None:
             return
         if acknowledged:
+            honoured = params.get("notifications")
+            listener.acknowledged = honoured if is_object(honoured) else NOTHING
             self._ready(listener)
         elif (change := _change(kind, params)) is not None:
             listener.hear(change)
+
+    def _notified_extended(self, transport: ClientTransport, message: Notification) -> bool:
+        """Pass a notification of an extension to the listener for which it is tagged; return whether there is one."""
+        if not any(each.wanted.extended for each in list(self._all)):
+            return False
+        listener = self._tagged(transport, _params(message))
+        if listener is None or not listener.wanted.extended:
+            return False
+        listener.hear(message)
+        return True
+
+    def _tagged(self, transport: ClientTransport, params: dict[str, JSON]) -> Subscription | None:
+        """Return the listener to whose subscription a notification belongs."""
+        meta = params.get("_meta")
+        tag = meta.get(SUBSCRIPTION_ID) if is_object(meta) else None
+        with transport.lock:
+            return next((each for each in self._all if each.transport is transport and each.request_id == tag), None)
+
+
+class MemberReader(Generic[WaiterT]):
+    """Listens for values of members that extensions add; what comes goes to `waiter`."""
+
+    def __init__(
+        self,
+        listen: Callable[[Filter, Callable[[object], object]], Subscription],
+        listeners: SubscriptionSet,
+        wanted: Mapping[str, tuple[str, ...]],
+        waiter: WaiterT,
+    ) -> None:
+        self.waiter = waiter
+        self._listeners = listeners
+        self._subscription = listen(
+            Filter(extended=tuple(wanted.items())),
+            lambda item: deliver([(waiter, item if item is not READY else None)]),
+        )
+
+    @property
+    def acknowledged(self) -> Mapping[str, JSON]:
+        """What the server acknowledged of the filter."""
+        return self._subscription.acknowledged
+
+    def close(self) -> None:
+        """Listen no more."""
+        self._listeners.remove(self._subscription)
 
 
 def unconfirmed(origin: Origin, seconds: float) -> CallTimeout:

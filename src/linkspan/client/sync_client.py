@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from functools import partial
 from queue import Empty
 from types import TracebackType
 from typing import Any, Never, Self, TypeVar, Unpack, cast
 
 from linkspan.client.base import BaseClient, CallKeywords, ListKeywords, RequestKeywords, call_options, filter_of
 from linkspan.client.callbacks import finished
-from linkspan.client.subscriptions import READY, Filter, left_behind, unconfirmed
+from linkspan.client.subscriptions import READY, Filter, MemberReader, left_behind, unconfirmed
 from linkspan.client.transports.base import ClientTransport, ThreadWaiter
-from linkspan.core.flow import Ask, Flow, RequestSpec, Send, Sleep
+from linkspan.core.flow import Ask, Flow, Hear, Listen, RequestSpec, Send, Sleep
 from linkspan.flows import operations
 from linkspan.flows.answers import Refused, failed, refused, unanswerable, unanswered
 from linkspan.flows.client_errors import Change, ClientError
@@ -225,6 +226,11 @@ class SyncClient(BaseClient):
                         outcome: object = self._exchange(effect.spec)
                     elif isinstance(effect, Ask):
                         outcome = self._answers(effect)
+                    elif isinstance(effect, Hear):
+                        outcome = self._heard(effect)
+                    elif isinstance(effect, Listen):
+                        listen, listeners = self._supervisor.listen, self._supervisor.listeners
+                        outcome = MemberReader(listen, listeners, effect.wanted, ThreadWaiter())
                     else:
                         assert isinstance(effect, Sleep)
                         outcome = None
@@ -263,6 +269,21 @@ class SyncClient(BaseClient):
         finally:
             if detach is not None:
                 detach()
+
+    def _heard(self, hear: Hear) -> object:
+        """Wait for what a reader receives; None when the time is over, or the caller has stopped the call."""
+        reader, stopper = cast("MemberReader[ThreadWaiter] | None", hear.reader), hear.stopper
+        waiter = reader.waiter if reader is not None else ThreadWaiter()
+        stop = partial(waiter.put, None)
+        if stopper is not None:
+            stopper.attach(stop)
+        try:
+            return waiter.get(timeout=hear.seconds)
+        except Empty:
+            return None
+        finally:
+            if stopper is not None:
+                stopper.detach(stop)
 
     def _answers(self, ask: Ask) -> Mapping[str, bytes]:
         """Ask one after the other. A handler in the caller's thread cannot be cut short, but the next is not begun."""

@@ -14,6 +14,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from linkspan.core.call import Call
+from linkspan.core.flow import ResultFlow
 from linkspan.errors import MISSING_CLIENT_CAPABILITY, RegistrationError, RemoteProtocolError
 from linkspan.revisions.neutral import Outcome, Peer, Request
 from linkspan.types.base import JSON, JSONObject
@@ -60,6 +61,8 @@ class Extension(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     listen: Mapping[str, ListenMember] = msgspec.field(default_factory=dict[str, ListenMember])
     around_call: AroundCall | None = None
     """Surrounds `tools/call` and its middleware, for each client: those that declared the extension, and the others."""
+    results: Mapping[str, ResultFlow] = msgspec.field(default_factory=dict[str, ResultFlow])
+    """What a client makes of results of `tools/call` whose `resultType` the extension defines."""
 
     def __post_init__(self) -> None:
         if not _ID.fullmatch(self.id):
@@ -73,7 +76,7 @@ class Extension(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
         One that has settings only is negotiated in a handshake, too.
         """
-        return bool(self.methods or self.listen)
+        return bool(self.methods or self.listen or self.results)
 
     def declared_by(self, peer: Peer) -> bool:
         """Return whether a peer declared it: with this request, or in its handshake."""

@@ -7,12 +7,13 @@ and event loops alike, and a test drives it with a list.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator, Mapping
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
 from linkspan.revisions.agreement import Agreement
 from linkspan.revisions.neutral import InputRequest
+from linkspan.types.base import JSON
 from linkspan.types.messages import ProgressParams
 
 __all__ = [
@@ -21,9 +22,13 @@ __all__ = [
     "Effect",
     "FallBack",
     "Flow",
+    "Hear",
+    "Listen",
     "ProgressCallback",
+    "Reader",
     "Reopen",
     "RequestSpec",
+    "ResultFlow",
     "Send",
     "Sleep",
     "Stopper",
@@ -145,6 +150,36 @@ class Ask(msgspec.Struct, frozen=True):
     """For how long the handlers may take."""
 
 
+class Reader(Protocol):
+    """What a server reports on one subscription to values that an extension defines."""
+
+    @property
+    def acknowledged(self) -> Mapping[str, JSON]:
+        """What the server acknowledged of the filter; empty until it did."""
+        ...
+
+    def close(self) -> None:
+        """Listen no more."""
+        ...
+
+
+class Listen(msgspec.Struct, frozen=True):
+    """Listen for values of members that an extension adds to the filter; the outcome is a `Reader`, at once."""
+
+    wanted: Mapping[str, tuple[str, ...]]
+
+
+class Hear(msgspec.Struct, frozen=True):
+    """Wait for what a reader receives, for so many seconds, or until the stopper is used.
+
+    The outcome is a `Notification`, a `ClientError` where the subscription ended, and otherwise None.
+    """
+
+    seconds: float
+    reader: Reader | None = None
+    stopper: Stopper | None = None
+
+
 class Await(msgspec.Struct, frozen=True):
     """Await what a coroutine function of the application returns; only `Client` can."""
 
@@ -152,5 +187,10 @@ class Await(msgspec.Struct, frozen=True):
     """Begins it; takes what runs a flow."""
 
 
-Effect: TypeAlias = Await | Send | Tell | Reopen | FallBack | Sleep | Ask
+Effect: TypeAlias = Await | Send | Tell | Reopen | FallBack | Sleep | Ask | Listen | Hear
 Flow: TypeAlias = Generator[Effect, Any, ResultT]
+ResultFlow: TypeAlias = Callable[..., Flow[Any]]
+"""`(state, spec, result, began, options)`: turns a result of `tools/call` of an extension's type into the final one.
+
+`state` is that of the client, `spec` the request, `began` when the call began by the client's clock, `options` those of the call.
+"""

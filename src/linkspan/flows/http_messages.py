@@ -15,6 +15,7 @@ from msgspec import Raw
 
 from linkspan.errors import PARSE_ERROR, UNSUPPORTED_PROTOCOL_VERSION
 from linkspan.flows.client_errors import HttpError, Origin
+from linkspan.flows.state import NO_NAMES
 from linkspan.revisions.agreement import Agreement
 from linkspan.revisions.record import Revision
 from linkspan.text import clip
@@ -189,12 +190,21 @@ _NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 
 
 def mirrored(
-    agreement: Agreement, method: str, params: bytes, plan: Mapping[tuple[str, ...], str] | None = None
+    agreement: Agreement,
+    method: str,
+    params: bytes,
+    plan: Mapping[tuple[str, ...], str] | None = None,
+    named_by: Mapping[str, str] = NO_NAMES,
 ) -> dict[str, str]:
-    """Return the headers of one request, as they follow from its body (HDR-1, HDR-2); `plan` is its tool's."""
+    """Return the headers of one request, as they follow from its body (HDR-1, HDR-2).
+
+    `plan` is its tool's, `named_by` the members that name what methods of extensions are about.
+    """
     headers = {"mcp-protocol-version": agreement.revision.date, "mcp-method": method}
     member = _NAMED.get(method)
     if member is None:
+        if method in named_by:
+            headers["mcp-name"] = encode_value(msgspec.json.decode(params).get(named_by[method]) or "")
         return headers
     named = _named.decode(params)
     name: str = getattr(named, member) or ""

@@ -15,7 +15,7 @@ from linkspan.errors import HEADER_MISMATCH, INVALID_PARAMS, METHOD_NOT_FOUND, R
 from linkspan.flows.client_errors import ClientError, InvalidResponse, ServerError
 from linkspan.flows.requesting import Repeatable, member, request, request_with_rounds, total_of
 from linkspan.flows.state import DEFAULT_CALL, CallOptions, Catalogue, ClientCall, ClientState, principal_of
-from linkspan.flows.tool_results import ToolResult, check_output, read_head
+from linkspan.flows.tool_results import Head, ToolResult, check_output, read_head
 from linkspan.types.base import JSON, Wire
 from linkspan.types.messages import (
     CallToolResult,
@@ -169,11 +169,28 @@ def call_tool(
     except (msgspec.DecodeError, RecursionError) as problem:
         raise _not_a_result(state, spec, problem) from None
     if head.result_type != "complete":
-        raise _unknown_type(state, spec, head.result_type)
+        finish = options.results.get(head.result_type) or state.options.results.get(head.result_type)
+        if finish is None:
+            raise _unknown_type(state, spec, head.result_type)
+        finished: Raw | ToolResult = yield from finish(state, spec, raw, began, options)
+        if isinstance(finished, ToolResult):
+            return finished
+        raw, head = finished, _final_head(state, spec, finished)
     tool = mine.tools.get(name, known)  # the list may have been forgotten meanwhile
     if tool is None or tool.output_schema is None:
         return ToolResult(head, raw, state.origin, name)
     return ToolResult(head, raw, state.origin, name, check_output(state, mine, tool, head))
+
+
+def _final_head(state: ClientState, spec: RequestSpec, raw: Raw) -> Head:
+    """Read what an extension has made of a result. Raises: InvalidResponse."""
+    try:
+        head = read_head(raw)
+    except (msgspec.DecodeError, RecursionError) as problem:
+        raise _not_a_result(state, spec, problem) from None
+    if head.result_type != "complete":
+        raise _unknown_type(state, spec, head.result_type)
+    return head
 
 
 def _planned(spec: RequestSpec, catalogue: Catalogue, name: str) -> RequestSpec:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Raw
 
-from linkspan.core.flow import Flow, ProgressCallback, RequestSpec, Stopper
+from linkspan.core.flow import Flow, ProgressCallback, RequestSpec, ResultFlow, Stopper
 from linkspan.flows.client_errors import Origin
 from linkspan.revisions.agreement import Agreement, ClientProfile
 from linkspan.revisions.record import Era, Revision
@@ -28,6 +29,8 @@ __all__ = [
     "CLIENT_LIMITS",
     "DEFAULT_CALL",
     "DEFAULT_TIMEOUTS",
+    "NO_NAMES",
+    "NO_RESULTS",
     "Auth",
     "CallOptions",
     "Catalogue",
@@ -270,6 +273,8 @@ OutputPolicy: TypeAlias = Literal["strict", "lenient", "off"]
 """What to do with structured output that does not fit the tool's schema: raise, note it in `result.problems`, nothing."""
 
 
+NO_RESULTS: Final[Mapping[str, ResultFlow]] = MappingProxyType({})
+NO_NAMES: Final[Mapping[str, str]] = MappingProxyType({})
 OutputCheck: TypeAlias = Callable[[JSON], Sequence[object]]
 """Returns what is wrong with a tool's structured output."""
 
@@ -291,6 +296,10 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
     check_output: OutputPolicy = "lenient"
     trace_context: Callable[[], Mapping[str, str]] | None = None
     """Returns what goes into each request's `_meta` to join our trace with the server's."""
+    results: Mapping[str, ResultFlow] = NO_RESULTS
+    """What is made of results of `tools/call` whose types extensions define."""
+    named_by: Mapping[str, str] = NO_NAMES
+    """The member that `Mcp-Name` repeats, of the methods of extensions."""
 
 
 class CallOptions(msgspec.Struct, frozen=True):
@@ -304,6 +313,8 @@ class CallOptions(msgspec.Struct, frozen=True):
     headers: Mapping[str, str] | None = None
     surrounded: bool = False
     """It has passed through the client's middleware."""
+    results: Mapping[str, ResultFlow] = NO_RESULTS
+    """What is made of results of further types, in place of what the client makes of them."""
 
 
 DEFAULT_CALL: Final = CallOptions()

@@ -6,8 +6,6 @@ Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import msgspec
 from msgspec import Raw
 
@@ -50,6 +48,8 @@ class ClientProfile(msgspec.Struct, frozen=True):
 
     info: Implementation
     capabilities: JSONObject = msgspec.field(default_factory=dict[str, JSON])
+    undeclared_in_handshakes: frozenset[str] = frozenset()
+    """The extensions that need an envelope."""
 
 
 class Agreement(msgspec.Struct, frozen=True):
@@ -172,14 +172,21 @@ def handshake_params(profile: ClientProfile, wanted: Revision | None = None) -> 
     return encode(
         {
             "protocolVersion": revision.date,
-            "capabilities": _handshake_capabilities(profile.capabilities, revision),
+            "capabilities": _handshake_capabilities(profile, revision),
             "clientInfo": to_builtins(step_down(revision, profile.info)),
         }
     )
 
 
-def _handshake_capabilities(capabilities: Mapping[str, JSON], revision: Revision) -> JSONObject:
-    kept: JSONObject = dict(capabilities)
+def _handshake_capabilities(profile: ClientProfile, revision: Revision) -> JSONObject:
+    kept: JSONObject = dict(profile.capabilities)
+    extensions: JSONObject = {
+        name: settings
+        for name, settings in kept.pop("extensions", {}).items()
+        if name not in profile.undeclared_in_handshakes
+    }
+    if extensions:
+        kept["extensions"] = extensions
     if "elicitation" in kept and "elicitation/create" not in revision.server_requests:
         del kept["elicitation"]
     if not knows_field(revision, ElicitParams, "mode") and "elicitation" in kept:

@@ -106,10 +106,10 @@ class Catalogue:
         if self.knows_method(name) or name in _RESERVED or name.startswith(_RESERVED_PREFIXES):
             raise MethodAlreadyDefinedError(name)
 
-    def knows_method(self, name: str) -> bool:
+    def knows_method(self, method: str) -> bool:
         """Return whether a method is served: the protocol's, in any revision, the author's, or an extension's."""
-        known = name in METHODS or name in self.custom_methods
-        return known or any(name in each.methods for each in self.extensions.values())
+        known = method in METHODS or method in self.custom_methods
+        return known or any(method in each.methods for each in self.extensions.values())
 
     def handlers(self) -> Iterator[Handler]:
         """Return every function that is registered."""

@@ -212,7 +212,8 @@ class HttpClientTransport(ClientTransport):
     def _request_headers(self, spec: RequestSpec) -> dict[str, str]:
         agreement = spec.agreement or self.machine.agreement
         if agreement.revision.repeats_in_headers:
-            headers = mirrored(agreement, spec.method, spec.params, spec.header_plan)
+            named_by = self.state.options.named_by
+            headers = mirrored(agreement, spec.method, spec.params, spec.header_plan, named_by)
         elif spec.method == "initialize":
             headers = {}  # nothing modern may leak into a handshake, and there is no session yet
         else:
