@@ -260,9 +260,9 @@ class ClientGroup(_Group["Client"]):
         server, own = await self._find(self._tools.find, name, self.list_tools)
         return await self.client(server).call_tool(own, arguments, **options)
 
-    async def list_prompts(self) -> list[Entry[Prompt]]:
-        """Return the prompts of all servers that can be reached, by their names in the group."""
-        return self._named(self._prompts, await self._ask_all(lambda client: client.list_prompts()))
+    async def list_prompts(self, *, only: Collection[str] | None = None) -> list[Entry[Prompt]]:
+        """Return the prompts of all servers that can be reached, or `only` of some, by their names in the group."""
+        return self._named(self._prompts, await self._ask_all(lambda client: client.list_prompts(), only))
 
     async def get_prompt(
         self, name: str, arguments: Mapping[str, str] | None = None, **options: Unpack[CallKeywords]
@@ -271,13 +271,13 @@ class ClientGroup(_Group["Client"]):
         server, own = await self._find(self._prompts.find, name, self.list_prompts)
         return await self.client(server).get_prompt(own, arguments, **options)
 
-    async def list_resources(self) -> list[Entry[Resource]]:
-        """Return the resources of all servers that can be reached; they are called by their URIs."""
-        return self._located(await self._ask_all(lambda client: client.list_resources()))
+    async def list_resources(self, *, only: Collection[str] | None = None) -> list[Entry[Resource]]:
+        """Return the resources of all servers that can be reached, or `only` of some, by their URIs."""
+        return self._located(await self._ask_all(lambda client: client.list_resources(), only))
 
-    async def list_resource_templates(self) -> list[Entry[ResourceTemplate]]:
-        """Return the resource templates of all servers that can be reached."""
-        return self._families(await self._ask_all(lambda client: client.list_resource_templates()))
+    async def list_resource_templates(self, *, only: Collection[str] | None = None) -> list[Entry[ResourceTemplate]]:
+        """Return the resource templates of all servers that can be reached, or `only` of some."""
+        return self._families(await self._ask_all(lambda client: client.list_resource_templates(), only))
 
     async def read_resource(
         self, uri: str, *, server: str | None = None, **options: Unpack[CallKeywords]
@@ -353,9 +353,9 @@ class SyncClientGroup(_Group["SyncClient"]):
         server, own = self._find(self._tools.find, name, self.list_tools)
         return self.client(server).call_tool(own, arguments, **options)
 
-    def list_prompts(self) -> list[Entry[Prompt]]:
-        """Return the prompts of all servers that can be reached, by their names in the group."""
-        return self._named(self._prompts, self._ask_all(lambda client: client.list_prompts()))
+    def list_prompts(self, *, only: Collection[str] | None = None) -> list[Entry[Prompt]]:
+        """Return the prompts of all servers that can be reached, or `only` of some, by their names in the group."""
+        return self._named(self._prompts, self._ask_all(lambda client: client.list_prompts(), only))
 
     def get_prompt(
         self, name: str, arguments: Mapping[str, str] | None = None, **options: Unpack[CallKeywords]
@@ -364,13 +364,13 @@ class SyncClientGroup(_Group["SyncClient"]):
         server, own = self._find(self._prompts.find, name, self.list_prompts)
         return self.client(server).get_prompt(own, arguments, **options)
 
-    def list_resources(self) -> list[Entry[Resource]]:
-        """Return the resources of all servers that can be reached; they are called by their URIs."""
-        return self._located(self._ask_all(lambda client: client.list_resources()))
+    def list_resources(self, *, only: Collection[str] | None = None) -> list[Entry[Resource]]:
+        """Return the resources of all servers that can be reached, or `only` of some, by their URIs."""
+        return self._located(self._ask_all(lambda client: client.list_resources(), only))
 
-    def list_resource_templates(self) -> list[Entry[ResourceTemplate]]:
-        """Return the resource templates of all servers that can be reached."""
-        return self._families(self._ask_all(lambda client: client.list_resource_templates()))
+    def list_resource_templates(self, *, only: Collection[str] | None = None) -> list[Entry[ResourceTemplate]]:
+        """Return the resource templates of all servers that can be reached, or `only` of some."""
+        return self._families(self._ask_all(lambda client: client.list_resource_templates(), only))
 
     def read_resource(
         self, uri: str, *, server: str | None = None, **options: Unpack[CallKeywords]

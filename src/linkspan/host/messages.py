@@ -157,6 +157,8 @@ class Usage(msgspec.Struct, frozen=True):
     output_tokens: int = 0
     cached_tokens: int = 0
     """Those of `input_tokens` that the provider had kept from an earlier request."""
+    cost: float = 0.0
+    """In US dollars, where the provider names it."""
 
 
 class Finished(msgspec.Struct, frozen=True):

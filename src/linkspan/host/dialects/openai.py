@@ -39,7 +39,7 @@ from linkspan.host.messages import (
     ToolUse,
     UserMessage,
 )
-from linkspan.types.base import JSON, JSONObject, is_object
+from linkspan.types.base import JSON, JSONObject, is_number, is_object
 
 __all__ = ["OpenAIDialect"]
 
@@ -167,6 +167,8 @@ class OpenAIDecoder(MessageDecoder):
         self.output_tokens = count(member(usage, "completion_tokens")) or self.output_tokens
         cached = count(member(member(usage, "prompt_tokens_details"), "cached_tokens"))
         self.cached_tokens = cached or count(member(usage, "prompt_cache_hit_tokens")) or self.cached_tokens
+        cost = member(usage, "cost")  # OpenRouter's, in dollars
+        self.cost = float(cost) if is_number(cost) and cost > 0 else self.cost
         events: list[ModelEvent] = []
         for choice in items(member(event, "choices"))[:1]:
             whole, reason = member(choice, "message"), member(choice, "finish_reason")

@@ -271,6 +271,7 @@ class MessageDecoder:
         self.input_tokens = 0
         self.output_tokens = 0
         self.cached_tokens = 0
+        self.cost = 0.0
         self._provider = provider
         self._ids = Ids(request)
         self._names = Names(request.tools)
@@ -322,7 +323,7 @@ class MessageDecoder:
                 parts.append(ToolUse(use_id, name, found, problem, part.extra))
             else:
                 parts.append(part)
-        return [*parts, Finished(reason, Usage(self.input_tokens, self.output_tokens, self.cached_tokens))]
+        return [*parts, Finished(reason, Usage(self.input_tokens, self.output_tokens, self.cached_tokens, self.cost))]
 
 
 def interleaved(message: AssistantMessage, provider: str) -> Iterator[str | ToolUse | JSONObject]:
