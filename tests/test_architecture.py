@@ -209,7 +209,7 @@ print(*sys.modules)
 # commit says why; nothing else is ever raised. `python tests/figures.py` prints what stands today.
 
 BOUNDS = {
-    "lines of the longest module": 682,
+    "lines of the longest module": 681,
     "attributes of other objects assigned in core": 0,
     "decisions by era in server and core": 0,
     "decisions by era elsewhere": 0,
@@ -226,7 +226,7 @@ BOUNDS = {
 }
 FILES = {
     "auth": 18,
-    "cli": 20,
+    "cli": 21,
     "client": 26,
     "core": 17,
     "flows": 12,
@@ -237,14 +237,14 @@ FILES = {
     "schema": 16,
     "serve": 24,
     "server": 31,
-    "stores": 13,
+    "stores": 14,
     "testing": 4,
     "types": 3,
     "wire": 7,
 }
 CODE_LINES = {
     "auth": 2241,
-    "cli": 4092,
+    "cli": 4123,
     "client": 5887,
     "core": 3677,
     "flows": 1875,
@@ -253,9 +253,9 @@ CODE_LINES = {
     "revisions": 1270,
     "runtime": 2467,
     "schema": 3213,
-    "serve": 3506,
-    "server": 5645,
-    "stores": 1266,
+    "serve": 3551,
+    "server": 5641,
+    "stores": 1292,
     "testing": 678,
     "types": 439,
     "wire": 1081,

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Annotated, Any
 
 import pytest
 
-from linkspan import LinkspanError, Server
+from linkspan import Ask, LinkspanError, Server
+from linkspan.revisions import LATEST
 from linkspan.stores import MemoryStore, SealedStore, SqliteStore, StoreError
 
 
@@ -131,3 +134,73 @@ assert os.wait()[1] == 0
 assert store.get("key").value == b"parent"
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def ask(server: Server, **more: Any) -> Any:
+    """Call `book`, which asks the user; as a modern client does."""
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": LATEST.date,
+        "io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}},
+    }
+    params = {"name": "book", "arguments": {}, "_meta": meta, **more}
+    answer = server.handle({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
+    return answer.get("result") or answer["error"]
+
+
+def booking(**options: Any) -> Server:
+    server = Server("booking", **options)
+
+    @server.tool
+    def book(seats: Annotated[int, Ask("How many seats?")]) -> str:
+        return f"{seats} seats"
+
+    return server
+
+
+ANSWER = {"seats": {"action": "accept", "content": {"seats": 4}}}
+
+
+def test_what_one_process_has_asked_is_answered_in_another(tmp_path: Path) -> None:
+    url = f"sqlite://{tmp_path}/store.db"
+    state = ask(booking(store=url))["requestState"]
+    other = booking(store=url)
+    assert ask(other, requestState=state, inputResponses=ANSWER)["content"][0]["text"] == "4 seats"
+    stranger = booking(store=url, request_state_keys=["the author's key goes first"])
+    assert "requestState is not valid" in ask(stranger, requestState=state, inputResponses=ANSWER)["message"]
+
+
+def test_a_running_process_seals_with_a_new_key_once_it_has_read_it(tmp_path: Path) -> None:
+    from linkspan.cli.main import main
+    from linkspan.stores.key_ring import read_keys
+
+    server = booking(store=f"sqlite://{tmp_path}/store.db")
+    before = ask(server)["requestState"]
+    assert main(["store", "rotate", f"sqlite://{tmp_path}/store.db"]) == 0
+    sharing = server.sharing
+    sharing._keys.refresh()
+    assert sharing.keys()._secrets == read_keys(server.store, time.time())
+    assert len(sharing.keys()._secrets) == 2
+    assert "content" in ask(server, requestState=before, inputResponses=ANSWER)
+
+
+def test_without_a_store_that_works_a_question_is_refused_with_a_sentence_and_other_calls_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = booking(store=f"sqlite://{tmp_path}/store.db")
+    server.define_tool("now", handler=lambda: "now")
+
+    def fail(*_: object) -> None:
+        raise StoreError("out of order")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SqliteStore, "get", fail)
+        assert ask(server) == {
+            "code": -32603,
+            "message": "Internal error: the store with the keys of requestState cannot be reached; try again later",
+        }
+        assert ask(server, name="now")["content"][0]["text"] == "now"
+    state = ask(server)["requestState"]
+    with monkeypatch.context() as patched:  # keys that are known stay in use
+        patched.setattr(SqliteStore, "get", fail)
+        server.sharing._keys.refresh()
+        assert "content" in ask(server, requestState=state, inputResponses=ANSWER)

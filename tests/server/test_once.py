@@ -283,7 +283,7 @@ def test_several_workers_are_warned_about_once(caplog: pytest.LogCaptureFixture)
     server, _ = shop()
     Client(server).call("early")
     assert caplog.text == ""
-    server.share_request_state_key()  # what serving with several workers does first
-    for _ in range(2):
-        Client(server).call("early")
-    assert caplog.text.count("several workers serve here") == 1
+    with server.sharing.by_workers():
+        for _ in range(2):
+            Client(server).call("early")
+    assert caplog.text.count("several serve here") == 1

@@ -197,8 +197,6 @@ class HttpService(msgspec.Struct, frozen=True, eq=False):
     """Makes the server of one process; the function is called once that can be reached."""
     workers: int
     drain: float
-    share: Callable[[], object]
-    """Makes in the parent what workers have in common."""
     forget: Callable[[int], object]
     """Called in the parent for each worker that has ended."""
 
@@ -216,7 +214,6 @@ def serve_http(server: BaseServer, **options: Unpack[HttpRunKeywords]) -> int:
 
     if service.workers == 1:
         return serve(partial(sys.stderr.write, service.first_line))
-    service.share()
     lives = server.connect(one_shot=True).lifespan is not None
     patience = service.drain + _MARGIN + (server.lifespan_timeout if lives else 0.0)
     with server.sharing.by_workers():
@@ -314,7 +311,7 @@ def prepare_http(
         )
 
     first_line = f"Serving MCP at {url}{everywhere}{several}\n"
-    return HttpService(listener, url, first_line, make, workers, drain, server.share_request_state_key, forget)
+    return HttpService(listener, url, first_line, make, workers, drain, forget)
 
 
 def _split_keywords(policy: HttpPolicy, more: dict[str, Any], settings: Set[str]) -> tuple[HttpPolicy, dict[str, Any]]:

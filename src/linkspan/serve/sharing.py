@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, cast
+from weakref import ref
 
-from linkspan.errors import LinkspanError, RegistrationError
-from linkspan.runtime.forks import ForkedLock
+from linkspan.errors import INTERNAL_ERROR, LinkspanError, RegistrationError, RemoteProtocolError
+from linkspan.runtime.forks import ForkedLock, renew
 from linkspan.serve.process_channel import ProcessChannel
 from linkspan.server.configuration import Profile, SharedState
+from linkspan.stores.port import StoreError
 
 if TYPE_CHECKING:
+    from linkspan.server.request_state import RequestStateKeys
     from linkspan.stores.port import Store
 
-__all__ = ["SharedStore", "open_given"]
+__all__ = ["SharedStore", "StoredKeys", "open_given"]
 
 
 class SharedStore:
@@ -27,6 +32,7 @@ class SharedStore:
         self._lock = ForkedLock()
         self._store: Store | None = None
         self._in_workers = False
+        self._keys = StoredKeys(lambda: self.store)
         self._channel = ProcessChannel(lambda: self.store, lambda: profile.implementation.name)
 
     def check(self) -> None:
@@ -45,6 +51,8 @@ class SharedStore:
         """Open the store, if one was given, so that a problem shows at the start. Raises: LinkspanError, StoreError."""
         if self._profile.store is not None:
             _ = self.store
+        if self.is_shared and self._profile.request_state_keys is None:
+            self._keys.load()
 
     @property
     def store(self) -> Store:
@@ -84,12 +92,21 @@ class SharedStore:
             self._store, self._in_workers = SqliteStore(os.path.join(directory, "store.db")), True
             self._profile.sharing = self
             try:
+                self.open()
                 yield
             finally:
                 self._store.close()
                 self._store, self._in_workers, self._profile.sharing = None, False, None
 
-    # Messages between processes (server.configuration.Sharing).
+    # What connections use (server.configuration.Sharing).
+
+    def keys(self) -> RequestStateKeys:
+        """Return what seals `requestState` in all processes. Raises: RemoteProtocolError if the store cannot be reached."""
+        try:
+            return self._keys.load()
+        except StoreError:
+            problem = "Internal error: the store with the keys of requestState cannot be reached; try again later"
+            raise RemoteProtocolError(INTERNAL_ERROR, problem) from None
 
     def publish(self, data: bytes) -> None:
         """Send data to the other processes, in order, without waiting. Never raises."""
@@ -107,6 +124,62 @@ class SharedStore:
     def wait_until_listening(self) -> None:
         """Wait, within bounds, until what others publish arrives."""
         self._channel.wait_until_listening()
+
+
+class StoredKeys:
+    """The keys of `requestState` in a store, as this process knows them: it reads them now and then."""
+
+    def __init__(self, store: Callable[[], Store]) -> None:
+        """Read nothing yet; `store` opens the store."""
+        self._store = store
+        self._secrets: list[bytes] = []
+        self._keys: RequestStateKeys | None = None
+        self.start_afresh()
+        renew(self)
+
+    def start_afresh(self) -> None:
+        """Read again, in a forked child, and go on with what the parent has read."""
+        self._lock = threading.Lock()
+        self._is_current = False
+
+    def load(self) -> RequestStateKeys:
+        """Return the keys: read them at the first time, and from then on in a thread. Raises: StoreError if none are known."""
+        if self._is_current and self._keys is not None:
+            return self._keys
+        with self._lock:
+            keys = self.refresh()
+            if not self._is_current:
+                self._is_current = True
+                threading.Thread(target=_refresh, args=(ref(self),), name="linkspan-keys", daemon=True).start()
+        return keys
+
+    def refresh(self) -> RequestStateKeys:
+        """Read the keys again, and return them; those that are known if the store fails. Raises: StoreError if none are."""
+        from linkspan.server.request_state import RequestStateKeys
+        from linkspan.stores.key_ring import read_keys
+
+        try:
+            secrets = read_keys(self._store(), time.time())
+        except StoreError:
+            if self._keys is None:
+                raise
+            return self._keys
+        if self._keys is None or secrets != self._secrets:
+            self._secrets, self._keys = secrets, RequestStateKeys(*secrets)
+        return self._keys
+
+
+def _refresh(reference: ref[StoredKeys]) -> None:
+    """Read keys now and then, for as long as they are in use."""
+    from linkspan.stores.key_ring import REFRESH
+
+    while True:
+        time.sleep(REFRESH)
+        if (keys := reference()) is None:
+            return
+        with suppress(LinkspanError):
+            keys.refresh()
+        del keys
 
 
 def open_given(given: str | SharedState | None, key: bytes | str | None) -> Store:

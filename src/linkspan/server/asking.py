@@ -425,16 +425,16 @@ class Rounds:
             current.number,
         )
 
-    def share(self) -> None:
-        """Make the keys now, and record that other processes will serve the same clients with them."""
-        self.keys()
-        self._chains.shared_address = True
-
     def keys(self) -> RequestStateKeys:
-        """Return the author's keys, or keys that live as long as this process."""
+        """Return the author's keys, those of the store, or keys that live as long as this process.
+
+        Raises: RemoteProtocolError if the store cannot be reached.
+        """
         given = self._profile.request_state_keys or self._made.get("keys")
         if given is not None:
             return given
+        if self._profile.sharing is not None:
+            return self._profile.sharing.keys()
         from linkspan.server.request_state import RequestStateKeys
 
         # One step, so that threads that come here at the same time get the same keys: what one seals, the other must open.
@@ -536,15 +536,13 @@ class Chains:
         self.lock = system.lock()
         self._chains: dict[str, tuple[float, Chain]] = {}
         self._warned: set[str] = set()
-        self.shared_address = False
-        """Whether other processes serve the same clients: then a replay may reach one that does not have the chain."""
 
     def open(self, chain_id: str | None) -> Chain:
         """Return the chain that a state names, or a new one for a request without a state."""
-        if self.shared_address:
+        if self._profile.sharing is not None:  # a replay may reach a process that does not have the chain
             self._warn_once(
-                "ctx.once remembers its values within one process, and several workers serve here: a replay that reaches "
-                "another worker runs the function again. Keep what must happen once in a database, or use workers=1"
+                "ctx.once remembers its values within one process, and several serve here: a replay that reaches "
+                "another one runs the function again. Keep what must happen once in a database"
             )
         return Chain(self._system) if chain_id is None else self.keep(chain_id)
 

@@ -356,6 +356,10 @@ class Sharing(Protocol):
         """Call `receive` from now on, in a thread, with what others publish, and with None where something may be missing."""
         ...
 
+    def keys(self) -> RequestStateKeys:
+        """Return what seals `requestState` in all processes. Raises: RemoteProtocolError if the store cannot be reached."""
+        ...
+
     @property
     def is_listening(self) -> bool:
         """Whether what others publish arrives."""

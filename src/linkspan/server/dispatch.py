@@ -149,10 +149,6 @@ class Dispatcher:
         found = self.catalogue.tools.get(tool)
         return found.handler.parameters.headers if found is not None else {}
 
-    def share_request_state_key(self) -> None:
-        """Make the key that seals `requestState`, if the author gave none, for several processes that serve as one."""
-        self._rounds.share()
-
     def add_layer(self, layer: Layer) -> None:
         """Surround the requests that `layer` is for, inside the layers that were added before."""
         self._layers = (*self._layers, layer)

@@ -138,7 +138,7 @@ class BaseServer(metaclass=ProposesRevision):
         - `structured_text`: tools that return a plain `str` have it as structured content too, `{"result": ...}`.
         - `max_result`: bytes of a tool's result that are sent; of a larger one the client gets a link, for ten minutes.
         - `request_state_keys`: secrets that seal `requestState`, the first one seals, all open. Several processes behind one
-          address need the same ones; without any, each process makes its own.
+          address need the same ones; without any, they are in the store, or each process makes its own.
         - `request_state_ttl`: seconds that a user may take to answer a question.
         - `secret_headers`: names of HTTP headers (or `beginning-*`) that handlers do not see. The default list holds what
           carries the caller's credentials; `[]` shows all.
@@ -665,10 +665,6 @@ class BaseServer(metaclass=ProposesRevision):
         from linkspan.server.page import make_page
 
         return make_page(self._dispatcher, url, facts)
-
-    def share_request_state_key(self) -> None:
-        """Make the key that seals `requestState` now, so that processes which are forked from this one have the same."""
-        self._dispatcher.share_request_state_key()
 
     @cached_property
     def _dispatcher(self) -> Dispatcher:

@@ -1,0 +1,62 @@
+"""Keys that all processes of a store share, in one record: the first seals, all of them open.
+
+A new key opens at once and seals half a minute later, when every process has read it. The one before opens for as long as what
+it has sealed is valid, and goes then.
+"""
+
+from __future__ import annotations
+
+import secrets
+from math import inf
+from typing import Final
+
+import msgspec
+
+from linkspan.stores.port import ABSENT, Record, Store
+
+__all__ = ["REFRESH", "read_keys", "rotate_keys"]
+
+REFRESH: Final = 10.0
+"""Seconds after which a process reads the keys again."""
+_SETTLED: Final = 3 * REFRESH
+"""Seconds after which every process has read a new key, also one whose store stood still for a moment."""
+_RECORD: Final = "keys/request-state"
+
+
+class _Key(msgspec.Struct, array_like=True, frozen=True):
+    secret: bytes
+    since: float
+    """When it begins to seal, in seconds since 1970."""
+    until: float = inf
+    """When it no longer opens."""
+
+
+_decode = msgspec.msgpack.Decoder(list[_Key]).decode
+
+
+def read_keys(store: Store, now: float) -> list[bytes]:
+    """Return the keys, the one that seals first; make one if there is none yet. Raises: StoreError."""
+    while (found := store.get(_RECORD)) is None:
+        _write(store, [_Key(secrets.token_bytes(32), 0.0)], ABSENT)
+    keys = [each for each in _decode(found.value) if each.until > now]
+    sealing = [each for each in keys if each.since <= now]
+    return [each.secret for each in (*sealing, *(each for each in keys if each not in sealing))]
+
+
+def rotate_keys(store: Store, now: float, keep: float) -> int:
+    """Put a new key in front, and keep those before it for `keep` seconds from when it seals; return how many there are.
+
+    Raises: StoreError.
+    """
+    seals = now + _SETTLED
+    while True:
+        found: Record | None = store.get(_RECORD)
+        old = [each for each in _decode(found.value) if each.until > now] if found is not None else []
+        ending = [_Key(each.secret, each.since, min(each.until, seals + _SETTLED + keep)) for each in old]
+        keys = [_Key(secrets.token_bytes(32), seals if old else 0.0), *ending]
+        if _write(store, keys, found.version if found is not None else ABSENT):
+            return len(keys)
+
+
+def _write(store: Store, keys: list[_Key], version: int) -> bool:
+    return store.put(_RECORD, msgspec.msgpack.encode(keys), expect=version) is not None
