@@ -246,7 +246,7 @@ CODE_LINES = {
     "auth": 2241,
     "cli": 4123,
     "client": 5887,
-    "core": 3677,
+    "core": 3698,
     "flows": 1875,
     "host": 3271,
     "linkspan": 484,

@@ -21,7 +21,7 @@ from linkspan.core.http_endpoint import Arrived, Endpoint, Opened, Todo
 from linkspan.core.http_exchange import ServerExchange
 from linkspan.core.http_sessions import SESSION_HEADER, HttpSession, Pair
 from linkspan.core.params import read_params
-from linkspan.core.shared_sessions import SharedSession, is_event_id, is_general, process_of, queues
+from linkspan.core.shared_sessions import SharedSession, is_event_id, is_general, merged, process_of, queues
 from linkspan.core.shared_state import (
     Changed,
     Drop,
@@ -30,6 +30,7 @@ from linkspan.core.shared_state import (
     Handed,
     Left,
     Load,
+    Logged,
     PairRecord,
     Passed,
     PeerMessage,
@@ -338,7 +339,7 @@ class SharedEndpoint(Endpoint):
             return self._fitting(request, None)
         exchange, home = session.hold(request.respond), before.home
         if home is None or home == self._space.process:
-            logged = decode_log((yield Read(session.log_of(last.rpartition("-")[0])))) if last is not None else []
+            logged = (yield from self._events(session, last)) if last is not None else []
             session.listen_on(exchange, last, logged, _UNKNOWN if home is None else _KNOWN)
             return self._listening(request, session, exchange)
         if last is None:
@@ -348,12 +349,18 @@ class SharedEndpoint(Endpoint):
 
     def _resume(self, request: Arrived, session: SharedSession, last: str, stream: str) -> StoreFlow[Opened]:
         """Go on with the stream of a POST: that of this process, one that is over, or one of another process."""
-        logged, process = decode_log((yield Read(session.log_of(stream)))), process_of(stream)
+        logged, process = (yield from self._events(session, last)), process_of(stream)
         if process is None or process == self._space.process or any(not each.id for each in logged):
             return self._listening(request, session, session.resume(request.respond, last, logged))
         exchange: ServerExchange = request.respond(lock=session.connection.lock)
         yield from self._ask(_Awaited(session, exchange, last, process, self.clock() + _PATIENCE, stream))
         return self._listening(request, session, exchange)
+
+    def _events(self, session: SharedSession, last: str) -> StoreFlow[list[Logged]]:
+        """Return what is known here of the stream of an event: what its log has, and what is not there yet."""
+        kept = session.call_back(last)
+        logged = decode_log((yield Read(session.log_of(last.rpartition("-")[0]))))
+        return merged(logged, kept)
 
     def _ask(self, awaited: _Awaited) -> StoreFlow[None]:
         ticket = next(self._tickets)
@@ -467,7 +474,7 @@ class SharedEndpoint(Endpoint):
 
     def _go_on(self, awaited: _Awaited, handed: Handed) -> StoreFlow[None]:
         session, exchange, last, stream = awaited.session, awaited.exchange, awaited.last, awaited.stream
-        logged = decode_log((yield Read(session.log_of(last.rpartition("-")[0])))) if last is not None else []
+        logged = (yield from self._events(session, last)) if last is not None else []
         if stream is None:
             session.listen_on(exchange, last, logged, handed)
         elif last is not None:

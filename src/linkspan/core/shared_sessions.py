@@ -31,7 +31,6 @@ from linkspan.core.shared_state import (
     SessionSpace,
     StoreFlow,
     decode_session,
-    each_of,
     encode_value,
 )
 from linkspan.core.waiting import Change, untagged
@@ -39,7 +38,7 @@ from linkspan.errors import INTERNAL_ERROR, INVALID_REQUEST, LinkspanError, Remo
 from linkspan.revisions.neutral import NO_FACTS, TransportInfo
 from linkspan.wire.framing import encode_event
 
-__all__ = ["SharedSession", "events_after", "is_event_id", "is_general", "process_of", "queues"]
+__all__ = ["SharedSession", "events_after", "is_event_id", "is_general", "merged", "process_of", "queues"]
 
 _GENERAL_LOG: Final = "get"
 _NOT_SAVED: Final = RemoteProtocolError(INTERNAL_ERROR, "The session could not be saved; try again")
@@ -203,16 +202,26 @@ class SharedSession(HttpSession):
     # Streams whose clients are away, or in another process.
 
     def store(self, stream: SessionStream, count: int, event: bytes) -> None:
-        """Keep an event: here while its stream is read, or for a short time; otherwise in the log of the stream."""
+        """Keep an event in memory; where its stream is not read, until it is in the log of the stream."""
+        super().store(stream, count, event)
         if stream in self._away:
-            self.remember(stream)
             self._log(stream, [Logged(f"{stream.name}-{count}", event)])
-        else:
-            super().store(stream, count, event)
 
     def _log(self, stream: SessionStream, entries: Sequence[Logged]) -> None:
+        self._space.runner.spawn(self._write(stream, entries))
+
+    def _write(self, stream: SessionStream, entries: Sequence[Logged]) -> StoreFlow[None]:
+        """Move events from memory to the log of their stream."""
         name = _GENERAL_LOG if stream is self._general else stream.name
-        self._space.runner.spawn(each_of(self._space.append(self.id, name, entry) for entry in entries))
+        for each in entries:
+            yield self._space.append(self.id, name, each)
+        moved = {each.id for each in entries}
+        with self.connection.lock:
+            kept = deque(each for each in self._stored or () if f"{each.stream.name}-{each.count}" not in moved)
+            stream.keep(len(kept) - len(self._stored or ()))
+            self._stored, self._stored_bytes = kept, sum(len(each.event) for each in kept)
+            if stream.finished:
+                self._drop_if_empty(stream)
 
     def _kept(self, stream: SessionStream) -> list[Logged]:
         return [
@@ -221,11 +230,8 @@ class SharedSession(HttpSession):
 
     def _put_away(self, stream: SessionStream) -> None:
         """Move what is kept of a stream to its log, and what comes from now on."""
-        kept = self._kept(stream)
-        self._stored = deque(each for each in self._stored or () if each.stream is not stream)
-        self._stored_bytes = sum(len(each.event) for each in self._stored)
-        stream.keep(-len(kept))
         self._away.add(stream)
+        kept = self._kept(stream)
         if stream.finished:
             kept.append(Logged())
         if kept:
@@ -245,6 +251,19 @@ class SharedSession(HttpSession):
             self._log(stream, [Logged()])
         super()._drop_if_empty(stream)
 
+    def call_back(self, last_event_id: str) -> list[Logged]:
+        """Keep what comes on a stream in memory again, since its client has come back; return what is there already.
+
+        Read the log after this and before `resume` or `listen_on`: then no event is in neither.
+        """
+        name = last_event_id.rpartition("-")[0]
+        with self.connection.lock:
+            stream = self._general if is_general(name) else self._streams.get(name)
+            if stream is None:
+                return []
+            self._away.discard(stream)
+            return self._kept(stream)
+
     def log_of(self, stream: str) -> str:
         """Return the name of the log of a stream."""
         return self._space.log(self.id, _GENERAL_LOG if is_general(stream) else stream)
@@ -261,7 +280,7 @@ class SharedSession(HttpSession):
                 exchange.end()
                 return exchange
             stream.end()
-            exchange.send_events(events_after([*logged, *self._kept(stream)], last_event_id))
+            exchange.send_events(events_after(merged(logged, self._kept(stream)), last_event_id))
             self._attach(stream, exchange)
             return exchange
 
@@ -332,19 +351,20 @@ class SharedSession(HttpSession):
             if exchange.ended:
                 return
             own = self._kept(general)
+            sent = [each.event for each in own]
             missed = [*handed.missed] if handed.known else self._promised(resumes=last_event_id is not None)
             if general.exchange is not exchange:
                 general.end()
                 missed[:0], self._missed = self._missed, ()
                 if last_event_id is None:
+                    sent = []
                     exchange.open_events()
-                    own = []
                 else:
-                    exchange.send_events(events_after([*logged, *own], last_event_id))
-                    own += logged
+                    sent = events_after(merged(logged, own), last_event_id)
+                    exchange.send_events(sent)
                 self._attach(general, exchange)
             for message in missed:
-                if not any(message in each.event for each in own):
+                if not any(message in event for event in sent):
                     exchange.message(message, final=False)
 
     def _promised(self, *, resumes: bool) -> list[bytes]:
@@ -407,6 +427,12 @@ def is_event_id(text: str) -> bool:
     """Return whether a text has the form of the id of an event of some process."""
     name, _, count = text.rpartition("-")
     return process_of(name) is not None and len(name) < 40 and count.isascii() and count.isdigit() and len(count) < 20
+
+
+def merged(logged: Sequence[Logged], kept: Sequence[Logged]) -> list[Logged]:
+    """Return the events of a log, and those from memory that are not in it yet."""
+    known = {each.id for each in logged}
+    return [*logged, *(each for each in kept if each.id not in known)]
 
 
 def events_after(entries: Sequence[Logged], last_event_id: str) -> list[bytes]:

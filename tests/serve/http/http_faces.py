@@ -279,6 +279,7 @@ class Scattered(Bare):
 
     def __init__(self, server: Server, **policy: Any) -> None:
         super().__init__(server, **policy)
+        self._server = server
         self.published: list[tuple[str, bytes]] = []
         store = MemoryStore(lambda: self.now)
         self._endpoints = [

@@ -1,0 +1,418 @@
+"""Handshake sessions that several processes share: each request reaches another one. The machines here share a store."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import pytest
+from http_faces import Asgi, Bare, Face, Http, Live, Scattered, Wsgi
+from http_talk import Session, text_of
+
+from linkspan import Ask, Context, Server
+from linkspan.revisions import LEGACY
+from linkspan.stores import MemoryStore
+from linkspan.stores.port import StoreError
+
+NEWEST = LEGACY[-1]
+CAN_ASK: dict[str, Any] = {"elicitation": {}}
+
+
+def shop() -> Server:
+    server = Server("shop", auto_notify=True)
+
+    @server.tool
+    def book(date: str, seats: Annotated[int, Ask("How many seats?")]) -> str:
+        return f"{seats} seats on {date}"
+
+    @server.tool
+    def count(to: int, ctx: Context) -> str:
+        for n in range(1, to + 1):
+            ctx.progress(n, total=to)
+        return "done"
+
+    @server.tool
+    def client(ctx: Context) -> str:
+        ctx.debug("looked")
+        return f"{ctx.client_info and ctx.client_info.name} {ctx.protocol_version}"
+
+    @server.resource("note://today")
+    def today() -> str:
+        return "rest"
+
+    return server
+
+
+@pytest.fixture
+def three() -> Scattered:
+    return Scattered(shop())
+
+
+def events(live: Live) -> list[tuple[str, Any]]:
+    """Take the messages that have come, with their ids."""
+    found: list[tuple[str, Any]] = []
+    while not live.waiting:
+        live._take()
+    while live._events:
+        each = live._events.pop(0)
+        if each.data:
+            found.append((each.id or "", json.loads(each.data)))
+    return found
+
+
+def methods(live: Live) -> list[str]:
+    """Take the methods of the notifications that have come."""
+    return [message.get("method", "result") for _, message in events(live)]
+
+
+def loaded(face: Scattered) -> int:
+    return sum(len(each.sessions) for each in face.endpoints)
+
+
+# What was agreed.
+
+
+def test_any_process_knows_what_was_agreed_in_another(three: Scattered) -> None:
+    session = Session(three)
+    assert session.send("logging/setLevel", {"level": "debug"}, 1).whole().status == 200
+    for number in (2, 3, 4):
+        live = session.call("client", number=number)
+        assert [each.get("method", "") for each in live.messages()] == ["notifications/message", ""]
+    assert session.send("logging/setLevel", {"level": "error"}, 5).whole().status == 200
+    assert [text_of(session.call("client", number=each).json()) for each in (6, 7, 8)] == [f"old {NEWEST}"] * 3
+
+
+def test_a_change_in_one_process_keeps_those_of_the_others(three: Scattered) -> None:
+    session = Session(three)
+    for number in range(3):
+        session.send("tools/list", number=number).whole()
+    assert session.send("resources/subscribe", {"uri": "note://today"}, 3).whole().status == 200
+    assert session.send("logging/setLevel", {"level": "debug"}, 4).whole().status == 200
+    found = []
+    for number in range(3):
+        session.send("tools/list", number=number).whole()
+        agreed = next(each for each in three.endpoint.sessions if each.id == session.id).connection.session
+        found.append((list(agreed.subscriptions), agreed.log_level))
+    assert found == [(["note://today"], "debug")] * 3
+
+
+def test_a_session_that_ends_in_one_process_ends_in_all(three: Scattered) -> None:
+    session = Session(three)
+    stream = session.get().begin()
+    assert session.delete().whole().status == 204
+    assert stream.whole().ended
+    assert [session.send("tools/list", number=each).whole().status for each in (1, 2, 3)] == [404] * 3
+    assert loaded(three) == 0
+
+
+def test_an_unused_session_expires_for_all_processes(three: Scattered) -> None:
+    session, listening = Session(three), Session(three)
+    stream = listening.get().begin()
+    for _ in range(12):
+        three.tick(200)
+    assert [session.send("tools/list", number=each).whole().status for each in (1, 2, 3)] == [404] * 3
+    assert [listening.send("tools/list", number=each).whole().status for each in (1, 2, 3)] == [200] * 3
+    assert not stream.ended
+
+
+def test_unused_sessions_take_no_memory_of_any_process(three: Scattered) -> None:
+    sessions = [Session(three) for _ in range(50)]
+    three.tick(31)
+    assert loaded(three) == 0
+    assert [each.send("tools/list", number=1).whole().status for each in sessions] == [200] * 50
+
+
+def test_the_bounds_hold_for_all_processes_together() -> None:
+    three = Scattered(shop(), max_sessions=3, max_sessions_per_principal=2)
+    first = Session(three)
+    three.tick(200)
+    second, third = Session(three, principal="mia"), Session(three)
+    three.tick(200)
+    third.send("tools/list", number=1).whole()
+    fourth = Session(three)
+    found = [each.send("tools/list", number=2).whole().status for each in (first, second, third, fourth)]
+    assert found == [404, 200, 200, 200]
+    three.tick(200)
+    Session(three, principal="mia")
+    three.tick(200)
+    Session(three, principal="mia")
+    assert second.send("tools/list", number=3).whole().status == 404
+
+
+# Questions, and what a client takes back.
+
+
+def test_an_answer_reaches_the_process_that_has_asked(three: Scattered) -> None:
+    session = Session(three, capabilities=CAN_ASK)
+    call = session.call("book", {"date": "today"})
+    ((_, question),) = events(call)
+    assert question["method"] == "elicitation/create"
+    answer = {"action": "accept", "content": {"seats": 3}}
+    assert session.answer(question["id"], answer).whole().status == 202
+    assert [text_of(each) for each in call.messages()] == ["3 seats on today"]
+    assert session.answer(question["id"], answer).whole().status == 202  # late: it is dropped (CAN-5)
+
+
+def test_an_answer_that_no_process_waits_for_is_dropped(three: Scattered) -> None:
+    session = Session(three, capabilities=CAN_ASK)
+    for number in ("000000000000.1.7/1", "made up", 7):
+        assert session.answer(number, {"action": "cancel"}).whole().status == 202
+
+
+def test_a_cancellation_reaches_the_process_that_has_the_call(three: Scattered) -> None:
+    session = Session(three, capabilities=CAN_ASK)
+    call = session.call("book", {"date": "today"}, number=7)
+    ((_, question),) = events(call)
+    session.send("notifications/cancelled", {"requestId": 7, "reason": "changed"}).whole()
+    (withdrawn,) = call.messages()
+    assert (withdrawn["method"], withdrawn["params"]["requestId"]) == ("notifications/cancelled", question["id"])
+
+
+def test_answers_in_a_batch_go_each_to_its_process(three: Scattered) -> None:
+    march = LEGACY[1]
+
+    @three._server.tool
+    def roots(ctx: Context) -> str:
+        return str(len(ctx.roots()))
+
+    session = Session(three, march, {"roots": {}})
+    calls = [session.call("roots", number=number) for number in (1, 2, 3)]
+    asked = [events(each)[0][1]["id"] for each in calls]
+    batch = [{"jsonrpc": "2.0", "id": each, "result": {"roots": []}} for each in asked]
+    assert session.post([*batch, {"jsonrpc": "2.0", "id": 9, "method": "ping"}]).whole().status == 200
+    assert [text_of(each.messages()[-1]) for each in calls] == ["0"] * 3
+
+
+# The GET stream.
+
+
+def test_a_change_is_notified_once_by_the_process_of_the_get_stream(three: Scattered) -> None:
+    session = Session(three)
+    stream = session.get().begin()
+    for number in range(6):
+        session.send("tools/list", number=number).whole()
+    assert [session.id in [s.id for s in each.sessions] for each in three.endpoints] == [True] * 3
+    assert three._server.notify_tools_list_changed() == 1
+    assert methods(stream) == ["notifications/tools/list_changed"]
+
+
+def test_a_subscription_reaches_the_process_of_the_get_stream(three: Scattered) -> None:
+    session = Session(three)
+    stream = session.get().begin()
+    assert session.send("resources/subscribe", {"uri": "note://today"}, 1).whole().status == 200
+    assert three._server.notify_resource_updated("note://today") == 1
+    assert methods(stream) == ["notifications/resources/updated"]
+    assert session.send("resources/unsubscribe", {"uri": "note://today"}, 2).whole().status == 200
+    assert three._server.notify_resource_updated("note://today") == 0
+    assert methods(stream) == []
+
+
+def test_a_change_before_the_get_stream_is_notified_by_whichever_process_opens_it(three: Scattered) -> None:
+    session = Session(three)
+    three._server.notify_tools_list_changed()
+    three._server.notify_tools_list_changed()
+    assert methods(session.get().begin()) == ["notifications/tools/list_changed"]
+
+
+def test_a_get_stream_in_another_process_ends_the_one_before(three: Scattered) -> None:
+    session = Session(three)
+    first = session.get().begin()
+    second = session.get().begin()
+    assert first.whole().ended
+    three._server.notify_prompts_list_changed()
+    three._server.notify_tools_list_changed()
+    assert methods(second) == ["notifications/tools/list_changed"]
+
+
+def test_a_get_stream_goes_on_in_another_process(three: Scattered) -> None:
+    """HL-5, HL-6."""
+    session = Session(three)
+    session.send("resources/subscribe", {"uri": "note://today"}, 1).whole()
+    stream = session.get().begin()
+    three._server.notify_tools_list_changed()
+    ((last, _),) = events(stream)
+    stream.close()
+    three._server.notify_resource_updated("note://today")
+    three._server.notify_tools_list_changed()
+    again = session.get(last=last).begin()
+    assert methods(again) == ["notifications/resources/updated", "notifications/tools/list_changed"]
+    three._server.notify_resource_updated("note://today")
+    ((last, _),) = events(again)
+    again.close()
+    assert methods(session.get(last=last).begin()) == []
+
+
+def test_a_client_that_comes_back_after_a_long_time_is_notified_of_all_that_may_have_changed(three: Scattered) -> None:
+    session = Session(three)
+    session.send("resources/subscribe", {"uri": "note://today"}, 1).whole()
+    stream = session.get().begin()
+    three._server.notify_tools_list_changed()
+    ((last, _),) = events(stream)
+    three._server.notify_resource_updated("note://today")
+    stream.close()
+    three.tick(31)
+    assert loaded(three) == 0
+    found = methods(session.get(last=last).begin())
+    assert found[0] == "notifications/resources/updated"
+    assert sorted(set(found)) == [
+        "notifications/resources/list_changed",
+        "notifications/resources/updated",
+        "notifications/tools/list_changed",
+    ]
+
+
+def test_a_get_stream_goes_on_without_a_process_that_has_died(three: Scattered) -> None:
+    session = Session(three)
+    stream = session.get().begin()
+    dead = three.endpoint
+    three._server.notify_tools_list_changed()
+    ((last, _),) = events(stream)
+    three._endpoints.remove(dead)
+    again = session.get(last=last)
+    assert again.waiting
+    three.tick(3)
+    assert set(methods(again.begin())) == {
+        "notifications/resources/list_changed",
+        "notifications/tools/list_changed",
+    }
+
+
+# Streams of calls.
+
+
+def test_a_stream_that_runs_goes_on_in_another_process(three: Scattered) -> None:
+    """HL-5, HL-6."""
+    session = Session(three, capabilities=CAN_ASK)
+    call = session.call("book", {"date": "today"})
+    prime = call.event().id or ""
+    ((asked, question),) = events(call)
+    call.close()
+    back = session.get(last=prime)
+    assert [each for each, _ in events(back)] == [asked]
+    back.close()
+    back = session.get(last=asked)
+    assert events(back) == []
+    session.answer(question["id"], {"action": "accept", "content": {"seats": 2}}).whole()
+    assert [text_of(each) for each in back.messages()] == ["2 seats on today"]
+    assert session.get(last=prime).whole().status == 200
+
+
+def test_a_stream_that_ended_while_its_client_was_away_is_read_anywhere(three: Scattered) -> None:
+    session = Session(three, capabilities=CAN_ASK)
+    call = session.call("book", {"date": "today"})
+    prime = call.event().id or ""
+    ((_, question),) = events(call)
+    home = three.endpoint
+    call.close()
+    session.answer(question["id"], {"action": "accept", "content": {"seats": 2}}).whole()
+    three._endpoints.remove(home)  # it may even have died since
+    found = session.get(last=prime).messages()
+    assert [each.get("method", "result") for each in found] == ["elicitation/create", "result"]
+
+
+def test_a_stream_of_a_process_that_died_ends(three: Scattered) -> None:
+    session = Session(three, capabilities=CAN_ASK)
+    call = session.call("book", {"date": "today"})
+    ((asked, _),) = [events(call)[-1]]
+    home = three.endpoint
+    call.close()
+    live = session.get(last=asked)
+    three._endpoints.remove(home)
+    three.tick(3)
+    three.tick(11)
+    three.tick(3)
+    assert live.whole().ended
+
+
+def test_an_unknown_event_is_no_stream_to_go_on_with_in_any_process(three: Scattered) -> None:
+    session = Session(three)
+    for last in ("", "1-1", "nonsense", "a.b.c-x", f"{'a' * 12}.1.2-3", f"{'a' * 12}.1.2-{'9' * 40}"):
+        live = session.get(last=last)
+        three.tick(3)
+        assert live.whole().status == 400, last
+
+
+# What fails.
+
+
+class Broken:
+    """A store that fails when it is told to, and takes its time."""
+
+    quick = False
+
+    def __init__(self) -> None:
+        self._store = MemoryStore()
+        self.fails = False
+
+    def __getattr__(self, name: str) -> Any:
+        if self.fails:
+            raise StoreError("it is away")
+        return getattr(self._store, name)
+
+
+@pytest.mark.parametrize("face", [Asgi, Wsgi, Http])
+def test_without_the_store_only_handshake_clients_are_refused(face: Callable[..., Face]) -> None:
+    store = Broken()
+    server = Server("broken", store=store)  # type: ignore[arg-type]
+    server.tool(name="t")(lambda: "ok")
+    served = face(server)
+    try:
+        session = Session(served)
+        assert text_of(session.call("t").json()) == "ok"
+        store.fails = True
+        refused = session.call("t").whole()
+        assert (refused.status, refused.headers["retry-after"]) == (503, "5")
+        assert "store" in refused.json()["error"]["message"]
+        store.fails = False
+        assert text_of(session.call("t", number=2).json()) == "ok"
+    finally:
+        store.fails = False
+        served.stop()
+
+
+@pytest.mark.parametrize("quick", [True, False], ids=["a quick store", "a slow store"])
+@pytest.mark.parametrize("face", [Asgi, Wsgi, Http])
+def test_two_servers_with_one_store_serve_one_session(face: Callable[..., Face], quick: bool) -> None:
+    store = Broken()
+    store.quick = quick  # type: ignore[misc]
+    made: list[Server] = []
+    for _ in range(2):
+        server = shop()
+        server._profile.store = store  # type: ignore[assignment]
+        made.append(server)
+    one, other = map(face, made)
+    try:
+        session = Session(one, capabilities=CAN_ASK)
+        stream = session.get().begin()
+        session.face = other
+        call = session.call("book", {"date": "today"})
+        question = call.message()
+        session.face = one
+        session.answer(question["id"], {"action": "accept", "content": {"seats": 3}}).whole()
+        assert text_of(call.message()) == "3 seats on today"
+        session.send("resources/subscribe", {"uri": "note://today"}, 2).whole()
+        session.face = other
+        session.send("resources/subscribe", {"uri": "note://today"}, 3).whole()
+        one.until(lambda: made[0].notify_resource_updated("note://today") == 1)
+        assert stream.message()["method"] == "notifications/resources/updated"
+        call = session.call("book", {"date": "tomorrow"}, number=4)
+        prime = call.event().id
+        question = call.message()
+        session.face = one
+        back = session.get(last=prime)
+        assert back.message() == question
+        session.face = other
+        session.answer(question["id"], {"action": "accept", "content": {"seats": 4}}).whole()
+        assert text_of(back.message()) == "4 seats on tomorrow"
+        assert session.delete().whole().status == 204
+        assert stream.whole().ended
+    finally:
+        one.stop()
+        other.stop()
+
+
+def test_one_process_names_streams_as_ever(one_process: Callable[..., Bare]) -> None:
+    session = Session(one_process(shop()), capabilities=CAN_ASK)
+    call = session.call("book", {"date": "today"})
+    assert [each.id for each in (call.event(), call.event())] == ["4-0", "4-1"]
