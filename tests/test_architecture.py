@@ -243,22 +243,22 @@ FILES = {
     "wire": 7,
 }
 CODE_LINES = {
-    "auth": 2241,
+    "auth": 2255,
     "cli": 4123,
-    "client": 5887,
-    "core": 3698,
-    "flows": 1875,
-    "host": 3271,
+    "client": 5896,
+    "core": 3714,
+    "flows": 1882,
+    "host": 3273,
     "linkspan": 484,
     "revisions": 1270,
     "runtime": 2467,
-    "schema": 3213,
-    "serve": 3551,
+    "schema": 3217,
+    "serve": 3556,
     "server": 5641,
     "stores": 1292,
     "testing": 678,
     "types": 439,
-    "wire": 1081,
+    "wire": 1083,
 }
 
 

@@ -199,7 +199,7 @@ def test_the_host_from_scratch_tells_the_model_what_went_wrong(tmp_path: Path) -
     script.write_text("".join(f"{json.dumps(each)}\n" for each in calls))
     printed = python(str(SCRATCH / "host.py"), f"scripted:{script}", said="Go\nAnd?\n")
     assert "mice" in printed.partition("args {}]\n")[2]
-    assert "the script has nothing to say" in printed.splitlines()[-1]
+    assert "the script has no further reply" in printed.splitlines()[-1]
 
 
 def test_the_client_from_scratch_shows_the_tool_and_calls_it() -> None:

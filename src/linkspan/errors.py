@@ -54,7 +54,7 @@ MISSING_CLIENT_CAPABILITY = -32021
 UNSUPPORTED_PROTOCOL_VERSION = -32022
 
 
-_INSTALL = "run pip install '.[{extra}]' in your clone of Linkspan"
+_INSTALL = "run pip install '.[{extra}]' in your clone of Linkspan [LS-601]"
 
 
 def install_hint(extra: str) -> str:
@@ -84,7 +84,7 @@ class RemoteProtocolError(LinkspanError):
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         if not _is_error(code, message):
-            raise TypeError(f"a JSON-RPC error takes an integer and a text, not {code!r} and {message!r}")
+            raise TypeError(f"a JSON-RPC error takes an integer and a string, not {code!r} and {message!r}")
         super().__init__(message)
         self.code = code
         self.message = message

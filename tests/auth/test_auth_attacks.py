@@ -108,7 +108,7 @@ def test_the_credentials_of_one_authorization_server_are_not_sent_to_another(wor
         other = world.authorizer(identity, url=f"{EVIL}/mcp")
         with pytest.raises(AuthorizationError) as caught:
             world.run(other.refused(Attempt(f"{EVIL}/mcp", 0, None), 401, challenge(401).headers, "tools/list"))
-        assert "are those of https://as.example" in caught.value.problem
+        assert "belong to https://as.example" in caught.value.problem
         assert f"issuer='{EVIL}'" in (caught.value.hint or "")
     assert not second.forms
 
@@ -179,7 +179,7 @@ def test_javascript_url(world: World, name: str, endpoint: str) -> None:
 def test_open_redirect(world: World, own: str) -> None:
     """The code goes to our own redirect URI, whatever an endpoint has in its query."""
     server = AuthorizationServer(world, authorization_endpoint=f"{AS}/authorize?audience=x&{own}")
-    assert f"has a {own.partition('=')[0]} of its own" in _refused(world, server.takes).problem
+    assert f"already has the parameter {own.partition('=')[0]}" in _refused(world, server.takes).problem
     assert server.registered[0]["redirect_uris"] == ["http://127.0.0.1:3000/callback"]
     assert "OPEN" not in _sent(world)
 

@@ -148,7 +148,7 @@ def test_invalid_grant_without_a_person_is_an_error_with_the_command(
     world.now += 3600
     with pytest.raises(LoginRequired) as caught:
         world.call(world.authorizer(interactive=False), server.takes)
-    assert caught.value.hint == f"run `linkspan login {MCP}/mcp`, or pass auth= or headers="
+    assert caught.value.hint == f"run `linkspan login {MCP}/mcp`, or pass auth= or headers= [LS-401]"
 
 
 @pytest.mark.parametrize("status", [500, 503, 429])

@@ -52,7 +52,7 @@ WRONG: dict[str, tuple[str, str]] = {
     "a broken jwk": (made({"jwk": {"kty": "EC", "crv": "P-256"}}), "cannot be read"),
     "a small key": (made({"jwk": {"kty": "RSA", "n": "AQAB", "e": "AQAB"}}), "not a public key"),
     "key of somebody else": (proof(TOKEN, KEY, now=NOW), "another key"),
-    "signature of another key": (made({"jwk": PUBLIC, "x": 1})[:-4] + "AAAA", "does not fit"),
+    "signature of another key": (made({"jwk": PUBLIC, "x": 1})[:-4] + "AAAA", "is not valid"),
     "other method": (made(htm="GET"), "htm"),
     "other server": (made(htu="https://evil.example.com/mcp"), "htu"),
     "other path": (made(htu="https://api.example.com/other"), "htu"),

@@ -89,7 +89,7 @@ WRONG: dict[str, tuple[str, str]] = {
         token({"alg": "HS256"}, KEY.as_pem(private=False), NOW),
         "is signed with 'HS256'",
     ),
-    "key of somebody else": (token(now=NOW, key=OTHER), "the signature does not fit"),
+    "key of somebody else": (token(now=NOW, key=OTHER), "the signature is not valid"),
     "unknown kid": (token({"kid": "k2"}, now=NOW), "has no key 'k2'"),
     "kid that is no text": (token({"kid": None}, now=NOW).replace(".", "x.", 1), "not known"),
     "algorithm of another family": (
@@ -100,14 +100,14 @@ WRONG: dict[str, tuple[str, str]] = {
     "no expiry": (token(now=NOW, exp=None), "no exp"),
     "expiry that is no number": (token(now=NOW, exp="tomorrow"), "must be numbers"),
     "expiry that is true": (token(now=NOW, exp=True), "must be numbers"),
-    "not good yet": (token(now=NOW, nbf=NOW + 31), "not good yet"),
-    "made in the future": (token(now=NOW, iat=NOW + 31), "not good yet"),
+    "not valid yet": (token(now=NOW, nbf=NOW + 31), "not valid yet"),
+    "made in the future": (token(now=NOW, iat=NOW + 31), "not valid yet"),
     "type of a proof": (token({"typ": "dpop+jwt"}, now=NOW), "not an access token"),
     "type of a logout": (token({"typ": "logout+jwt"}, now=NOW), "not an access token"),
     "type that is no text": (token({"typ": 7}, now=NOW), "not an access token"),
-    "unknown critical header": (token({"crit": ["x"], "x": 1}, now=NOW), "the signature does not fit"),
+    "unknown critical header": (token({"crit": ["x"], "x": 1}, now=NOW), "the signature is not valid"),
     "nobody's": (token(now=NOW, sub=None, client_id=None), "neither a subject nor a client"),
-    "bound to a certificate": (token(now=NOW, cnf={"x5t#S256": "x"}), "bound to something else"),
+    "bound to a certificate": (token(now=NOW, cnf={"x5t#S256": "x"}), "bound to something other"),
     "claims that are a list": (signed({"alg": "ES256", "kid": "k1"}, b"[]", KEY), "not known"),
     "encrypted": (".".join(["eyJhbGciOiJSU0EtT0FFUCJ9", "a", "b", "c", "d"]), "not known"),
     "nothing": (".", "not known"),
@@ -122,7 +122,7 @@ def test_a_token_that_is_wrong_in_one_way_is_refused(name: str) -> None:
 
 def test_a_token_whose_signature_was_changed_is_refused() -> None:
     head, claims, signature = token(now=NOW).split(".")
-    assert "does not fit" in refused(jwt(), f"{head}.{claims}.{signature[:-4]}AAAA")
+    assert "is not valid" in refused(jwt(), f"{head}.{claims}.{signature[:-4]}AAAA")
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_several_issuers_are_told_apart() -> None:
     assert outcome(verifiers, token(now=NOW)).grant.issuer == ISSUER
     mine = token(now=NOW, key=OTHER, iss="https://second.example.com")
     assert outcome(verifiers, mine).grant.owner == "https://second.example.com ann"
-    assert "does not fit" in refused(verifiers, token(now=NOW, iss="https://second.example.com"))
+    assert "is not valid" in refused(verifiers, token(now=NOW, iss="https://second.example.com"))
 
 
 # Keys from the issuer.
@@ -197,7 +197,7 @@ def test_the_metadata_may_be_at_any_of_the_well_known_places() -> None:
 
 
 def test_metadata_of_another_issuer_are_not_believed() -> None:
-    with pytest.raises(IssuerUnavailable, match="write issuer= exactly so"):
+    with pytest.raises(IssuerUnavailable, match="write issuer= exactly like that"):
         outcome(Jwt(ISSUER), token(now=NOW), reply(METADATA | {"issuer": ISSUER + "/"}))
 
 
@@ -274,12 +274,12 @@ def test_an_introspected_token_is_remembered_as_long_as_the_response_says() -> N
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"active": False}, "does not know the token"),
-        ({"active": "true"}, "does not know the token"),
+        ({"active": False}, "reports the token as not active"),
+        ({"active": "true"}, "reports the token as not active"),
         ({"aud": "other"}, "the token is for 'other'"),
         ({"aud": None}, "the token is for None"),
         ({"exp": NOW - 31}, "has expired"),
-        ({"iss": "https://evil.example.com"}, "is of 'https://evil.example.com'"),
+        ({"iss": "https://evil.example.com"}, "was issued by 'https://evil.example.com'"),
         ({"sub": None, "client_id": None}, "neither a subject"),
     ],
 )

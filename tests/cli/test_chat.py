@@ -142,7 +142,7 @@ def test_an_answer_that_is_empty_is_said_to_be_one(chat: Scripts) -> None:
 def test_the_model_gives_no_answer_is_status_1(chat: Scripts) -> None:
     done = chat.run("--model", chat.model(), "-p", "Hello?")
     assert (done.status, done.out) == (1, "")
-    assert "the script has nothing to say" in done.err
+    assert "the script has no further reply" in done.err
     asked = chat.run("--model", chat.model(), "--json", "-p", "Hello?")
     assert (asked.status, asked.json["error"]["type"]) == (1, "ModelError")
 
@@ -228,7 +228,7 @@ def test_a_model_that_fails_ends_its_turn_only(chat: Scripts) -> None:
     model = chat.model({"say": "First.", "when": "first"}, {"say": "Third.", "when": "third"})
     done = chat.run("--model", model, "-q", stdin="first\nsecond\nthird\n")
     assert (done.status, done.out) == (0, "First.\nThird.\n")
-    assert "the script has nothing to say" in done.err
+    assert "the script has no further reply" in done.err
 
 
 # At a terminal.

@@ -32,7 +32,7 @@ FAILURES = [
     (2, ["call", DICE, "roll", "--timeout", "0"], "--timeout: must be a number of seconds above 0"),
     (2, ["call", DICE, "roll", "--answer", "x"], "--answer must be followed by key=value, got 'x'"),
     (2, ["call", DICE, "roll", "--env", "NO_SUCH_VARIABLE"], "--env NO_SUCH_VARIABLE passes on a variable that is not set"),
-    (2, ["call", DICE, "roll", "--protocol-version", "1999"], "'1999' is not spoken here; choose one of"),
+    (2, ["call", DICE, "roll", "--protocol-version", "1999"], "'1999' is not supported; choose one of"),
     (2, ["call", "roll", "--"], "a command must follow --"),
     (2, ["call"], "the following arguments are required: TARGET, TOOL"),
     # The server says no.
@@ -42,7 +42,7 @@ FAILURES = [
     (1, ["call", DICE, "roll", "sides=many", "--unchecked"], "the tool 'roll' answered with an error"),
     (1, ["prompt", "any", "--", *ODD], "prompts/get was refused: Method not found"),
     # There is no server.
-    (3, ["ping", "no-such-command"], "hint: 'no-such-command' is not on the PATH that the server gets"),
+    (3, ["ping", "no-such-command"], "hint: 'no-such-command' is not on the PATH of the server"),
     (3, ["ping", "--", *ODD, "junk"], "hint: the server printed `Welcome to my server!` on stdout"),
     (3, ["ping", "--timeout", "0.4", "--", *ODD, "silent"], "give it a longer --timeout"),
     (3, ["ping", "--era", "legacy", "--", *ODD], "it refused initialize: Method not found (-32601)"),
@@ -74,7 +74,7 @@ def test_a_server_that_does_not_import_shows_its_own_traceback(linkspan: Shell, 
     done = linkspan("call", str(file), "roll")
     assert done.status == 3
     assert "stderr: ModuleNotFoundError: No module named 'no_such_module'" in done.err
-    assert "hint: module `no_such_module` is missing in that environment" in done.err
+    assert "hint: the module `no_such_module` is not installed" in done.err
 
 
 def test_json_has_the_error_with_its_fields(linkspan: Shell) -> None:

@@ -23,7 +23,7 @@ again()
 server.run()
 """
 WRONG = {
-    "": "linkspan.errors.DuplicateNameError: There is a tool 'buy' already",
+    "": "linkspan.errors.DuplicateNameError: There is already a tool 'buy'",
     "enabled=False": "TypeError: tool() has no 'enabled': use server.disable(name)",
     "name='a b'": "linkspan.errors.RegistrationError: 'a b' cannot name a tool",
 }

@@ -84,7 +84,7 @@ def test_a_port_that_is_taken_is_one_line(more: tuple[str, ...]) -> None:
         assert run(str(DICE), "--http", "--port", str(port), *more) == (
             2,
             f"linkspan run: cannot serve HTTP on 127.0.0.1:{port}: address already in use; choose another port, or port 0 for "
-            "any that is free",
+            "any free one [LS-602]",
         )
 
 

@@ -62,7 +62,7 @@ def test_of_two_answers_the_first_one_counts(face: str) -> None:
         (result({"content": "hi"}), "invalid response to tools/call"),
         (result({"content": [1]}), "invalid response to tools/call"),
         (result({"content": [], "isError": "yes"}), "invalid response to tools/call"),
-        (result({"content": [], "resultType": "hologram"}), "is of the type 'hologram', which this client does not know"),
+        (result({"content": [], "resultType": "hologram"}), "has the type 'hologram', which this client does not know"),
         (
             result({"resultType": "input_required", "inputRequests": {"a": {"method": "tools/call"}}}),
             "the protocol has no input request",

@@ -184,19 +184,19 @@ def test_the_project_of_claude_code_adds_to_the_users_servers(tmp_path: Path, mo
     ("members", "words"),
     [
         ({"command": ["x"], "args": "y"}, '"args" must be a list'),
-        ({"command": 7}, '"command" must be a text'),
+        ({"command": 7}, '"command" must be a string'),
         ({"command": ""}, '"command" is empty: it is the program to start'),
         ({"args": ["x"]}, 'has neither a "command" (with "args") nor a "url"'),
         ({"url": "ftp://hidden"}, '"url" must begin with http:// or https://'),
         ({"url": "https://x", "headers": ["hidden"]}, '"headers" must be an object: {"NAME": "VALUE"}'),
-        ({"url": "https://x", "headers": {"K": ["hidden"]}}, '"headers.K" must be a text'),
-        ({"command": "x", "env": {"K": "${NOWHERE} hidden"}}, '"env.K" wants the environment variable NOWHERE, which is not set'),
+        ({"url": "https://x", "headers": {"K": ["hidden"]}}, '"headers.K" must be a string'),
+        ({"command": "x", "env": {"K": "${NOWHERE} hidden"}}, '"env.K" needs the environment variable NOWHERE, which is not set'),
         ({"command": "x", "timeout": -1}, '"timeout" must be a number above 0'),
         ({"command": "x", "envFile": "none.env"}, "\"envFile\" 'none.env' cannot be read: No such file or directory"),
         (
             {"command": "x", "env": {"K": "${input:api-key}"}},
-            "\"env.K\" wants the input 'api-key' (Your key): set the environment variable API_KEY, "
-            "or give read_config an `inputs`",
+            "\"env.K\" needs the input 'api-key' (Your key): set the environment variable API_KEY, "
+            "or pass inputs= to read_config",
         ),
     ],
 )  # fmt: skip

@@ -114,7 +114,7 @@ def test_on_change_hears_again_after_the_client_was_closed_and_connected(era: An
 def test_subscribing_where_nothing_is_announced_names_the_server_not_the_client() -> None:
     with (
         SyncClient(wild(), on_change=lambda change: None) as client,
-        pytest.raises(ValueError, match="this server does not say when a resource changes"),
+        pytest.raises(ValueError, match="this server does not report when a resource changes"),
     ):
         client.subscribe("note://x")
 

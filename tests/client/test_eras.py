@@ -84,12 +84,12 @@ def test_a_client_that_is_told_to_be_modern_never_shakes_hands(name: str) -> Non
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (newer("2031-01-01"), "it speaks 2031-01-01, this client 2026-07-28"),
-        (newer("2031-01-01", "2032-01-01"), "it speaks 2031-01-01, 2032-01-01, this client"),
-        (newer("garbage"), "it speaks garbage, this client"),
-        (newer(), "it speaks no version at all, this client"),
-        (newer(1, None, {}), "it speaks no version at all, this client"),
-        (result({**GOOD, "supportedVersions": ["2031-01-01"]}), "it speaks 2031-01-01, this client"),
+        (newer("2031-01-01"), "the server supports 2031-01-01, this client 2026-07-28"),
+        (newer("2031-01-01", "2032-01-01"), "the server supports 2031-01-01, 2032-01-01, this client"),
+        (newer("garbage"), "the server supports garbage, this client"),
+        (newer(), "the server supports no version at all, this client"),
+        (newer(1, None, {}), "the server supports no version at all, this client"),
+        (result({**GOOD, "supportedVersions": ["2031-01-01"]}), "the server supports 2031-01-01, this client"),
     ],
 )
 def test_a_modern_server_without_a_version_in_common_is_an_error(answer: str, said: str) -> None:
@@ -150,8 +150,8 @@ def test_a_server_may_answer_the_handshake_with_any_version_of_its_era(version: 
 @pytest.mark.parametrize(
     ("answer", "problem"),
     [
-        (result(legacy(protocolVersion="2023-01-01")), "no protocol version in common: it speaks 2023-01-01"),
-        (result(legacy(protocolVersion=MODERN)), "no protocol version in common: it speaks 2026-07-28"),
+        (result(legacy(protocolVersion="2023-01-01")), "no protocol version in common: the server supports 2023-01-01"),
+        (result(legacy(protocolVersion=MODERN)), "no protocol version in common: the server supports 2026-07-28"),
         (result({}), "invalid response to initialize"),
         (result({"protocolVersion": LEGACY, "capabilities": {}}), "required field `serverInfo`"),
         (result(legacy(capabilities=[])), "invalid response to initialize"),

@@ -237,7 +237,7 @@ def test_a_coding_that_was_not_asked_for_cannot_be_read(ask: Ask) -> None:
     with RawServer({"POST": [], "x": [http(200, b"x", headers=["Content-Encoding: br"])]}) as there:
         failure = ask(there.url, body=b'{"method":"x"}').failure
     assert failure is not None
-    assert (str(failure), failure.sent, failure.garbled) == ("its compressed body cannot be read", True, True)
+    assert (str(failure), failure.sent, failure.garbled) == ("its compressed body cannot be decoded", True, True)
 
 
 def test_what_comes_after_an_answer_is_not_the_next_one(ask: Ask) -> None:
@@ -273,7 +273,7 @@ def test_what_never_reached_a_server_is_said_to_be_unsent(ask: Ask) -> None:
     assert unknown is not None
     assert (refused.sent, unknown.sent) == (False, False)
     assert "refused" in str(refused)
-    assert str(unknown) == "it cannot be reached: there is no such host"
+    assert str(unknown) == "it cannot be reached: the host name does not resolve"
 
 
 def test_an_address_that_does_not_answer_holds_up_the_others_briefly() -> None:
@@ -438,7 +438,7 @@ def test_a_tunnel_that_is_refused_names_the_proxy(
     failure = ask("https://far.example/").failure
     proxy.close()
     assert failure is not None
-    assert (str(failure), failure.sent) == (f"the proxy between us and it {said}", False)
+    assert (str(failure), failure.sent) == (f"the proxy on the way to it {said}", False)
 
 
 def test_a_client_certificate_is_shown(ask: Ask, certificate: tuple[Path, Path]) -> None:
@@ -471,9 +471,7 @@ def test_without_its_library_the_client_says_what_to_install() -> None:
         "except ClientError as error: print(error.problem, '|', error.hint)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert (
-        done.stdout == "the library for HTTP is not installed | run pip install '.[http]' in your clone of Linkspan\n"
-    )
+    assert done.stdout == "HTTP needs httptools | run pip install '.[http]' in your clone of Linkspan [LS-601]\n"
 
 
 def test_a_large_answer_waits_for_its_reader() -> None:

@@ -114,7 +114,7 @@ def test_the_endpoint_may_be_absolute_or_relative(endpoint: str) -> None:
 def test_an_endpoint_of_another_origin_gets_nothing(endpoint: str) -> None:
     with FirstServer() as server:
         server.endpoint = endpoint.replace("$PORT", str(server.port))
-        with pytest.raises(ConnectError, match="to another origin, or with credentials of its own: http") as caught:
+        with pytest.raises(ConnectError, match="on another origin, or one with credentials: http") as caught:
             outcome("sync", server.url, lambda client: client.ping(), timeouts=BRIEF)
         assert "abcdefgh" not in str(caught.value)
         assert "initialize" not in [list(each.keys)[-1] for each in server.requests if each.path != "/mcp"]
@@ -154,7 +154,7 @@ def test_when_its_stream_ends_the_calls_are_lost_and_the_next_one_begins_anew() 
             threading.Timer(0.1, server.outbox.put, [CUT]).start()
 
         server.answer_with["tools/call"] = [end_the_stream]
-        with pytest.raises(ConnectionLost, match="the stream of its answers ended") as caught:
+        with pytest.raises(ConnectionLost, match="the stream of responses ended") as caught:
             client.call_tool("hi", timeout=30)
         assert caught.value.delivery == "maybe_sent"
         server.answer_with.clear()

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.timeout(60)
 NOT_ONE = "invalid response to tools/call: "
 PATH = "often ends with /mcp"
 JSON, SSE, HTML = "application/json", "text/event-stream", "text/html"
-LOST = "the connection was lost before the answer came|the server closed the connection before it answered"
+LOST = "the connection was lost before the answer came|the server closed the connection before it responded"
 
 
 def failure(face: str, plan: Any, *, era: str = "modern", **options: Any) -> ClientError:
@@ -79,13 +79,13 @@ STATUSES: dict[int, tuple[str, str]] = {
     409: ("answered", ""),
     413: ("answered", "send less"),
     418: ("answered", ""),
-    421: ("answered", "allowed hosts"),
+    421: ("answered", "allowed_hosts"),
     429: ("not_sent", "send fewer"),
     431: ("answered", "fewer, or shorter"),
     500: ("maybe_sent", "see its log"),
     502: ("maybe_sent", "cannot reach it"),
     503: ("not_sent", "try again in a moment"),
-    504: ("maybe_sent", "waits no longer"),
+    504: ("maybe_sent", "timed out"),
 }
 
 
@@ -139,8 +139,8 @@ def test_a_result_with_an_error_status_is_no_success(status: int) -> None:
 @pytest.mark.parametrize(
     ("answer", "problem"),
     [
-        (http(202, kind=None), "it came with status 202, which is for what needs no answer"),
-        (http(204, kind=None), "it came with status 204, which is for what needs no answer"),
+        (http(202, kind=None), "it came with status 202, which is for notifications"),
+        (http(204, kind=None), "it came with status 204, which is for notifications"),
         (http(206, message()), "it came with status 206 and 'application/json'"),
         (http(304, kind=None), "it came with status 304 and no content type"),
         (http(200, "<title>Sign in</title>", HTML), "it came with status 200 and 'text/html': Sign in"),
@@ -187,16 +187,16 @@ def test_a_redirect_within_the_origin_is_followed(status: int) -> None:
 @pytest.mark.parametrize(
     ("status", "location", "hint"),
     [
-        (307, "http://127.0.0.1:9/mcp?token=abcdefgh", "it redirects to http://127.0.0.1:9/mcp: if that is right, use that URL"),
+        (307, "http://127.0.0.1:9/mcp?token=abcdefgh", "to http://127.0.0.1:9/mcp: if that is the server, use that URL"),
         (308, "https://127.0.0.1/mcp", "it redirects to https://127.0.0.1/mcp: if that"),
         (301, "https://ada:hunter22@example.com/", "it redirects to https://example.com/: if that"),
-        (302, "/login", "/login: if that is right, use that URL"),
+        (302, "/login", "/login: if that is the server, use that URL [LS-210]"),
         (303, "//example.com/mcp", "it redirects to http://example.com/mcp: if that"),
-        (307, "http://[bad", "it redirects to"),
-        (307, "/mcp?again", "without end"),
-        (307, "", "it redirects to nowhere"),
-        (307, "http://eve:hunter22@127.0.0.1:$PORT/mcp", "/mcp with a user name or password, which only you may give"),
-        (308, "http://eve@127.0.0.1:$PORT/mcp", "/mcp with a user name or password, which only you may give"),
+        (307, "http://[bad", "it redirects without"),
+        (307, "/mcp?again", "too many times"),
+        (307, "", "it redirects without naming a URL [LS-210]"),
+        (307, "http://eve:hunter22@127.0.0.1:$PORT/mcp", "/mcp with a user name or password, which only the caller may set"),
+        (308, "http://eve@127.0.0.1:$PORT/mcp", "/mcp with a user name or password, which only the caller may set"),
     ],
 )  # fmt: skip
 def test_any_other_redirect_is_an_error_that_names_the_place(status: int, location: str, hint: str) -> None:
@@ -224,13 +224,13 @@ def test_any_other_redirect_is_an_error_that_names_the_place(status: int, locati
         (message()[:-2], "Parse error: "),
         ("what?", "it is no JSON"),
         (b'{"jsonrpc":"2.0","id":$ID,"result":{"x":"\xff"}}', "it is no JSON|Parse error"),
-        ("7", "it is no message of the protocol"),
-        ("null", "it is no message of the protocol"),
-        ('"text"', "it is no message of the protocol"),
-        ("[]", "it is no message of the protocol"),
-        ("[1]", "it is a batch without an answer to this request"),
-        ("{}", 'it is no message of the protocol .*"jsonrpc" must be "2.0"'),
-        ('{"id":$ID,"result":{}}', "it is no message of the protocol|jsonrpc"),
+        ("7", "it is not a message of the protocol"),
+        ("null", "it is not a message of the protocol"),
+        ('"text"', "it is not a message of the protocol"),
+        ("[]", "it is not a message of the protocol"),
+        ("[1]", "it is a batch without a response to this request"),
+        ("{}", 'it is not a message of the protocol .*"jsonrpc" must be "2.0"'),
+        ('{"id":$ID,"result":{}}', "it is not a message of the protocol|jsonrpc"),
         ('{"jsonrpc":"2.0","id":$ID}', "no method"),
         ('{"jsonrpc":"2.0","id":$ID,"result":{},"error":{"code":1,"message":"x"}}', "both a result and an error"),
         ('{"jsonrpc":"2.0","id":$ID,"error":"no"}', "error must have an integer code and a message"),
@@ -241,8 +241,8 @@ def test_any_other_redirect_is_an_error_that_names_the_place(status: int, locati
         ('{"jsonrpc":"2.0","id":"$ID","result":{}}', "it has the id '[0-9]+' instead of '[0-9]+'"),
         (message(id=None), "a response needs the id of its request"),
         (message(id=777, error={"code": 1, "message": "x"}), "it has the id '777'"),
-        (message(method="notifications/message", params={}), "it is a message, but no answer"),
-        (message(id=9, method="roots/list"), "it is a message, but no answer"),
+        (message(method="notifications/message", params={}), "it is a message, but not a response"),
+        (message(id=9, method="roots/list"), "it is a message, but not a response"),
         ("[" * 5000 + "]" * 5000, "it is no JSON .nested deeper than|nested deeper"),
     ],
 )  # fmt: skip
@@ -307,7 +307,7 @@ def test_an_answer_that_is_too_large_is_not_read_to_its_end(steps: Any) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     error = failure("sync", {"tools/call hi": steps}, limits=SMALL)
     assert isinstance(error, InvalidResponse)
-    assert error.problem == "an answer larger than 100000 bytes (max_line_bytes)"
+    assert error.problem == "a response larger than 100000 bytes (max_line_bytes)"
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 * 1024
 
 
@@ -327,17 +327,17 @@ def test_the_body_of_an_error_without_end_is_cut() -> None:
         ([CUT], LOST),
         ([b"HTTP/1.1 2", CUT], LOST),
         ([b"HTTP/1.1 200 OK\r\nContent-Ty", CUT], LOST),
-        ([b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 90\r\n\r\n{", CUT], "was cut in the middle"),
-        ([http(200, message(), length=900), CUT], "was cut in the middle"),
+        ([b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 90\r\n\r\n{", CUT], "was closed in the middle"),
+        ([http(200, message(), length=900), CUT], "was closed in the middle"),
         ([http(500, "x", length=900), CUT], "was answered with status 500"),
-        ([b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{", CUT], "was cut in"),
-        ([*sse(), CUT], "the stream ended before the answer came"),
-        ([*sse(event(message(method="notifications/x"))), CUT], "the stream ended before the answer came"),
-        ([*sse(f"data: {message()}"), CUT], "the stream ended before the answer came"),
-        ([*sse(f"data: {message()}\n"), CUT], "the stream ended before the answer came"),
-        ([*sse(event(message(id=777))), CUT], "the stream ended before the answer came"),
-        ([*sse(event(message(), "event: other\n")), CUT], "the stream ended before the answer came"),
-        ([*sse(event("{nothing")), CUT], "the stream ended before the answer came"),
+        ([b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{", CUT], "closed in"),
+        ([*sse(), CUT], "the stream ended before the response arrived"),
+        ([*sse(event(message(method="notifications/x"))), CUT], "the stream ended before the response arrived"),
+        ([*sse(f"data: {message()}"), CUT], "the stream ended before the response arrived"),
+        ([*sse(f"data: {message()}\n"), CUT], "the stream ended before the response arrived"),
+        ([*sse(event(message(id=777))), CUT], "the stream ended before the response arrived"),
+        ([*sse(event(message(), "event: other\n")), CUT], "the stream ended before the response arrived"),
+        ([*sse(event("{nothing")), CUT], "the stream ended before the response arrived"),
         ([*sse(event('{"jsonrpc":"2.0","id":$ID,"result":[], }')), CUT], "invalid response|the stream ended"),
     ],
 )  # fmt: skip
@@ -367,7 +367,7 @@ def test_what_is_no_http_is_said_to_be_none(steps: Any) -> None:
     error = failure("sync", {"tools/call hi": steps})
     assert isinstance(error, InvalidResponse)
     assert error.problem.startswith(NOT_ONE + "the response is not valid HTTP: ")
-    assert error.hint == "does something else serve that port, or does it want https?"
+    assert error.hint == "check that the port serves HTTP, and whether it needs https [LS-205]"
     assert error.delivery == "maybe_sent"
     assert len(error.problem) < 200
 
@@ -382,7 +382,7 @@ def test_what_is_no_http_is_said_to_be_none(steps: Any) -> None:
 def test_a_body_that_cannot_be_unpacked_is_no_answer(steps: Any) -> None:
     error = failure("sync", {"tools/call hi": steps})
     assert isinstance(error, InvalidResponse)
-    assert error.problem == NOT_ONE + "its compressed body cannot be read"
+    assert error.problem == NOT_ONE + "its compressed body cannot be decoded"
 
 
 @pytest.mark.parametrize(
@@ -487,7 +487,7 @@ def test_pages_without_end_come_to_an_end() -> None:
         ),
         ([http(405)], HttpError, "initialize was answered with status 405"),
         ([b"SSH-2.0-OpenSSH_9.6\r\n", CUT], ConnectError, "the response is not valid HTTP"),
-        ([CUT], ConnectError, "the server closed the connection before it answered"),
+        ([CUT], ConnectError, "the server closed the connection before it responded"),
         ([http(308, b"", None, ["Location: https://example.com/"])], HttpError, "was answered with status 308"),
     ],
 )
@@ -505,8 +505,8 @@ def test_what_is_no_server_of_the_protocol_is_said_to_be_none(
 def test_where_nobody_listens_is_said_at_once() -> None:
     with pytest.raises(ConnectError) as caught:
         outcome("sync", "http://127.0.0.1:9/mcp", lambda client: client.ping())
-    assert caught.value.problem.startswith("it cannot be reached: the connection was refused or not possible")
-    assert caught.value.hint == "is the server running, and are host and port of the URL right?"
+    assert caught.value.problem.startswith("it cannot be reached: the connection was refused or failed")
+    assert caught.value.hint == "check that the server is running, and the host and port of the URL [LS-203]"
     assert caught.value.delivery == "not_sent"
 
 

@@ -77,7 +77,7 @@ def test_a_subscription_whose_stream_is_cut_is_asked_for_again() -> None:
         assert isinstance(events.get(timeout=30), Connected)
         restored = events.get(timeout=30)
     assert isinstance(restored, StreamRestored)
-    assert (restored.server, restored.error.problem) == (client.name, "the stream ended before the answer came")
+    assert (restored.server, restored.error.problem) == (client.name, "the stream ended before the response arrived")
     assert server.methods().count("subscriptions/listen") == 4
 
 
@@ -210,7 +210,7 @@ def test_a_stream_whose_server_stays_busy_is_given_up_after_a_few_tries() -> Non
     resumed: list[str | None] = []
     plan = {"tools/call": [*sse("retry: 10\nid: e1\n\n"), CUT], "GET": again}
     with RawServer(plan, era="legacy", session="s1") as server, SyncClient(server.url, timeouts=BRIEF) as client:
-        with pytest.raises(ConnectionLost, match="the stream ended before the answer came") as caught:
+        with pytest.raises(ConnectionLost, match="the stream ended before the response arrived") as caught:
             client.call_tool("hi")
         assert caught.value.delivery == "maybe_sent"
     assert resumed.count("e1") == 5
@@ -219,7 +219,7 @@ def test_a_stream_whose_server_stays_busy_is_given_up_after_a_few_tries() -> Non
 def test_a_stream_that_cannot_be_resumed_is_an_error_of_its_call() -> None:
     plan = {"tools/call": [*sse("retry: 10\nid: e1\n\n"), CUT], "GET": [http(405)]}
     with RawServer(plan, era="legacy", session="s1") as server, SyncClient(server.url, timeouts=BRIEF) as client:
-        with pytest.raises(InvalidResponse, match=r"was cut and cannot be resumed \(status 405\)") as caught:
+        with pytest.raises(InvalidResponse, match=r"was closed and cannot be resumed \(status 405\)") as caught:
             client.call_tool("hi")
         assert caught.value.delivery == "maybe_sent"
 

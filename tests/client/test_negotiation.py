@@ -99,9 +99,8 @@ INITIALIZED = "notifications/initialized"
 
 def ours(theirs: str) -> str:
 
-    return (
-        f"negotiate: no protocol version in common: it speaks {theirs}, this client {', '.join(supported_versions())}"
-    )
+    both = f"the server supports {theirs}, this client {', '.join(supported_versions())}"
+    return f"negotiate: no protocol version in common: {both}"
 
 
 LEGACY_AFTER_PROBE = ([PROBE, SHAKE, INITIALIZED], OLD)
@@ -135,7 +134,10 @@ LEGACY_AFTER_PROBE = ([PROBE, SHAKE, INITIALIZED], OLD)
         ([NOT_FOUND, DEATH], ([PROBE, SHAKE], "call: dead")),
         (
             [SILENCE, SILENCE],
-            ([PROBE, SHAKE], "call: no answer to any way of beginning within 30 seconds (timeouts.connect)"),
+            (
+                [PROBE, SHAKE],
+                "call: the server answered neither a probe nor a handshake within 30 s (timeouts.connect)",
+            ),
         ),
         (
             [NOT_FOUND, refusal(-32602, OLDER), greeted(OLDER)],  # INI-5
@@ -165,7 +167,7 @@ def test_what_follows_each_answer(answers: list[Any], expected: Any) -> None:
             [greeted(OLD)],
             (
                 [f"initialize {OLDER}"],
-                f"negotiate: no protocol version in common: it speaks {OLD}, this client {OLDER}",
+                f"negotiate: no protocol version in common: the server supports {OLD}, this client {OLDER}",
             ),
         ),
         ({"version": NEW}, [discovered(NEW)], ([PROBE], NEW)),
@@ -176,14 +178,14 @@ def test_what_follows_each_answer(answers: list[Any], expected: Any) -> None:
         (
             {"era": "modern"},
             [SILENCE],
-            ([PROBE], "call: no answer to any way of beginning within 30 seconds (timeouts.connect)"),
+            ([PROBE], "call: the server answered neither a probe nor a handshake within 30 s (timeouts.connect)"),
         ),
         # ERA-7: what was modern is not demoted because it died or was slow this time.
         ({"known": "modern"}, [DEATH], ([PROBE], "call: dead")),
         (
             {"known": "modern"},
             [SILENCE],
-            ([PROBE], "call: no answer to any way of beginning within 30 seconds (timeouts.connect)"),
+            ([PROBE], "call: the server answered neither a probe nor a handshake within 30 s (timeouts.connect)"),
         ),
         ({"known": "modern"}, [discovered(NEW)], ([PROBE], NEW)),
         ({"known": "modern"}, [NOT_FOUND, greeted()], LEGACY_AFTER_PROBE),  # another server: it says so itself
@@ -194,7 +196,7 @@ def test_what_follows_each_answer(answers: list[Any], expected: Any) -> None:
         (
             {"origin": WEB},
             [SILENCE],
-            ([PROBE], "call: no answer to any way of beginning within 30 seconds (timeouts.connect)"),
+            ([PROBE], "call: the server answered neither a probe nor a handshake within 30 s (timeouts.connect)"),
         ),
         ({"origin": WEB}, [None, greeted()], LEGACY_AFTER_PROBE),  # the handshake beside the probe was answered first
         ({"origin": WEB}, [http(405), http(405), greeted()], ([PROBE, SHAKE, "FallBack", SHAKE, INITIALIZED], OLD)),

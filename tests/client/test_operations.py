@@ -287,7 +287,7 @@ def test_results_decode_into_classes(memory: Server) -> None:
     result = outcome("sync", memory, lambda c: c.call_tool("find_trains", arguments))
     (train,) = result.decode(list[Train])
     assert (train.number, len(train.stops)) == ("EC 7", 2)
-    with pytest.raises(InvalidResponse, match="'find_trains' is no int"):
+    with pytest.raises(InvalidResponse, match="'find_trains' is not a valid int"):
         result.decode(int)
 
 
@@ -316,7 +316,7 @@ def test_members_that_a_model_does_not_have_are_passed_over() -> None:
     assert result.decode(Train) == Train(number="EC 7", stops=[Stop(city="Rome")])
     assert result.decode(Train | None) == result.decode(Train)
     assert result.decode(Open).operator == "SBB"
-    with pytest.raises(InvalidResponse, match=r"is no Stop: .*city is missing"):
+    with pytest.raises(InvalidResponse, match=r"is not a valid Stop: .*city is missing"):
         result.decode(Stop)
 
 

@@ -37,10 +37,14 @@ def failure(face: str, target: Any, **options: Any) -> ConnectError:
 @pytest.mark.parametrize(
     ("command", "problem", "hint"),
     [
-        (["no-such-command"], "the command 'no-such-command' was not found", "not on the PATH that the server gets"),
+        (["no-such-command"], "the command 'no-such-command' was not found", "not on the PATH of the server"),
         (["/no/such/server", "--fast"], "the command '/no/such/server' was not found", "there is no file"),
         (["npx-", "-y"], "the command 'npx-' was not found", "not on the PATH"),
-        (["python server.py"], "the command 'python server.py' was not found", "a command with arguments is a list"),
+        (
+            ["python server.py"],
+            "the command 'python server.py' was not found",
+            "write a command with arguments as a list",
+        ),
     ],
 )
 def test_a_command_that_is_not_there(face: str, command: list[str], problem: str, hint: str) -> None:
@@ -51,7 +55,7 @@ def test_a_command_that_is_not_there(face: str, command: list[str], problem: str
 
 
 @pytest.mark.parametrize(
-    ("command", "where"), [("npx", "nodejs.org"), ("uvx", "docs.astral.sh/uv"), ("docker", "install Docker")]
+    ("command", "where"), [("npx", "nodejs.org"), ("uvx", "docs.astral.sh/uv"), ("docker", "install and start Docker")]
 )
 def test_a_launcher_that_is_not_there_is_told_where_to_get(command: str, where: str) -> None:
     assert where in (failure("sync", [command, "x"], env={"PATH": "/nowhere"}).hint or "")
@@ -60,13 +64,13 @@ def test_a_launcher_that_is_not_there_is_told_where_to_get(command: str, where: 
 def test_a_directory_that_is_not_there() -> None:
     error = failure("sync", [sys.executable], cwd="/no/such/place")
     assert error.problem == "there is no directory '/no/such/place' to start it in"
-    assert (error.phase, error.hint) == ("spawn", "give another cwd")
+    assert (error.phase, error.hint) == ("spawn", "give another cwd [LS-104]")
 
 
 def test_a_file_that_may_not_be_executed(tmp_path: Path) -> None:
     (tmp_path / "server").write_text("#!/bin/sh\n")
     error = failure("sync", [str(tmp_path / "server")])
-    assert "may not be executed" in error.problem
+    assert "is not executable" in error.problem
     assert "chmod +x" in (error.hint or "")
 
 
@@ -80,12 +84,14 @@ def test_a_path_that_is_wrong_for_the_interpreter(tmp_path: Path) -> None:
     assert error.problem == "the server ended with exit status 2 before it sent a message"
     assert error.exit_code == 2
     assert "there is no file `" in (error.hint or "")
-    assert "nowhere.py`: the path is taken from the directory the server starts in" in (error.hint or "")
+    assert "nowhere.py`: the path is relative to the directory in which the server starts [LS-110]" in (
+        error.hint or ""
+    )
 
 
 BROKEN = {
-    "a missing module": ("import sunshine\n", "ModuleNotFoundError: No module named 'sunshine'", "module `sunshine` is missing"),
-    "a missing name": ("from json import jsn\n", "ImportError: cannot import name 'jsn'", "`json` in that environment has no"),
+    "a missing module": ("import sunshine\n", "ModuleNotFoundError: No module named 'sunshine'", "`sunshine` is not installed"),
+    "a missing name": ("from json import jsn\n", "ImportError: cannot import name 'jsn'", "`json` has no `jsn`"),
     "a syntax error": ("def f(:\n    pass\n", "SyntaxError: invalid syntax", "the server's code has a syntax error"),
     "a missing variable": ("import os\nos.environ['MY_API_KEY']\n", "KeyError: 'MY_API_KEY'", 'pass env={"MY_API_KEY": ...}'),
 }  # fmt: skip
@@ -128,10 +134,10 @@ def test_a_server_that_never_answers(face: str) -> None:
     began = time.monotonic()
     error = failure(face, wild(MUTE), timeouts=IMPATIENT)
     assert 0.5 < time.monotonic() - began < 20
-    assert error.problem == "no answer to any way of beginning within 0.6 seconds (timeouts.connect)"
+    assert error.problem == "the server answered neither a probe nor a handshake within 0.6 s (timeouts.connect)"
     assert error.phase == "negotiate"
     assert error.hint == (
-        "it runs but says nothing: is it a stdio server? If it is only slow to start, raise timeouts.connect"
+        "it runs but sends nothing: check that it is a stdio server, or raise timeouts.connect [LS-120]"
     )
 
 
@@ -150,7 +156,7 @@ def test_a_server_that_speaks_http_is_recognised() -> None:
     said = "INFO:     Uvicorn running on http://127.0.0.1:8000 (Press CTRL+C to quit)"
     error = failure("sync", wild(MUTE | {"start": [{"stderr": said}]}), timeouts=HEARD)
     assert error.hint == (
-        "that server speaks HTTP, at http://127.0.0.1:8000: connect to the URL, or tell it to use stdio"
+        "the server speaks HTTP at http://127.0.0.1:8000: connect to that URL, or start it with stdio [LS-113]"
     )
 
 
@@ -167,8 +173,8 @@ def test_junk_before_the_first_message_does_no_harm(face: str, junk: list[Any]) 
 def test_junk_instead_of_messages_is_named(ending: dict[str, Any]) -> None:
     error = failure("sync", wild(ending | {"start": ["Starting up..."]}), timeouts=HEARD)
     assert error.hint == (
-        "the server printed `Starting up...` on stdout, where only messages belong: let it print to stderr "
-        "(a Linkspan server does so by itself)"
+        "the server printed `Starting up...` on stdout, which is for messages only: print to stderr instead "
+        "(a Linkspan server does this by itself) [LS-116]"
     )
 
 

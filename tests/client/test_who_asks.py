@@ -76,7 +76,7 @@ def test_what_is_no_token_is_refused_and_not_shown(url: str, auth: Any) -> None:
 def test_a_function_that_fails_is_an_error_of_the_call_and_the_next_one_may_work(url: str) -> None:
     tokens = iter(["first"])
     with SyncClient(url, auth=lambda: next(tokens), era="modern", retry="never") as client:
-        with pytest.raises(ClientError, match="auth= gave no token"):
+        with pytest.raises(ClientError, match="auth= returned no token"):
             client.call_tool("who")
         tokens = iter(["a", "b", "c"])
         assert client.call_tool("who").text.startswith("Bearer ")
@@ -89,7 +89,7 @@ def test_a_url_that_never_answers_is_not_taken_for_a_stdio_server() -> None:
         with pytest.raises(ConnectError) as caught:
             client.connect()
     assert caught.value.hint == (
-        "something listens there but does not answer: is it an MCP endpoint? If it is only slow, raise timeouts.connect"
+        "the address accepts connections but does not respond: check the URL, or raise timeouts.connect [LS-201]"
     )
 
 

@@ -52,9 +52,9 @@ def test_a_call_that_ends_twice_is_heard_of_once() -> None:
     connection = server.connect()
     call = begin(connection, line("tools/call", name="t"))
     connection.finish(call, "once")
-    with pytest.raises(LocalProtocolError, match="has ended already"):
+    with pytest.raises(LocalProtocolError, match="has already ended"):
         connection.finish(call, "twice")
-    with pytest.raises(LocalProtocolError, match="has ended already"):
+    with pytest.raises(LocalProtocolError, match="has already ended"):
         connection.fail(call, ValueError())
     assert len(heard) == 1
     assert len(connection.messages_to_send()) == 1

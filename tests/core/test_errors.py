@@ -47,7 +47,7 @@ def answer(error: BaseException, revision: str = E) -> Any:
 
 @pytest.mark.parametrize("given", [("text", "x"), (True, "x"), (1.5, "x"), (None, "x"), (-5, b"x"), (-5, None)])
 def test_an_error_has_an_integer_and_a_text(given: Any) -> None:
-    with pytest.raises(TypeError, match="takes an integer and a text"):
+    with pytest.raises(TypeError, match="takes an integer and a string"):
         RemoteProtocolError(*given)
 
 

@@ -502,7 +502,7 @@ def test_a_providers_tool_use_is_answered_in_its_own_words(provider: Provider, w
             assert await host.call(wanted) == ToolAnswer("t1", "buy.now", ANSWER, images=[])
             with pytest.raises(ValueError, match="this is not a tool use"):
                 await host.answer({"type": "text", "text": "buy"})
-            with pytest.raises(ValueError, match="no provider 'nobody': take one of anthropic, openai, gemini"):
+            with pytest.raises(ValueError, match="no provider 'nobody': use one of anthropic, openai, gemini"):
                 await host.tools("nobody")  # type: ignore[arg-type]
 
     run(work)

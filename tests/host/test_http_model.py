@@ -135,7 +135,7 @@ def test_a_stream_that_is_cut_is_an_error_and_no_message(kind: Kind) -> None:
         cut = whole[: {"anthropic": 4, "openai": 2, "gemini": 1}[kind]]
         async with FakeProvider(kind, [Answer(events=cut)]).serving() as provider:
             events: list[ModelEvent] = []
-            with pytest.raises(ModelError, match="broke off in the middle: ask again"):
+            with pytest.raises(ModelError, match="was cut off: ask again"):
                 await all_of(provider.open(), asked(), events)
             assert events == [TextDelta("Hello")]
             assert len(provider.requests) == 1, "what was begun is not asked again"
@@ -204,7 +204,7 @@ def test_an_error_in_the_stream_is_asked_again_only_while_nothing_was_said() -> 
         async with FakeProvider("anthropic", answers).serving() as provider:
             pauses = Pauses()
             events: list[ModelEvent] = []
-            with pytest.raises(ModelError, match=r"broke off with an error: Overloaded$") as caught:
+            with pytest.raises(ModelError, match=r"reported an error: Overloaded$") as caught:
                 await all_of(provider.open(sleep=pauses), asked(), events)
             assert caught.value.status == 529
             assert events == [TextDelta("Hello"), TextDelta(" there")]
@@ -220,10 +220,10 @@ REFUSALS: list[tuple[Kind, int, Any, str]] = [
     ("anthropic", 401, {"error": {"message": "bad"}}, "the key in ANTHROPIC_API_KEY was refused (bad)"),
     ("openai", 401, ECHO, "the key in OPENAI_API_KEY was refused (Incorrect API key provided: [redacted])"),
     ("gemini", 400, NO_KEY, "the key in GEMINI_API_KEY was refused (API key not valid.)"),
-    ("openai", 403, {"error": "no"}, "the key in OPENAI_API_KEY may not be used for this (no)"),
+    ("openai", 403, {"error": "no"}, "the key in OPENAI_API_KEY does not permit this (no)"),
     ("openai", 400, ESCAPES, r"the provider refused the request (status 400) (bad\x1b[31m schema "),
     ("openai", 418, "<html>teapot</html>", "the provider refused the request (status 418)"),
-    ("openai", 302, "", "answered with status 302, as a model's URL does not: is it right?"),
+    ("openai", 302, "", "answered with status 302, so it may not be the URL of a model: check it"),
 ]
 
 
@@ -293,7 +293,7 @@ def test_silence_ends_at_a_deadline(events: int) -> None:
         begun = message("anthropic", ["Hello there"])[:events]
         async with FakeProvider("anthropic", [Answer(events=begun, hangs=True)]).serving() as provider:
             model = provider.open(timeouts=ModelTimeouts(first=0.05, idle=0.05))
-            with pytest.raises(ModelError, match="silent for too long"):
+            with pytest.raises(ModelError, match="sent nothing for too long"):
                 await all_of(model, asked())
 
     run(test)
@@ -390,7 +390,9 @@ def test_an_answer_that_does_not_stream_is_read_too(kind: Kind) -> None:
 def test_an_answer_that_is_a_page_is_no_model(kind: Kind) -> None:
     async def test() -> None:
         async with FakeProvider(kind, [Answer(body="<html>Hello</html>")]).serving() as provider:
-            with pytest.raises(ModelError, match=r"text/html and no events: is http://\S+ a model's URL"):
+            with pytest.raises(
+                ModelError, match=r"text/html and no events: check that http://\S+ is the URL of a model"
+            ):
                 await all_of(provider.open(), asked())
 
     run(test)

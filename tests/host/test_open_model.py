@@ -83,12 +83,12 @@ SPELLINGS = f"write anthropic:NAME, openai:NAME, gemini:NAME, mistral:NAME, olla
         ("openai:m", {}, "openai:m needs a key: set OPENAI_API_KEY"),
         ("gemini:m", {}, "gemini:m needs a key: set GEMINI_API_KEY or GOOGLE_API_KEY"),
         ("mistral:m", {}, "mistral:m needs a key: set MISTRAL_API_KEY"),
-        ("anthropic:", ANTHROPIC, "'anthropic:' does not say which model: write anthropic:NAME"),
+        ("anthropic:", ANTHROPIC, "'anthropic:' does not name a model: write anthropic:NAME"),
         ("claude-opus", {}, "'claude-opus' does not name a provider: do you mean anthropic:claude-opus?"),
         ("gpt-5", {}, "'gpt-5' does not name a provider: do you mean openai:gpt-5?"),
         ("zephyr", {}, f"'zephyr' does not name a provider: {SPELLINGS}"),
         ("acme:m", {}, f"there is no provider 'acme': {SPELLINGS}"),
-        ("http://box/v1", {}, "'http://box/v1' does not say which model: write http://box/v1#NAME"),
+        ("http://box/v1", {}, "'http://box/v1' does not name a model: write http://box/v1#NAME"),
         ("http://#m", {}, "'http://' in the model's name is not a valid URL: write http://HOST:PORT/v1 or the like"),
         (
             "http://box:x/v1#m",
@@ -98,7 +98,7 @@ SPELLINGS = f"write anthropic:NAME, openai:NAME, gemini:NAME, mistral:NAME, olla
         (
             "http://me:secret@box/v1#m",
             {},
-            "the URL in the model's name holds more than an address: give the key in LINKSPAN_MODEL_KEY, or as key=",
+            "the URL in the model's name contains more than an address: put the key into LINKSPAN_MODEL_KEY, or as key=",
         ),
         (
             "openai:m",

@@ -77,9 +77,7 @@ def test_a_script_at_its_end_says_so() -> None:
     reply(model, asked("Hi"))
     with pytest.raises(ModelError) as caught:
         reply(model, asked("Hi"))
-    assert str(caught.value) == (
-        "scripted:x: the script has nothing to say now: it gave 1 replies, and none of the 1 left fits"
-    )
+    assert str(caught.value) == ("scripted:x: the script has no further reply: it gave 1, and none of the 1 left fits")
 
 
 SCRIPT = """

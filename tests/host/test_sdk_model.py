@@ -176,7 +176,7 @@ def test_a_stream_that_breaks_is_an_error(kind: Kind) -> None:
 @pytest.mark.parametrize("kind", ["anthropic", "gemini"])
 def test_a_stream_that_ends_in_the_middle_of_a_message_is_no_answer(kind: Kind) -> None:
     cut = Client(kind, message(kind, ["Hello there"])[: 3 if kind == "anthropic" else 1])
-    with pytest.raises(ModelError, match=f"{kind}:m: the provider's answer broke off in the middle: ask again"):
+    with pytest.raises(ModelError, match=f"{kind}:m: the response of the provider was cut off: ask again"):
         reply(SdkModel(cut, "m"), asked())
 
 
@@ -187,7 +187,7 @@ def test_clients_that_block_and_other_things_are_refused() -> None:
     class OpenAI(SyncAPIClient):
         pass
 
-    with pytest.raises(TypeError, match="OpenAI blocks while it waits: give the asynchronous client, AsyncOpenAI"):
+    with pytest.raises(TypeError, match="OpenAI is synchronous: pass the asynchronous client, AsyncOpenAI"):
         SdkModel(OpenAI(), "m")
     with pytest.raises(TypeError, match="is not a model client"):
         SdkModel(object(), "m")

@@ -470,9 +470,18 @@ def nested_form(a: Annotated[Node, Ask("?")]): ...
 @pytest.mark.parametrize(
     ("function", "words"),
     [
-        (variadic, "variadic: *names cannot be said in a schema; use a parameter such as names: list[str]"),
-        (keywords, "keywords: **options cannot be said in a schema; use a parameter such as options: dict[str, str]"),
-        (positional, "positional: the parameter a is positional-only, but arguments have names; remove the `/`"),
+        (
+            variadic,
+            "variadic: *names cannot be described by a schema; use a parameter such as names: list[str] [LS-703]",
+        ),
+        (
+            keywords,
+            "keywords: **options cannot be described by a schema; use a parameter such as options: dict[str, str] [LS-703]",
+        ),
+        (
+            positional,
+            "positional: the parameter a is positional-only, but arguments have names; remove the `/` [LS-703]",
+        ),
         (unresolved, "unresolved: the name 'Missing' in the hint of parameter a cannot be resolved"),
         (connection, "connection: parameter a has the type Context, which JSON cannot carry; use a dataclass"),
         (function, "function: parameter a has the type Callable, which JSON cannot carry"),

@@ -184,20 +184,20 @@ def test_what_json_cannot_carry_is_named() -> None:
     circle: list[Any] = []
     circle.append(circle)
     cases: list[tuple[Any, type[Exception], str]] = [
-        (math.nan, ValueError, "JSON has no nan; return None or a text instead"),
-        ([None, {"a": Point(math.inf)}], ValueError, "JSON has no inf; return None or a text instead"),  # type: ignore[arg-type]
-        ("\ud800", ValueError, "a text in the value has lone surrogates, which UTF-8 cannot carry"),
+        (math.nan, ValueError, "JSON has no nan; return None or a string instead"),
+        ([None, {"a": Point(math.inf)}], ValueError, "JSON has no inf; return None or a string instead"),  # type: ignore[arg-type]
+        ("\ud800", ValueError, "a string in the value has lone surrogates, which UTF-8 cannot encode"),
         (circle, ValueError, "the value is nested too deeply for JSON, or contains itself"),
         (
             1j,
             TypeError,
-            "a value of the type complex cannot be written as JSON; return a dict, a list, a dataclass or a text made from it",
+            "a value of the type complex cannot be written as JSON; return a dict, a list, a dataclass or a string",
         ),
-        ({Path: 1}, TypeError, "a key of the type type cannot be written as JSON; use texts as keys"),
+        ({Path: 1}, TypeError, "a key of the type type cannot be written as JSON; use strings as keys"),
         (
             Path,
             TypeError,
-            "a value of the type type cannot be written as JSON; return a dict, a list, a dataclass or a text made from it",
+            "a value of the type type cannot be written as JSON; return a dict, a list, a dataclass or a string",
         ),
     ]
     for value, kind, words in cases:
@@ -208,8 +208,8 @@ def test_what_json_cannot_carry_is_named() -> None:
 
 def test_a_result_that_breaks_the_promise_of_its_type_is_named() -> None:
     cases = [
-        (int, "x", 'the return type promises something else: result must be an integer, got the string "x"'),
-        (list[int], [1, None], "the return type promises something else: result[1] must be an integer, got null"),
+        (int, "x", 'the value does not match the return type: result must be an integer, got the string "x"'),
+        (list[int], [1, None], "the value does not match the return type: result[1] must be an integer, got null"),
         (Point, None, "the return type promises an object, but the function returned null"),
     ]
     for hint, value, words in cases:

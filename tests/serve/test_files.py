@@ -306,7 +306,7 @@ def test_a_resource_is_read_from_its_file_each_time(docs: Path) -> None:
 def test_a_file_that_is_missing_is_an_error_at_registration(tmp_path: Path) -> None:
     with pytest.raises(RegistrationError, match=r"cannot be read: No such file.*Path\(__file__\)"):
         Server().define_resource("docs://gone", path=tmp_path / "gone.md")
-    with pytest.raises(RegistrationError, match="give one of"):
+    with pytest.raises(RegistrationError, match="pass one of"):
         Resource("docs://two", path=tmp_path, text="two")
 
 

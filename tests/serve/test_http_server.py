@@ -140,7 +140,7 @@ def test_a_port_that_is_taken_is_one_line_that_says_what_to_do() -> None:
     assert (done.returncode, done.stderr) == (
         1,
         f"tools: cannot serve HTTP on 127.0.0.1:{port}: address already in use; choose another port, or port 0 for any "
-        "that is free\n",
+        "free one [LS-602]\n",
     )
 
 

@@ -146,12 +146,12 @@ class TestResultLimit:
     def test_a_long_text_is_cut_and_the_cut_is_stated(self, server: Server) -> None:
         kept, note = call(server, "long", length=51)["content"]
         assert kept["text"] == "ä" * 50
-        assert note["text"] == "[2 of 102 bytes are left out: the limit is 100; ask for less]"
+        assert note["text"] == "[2 of 102 bytes were left out: the limit is 100; ask for less]"
 
     def test_blocks_share_the_limit(self, server: Server) -> None:
         *kept, note = call(server, "blocks")["content"]
         assert "".join(each["text"] for each in kept) == "a" * 60 + "b" * 40
-        assert note["text"].startswith("[80 of 180 bytes are left out")
+        assert note["text"].startswith("[80 of 180 bytes were left out")
 
     def test_a_structured_result_becomes_an_error(self, server: Server) -> None:
         result = call(server, "numbers", length=1000)

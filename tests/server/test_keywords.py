@@ -225,7 +225,7 @@ def test_a_type_checker_refuses_what_there_is_not(tmp_path: Path) -> None:
 
 
 def test_hints_say_what_works_from_a_clone() -> None:
-    assert install_hint("http") == "run pip install '.[http]' in your clone of Linkspan"
+    assert install_hint("http") == "run pip install '.[http]' in your clone of Linkspan [LS-601]"
     pattern = re.compile(r"pip install '?linkspan|install linkspan\[")
     assert not [
         path for path in (*CODE, *(ROOT / "docs").glob("*.md"), ROOT / "README.md") if pattern.search(path.read_text())

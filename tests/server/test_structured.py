@@ -224,8 +224,8 @@ def test_bytes_are_content(hint: Any, data: Any, block: dict[str, Any]) -> None:
     [
         ({"type": "text"}, "the content 'text' cannot be sent: Object missing required field `text`"),
         ({"type": "image", "data": "eA==", "mime_type": "image/png"}, "missing required field `mimeType`"),
-        ({"type": "imge", "data": "eA=="}, "'imge' is no type of content: use text, image, audio"),
-        ({"text": "x"}, "None is no type of content"),
+        ({"type": "imge", "data": "eA=="}, "'imge' is not a type of content: use text, image, audio"),
+        ({"text": "x"}, "None is not a type of content"),
     ],
 )
 def test_a_content_mapping_that_clients_could_not_read_is_the_authors_error(block: Any, words: str) -> None:

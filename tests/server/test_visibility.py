@@ -407,8 +407,8 @@ def test_classes_and_in_place_definitions_take_tags_and_when() -> None:
         ({"when": lambda one, two: True}, "nothing else that is required"),
         ({"when": lambda *, ctx: True}, "nothing else that is required"),
         ({"when": lambda: (yield)}, "yields"),
-        ({"tags": "beta"}, "a set of texts"),
-        ({"tags": [1]}, "a set of texts"),
+        ({"tags": "beta"}, "a set of strings"),
+        ({"tags": [1]}, "a set of strings"),
     ],
 )
 def test_wrong_tags_and_conditions_are_refused_at_registration(options: dict[str, Any], problem: str) -> None:
@@ -500,7 +500,7 @@ def test_a_name_that_is_also_a_tag_means_both_and_kind_chooses() -> None:
     assert server.disable("report", kind="prompt") == 1
     assert server.disable("report", kind="tool") == 2
     assert server.enable("report") == 3
-    with pytest.raises(RegistrationError, match="kind is one of tool, prompt, resource, template"):
+    with pytest.raises(RegistrationError, match="kind must be one of tool, prompt, resource, template"):
         server.disable("report", kind="tools")  # type: ignore[arg-type]
 
 

@@ -261,8 +261,8 @@ class Authorizer:
         """Get a token that the server takes instead of the one that it refused, if there was one (AU-C42)."""
         if attempt.logins > _LOGINS:
             raise AuthorizationFailure(
-                "the server refuses the token that its authorization server has just given",
-                "the server and its authorization server disagree, for example about the audience: see the server's log",
+                "the server refuses the token that its authorization server has just issued",
+                "the two disagree, for example about the audience: see the server's log [LS-403]",
             )
         if self._person:
             yield from self._load()
@@ -395,7 +395,7 @@ class Authorizer:
         if isinstance(self.auth, OAuth):
             client = yield from known_client(self.auth, known.server, current.client_id, self._now())
         if client is None:
-            raise AuthorizationFailure("the client of this login is not registered any more", error="invalid_client")
+            raise AuthorizationFailure("the client of this login is no longer registered", error="invalid_client")
         at_server = self._context.client(known.server, client, _key_of(current))
         form = refresh_form(refresh_token, current.resource)
         return (
@@ -459,19 +459,21 @@ class Authorizer:
         supported = found.server.dpop_signing_alg_values_supported
         if self.auth.dpop is True and not wanted:
             if supported is None:
-                raise AuthorizationFailure(f"{found.server.issuer} does not support DPoP", "leave out dpop=True")
+                raise AuthorizationFailure(
+                    f"{found.server.issuer} does not support DPoP", "leave out dpop=True [LS-409]"
+                )
             wanted = True
         if wanted and supported is not None and ALGORITHM not in supported:
-            raise AuthorizationFailure(f"{found.server.issuer} does not take DPoP proofs with {ALGORITHM}")
+            raise AuthorizationFailure(f"{found.server.issuer} does not accept DPoP proofs with {ALGORITHM}")
         return wanted
 
     def _insufficient(self, scopes: Collection[str], operation: str) -> InsufficientScope:
-        names = " ".join(scopes) or "scopes that it does not name"
+        names = " ".join(scopes) or "unnamed scopes"
         return InsufficientScope(
             f"{operation} needs {names}, which the login does not have",
             self._about,
             phase="authorize",
-            hint="the person who logs in, or the authorization server, does not allow them",
+            hint="the person who logs in, or the authorization server, does not grant them [LS-402]",
             data=scopes,
         )
 
@@ -483,7 +485,7 @@ class Authorizer:
             "the server requires a login",
             self._about,
             phase="authorize",
-            hint=f"run `{shlex.join(command)}`, or pass auth= or headers=",
+            hint=f"run `{shlex.join(command)}`, or pass auth= or headers= [LS-401]",
         )
 
 

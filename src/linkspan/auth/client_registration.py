@@ -86,9 +86,9 @@ def register(auth: OAuth, server: ServerMetadata, now: float) -> AuthFlow[Regist
         return stored
     if server.registration_endpoint is None:
         raise AuthorizationFailure(
-            f"{server.issuer} does not let clients register themselves",
+            f"{server.issuer} does not support registration of clients",
             f"register a public client there with the redirect URI {redirect_uri}, and pass its client_id= "
-            "(and redirect_port=)",
+            "(and redirect_port=) [LS-404]",
         )
     return (yield from _register_dynamically(auth, server, server.registration_endpoint, redirect_uri))
 
@@ -117,8 +117,8 @@ def given_client(
         yield Save(key, server.issuer.encode())
     elif issuer is None and bound.decode() != server.issuer:
         raise AuthorizationFailure(
-            f"the credentials of client {client_id!r} are those of {bound.decode()}, but this server uses {server.issuer}",
-            f"if {server.issuer} issued them, too, pass issuer={server.issuer!r}",
+            f"the credentials of client {client_id!r} belong to {bound.decode()}, but this server uses {server.issuer}",
+            f"if {server.issuer} issued them too, pass issuer={server.issuer!r} [LS-405]",
         )
     return Registered(client_id, secret, "none" if signs else choose_auth_method(server, secret=secret))
 
@@ -131,7 +131,7 @@ def choose_auth_method(server: ServerMetadata, *, secret: str | None) -> str:
     for method in _KNOWN_METHODS[1:]:
         if method in supported:
             return method
-    raise AuthorizationFailure(f"{server.issuer} does not take a client secret, only {', '.join(supported)}")
+    raise AuthorizationFailure(f"{server.issuer} does not accept a client secret, only {', '.join(supported)}")
 
 
 def client_authentication(
@@ -189,13 +189,15 @@ def _register_dynamically(
         error, reason = said_by(result.body, result.status)
         raise AuthorizationFailure(
             f"{server.issuer} refused to register this client: {reason}",
-            f"register one there by hand with the redirect URI {redirect_uri}, and pass its client_id=",
+            f"register one there by hand with the redirect URI {redirect_uri}, and pass its client_id= [LS-404]",
             error=error,
         )
     response = decode_document(result.body, _Response, endpoint)
     method = response.token_endpoint_auth_method or wanted
     if method not in _KNOWN_METHODS or (method != "none" and not response.client_secret):
-        raise AuthorizationFailure(f"{server.issuer} registered this client for {method!r}, which it cannot do")
+        raise AuthorizationFailure(
+            f"{server.issuer} registered this client for {method!r}, which the client does not support"
+        )
     registered = Registered(
         response.client_id,
         response.client_secret if method != "none" else None,
@@ -225,6 +227,6 @@ def _listen(auth: OAuth, stored: Registered | None) -> AuthFlow[str]:
                 return again
         redirect_uri: str = yield Listen(auth.redirect_port)
     except HttpUnavailable as problem:
-        hint = "pass another redirect_port=" if auth.redirect_port is not None else None
+        hint = "pass another redirect_port= [LS-406]" if auth.redirect_port is not None else None
         raise AuthorizationFailure(f"the login has no redirect URI: {problem}", hint) from problem
     return redirect_uri

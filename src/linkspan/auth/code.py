@@ -57,7 +57,7 @@ def ask_for_code(
     if "S256" not in (server.code_challenge_methods_supported or ()):  # AU-C20
         raise AuthorizationFailure(
             f"{server.issuer} does not support PKCE with S256, so a login there is not safe",
-            "its metadata must list S256 in code_challenge_methods_supported",
+            "its metadata must list S256 in code_challenge_methods_supported [LS-407]",
         )
     state, verifier = encode_base64url(token_bytes(32)), encode_base64url(token_bytes(32))
     names_issuer = server.authorization_response_iss_parameter_supported is True
@@ -93,7 +93,9 @@ def _authorization_url(
     parts = urlsplit(server.authorization_endpoint)
     theirs = dict(parse_qsl(parts.query, keep_blank_values=True))
     if taken := theirs.keys() & fields.keys():
-        raise AuthorizationFailure(f"the authorization_endpoint of {server.issuer} has a {min(taken)} of its own")
+        raise AuthorizationFailure(
+            f"the authorization_endpoint of {server.issuer} already has the parameter {min(taken)}"
+        )
     return urlunsplit(parts._replace(query=urlencode({**theirs, **fields})))
 
 
@@ -112,10 +114,12 @@ def read_redirect(redirect: str, pending: PendingLogin) -> str:
         raise AuthorizationFailure("the redirect has a parameter twice")
     fields = {name: values[0] for name, values in found.items()}
     if not compare_digest(fields.get("state", "").encode(), pending.state.encode()):
-        raise AuthorizationFailure("the redirect belongs to another login", "log in again, and paste the newest URL")
+        raise AuthorizationFailure(
+            "the redirect belongs to another login", "log in again, and paste the newest URL [LS-408]"
+        )
     issuer = fields.get("iss")
     if issuer is None and pending.requires_issuer:
-        raise AuthorizationFailure(f"the redirect does not name its issuer, which {pending.issuer} always does")
+        raise AuthorizationFailure(f"the redirect does not name its issuer, as those of {pending.issuer} must")
     if issuer is not None and issuer != pending.issuer:
         raise AuthorizationFailure(f"the redirect does not come from {pending.issuer}, where the login began")
     if "error" in fields:

@@ -82,7 +82,7 @@ def find_server(issuer: str, url: str) -> AuthFlow[ServerMetadata]:
             raise AuthorizationFailure(f"{place} has the metadata of another issuer: {found.issuer!r}, not {issuer!r}")
         check_endpoints(found, url)
         return found
-    raise AuthorizationFailure(f"the authorization server {issuer} has no metadata")
+    raise AuthorizationFailure(f"the authorization server {issuer} publishes no metadata")
 
 
 def _resource(url: str, announced: str | None) -> AuthFlow[ResourceMetadata | None]:
@@ -96,11 +96,11 @@ def _resource(url: str, announced: str | None) -> AuthFlow[ResourceMetadata | No
         if not covers(found.resource, url):
             raise AuthorizationFailure(
                 f"{shown(place)} describes another resource: {found.resource!r}, not {shown(url)}",
-                "the server must set `resource` to its own URL; its tokens would be valid elsewhere",
+                "the server must set `resource` to its own URL, or its tokens are valid elsewhere [LS-410]",
             )
         return found
     if announced is not None:
-        raise AuthorizationFailure(f"the server announces its metadata at {announced}, but there are none")
+        raise AuthorizationFailure(f"the server announces its metadata at {announced}, which does not exist")
     return None
 
 
@@ -113,7 +113,7 @@ def _first_that_works(issuers: Sequence[str], url: str) -> AuthFlow[ServerMetada
             failures.append(failure)
     if len(failures) == 1:
         raise failures[0]
-    reasons = "; ".join(each.problem for each in failures) or "its metadata list none"
+    reasons = "; ".join(each.problem for each in failures) or "the metadata list none"
     raise AuthorizationFailure(
         f"no usable authorization server: {reasons}", reached=all(each.reached for each in failures)
     )

@@ -131,7 +131,7 @@ def _read_key(key: Key) -> SigningKey:
             found = kind.import_key(json.loads(text) if is_jwk else text)
             if found.is_private:
                 return found
-    raise AuthorizationFailure("key= is not a private key", "pass PEM (PKCS #8) or a JWK as JSON")
+    raise AuthorizationFailure("key= is not a private key", "pass PEM (PKCS #8) or a JWK as JSON [LS-411]")
 
 
 def _choose_algorithm(key: SigningKey, alg: str | None, supported: Collection[str] | None) -> str:
@@ -143,7 +143,7 @@ def _choose_algorithm(key: SigningKey, alg: str | None, supported: Collection[st
             return each
     raise AuthorizationFailure(
         f"key= signs with {' or '.join(possible) or 'no known algorithm'}, alg= is {alg}, "
-        f"and the authorization server takes {', '.join(supported or ('any',))}"
+        f"and the authorization server accepts {', '.join(supported or ('any',))}"
     )
 
 

@@ -59,7 +59,7 @@ class TokenExchange:
         except IssuerUnavailable as problem:
             raise ExchangeError(str(problem)) from None
         if not isinstance(endpoint, str):
-            raise ExchangeError(f"the metadata of {self.issuer} have no token_endpoint: pass token_endpoint=")
+            raise ExchangeError(f"the metadata of {self.issuer} has no token_endpoint: pass token_endpoint=")
         headers, fields = client_authentication(*self._credentials)
         form = self._form(token, audience, scopes) | fields
         try:
@@ -70,7 +70,7 @@ class TokenExchange:
         found = answer.get("access_token")
         if reply.status != 200 or not isinstance(found, str) or not found:
             error, reason = said_by(reply.body, reply.status, [token, self._credentials[1]])
-            raise ExchangeError(f"{self.issuer} gave no token for {audience}: {reason}", error=error)
+            raise ExchangeError(f"{self.issuer} issued no token for {audience}: {reason}", error=error)
         seconds = answer.get("expires_in")
         return found, float(seconds) if isinstance(seconds, int | float) else 0.0
 

@@ -92,7 +92,7 @@ class Issuer:
                 return str(failure)  # the others are on the same host
             if reply.status == 200 and (found := json_object(reply.body)) is not None:
                 if found.get("issuer") != self.url:
-                    return f"its metadata name the issuer {found.get('issuer')!r}: write issuer= exactly so"
+                    return f"its metadata name the issuer {found.get('issuer')!r}: write issuer= exactly like that"
                 self._metadata = now + _KEPT, found
                 return ""
         return "it has no metadata at any of the well-known places"
@@ -133,7 +133,7 @@ class Issuer:
             metadata: JSONObject = yield from self.metadata(now)
             url = metadata.get("jwks_uri")
             if not isinstance(url, str):
-                raise IssuerUnavailable(f"the metadata of {self.url} have no jwks_uri: pass Jwt(..., jwks_uri=...)")
+                raise IssuerUnavailable(f"the metadata of {self.url} has no jwks_uri: pass Jwt(..., jwks_uri=...)")
         try:
             reply: HttpResult = yield Http("GET", url, {"accept": "application/json"}, redirects=True)
         except HttpUnavailable as failure:

@@ -31,7 +31,7 @@ _TAG_BYTES: Final = 16
 
 
 class NonceNeeded(TokenRefused):
-    """A proof has no nonce of ours, or an old one: the client receives another and tries again."""
+    """A proof has no nonce of this server, or an old one: the client receives another and tries again."""
 
 
 class Proof(msgspec.Struct, frozen=True):
@@ -117,7 +117,7 @@ def check_proof(proof: Proof, *, now: float, replays: Replays, nonces: NonceSour
     if failed := [name for name, is_wrong in wrong.items() if is_wrong]:
         raise TokenRefused(f"the DPoP proof does not fit the request: {', '.join(failed)}", "invalid_dpop_proof")
     if nonces is not None and not nonces.is_good(claims.get("nonce"), now):
-        raise NonceNeeded("the DPoP proof has no nonce of ours, or an old one", "use_dpop_nonce")
+        raise NonceNeeded("the DPoP proof has no nonce of this server, or an old one", "use_dpop_nonce")
     assert isinstance(proof_id, str)
     if not replays.use(proof.thumbprint, proof_id, float(made or 0), now):
         raise TokenRefused("the DPoP proof was used before", "invalid_dpop_proof")
@@ -140,7 +140,7 @@ def _read(proof: Proof) -> JSONObject:
     except (JoseError, ValueError, TypeError, KeyError):
         raise TokenRefused("its jwk cannot be read") from None
     if thumbprint != proof.thumbprint:  # first, since the sender chooses how much work a signature is
-        raise TokenRefused("it is made with another key than the token is bound to")
+        raise TokenRefused("it is signed with another key than the one the token is bound to")
     return read_jws(proof.text, key, algorithm)
 
 

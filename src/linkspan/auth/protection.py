@@ -88,7 +88,7 @@ class Protected:
         verifiers = [_as_verifier(each) for each in given] + ([Jwt(issuer)] if issuer is not None else [])
         self.verifiers: Sequence[Verifier] = sorted(verifiers, key=_order)
         if not verifiers:
-            raise ValueError('Protected needs to know whose tokens are good: issuer="https://...", or verify=')
+            raise ValueError('Protected needs issuer="https://...", or verify=, to know which tokens are valid')
         if dpop not in ("accepted", "required"):
             raise ValueError(f'dpop must be "accepted" or "required", got {dpop!r}')
         self.resource = None if resource is None else _checked_url(resource)
@@ -240,7 +240,9 @@ def _checked_url(resource: str) -> str:
         parts, host = urlsplit(""), ""
     local = host == "localhost" or is_loopback(host) is True
     if not host or parts.scheme not in ("https", "http") or parts.fragment or parts.query or parts.username:
-        raise ValueError(f"resource is the URL of the server, such as https://api.example.com/mcp; got {resource!r}")
+        raise ValueError(
+            f"resource must be the URL of the server, such as https://api.example.com/mcp; got {resource!r}"
+        )
     if parts.scheme == "http" and not local:
         raise ValueError(f"resource must be https, since tokens are sent there; got {resource!r}")
     return resource

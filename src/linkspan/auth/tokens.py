@@ -128,8 +128,8 @@ class TokenClient:
         wanted = "dpop" if self._key is not None else "bearer"
         if response.token_type.lower() != wanted:
             raise AuthorizationFailure(
-                f"{self._server.issuer} gave a token of type {response.token_type[:20]!r} instead of {wanted!r}",
-                "it does not support DPoP: pass dpop=False, if the MCP server takes bearer tokens"
+                f"{self._server.issuer} issued a token of type {response.token_type[:20]!r} instead of {wanted!r}",
+                "it does not support DPoP: pass dpop=False if the MCP server accepts bearer tokens [LS-409]"
                 if self._key
                 else None,
             )
@@ -153,7 +153,7 @@ class TokenClient:
         """Exchange one token for another one of the type `issued` (RFC 8693). Raises: AuthorizationFailure."""
         response = yield from self._ask(form)
         if response.issued_token_type not in (issued, None):
-            raise AuthorizationFailure(f"{self._server.issuer} gave a token of another type than {issued}")
+            raise AuthorizationFailure(f"{self._server.issuer} issued a token of another type than {issued}")
         return response.access_token
 
     def _ask(self, form: Mapping[str, str]) -> AuthFlow[_Response]:
@@ -164,13 +164,13 @@ class TokenClient:
                 ours.append(self._client.client_secret)
             error, reason = said_by(result.body, result.status, ours)
             raise AuthorizationFailure(
-                f"{self._server.issuer} gave no token: {reason}", error=error, reached=result.status < 500
+                f"{self._server.issuer} issued no token: {reason}", error=error, reached=result.status < 500
             )
         response = decode_or_none(result.body, _Response)
         if response is None:
             raise AuthorizationFailure(f"invalid token response from {self._server.issuer}")
         if not _SENDABLE.fullmatch(response.access_token):
-            raise AuthorizationFailure(f"{self._server.issuer} gave a token that no header can carry")
+            raise AuthorizationFailure(f"{self._server.issuer} issued a token that no header can carry")
         return response
 
     def post(self, endpoint: str | None, form: Mapping[str, str]) -> AuthFlow[HttpResult]:

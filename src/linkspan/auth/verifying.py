@@ -131,12 +131,12 @@ class _OfIssuer:
     def grant(self, claims: JSONObject, resource: str, now: float, *, expires: bool = True) -> Grant:
         """Return the grant in claims. Raises: TokenRefused for one that is late, early, or for another server."""
         if "iss" in claims and claims["iss"] != self.issuer:
-            raise TokenRefused(f"the token is of {_shown(claims['iss'])}, not of {self.issuer}")
+            raise TokenRefused(f"the token was issued by {_shown(claims['iss'])}, not by {self.issuer}")
         until = _check_times(claims, now, expires=expires)
         self._check_audience(claims, resource)
         for name, values in self.preset.required.items():
             if claims.get(name) not in values:
-                raise TokenRefused(f"{name} is {_shown(claims.get(name))}, which is not that of an access token")
+                raise TokenRefused(f"{name} is {_shown(claims.get(name))}, which access tokens do not have")
         names = frozenset(name for path in self.preset.scopes for name in _names(_at(claims, path)))
         subject = claims.get("sub")
         client = next((claims[each] for each in self.preset.client if isinstance(claims.get(each), str)), None)
@@ -158,7 +158,7 @@ class _OfIssuer:
         found = _at(claims, self._audience_path)
         if wanted.isdisjoint(_names([found] if isinstance(found, str) else found)):
             claim = ".".join(self._audience_path)
-            raise TokenRefused(f"the token is for {_shown(found)} ({claim}), and not for {' or '.join(sorted(wanted))}")
+            raise TokenRefused(f"the token is for {_shown(found)} ({claim}), not for {' or '.join(sorted(wanted))}")
 
 
 class Jwt(_OfIssuer):
@@ -210,11 +210,11 @@ class Jwt(_OfIssuer):
         if not isinstance(kind, str) or kind.lower() not in _TYPES:
             raise TokenRefused(f"the token is a {_shown(kind)}, not an access token (at+jwt or JWT)")
         if kid is not None and not isinstance(kid, str):
-            raise TokenRefused("the kid of the token is not a text")
+            raise TokenRefused("the kid of the token is not a string")
         key = yield from self.source.key(kid, algorithm, now)
         claims = read_jws(token, key, algorithm)
         if claims.get("iss") != self.issuer:
-            raise TokenRefused(f"the token is of {_shown(claims.get('iss'))}, not of {self.issuer}")
+            raise TokenRefused(f"the token was issued by {_shown(claims.get('iss'))}, not by {self.issuer}")
         return Verified(self.grant(claims, resource, now))
 
 
@@ -253,7 +253,7 @@ class Introspection(_OfIssuer):
         """Return what a token allows. Raises: TokenRefused, IssuerUnavailable."""
         endpoint = self._endpoint or (yield from self.source.metadata(now)).get("introspection_endpoint")
         if not isinstance(endpoint, str):
-            raise IssuerUnavailable(f"the metadata of {self.issuer} have no introspection_endpoint: pass endpoint=")
+            raise IssuerUnavailable(f"the metadata of {self.issuer} has no introspection_endpoint: pass endpoint=")
         headers, fields = client_authentication(*self._credentials)
         body = urlencode({"token": token, "token_type_hint": "access_token", **fields}).encode()
         try:
@@ -262,9 +262,11 @@ class Introspection(_OfIssuer):
             raise IssuerUnavailable(f"the introspection of {self.issuer} cannot be reached: {failure}") from None
         claims = json_object(reply.body) if reply.status == 200 else None
         if claims is None:
-            raise IssuerUnavailable(f"the introspection of {self.issuer} answered {reply.status}: see its credentials")
+            raise IssuerUnavailable(
+                f"the introspection of {self.issuer} answered {reply.status}: check the credentials"
+            )
         if claims.get("active") is not True:
-            raise TokenRefused(f"{self.issuer} does not know the token, or it has ended")
+            raise TokenRefused(f"{self.issuer} reports the token as not active")
         age = max_age(reply.headers)
         return Verified(self.grant(claims, resource, now, expires=False), LONGEST if age is None else min(age, LONGEST))
 
@@ -331,7 +333,7 @@ class FunctionVerifier(msgspec.Struct, frozen=True):
         if not isinstance(grant, Grant):
             raise TypeError(f"a function that verifies tokens returns a Grant or None, not {type(grant).__name__}")
         if not (grant.subject or grant.client_id):
-            raise TokenRefused("the function has returned a grant without a subject and a client")
+            raise TokenRefused("the function returned a grant without a subject and a client")
         if grant.expires is not None and grant.expires <= now:
             raise TokenRefused("the grant has expired")
         return Verified(grant)
@@ -348,7 +350,9 @@ def verify(verifiers: Sequence[Verifier], token: str, resource: str, now: float)
             found = yield from each.verify(token, resource, now)
             if found is not None:
                 return found
-    what = f"of {_shown(issuer)}, which is not trusted here" if issuer is not None else "not known to any verifier"
+    what = (
+        f"issued by {_shown(issuer)}, which is not trusted here" if issuer is not None else "not known to any verifier"
+    )
     raise TokenRefused(f"the token is {what}")
 
 
@@ -382,7 +386,7 @@ def read_jws(token: str, key: Any, algorithm: str) -> JSONObject:
     try:
         payload = deserialize_compact(token, key, registry=_registry(algorithm)).payload
     except (JoseError, ValueError, TypeError) as problem:
-        raise TokenRefused(f"the signature does not fit ({type(problem).__name__})") from None
+        raise TokenRefused(f"the signature is not valid ({type(problem).__name__})") from None
     claims = json_object(payload)
     if claims is None:
         raise TokenRefused("the claims are not a JSON object")
@@ -430,7 +434,7 @@ def _check_times(claims: JSONObject, now: float, *, expires: bool) -> float | No
     if "exp" in times and now >= times["exp"] + _LEEWAY:
         raise TokenRefused("the token has expired")
     if max(times.get("nbf", now), times.get("iat", now)) > now + _LEEWAY:
-        raise TokenRefused("the token is not good yet (nbf, iat): do the clocks agree?")
+        raise TokenRefused("the token is not valid yet (nbf, iat): compare the clocks")
     return times.get("exp")
 
 
@@ -440,7 +444,7 @@ def _thumbprint(confirmation: JSON) -> str | None:
         return None
     found: JSON = confirmation.get("jkt") if is_object(confirmation) else None
     if not isinstance(found, str) or not found:
-        raise TokenRefused("the token is bound to something else than a DPoP key, which cannot be checked")
+        raise TokenRefused("the token is bound to something other than a DPoP key, which cannot be checked")
     return found
 
 

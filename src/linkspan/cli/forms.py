@@ -432,5 +432,5 @@ class PersonAtTerminal:
                 return None
             if "state=" in line:
                 return line.strip()
-            self._show("That is not the address of the last page: it has state= in it.")
+            self._show("That is not the address of the last page, which contains state=.")
         return None

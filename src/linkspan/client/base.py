@@ -340,7 +340,7 @@ def _opener(
         try:
             from linkspan.client.transports.http import HttpClientTransport
         except ImportError:
-            problem = "the library for HTTP is not installed"
+            problem = "HTTP needs httptools"
             raise ClientError(problem, target.origin, phase="connect", hint=install_hint("http")) from None
 
         assert target.url is not None
@@ -371,7 +371,7 @@ def _revision(version: str | None) -> Revision | None:
         return None
     if version not in REVISIONS:
         raise UnsupportedProtocolVersion(
-            f"protocol_version {version!r} is not spoken here; choose one of {', '.join(supported_versions())}"
+            f"protocol_version {version!r} is not supported; choose one of {', '.join(supported_versions())}"
         )
     return REVISIONS[version]
 

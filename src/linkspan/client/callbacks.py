@@ -261,7 +261,7 @@ class Application:
         if handler is None:
             known = request.method in self.handlers.answerable()
             code = INVALID_PARAMS if known else METHOD_NOT_FOUND
-            transport.refuse(request.id, code, f"This client does not support {request.method[:80]} of this kind")
+            transport.refuse(request.id, code, f"This client does not support this kind of {request.method[:80]}")
             return
         self.queue.answer(Question(transport, request.id, request.method, params, handler))
 

@@ -470,7 +470,7 @@ class _Entry:
     def _text(self, key: str) -> str:
         value: JSON = self._members.get(key, "")
         if not isinstance(value, str):
-            self._refuse(key, "must be a text")
+            self._refuse(key, "must be a string")
         return self._substituted(key, value)
 
     def _items(self, key: str) -> Sequence[JSON]:
@@ -496,7 +496,7 @@ class _Entry:
         if isinstance(value, bool):
             return "true" if value else "false"
         if not isinstance(value, str | int | float):
-            self._refuse(key, "must be a text")
+            self._refuse(key, "must be a string")
         return str(value)
 
     # Variables.
@@ -543,7 +543,7 @@ class _Entry:
         if not value and fallback is not None:
             return fallback
         if value is None:
-            self._refuse(key, f"wants the environment variable {name}, which is not set")
+            self._refuse(key, f"needs the environment variable {name}, which is not set")
         return value
 
     def _input(self, key: str, name: str) -> str:
@@ -551,7 +551,7 @@ class _Entry:
         if value is None:
             what = self._context.wanted(name) if self._context is not None else f"the input {name!r}"
             self._refuse(
-                key, f"wants {what}: set the environment variable {variable_of(name)}, or give read_config an `inputs`"
+                key, f"needs {what}: set the environment variable {variable_of(name)}, or pass inputs= to read_config"
             )
         return value
 

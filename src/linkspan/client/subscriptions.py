@@ -374,10 +374,10 @@ def unconfirmed(origin: Origin, seconds: float) -> CallTimeout:
 def left_behind(origin: Origin) -> ConnectionLost:
     """Return the error for a subscription in a process that was forked after it had begun."""
     return ConnectionLost(
-        "the subscription belongs to the process that forked this one",
+        "the subscription belongs to the parent process",
         origin,
         phase="list",
-        hint="call listen() again here",
+        hint="call listen() again in this process [LS-306]",
     )
 
 

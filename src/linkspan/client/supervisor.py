@@ -206,7 +206,7 @@ class Supervisor:
         if self._standing is None:
             if self.application.callbacks.on_change is None:
                 raise ValueError("pass on_change=... to the client: it is called when a subscribed resource changes")
-            raise ValueError("this server does not say when a resource changes: look at it again from time to time")
+            raise ValueError("this server does not report when a resource changes: read it again from time to time")
         wanted = self._standing.wanted
         uris = wanted.uris | {uri} if on else wanted.uris - {uri}
         if uris != wanted.uris:

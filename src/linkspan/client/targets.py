@@ -91,7 +91,7 @@ def resolve(
         shown: object = getattr(target, "name", None)
         return Target(Origin(name or (shown if isinstance(shown, str) else type(target).__name__)), server=target)
     raise UnusableTarget(
-        f"a client cannot connect to a {type(target).__name__}: give it a Server, a command, a .py file, an entry of an "
+        f"a client cannot connect to a {type(target).__name__}: pass a Server, a command, a .py file, an entry of an "
         "mcp.json, a URL, or a function that opens a channel"
     )
 
@@ -108,9 +108,9 @@ def _text(text: str, name: str | None, env: Mapping[str, str] | None, cwd: str |
     try:
         argv = shlex.split(text)
     except ValueError as problem:
-        raise UnusableTarget(f"{text!r} is no command: {problem}") from None
+        raise UnusableTarget(f"{text!r} is not a valid command: {problem}") from None
     if not argv:
-        raise UnusableTarget("an empty text is no target: give a command, a .py file or a URL")
+        raise UnusableTarget("the target is empty: pass a command, a .py file or a URL")
     return _command(argv, name, env, cwd, inherit_env=inherit_env)
 
 
@@ -200,7 +200,7 @@ def _only(servers: Configuration, name: str | None) -> str:
     if servers:
         first = next(iter(servers))
         raise UnusableTarget(
-            f"this configuration has the servers {', '.join(servers)}: choose one with name={first!r}, or use a ClientGroup "
+            f"the configuration has the servers {', '.join(servers)}: choose one with name={first!r}, or use a ClientGroup "
             "or a Host for all of them"
         )
     why = "; ".join(f"the server {each!r} {reason}" for each, reason in servers.left_out.items())

@@ -157,7 +157,7 @@ class Vault:
         while not _try_lock(fd):
             if time.monotonic() > give_up:
                 os.close(fd)
-                raise TimeoutError("another process has been busy with this login for too long")
+                raise TimeoutError("another process held this login for too long")
             time.sleep(_POLL)
         return lambda: os.close(fd)
 

@@ -146,17 +146,17 @@ class Call(msgspec.Struct, eq=False):
         return self.request.cancelled
 
     def finish(self, value: object) -> Outcome:
-        """Turn the function's value into an outcome. Raises: LocalProtocolError if the call has ended already."""
+        """Turn the function's value into an outcome. Raises: LocalProtocolError if the call has already ended."""
         raise NotImplementedError
 
     def fail(self, error: BaseException) -> Outcome:
-        """Turn the function's exception into an outcome. Raises: LocalProtocolError if the call has ended already."""
+        """Turn the function's exception into an outcome. Raises: LocalProtocolError if the call has already ended."""
         raise NotImplementedError
 
     def end(self) -> None:
-        """Note that the call ends: hooks must not run twice. Raises: LocalProtocolError if it has ended already."""
+        """Note that the call ends: hooks must not run twice. Raises: LocalProtocolError if it has already ended."""
         if self.ended:
-            raise LocalProtocolError(f"the call for request {self.request.id!r} has ended already")
+            raise LocalProtocolError(f"the call for request {self.request.id!r} has already ended")
         self.ended = True
 
 
@@ -318,14 +318,16 @@ CANCELLED: Final = RemoteProtocolError(INTERNAL_ERROR, "cancelled")
 
 BUSY: Final = RemoteProtocolError(
     INTERNAL_ERROR,
-    "Too many requests run on this connection (max_running) or wait (max_held_bytes); try again when one has ended",
+    "Too many requests are running (max_running) or waiting (max_held_bytes) on this connection; try again later [LS-505]",
 )
 
-NOT_ASKABLE: Final = RemoteProtocolError(INTERNAL_ERROR, "The client cannot be asked here: there is no way back to it")
+NOT_ASKABLE: Final = RemoteProtocolError(
+    INTERNAL_ERROR, "The client cannot be asked here: this transport has no way back to it"
+)
 
 NOTHING_TO_LISTEN_ON: Final = RemoteProtocolError(
     INVALID_REQUEST,
-    "Invalid Request: subscriptions/listen needs a connection that stays open; here one message gets one answer",
+    "Invalid Request: subscriptions/listen needs a connection that stays open; here each message gets one response",
 )
 
 

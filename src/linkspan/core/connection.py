@@ -169,7 +169,7 @@ class ServerConnection:
     def finish(self, call: Call, value: object) -> list[Event]:
         """Take the value of a call's function: encode the result without the lock, and send it under the lock.
 
-        Raises: LocalProtocolError if the call has ended already.
+        Raises: LocalProtocolError if the call has already ended.
         """
         return self._settle(call, call.finish(value))
 
@@ -189,7 +189,7 @@ class ServerConnection:
             if request.is_notification or request.cancelled:
                 self._end_observation(request, CANCELLED, events)
             elif not is_known:
-                raise LocalProtocolError(f"the call for request {request.id!r} has ended already")
+                raise LocalProtocolError(f"the call for request {request.id!r} has already ended")
             elif response is not None:
                 self._end(response)
             elif isinstance(outcome, InputRequired):

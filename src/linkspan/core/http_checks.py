@@ -152,9 +152,9 @@ class Gate:
             return refused
         policy = self._policy
         if len(headers) > policy.max_headers:
-            return self.refuse(431, f"More than {policy.max_headers} headers (max_headers)", headers, _CLOSE)
+            return self.refuse(431, f"More than {policy.max_headers} headers (max_headers) [LS-504]", headers, _CLOSE)
         if sum(map(len, headers.values())) + sum(map(len, headers)) > policy.max_header_bytes:
-            problem = f"Headers of more than {policy.max_header_bytes} bytes (max_header_bytes)"
+            problem = f"The headers are larger than {policy.max_header_bytes} bytes (max_header_bytes) [LS-504]"
             return self.refuse(431, problem, headers, _CLOSE)
         if method == "POST":
             wrong = _wrong_media(headers.get("content-type"), headers.get("accept"))
@@ -165,7 +165,7 @@ class Gate:
         if method == "OPTIONS":
             return HttpResponse(204, (*self.cors_headers(headers), *self._preflight(headers)))
         if method not in _METHODS:
-            return self.refuse(405, f"{method[:20]} is not possible here", headers, (("allow", "POST, GET, DELETE"),))
+            return self.refuse(405, f"{method[:20]} is not supported here", headers, (("allow", "POST, GET, DELETE"),))
         return None
 
     def is_too_long(self, length: str) -> bool:
@@ -188,7 +188,12 @@ class Gate:
 
     def too_large(self, headers: Mapping[str, str]) -> HttpResponse:
         """Refuse a body that is too large."""
-        return self.refuse(413, f"Larger than {self._policy.max_body_bytes} bytes (max_body_bytes)", headers, _CLOSE)
+        return self.refuse(
+            413,
+            f"The body is larger than {self._policy.max_body_bytes} bytes (max_body_bytes) [LS-504]",
+            headers,
+            _CLOSE,
+        )
 
     def too_slow(self, headers: Mapping[str, str]) -> HttpResponse:
         """Refuse a body that does not arrive in time."""
@@ -206,7 +211,7 @@ class Gate:
 
     def too_many_bodies(self, headers: Mapping[str, str], bound: str) -> HttpResponse:
         """Refuse a body because of all the others that are arriving; `bound` is the setting."""
-        problem = f"Too many bodies are arriving ({bound}); try again later"
+        problem = f"Too many bodies are arriving ({bound}); try again later [LS-505]"
         return self.refuse(503, problem, headers, (("retry-after", "5"), *_CLOSE))
 
     # Host and Origin: pure functions of what nearly all clients of an app share, so each gate remembers what it decided.
@@ -229,7 +234,7 @@ class Gate:
         name = named.name[:100] if named is not None else "mcp.example.com"
         problem = (
             f"Host {(host or 'nothing')[:100]!r} is not served here: add it to allowed_hosts if it is yours; "
-            f"behind a reverse proxy write allowed_hosts={[name]!r} (linkspan run: --allow-host {name})"
+            f"behind a reverse proxy write allowed_hosts={[name]!r} (linkspan run: --allow-host {name}) [LS-501]"
         )
         return _refusal(421, problem, logged=True)
 
@@ -252,7 +257,8 @@ class Gate:
             if trusted and found.name == named.name and found.port == port:
                 return None
         problem = (
-            f"Origin {origin[:100]!r} is not allowed: add it to allowed_origins (or cors, if its pages read answers)"
+            f"Origin {origin[:100]!r} is not allowed: add it to allowed_origins "
+            "(or cors, if its pages read responses) [LS-502]"
         )
         return _refusal(403, problem, logged=True)
 
@@ -262,7 +268,7 @@ class Gate:
             return None
         if method in ("GET", "HEAD") and path.startswith("/.well-known/"):
             return None
-        return _refusal(403, "A page of another site sent this request without an Origin: such requests are refused")
+        return _refusal(403, "A page of another site sent this request without an Origin, which is refused [LS-502]")
 
     # CORS.
 
@@ -302,11 +308,11 @@ def _refusal(status: int, problem: str, headers: tuple[Header, ...] = (), *, log
 def _wrong_media(kind: str | None, accept: str | None) -> tuple[int, str] | None:
     """Refuse a POST that does not send JSON, or takes neither JSON nor events."""
     if kind is None:  # a page of any origin can send that without asking first, as it can a form
-        return (415, "Content-Type is missing: send application/json")
+        return (415, "Content-Type is missing: send application/json [LS-503]")
     if media_type(kind) != "application/json":
-        return (415, f"Unsupported media type {media_type(kind)[:60]!r}: send application/json")
+        return (415, f"Unsupported media type {media_type(kind)[:60]!r}: send application/json [LS-503]")
     if not (accepts(accept, "application/json") or accepts(accept, "text/event-stream")):
-        return (406, "Not acceptable: accept application/json and text/event-stream")
+        return (406, "Not acceptable: accept application/json and text/event-stream [LS-503]")
     return None
 
 
@@ -371,12 +377,14 @@ def compare_headers(
     else:
         return None
     if version != claimed:
-        return _mismatch(f"MCP-Protocol-Version is {version[:40]!r}, but _meta says {claimed[:40]!r}")
+        return _mismatch(f"MCP-Protocol-Version is {version[:40]!r}, but _meta has {claimed[:40]!r}")
     if peer is None:
         return None
     method = headers.get("mcp-method")
     if method != rpc.method:
-        return _mismatch("Mcp-Method is missing" if method is None else "Mcp-Method is not the method of the body")
+        return _mismatch(
+            "Mcp-Method is missing" if method is None else "Mcp-Method does not match the method in the body"
+        )
     if error is not None or params is None or (member := params.named_by) is None:
         return None
     name: str = getattr(params, member)
@@ -391,7 +399,7 @@ def _wrong_name(found: str | None, name: str) -> RemoteProtocolError | None:
     if found is None:
         return _mismatch("Mcp-Name is missing")
     try:
-        return None if decode_value(found) == name else _mismatch("Mcp-Name is not the name in the body")
+        return None if decode_value(found) == name else _mismatch("Mcp-Name does not match the name in the body")
     except BadEncoding as problem:
         return _mismatch(f"Mcp-Name {problem}")
 
@@ -416,15 +424,17 @@ def _wrong_parameter(name: str, headers: Mapping[str, str], value: JSON) -> Remo
     if header is None:
         return None if value is None else _mismatch(f"{name} is missing, but the body has a value")
     if value is None:
-        return _mismatch(f"{name} is there, but the body has no value")
+        return _mismatch(f"{name} is present, but the body has no value")
     try:
-        return None if agrees(decode_value(header), value) else _mismatch(f"{name} is not the value in the body")
+        return (
+            None if agrees(decode_value(header), value) else _mismatch(f"{name} does not match the value in the body")
+        )
     except BadEncoding as problem:
         return _mismatch(f"{name} {problem}")
 
 
 def _mismatch(problem: str) -> RemoteProtocolError:
-    return RemoteProtocolError(HEADER_MISMATCH, f"Header mismatch: {problem}")
+    return RemoteProtocolError(HEADER_MISMATCH, f"Header mismatch: {problem} [LS-507]")
 
 
 LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
@@ -520,7 +530,7 @@ class HttpPolicy(msgspec.Struct, frozen=True, kw_only=True):
         for name in self.__struct_fields__:
             value = getattr(self, name)
             if isinstance(value, str) and name != "http_sse":
-                raise ValueError(f"{name} must be a list, such as [{value!r}], got a text")
+                raise ValueError(f"{name} must be a list, such as [{value!r}], got a string")
             if isinstance(value, int | float) and not isinstance(value, bool) and value <= 0:
                 raise ValueError(f"{name} must be above 0, got {value!r}")
 

@@ -64,11 +64,13 @@ _FREE: Final = 64
 """Connections that are kept for further requests."""
 _LISTEN: Final = "subscriptions/listen"
 _MARKER = PROTOCOL_VERSION.encode()
-_DISAGREES: Final = f"{VERSION_HEADER} is not what this session agreed on"
-_NO_EVENTS: Final = "GET opens a stream: accept text/event-stream"
-_NO_SESSION: Final = "Missing mcp-session-id: initialize first, or send the envelope of the newest revision in _meta"
-_FULL: Final = "Too many responses are open (max_streams); try again later"
-_BUSY: Final = "Too many requests are running in this session (max_running); try again when one has ended"
+_DISAGREES: Final = f"{VERSION_HEADER} does not match the version of this session [LS-506]"
+_NO_EVENTS: Final = "GET opens a stream: accept text/event-stream [LS-503]"
+_NO_SESSION: Final = (
+    "Missing mcp-session-id: initialize first, or send the envelope of the newest revision in _meta [LS-506]"
+)
+_FULL: Final = "Too many responses are open (max_streams); try again later [LS-505]"
+_BUSY: Final = "Too many requests are running in this session (max_running); try again later [LS-505]"
 
 
 SessionT = TypeVar("SessionT", bound=HttpSession)
@@ -231,12 +233,12 @@ class Endpoint:
             if isinstance(message, Notification):
                 return self._notified(request, message)
             what = "a batch" if isinstance(message, Batch) else "a response"
-            return request.refuse(400, _error(f"Invalid Request: {what} has no place in this revision"))
+            return request.refuse(400, _error(f"Invalid Request: {what} does not exist in this revision"))
         if len(self._open) + len(self._orphans) >= self.policy.max_streams and self.is_full:
             return request.busy(503, _FULL, 5)
         listens = message.method == _LISTEN
         if listens and not accepts(request.headers.get("accept"), EVENTS):
-            problem = "subscriptions/listen opens a stream: accept text/event-stream"
+            problem = "subscriptions/listen opens a stream: accept text/event-stream [LS-503]"
             return request.refuse(406, encode_error(message.id, INVALID_REQUEST, problem))
         try:
             own = self.new_connection(notified=True) if listens else self._free.pop()
@@ -304,7 +306,7 @@ class Endpoint:
                 victim = self.sessions.victim(principal)
             except OverflowError as bound:
                 status = 503 if str(bound) == "max_sessions" else 429
-                return request.busy(status, f"Too many sessions ({bound}); try again later", 5)
+                return request.busy(status, f"Too many sessions ({bound}); try again later [LS-505]", 5)
             session = self.sessions.new(principal, self._connect)
             opened = self._in_session(request, session, message, announces=True)
             if not session.connection.session.negotiated:
@@ -337,14 +339,16 @@ class Endpoint:
         """Return the session that a request names, or its refusal."""
         session_id = request.headers.get(SESSION_HEADER)
         if session_id is None or not self.policy.sessions or not self._served.with_handshake:
-            return request.refuse(405, _error("Only POST is possible without a session"), (("allow", "POST"),))
+            return request.refuse(
+                405, _error("Only POST is supported without a session [LS-506]"), (("allow", "POST"),)
+            )
         return self._fitting(request, self.sessions.find(session_id, request.facts.principal, self.clock()))
 
     @staticmethod
     def _fitting(request: Arrived, session: SessionT | None) -> SessionT | Opened:
         """Return the session that was found, or the refusal of a request that does not fit it."""
         if session is None:
-            return request.refuse(404, _error("Session not found: initialize again without a session id"))
+            return request.refuse(404, _error("Session not found: initialize again without a session id [LS-506]"))
         version = request.headers.get(VERSION_HEADER)
         if version is not None and version != session.connection.session.revision.date:
             return request.refuse(400, _error(_DISAGREES))  # HL-15
@@ -411,7 +415,7 @@ class Endpoint:
     def _post_to_pair(self, request: Arrived, pair_id: str) -> Opened:
         pair = self.pairs.find(pair_id, request.facts.principal)
         if pair is None:
-            return request.refuse(404, _error("Session not found: open the stream again"))
+            return request.refuse(404, _error("Session not found: open the stream again [LS-506]"))
         message = decode(request.body, self.limits)
         if isinstance(message, Malformed):
             return request.refuse(400, encode_error(message.reply_id, message.code, message.message))

@@ -42,7 +42,7 @@ _GENERAL: Final = "1"
 """The name of the stream of a session for what belongs to no request."""
 SESSION_PARAMETER: Final = "session"
 """The parameter of the URL that names a pair."""
-STREAM_IS_OVER: Final = "No stream with that Last-Event-ID: it is over"
+STREAM_IS_OVER: Final = "No stream with this Last-Event-ID: it has ended [LS-506]"
 Connect = Callable[..., ServerConnection]
 """Opens a connection with the ports that are given by name."""
 Respond = Callable[..., ServerExchange]

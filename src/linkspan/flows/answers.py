@@ -115,10 +115,10 @@ def unanswerable(method: str, origin: Origin) -> InputUnavailable:
     """Return the error for a question without a registered handler; the server should not have asked (MRTR-C3)."""
     what = _SPOKEN.get(method, method)
     return InputUnavailable(
-        f"the server wants {what}, for which this client has no handler",
+        f"the server requests {what}, for which this client has no handler",
         origin,
         delivery="answered",
-        hint=f"pass {_OPTION.get(method, 'a handler')} to the client",
+        hint=f"pass {_OPTION.get(method, 'a handler')} to the client [LS-303]",
     )
 
 
@@ -128,17 +128,17 @@ def failed(method: str, origin: Origin, error: BaseException) -> InputUnavailabl
         return InvalidAnswer(error.problem, origin)
     shown = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return InputUnavailable(
-        f"the server wants {_SPOKEN.get(method, method)}, but the client's handler failed: {shown}",
+        f"the server requests {_SPOKEN.get(method, method)}, but the client's handler failed: {shown}",
         origin,
         delivery="answered",
-        hint=f"mend the handler that was passed as {_OPTION.get(method, 'a handler')}",
+        hint=f"correct the handler that was passed as {_OPTION.get(method, 'a handler')} [LS-304]",
     )
 
 
 def refused(method: str, origin: Origin, refusal: Refused) -> InputUnavailable:
     """Return the error for a question that the user refused where the protocol has no word for that (SAM-10)."""
     return InputUnavailable(
-        f"the server wants {_SPOKEN.get(method, method)}, which was refused: {refusal}", origin, delivery="answered"
+        f"the server requests {_SPOKEN.get(method, method)}, which was refused: {refusal}", origin, delivery="answered"
     )
 
 
@@ -152,7 +152,7 @@ def unanswered(method: str, origin: Origin, seconds: float) -> InputUnavailable:
     )
 
 
-_SPOKEN = {ELICIT: "an answer from the user", SAMPLE: "a text from the model", LIST_ROOTS: "the list of folders"}
+_SPOKEN = {ELICIT: "input from the user", SAMPLE: "a text from the model", LIST_ROOTS: "the list of folders"}
 _OPTION = {ELICIT: "elicitation=...", SAMPLE: "sampling=... (and sampling_tools=True)", LIST_ROOTS: "roots=[...]"}
 _SHAPES: Mapping[str, type[Wire]] = {ELICIT: ElicitParams, SAMPLE: CreateMessageParams}
 
@@ -220,7 +220,7 @@ def _filled(schema: Mapping[str, JSON], content: Mapping[str, JSON]) -> JSONObje
 
 
 _KINDS: Mapping[str, tuple[type | tuple[type, ...], str]] = {
-    "string": (str, "must be a text"),
+    "string": (str, "must be a string"),
     "integer": (int, "must be a whole number"),
     "number": ((int, float), "must be a number"),
     "boolean": (bool, "must be true or false"),
@@ -282,7 +282,9 @@ def _sampling_result(value: object) -> CreateMessageResult:
         return value
     if isinstance(value, str):
         return CreateMessageResult("assistant", TextContent(value), "unknown", "endTurn")
-    raise InvalidAnswer(f"the sampling handler returned {type(value).__name__}; return a text or a CreateMessageResult")
+    raise InvalidAnswer(
+        f"the sampling handler returned {type(value).__name__}; return a string or a CreateMessageResult"
+    )
 
 
 def _roots_result(value: object) -> ListRootsResult:

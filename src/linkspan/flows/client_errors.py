@@ -282,37 +282,42 @@ class InsufficientScope(AuthorizationError):
 
 
 _MODULE: Final = r"(?:ModuleNotFoundError|ImportError): No module named '?([\w.]+)'?"
+_VARIABLE: Final = 'it needs the environment variable {0}: pass env={{"{0}": ...}} [LS-114]'
 _RULES: Final[tuple[tuple[str, str], ...]] = (
     (
         _MODULE,
-        "module `{0}` is missing in that environment: install it there, or start the server with a Python that has it",
+        "the module `{0}` is not installed where the server runs: install it there, or start the server with a Python that "
+        "has it [LS-106]",
     ),
     (
         r"ImportError: cannot import name '(\w+)' from '([\w.]+)'",
-        "`{1}` in that environment has no `{0}`: its version does not fit",
+        "`{1}` has no `{0}` where the server runs: install another version of `{1}` [LS-107]",
     ),
     (
         r"Cannot find (?:module|package) '([^']+)'",
-        "the Node package `{0}` is missing: run npm install where the server is",
+        "the Node package `{0}` is missing: run `npm install` in the directory of the server [LS-108]",
     ),
-    (r"npm (?:ERR!|error) (?:code )?E404", "npm does not know that package: check its name"),
-    (r"No solution found|was not found in the package registry", "that package was not found: check its name"),
-    (r"can't open file '([^']+)'", "there is no file `{0}`: the path is taken from the directory the server starts in"),
-    (r"(?:SyntaxError|IndentationError|TabError): (.+)", "the server's code has a syntax error: {0}"),
+    (r"npm (?:ERR!|error) (?:code )?E404", "npm found no package of this name: check its spelling [LS-109]"),
+    (r"No solution found|was not found in the package registry", "the package was not found: check its name [LS-109]"),
+    (
+        r"can't open file '([^']+)'",
+        "there is no file `{0}`: the path is relative to the directory in which the server starts [LS-110]",
+    ),
+    (r"(?:SyntaxError|IndentationError|TabError): (.+)", "the server's code has a syntax error: {0} [LS-111]"),
     (
         r"(?:EADDRINUSE|[Aa]ddress already in use)",
-        "its port is taken: another copy is running, or it is meant for HTTP",
+        "its port is in use: stop the other copy, or connect to its URL [LS-112]",
     ),
     (
         r"(?:Uvicorn running on|Running on|[Ll]istening (?:on|at)) (https?://\S+)",
-        "that server speaks HTTP, at {0}: connect to the URL, or tell it to use stdio",
+        "the server speaks HTTP at {0}: connect to that URL, or start it with stdio [LS-113]",
     ),
-    (r"KeyError: '([A-Z][A-Z0-9_]+)'", 'it wants the environment variable {0}: pass env={{"{0}": ...}}'),
+    (r"KeyError: '([A-Z][A-Z0-9_]+)'", _VARIABLE),
     (
         r"\b([A-Z][A-Z0-9]*_[A-Z0-9_]*(?:KEY|TOKEN|SECRET|PASSWORD|URL))\b[^\n]{0,80}(?:not set|missing|required|undefined)",
-        'it wants the environment variable {0}: pass env={{"{0}": ...}}',
+        _VARIABLE,
     ),
-    (r"[Pp]ermission denied", "it was not permitted to do something it needs: look at the last lines of its stderr"),
+    (r"[Pp]ermission denied", "the system denied it a permission: see the last lines of its stderr [LS-115]"),
 )
 
 
@@ -331,11 +336,11 @@ def hint_for_ending(ending: Ending) -> str | None:
     if ending.stray:
         return _about_stray(ending.stray[0])
     if ending.exit_code == 127:
-        return "a shell did not find the command that starts the server"
+        return "the shell did not find a command: install it, or give its full path [LS-117]"
     if ending.exit_code == 0:
-        return "it ended by itself without an error: is it a stdio server, and was it given the right arguments?"
+        return "it exited without an error: check that it is a stdio server, and its arguments [LS-118]"
     if ending.signal == "SIGKILL":
-        return "something killed it: perhaps the system was out of memory"
+        return "it was killed: the system may have run out of memory [LS-119]"
     return None
 
 
@@ -346,17 +351,17 @@ def hint_for_silence(ending: Ending, *, starting: bool, at_url: bool = False) ->
     if ending.stray:
         return _about_stray(ending.stray[0])
     if starting and at_url:
-        return "something listens there but does not answer: is it an MCP endpoint? If it is only slow, raise timeouts.connect"
+        return "the address accepts connections but does not respond: check the URL, or raise timeouts.connect [LS-201]"
     if starting:
-        return "it runs but says nothing: is it a stdio server? If it is only slow to start, raise timeouts.connect"
-    return "if the server is only slow, raise the call's timeout, or let the tool report progress"
+        return "it runs but sends nothing: check that it is a stdio server, or raise timeouts.connect [LS-120]"
+    return "if the server is slow, raise the call's timeout, or let the tool report progress [LS-301]"
 
 
 def _about_stray(line: str) -> str:
     shown = clip("".join(each if each.isprintable() else " " for each in line).strip(), 80, "...")
     return (
-        f"the server printed `{shown}` on stdout, where only messages belong: let it print to stderr "
-        "(a Linkspan server does so by itself)"
+        f"the server printed `{shown}` on stdout, which is for messages only: print to stderr instead "
+        "(a Linkspan server does this by itself) [LS-116]"
     )
 
 
@@ -366,7 +371,7 @@ _INSTALLERS: Final = {
     "npx": "install Node.js (https://nodejs.org)",
     "node": "install Node.js (https://nodejs.org)",
     "npm": "install Node.js (https://nodejs.org)",
-    "docker": "install Docker, and start it",
+    "docker": "install and start Docker",
     "deno": "install Deno (https://deno.com)",
     "bunx": "install Bun (https://bun.sh)",
 }
@@ -375,15 +380,15 @@ _INSTALLERS: Final = {
 def hint_for_missing_command(command: str, find: Callable[[str], str | None]) -> str:
     """Return a hint at what to do about a missing command; `find` looks a name up on the path."""
     if "/" in command or "\\" in command:
-        return f"there is no file {command!r}: give the full path, or one from the directory in which the server starts"
+        return f"there is no file {command!r}: give the full path, or one relative to the server's directory [LS-102]"
     if " " in command:
-        return 'a command with arguments is a list, as in ["python", "server.py"], or one text for the whole line'
+        return 'write a command with arguments as a list, such as ["python", "server.py"], or as one string [LS-103]'
     if installer := _INSTALLERS.get(command):
-        return f"{command!r} is not on the PATH that the server gets: {installer}"
+        return f"{command!r} is not on the PATH of the server: {installer} [LS-101]"
     others = {"python": "python3", "python3": "python", "pip": "pip3"}
     if (other := others.get(command)) and find(other):
-        return f"{command!r} is not on the PATH, but {other!r} is"
-    return f"{command!r} is not on the PATH that the server gets: install it, or give its full path"
+        return f"{command!r} is not on the PATH of the server, but {other!r} is [LS-101]"
+    return f"{command!r} is not on the PATH of the server: install it, or give its full path [LS-101]"
 
 
 class Change(msgspec.Struct, frozen=True):

@@ -47,22 +47,22 @@ SPEAKS_FOR_ITSELF: Final = frozenset({401, 403, *BUSY})
 _NOTHING_DONE: Final = (429, 503)
 _SHOWN: Final = 120
 _LONGEST_WAIT: Final = 86400.0
-_PATH: Final = "is the path of the URL right? It often ends with /mcp"
+_PATH: Final = "check the path of the URL; it often ends with /mcp [LS-211]"
 _HINTS: Final = {
-    401: "it requires credentials: pass headers={'Authorization': ...}",
-    403: "you may not do that, or the server does not allow this Host or Origin",
+    401: "it requires credentials: pass headers={'Authorization': ...} [LS-212]",
+    403: "the credentials do not permit it, or the server does not allow this Host or Origin [LS-213]",
     404: _PATH,
     405: _PATH,
-    406: f"it does not take what a client of this protocol sends: {_PATH}",
-    413: "the request is larger than the server, or something in front of it, takes: send less",
-    415: f"it does not take what a client of this protocol sends: {_PATH}",
-    421: "the server does not serve this host name: see its allowed hosts",
-    429: "it gets too many requests: send fewer, or wait longer between them",
-    431: "the headers are larger than the server takes: send fewer, or shorter ones",
-    500: "the server failed: see its log",
-    502: "something in front of the server cannot reach it",
-    503: "the server is starting, stopping or too busy: try again in a moment",
-    504: "something in front of the server waits no longer for it",
+    406: f"it does not accept requests of MCP clients: {_PATH}",
+    413: "the request is too large for the server or its proxy: send less [LS-214]",
+    415: f"it does not accept requests of MCP clients: {_PATH}",
+    421: "the server does not serve this host name: see its allowed_hosts [LS-215]",
+    429: "it receives too many requests: send fewer, or wait between them [LS-216]",
+    431: "the headers are too large for the server: send fewer, or shorter ones [LS-214]",
+    500: "the server failed: see its log [LS-217]",
+    502: "the proxy in front of the server cannot reach it [LS-218]",
+    503: "the server is starting, stopping or too busy: try again in a moment [LS-219]",
+    504: "the proxy in front of the server timed out [LS-218]",
 }
 _WITHOUT_A_SESSION: Final = re.compile(r"\bsession|not (?:been )?initiali[sz]ed", re.IGNORECASE)
 _ABOUT_A_SESSION: Final = (None, -32600, -32000, -32001)
@@ -171,12 +171,12 @@ def what_came(data: bytes, request_id: RequestId | None, limits: Limits, secrets
         case Response() | ErrorResponse() as other:
             return f"it has the id {str(other.id)[:40]!r} instead of {str(request_id)!r}"
         case Batch():
-            return "it is a batch without an answer to this request"
+            return "it is a batch without a response to this request"
         case Malformed() as problem:
-            kind = "no JSON" if problem.code == PARSE_ERROR else "no message of the protocol"
+            kind = "no JSON" if problem.code == PARSE_ERROR else "not a message of the protocol"
             return f"it is {kind} ({problem.message.partition(': ')[2]}): {excerpt(data, secrets)}"
         case _:
-            return f"it is a message, but no answer: {excerpt(data, secrets)}"
+            return f"it is a message, but not a response: {excerpt(data, secrets)}"
 
 
 class _Named(msgspec.Struct):

@@ -142,7 +142,7 @@ def _after_refusal(
             return (yield from _shake_hands(state, LATEST_LEGACY))
         if isinstance(answer, ErrorResponse):
             raise _refused(state, "server/discover", answer)
-        raise _disagreed(state, "no modern revision that this client allows")
+        raise _disagreed(state, "no stateless revision that this client allows")
     raise _disagreed(state, ", ".join(offered) or "no version at all")
 
 
@@ -210,10 +210,10 @@ def _disagreed(state: ClientState, theirs: str) -> ConnectError:
     wanted = state.options.revision
     ours = wanted.date if wanted is not None else ", ".join(supported_versions())
     return ConnectError(
-        f"no protocol version in common: it speaks {theirs}, this client {ours}",
+        f"no protocol version in common: the server supports {theirs}, this client {ours}",
         state.origin,
         phase="negotiate",
-        hint="do not pin protocol_version or era, or update one of the two sides",
+        hint="do not pin protocol_version or era, or update one of the two sides [LS-305]",
     )
 
 
@@ -222,7 +222,7 @@ def _as_connect_error(state: ClientState, error: ClientError) -> ConnectError:
     problem, seconds = error.problem, error.seconds
     if isinstance(error, CallTimeout):
         seconds = state.options.timeouts.connect
-        problem = f"no answer to any way of beginning within {seconds:g} seconds (timeouts.connect)"
+        problem = f"the server answered neither a probe nor a handshake within {seconds:g} s (timeouts.connect)"
     return ConnectError(
         problem,
         error.origin,

@@ -497,7 +497,7 @@ def _not_a_result(state: ClientState, spec: RequestSpec, problem: Exception) -> 
 def _unknown_type(state: ClientState, spec: RequestSpec, kind: JSON) -> InvalidResponse:
     """Return the error for a result of an unexpected type, which must not pass for a success (MSG-21)."""
     return InvalidResponse(
-        f"the answer to {spec.method} is of the type {str(kind)[:40]!r}, which this client does not know",
+        f"the result of {spec.method} has the type {str(kind)[:40]!r}, which this client does not know",
         state.origin,
         phase=spec.phase,
         delivery="answered",

@@ -114,7 +114,7 @@ class ToolResult:
             return decode_as(kind, values)
         except Misfit as problem:
             raise InvalidResponse(
-                f"the answer of tool {self._tool!r} is no {getattr(kind, '__name__', kind)}: {problem}",
+                f"the result of tool {self._tool!r} is not a valid {getattr(kind, '__name__', kind)}: {problem}",
                 self._origin,
                 delivery="answered",
             ) from None
@@ -124,7 +124,7 @@ class ToolResult:
         if not self.is_error:
             return self
         raise ToolFailed(
-            f"tool {self._tool!r} failed: {self.text or 'it does not say why'}",
+            f"tool {self._tool!r} failed: {self.text or 'it gave no reason'}",
             self._origin,
             delivery="answered",
             message=self.text,
@@ -164,7 +164,7 @@ def check_output(state: ClientState, catalogue: Catalogue, tool: Tool, head: Hea
             f"the structured output of tool {tool.name!r} does not fit its schema: {'; '.join(problems)}",
             state.origin,
             delivery="answered",
-            hint="tell the server's author, or check leniently: check_output='lenient'",
+            hint="report it to the server's author, or pass check_output='lenient' [LS-302]",
         )
     return problems
 

@@ -143,7 +143,7 @@ class Consent:
                 return None  # the answer to the question before was meant for this one too
             answer = await settled(self._approve(approval))
         if answer not in _VERDICTS:  # nothing that is not clearly a yes lets anything run
-            raise TypeError(f'approve= must answer "once", "session", "always" or "no", not {answer!r}')
+            raise TypeError(f'approve= must return "once", "session", "always" or "no", not {answer!r}')
         if answer == "session":
             self._session.add(what)
         elif answer == "always":

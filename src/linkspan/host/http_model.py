@@ -38,12 +38,12 @@ __all__ = [
 
 _OVERLOADED: Final = "the provider is overloaded: ask again later"
 _STATUSES: Final[Mapping[int | None, str]] = {
-    None: "there was no answer",
-    0: "{url} answered with status {status}, as a model's URL does not: is it right?",
+    None: "there was no response",
+    0: "{url} answered with status {status}, so it may not be the URL of a model: check it",
     400: "the provider refused the request (status {status})",
     401: "{key} was refused",
     402: "the account has no credit left: see the provider's billing page",
-    403: "{key} may not be used for this",
+    403: "{key} does not permit this",
     404: "there is no model {model!r}{at}: {advice}",
     413: "the conversation is too large for this provider: begin a new one, or show fewer tools",
     429: "the limit of requests is reached: wait a little, or ask the provider for more",
@@ -95,11 +95,11 @@ def rejected(address: Address, status: int | None, body: JSON, *, retry_after: f
         model=address.model,
         url=address.url,
         at=f" at {address.url}" if address.url else "",
-        advice=address.unknown_model or "is its name right?",
+        advice=address.unknown_model or "check its name",
         status=status,
     )
     if meant == 401 and not address.has_key:
-        what = f"it wants a key{f': set {address.key_name}' if address.key_name else ''}"
+        what = f"it requires a key{f': set {address.key_name}' if address.key_name else ''}"
     said = provider_said(message)
     text = f"{address.name}: {what}{f' ({said})' if said else ''}"
     return (OutOfCredit if meant == 402 else ModelError)(text, status=status, retry_after=retry_after)
@@ -112,7 +112,7 @@ def unreachable(address: Address, why: str, *, sent: bool) -> Unreachable:
             f"{address.name}: the connection to {address.url} was lost ({provider_said(why)}): ask again"
         )
     if "refused" in why:
-        question = address.unreachable_hint or "is the URL right, and is the server running?"
+        question = address.unreachable_hint or "check the URL, and that the server is running"
         return Unreachable(f"{address.name}: nothing listens at {address.url}: {question}")
     return Unreachable(f"{address.name}: {address.url} cannot be reached ({provider_said(why)})")
 
@@ -343,7 +343,7 @@ class HttpModel:
                     yield event
         if not heard:
             shown = f"{kind[:60] or 'no content type'} and no events"
-            raise ModelError(f"the answer came with {shown}: is {self.address.url} a model's URL?")
+            raise ModelError(f"the response has {shown}: check that {self.address.url} is the URL of a model")
         for event in decoder.end(done=done):
             yield event
 
@@ -363,7 +363,7 @@ class HttpModel:
                 return await awaitable
         except TimeoutError:
             raise ModelError(
-                f"{self.name}: it has been silent for too long: ask again, or allow it more time (timeouts=)"
+                f"{self.name}: the model sent nothing for too long: ask again, or raise timeouts="
             ) from None
 
     def _pool(self) -> HttpPort:
@@ -379,7 +379,7 @@ def _json(data: str | bytes) -> JSON:
     try:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
-        raise ModelError("the response is not valid JSON: is this a model's URL?") from None
+        raise ModelError("the response is not valid JSON: check that this is the URL of a model") from None
 
 
 async def _whole(chunks: AsyncIterator[bytes], bound: int, *, cut: bool = False) -> bytes:

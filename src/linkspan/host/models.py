@@ -118,7 +118,7 @@ def open_model(name: str, *, key: str | None = None, environ: Mapping[str, str] 
         advice = f"do you mean {family}:{name}?" if family is not None else f"write {_SPELLINGS}"
         raise UnusableModel(f"{name!r} does not name a provider: {advice}")
     if not model.strip():
-        raise UnusableModel(f"{name!r} does not say which model: write {provider}:NAME")
+        raise UnusableModel(f"{name!r} does not name a model: write {provider}:NAME")
     if provider == "scripted":
         try:
             return ScriptedModel(read_script(model), name=name)
@@ -166,7 +166,7 @@ def _at_url(name: str, key: str | None, environ: Mapping[str, str], options: Map
     url, _, model = name.partition("#")
     url = _checked_url(url, "the model's name")
     if not model:
-        raise UnusableModel(f"{redact(name)!r} does not say which model: write {url}#NAME")
+        raise UnusableModel(f"{redact(name)!r} does not name a model: write {url}#NAME")
     found = _usable(key if key is not None else environ.get(_ANY_KEY), _ANY_KEY)
     address = Address(
         name=f"{url}#{model}",
@@ -174,7 +174,7 @@ def _at_url(name: str, key: str | None, environ: Mapping[str, str], options: Map
         url=url.rstrip("/"),
         key_name=_ANY_KEY if key is None else "",
         has_key=found is not None,
-        unknown_model="is its name right, and does the URL end as it should, often with /v1?",
+        unknown_model="check its name, and the path of the URL, which often ends with /v1",
     )
     host = urlsplit(url).hostname or "openai"
     return HttpModel(OpenAIDialect(provider=host), address, key=found, **options)
@@ -200,7 +200,9 @@ def _checked_url(url: str, where: str) -> str:
     if not usable:
         raise UnusableModel(f"{redact(url)!r} in {where} is not a valid URL: write http://HOST:PORT/v1 or the like")
     if "@" in parts.netloc or parts.query:
-        raise UnusableModel(f"the URL in {where} holds more than an address: give the key in {_ANY_KEY}, or as key=")
+        raise UnusableModel(
+            f"the URL in {where} contains more than an address: put the key into {_ANY_KEY}, or as key="
+        )
     return url.strip()
 
 
@@ -263,7 +265,7 @@ class SdkModel:
                     self.address, status, refusal if is_object(refusal) or is_array(refusal) else str(refusal)
                 )
             else:
-                said = provider_said(str(error)) or "it does not say why"
+                said = provider_said(str(error)) or "it gave no reason"
                 failed = Unreachable(f"the SDK failed with {type(error).__name__}: {said}")
             raise without_secrets(failed, self.address, self._secrets()) from None
         finally:
@@ -282,7 +284,7 @@ def _adapter(client: Any) -> tuple[Dialect, Callable[[str, JSONObject, JSONObjec
     """Find out whose client it is by what it can do."""
     if any(kind.__name__ == "SyncAPIClient" for kind in type(client).__mro__):
         kind = type(client).__name__
-        raise TypeError(f"{kind} blocks while it waits: give the asynchronous client, Async{kind}")
+        raise TypeError(f"{kind} is synchronous: pass the asynchronous client, Async{kind}")
     complete: Any = member(member(member(client, "chat"), "completions"), "create")
     if complete is not None:
         return OpenAIDialect(tokens_member="max_completion_tokens"), lambda _, body, more: complete(**body, **more)
@@ -293,7 +295,7 @@ def _adapter(client: Any) -> tuple[Dialect, Callable[[str, JSONObject, JSONObjec
     if generate is not None:
         return GeminiDialect(), lambda model, body, more: generate(model=model, **_google(body, more))
     raise TypeError(
-        f"a {type(client).__name__} is not a model client: give anthropic.AsyncAnthropic, openai.AsyncOpenAI or "
+        f"a {type(client).__name__} is not a model client: pass anthropic.AsyncAnthropic, openai.AsyncOpenAI or "
         "google.genai.Client"
     )
 

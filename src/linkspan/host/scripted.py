@@ -113,7 +113,7 @@ class ScriptedModel:
             self._given += 1
             return reply if isinstance(reply, Line) and reply.again else self._replies.pop(place)
         rest = f", and none of the {len(self._replies)} left fits" if self._replies else ""
-        raise ModelError(f"{self.name}: the script has nothing to say now: it gave {self._given} replies{rest}")
+        raise ModelError(f"{self.name}: the script has no further reply: it gave {self._given}{rest}")
 
 
 def read_script(path: str | Path) -> list[Line]:

@@ -218,7 +218,7 @@ class LegacySession:
 
     def _initialize(self, params: InitializeParams) -> Outcome:
         if self.negotiated:
-            return RemoteProtocolError(INVALID_REQUEST, "Invalid Request: this connection is initialized already")
+            return RemoteProtocolError(INVALID_REQUEST, "Invalid Request: this connection is already initialized")
         served = self._server.profile.served
         if not served.with_handshake:
             data = {"supported": served.versions, "requested": params.protocol_version}
@@ -286,7 +286,7 @@ class LegacySession:
             return _failure(request, f"Gave up after {self._limits.max_rounds} rounds of questions (max_rounds)")
         if len(self._rounds) >= self._limits.max_running:
             self.rounds_of.pop(request.id, None)
-            return _failure(request, f"{self._limits.max_running} requests wait for the user already (max_running)")
+            return _failure(request, f"{self._limits.max_running} requests already wait for the user (max_running)")
         self.rounds_of[request.id] = rounds
         current = _Round(request, outcome.state, now + self._limits.input_timeout, {})
         self._rounds[request.id] = current

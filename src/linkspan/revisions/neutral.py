@@ -397,13 +397,13 @@ def unsayable(revision: Revision, error: RemoteProtocolError) -> Exception | Non
     if type(code) is bool or not isinstance(code, int):
         problem = TypeError(f"the code of a JSON-RPC error is an integer, not {code!r}")
     elif not isinstance(message, str):
-        problem = TypeError(f"the message of a JSON-RPC error is a text, not {message!r}")
+        problem = TypeError(f"the message of a JSON-RPC error is a string, not {message!r}")
     elif (code in _RESERVED or code == RESOURCE_NOT_FOUND) and code not in revision.error_codes:
         problem = ValueError(
-            f"{code} is no error code of revision {revision.date}; yours lie outside -32768 ... -32000"
+            f"{code} is not an error code of revision {revision.date}; yours lie outside -32768 ... -32000"
         )
     elif (needed := _DATA.get(code)) is not None and not _has_data(error, *needed):
-        problem = ValueError(f"an error {code} needs data, such as {needed[1]}; raise another one, or give it that")
+        problem = ValueError(f"an error {code} needs data, such as {needed[1]}; raise another one, or pass that data")
     if problem is not None:
         problem.__cause__ = error  # so that the log shows where it was made
     return problem

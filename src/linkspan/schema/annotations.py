@@ -197,7 +197,7 @@ def return_hint(function: Callable[..., object]) -> Any:
 
 
 def _unresolved(what: str) -> str:
-    return f"{what} cannot be resolved; define or import it at module level (not only under TYPE_CHECKING)"
+    return f"{what} cannot be resolved; define or import it at module level (not only under TYPE_CHECKING) [LS-701]"
 
 
 def peel(hint: Any) -> tuple[Any, tuple[Any, ...]]:

@@ -165,7 +165,7 @@ class _Builder:
         if issubclass(hint, enum.Enum):
             members = choices_of(hint)
             if not members:
-                raise RegistrationError(f"{self.where}: {hint.__name__} has no members; give it some")
+                raise RegistrationError(f"{self.where}: {hint.__name__} has no members; add some")
             kinds = {isinstance(wire, str) for wire, _ in members}
             by_value = all(wire == each.value for wire, each in members) and len(kinds) == 1
             missing = hint if "_missing_" in vars(hint) or issubclass(hint, enum.Flag) else None
@@ -180,7 +180,7 @@ class _Builder:
     def _literal(self, values: Sequence[Any]) -> Shape:
         members = [(to_json(each) if isinstance(each, enum.Enum) else each, each) for each in values]
         if any(isinstance(wire, bytes) for wire, _ in members):
-            raise RegistrationError(f"{self.where}: Literal of bytes cannot be said in JSON; use texts")
+            raise RegistrationError(f"{self.where}: a Literal of bytes cannot be written in JSON; use strings")
         plain = all(type(each) in (str, int) or each is None for each in values)
         return Choice(members, typing.Literal[tuple(values)] if plain else None)
 
@@ -235,7 +235,7 @@ class _Builder:
             advice = "use a dataclass, a TypedDict, or a type made of str, int, float, bool, list and dict"
         else:
             advice = "use str, int, float, bool, list, dict, a dataclass or a TypedDict"
-        return RegistrationError(f"{self.where} has the type {shown}, which JSON cannot carry; {advice}")
+        return RegistrationError(f"{self.where} has the type {shown}, which JSON cannot carry; {advice} [LS-702]")
 
 
 _Look: TypeAlias = Callable[[Any], Shape]

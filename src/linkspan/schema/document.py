@@ -107,9 +107,13 @@ def check_document(schema: Mapping[str, JSON]) -> None:
         if reference in ids or base in ids or (not base and fragment in ids):
             continue
         if not reference.startswith("#"):
-            raise RegistrationError(f"the $ref {reference!r} at {where} leads outside; put the definition under $defs")
+            raise RegistrationError(
+                f"the $ref {reference!r} at {where} points outside the schema; put the definition under $defs [LS-708]"
+            )
         if local_target(reference, schema) is None:
-            raise RegistrationError(f"the $ref {reference!r} at {where} does not resolve; define it under $defs")
+            raise RegistrationError(
+                f"the $ref {reference!r} at {where} does not resolve; define it under $defs [LS-708]"
+            )
     _Cost(schema).of(schema, ())
 
 
@@ -140,7 +144,7 @@ def _check_patterns(schema: Mapping[str, JSON], where: str) -> None:
         why = why_not_linear(pattern) if isinstance(pattern, str) else None
         if why is not None:
             raise RegistrationError(
-                f"the pattern {pattern!r} at {where} {why}, which can take for ever; write it without"
+                f"the pattern {pattern!r} at {where} {why}, which may never finish to match; rewrite it [LS-707]"
             )
 
 

@@ -29,7 +29,7 @@ def encode_json(value: Any) -> bytes:
     except TypeError:
         return _encoder.encode(to_json(value))
     except UnicodeEncodeError:
-        raise ValueError("a text in the value has lone surrogates, which UTF-8 cannot carry") from None
+        raise ValueError("a string in the value has lone surrogates, which UTF-8 cannot encode") from None
     except (RecursionError, OverflowError):
         raise ValueError("the value is nested too deeply for JSON, or contains itself") from None
     if b"null" in found:
@@ -116,7 +116,7 @@ def _enum(value: Enum) -> JSON:
 
 def _finite(value: float) -> float:
     if not math.isfinite(value):
-        raise ValueError(f"JSON has no {float(value)!r}; return None or a text instead")
+        raise ValueError(f"JSON has no {float(value)!r}; return None or a string instead")
     return float(value)
 
 
@@ -138,7 +138,7 @@ def _key(key: Any) -> str:
     except TypeError:
         found = None
     if not isinstance(found, str):
-        raise TypeError(f"a key of the type {type(key).__name__} cannot be written as JSON; use texts as keys")
+        raise TypeError(f"a key of the type {type(key).__name__} cannot be written as JSON; use strings as keys")
     return found
 
 
@@ -168,7 +168,7 @@ def _unknown(value: Any) -> Any:
 def _not_json(value: Any) -> TypeError:
     return TypeError(
         f"a value of the type {type(value).__name__} cannot be written as JSON; "
-        "return a dict, a list, a dataclass or a text made from it"
+        "return a dict, a list, a dataclass or a string"
     )
 
 

@@ -254,14 +254,14 @@ class _Compiler(msgspec.Struct, frozen=True):
         if parameter.kind in _KEYWORD:
             return
         shown = {
-            VAR_POSITIONAL: f"*{parameter.name} cannot be said in a schema; use a parameter such as "
+            VAR_POSITIONAL: f"*{parameter.name} cannot be described by a schema; use a parameter such as "
             f"{parameter.name}: list[str]",
-            VAR_KEYWORD: f"**{parameter.name} cannot be said in a schema; use a parameter such as "
+            VAR_KEYWORD: f"**{parameter.name} cannot be described by a schema; use a parameter such as "
             f"{parameter.name}: dict[str, str]",
             POSITIONAL_ONLY: f"the parameter {parameter.name} is positional-only, but arguments have names; "
             "remove the `/`",
         }
-        raise RegistrationError(f"{self.name}: {shown[parameter.kind]}")
+        raise RegistrationError(f"{self.name}: {shown[parameter.kind]} [LS-703]")
 
     def _hint(self, parameter: Parameter) -> Any:
         if parameter.annotation is EMPTY:
@@ -274,7 +274,7 @@ class _Compiler(msgspec.Struct, frozen=True):
                 return self.context_types[0]  # it is imported for type checkers only
             raise RegistrationError(
                 f"{self.name}: the name {problem.name!r} in the hint of parameter {parameter.name} cannot be resolved; "
-                "define or import it at module level (not only under TYPE_CHECKING)"
+                "define or import it at module level (not only under TYPE_CHECKING) [LS-701]"
             ) from None
         except (TypeError, SyntaxError, AttributeError) as problem:
             raise RegistrationError(

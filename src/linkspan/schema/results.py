@@ -120,7 +120,7 @@ def _walk(shape: Shape, value: JSON, path: str) -> None:
     walk = Walk(steps=Steps(value))
     shape.convert(value, path, walk)
     if walk.problems:
-        raise TypeError(f"the return type promises something else: {ArgumentsInvalid(walk.problems)}")
+        raise TypeError(f"the value does not match the return type: {ArgumentsInvalid(walk.problems)}")
 
 
 def _written(shape: Shape) -> Any:

@@ -136,7 +136,7 @@ class _Listed:
         except RecursionError:
             return Reading(value, (Problem("", "is nested too deeply"),))
         except (ValueError, OverflowError, TypeError):
-            return Reading(value, (Problem("", "has a number or a text that cannot be checked"),))
+            return Reading(value, (Problem("", "has a number or a string that cannot be checked"),))
 
     def _told(self, value: JSON, repair: bool) -> Iterator[Problem]:
         for each in self._compiled.iter_errors(value):
@@ -215,7 +215,7 @@ def _listed(schema: Mapping[str, JSON], is_arguments: bool) -> _Listed | None:
 
 
 def _refuse(uri: str) -> JSON:
-    raise ValueError(f"{uri} leads outside the schema")
+    raise ValueError(f"{uri} points outside the schema")
 
 
 class RawParameters:

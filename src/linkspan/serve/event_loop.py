@@ -46,7 +46,8 @@ async def serve_on_this_loop(server: StreamServer) -> None:
         face.start()
     except NotImplementedError:
         raise RuntimeError(
-            "this event loop cannot watch standard input: use asyncio.SelectorEventLoop, or asyncio.to_thread(server.run)"
+            "this event loop cannot watch standard input: use asyncio.SelectorEventLoop, "
+            "or asyncio.to_thread(server.run) [LS-605]"
         ) from None
     try:
         await ended.wait()

@@ -135,7 +135,7 @@ class Guard:
                 grant = known.grant
                 return TransportInfo(facts.headers, known.owner, facts.address, grant, known.access[below])
         if facts.principal is not None:
-            self.log("both auth= and an application in front have identified the caller: remove one of them")
+            self.log("both auth= and the application in front identified the caller: remove one of them")
             return self._gate.unidentified(facts.headers)
         headers, asked = facts.headers, _Asked(method, query, below)
         try:
@@ -184,7 +184,7 @@ class Guard:
             self.log(str(problem))
             return self._unavailable(facts.headers)
         except Exception as problem:
-            self.log(f"verifying a token has raised {type(problem).__name__}", problem)
+            self.log(f"verifying a token raised {type(problem).__name__}", problem)
             return self._gate.refuse(500, "Internal error", facts.headers, code=INTERNAL_ERROR)
 
     def _remember(self, found: Verified, credentials: Credentials, digest: bytes, now: float) -> _Known:
@@ -278,7 +278,9 @@ class Guard:
     def exchange(self, token: str, digest: bytes, audience: str, scopes: tuple[str, ...]) -> VerifyFlow[str]:
         """Exchange a token, unless that was done lately. Raises: ExchangeError."""
         if self.protected.exchange is None:
-            raise ExchangeError("ctx.token_for needs to know how: pass Protected(..., exchange=TokenExchange(...))")
+            raise ExchangeError(
+                "ctx.token_for needs a token exchange: pass Protected(..., exchange=TokenExchange(...))"
+            )
         now, key = time.time(), (digest, audience, scopes)
         found = self._exchanged.get(key)
         if found is not None and found[1] > now:
@@ -341,7 +343,7 @@ def guard_of(server: BaseServer, gate: Gate, url: str | None = None) -> Guard:
     if resource is None:
         raise LinkspanError(
             "auth=Protected(...) needs the URL that clients use: Protected('https://api.example.com/mcp', ...). Only "
-            'run("http") on loopback knows it by itself'
+            'run("http") on loopback knows it by itself [LS-603]'
         )
     return Guard(protected, resource, gate)
 

@@ -164,13 +164,13 @@ def well_known(server: BaseServer, interface: str) -> Callable[..., Any]:
     from linkspan.serve.wsgi import send_whole
 
     if interface not in ("asgi", "wsgi"):
-        raise ValueError(f'there is "asgi" and "wsgi", not {interface!r}')
+        raise ValueError(f'interface must be "asgi" or "wsgi", got {interface!r}')
     protected = server.auth
     url = protected.resource if isinstance(protected, Protected) else None
     document = protected.metadata(url) if isinstance(protected, Protected) and url is not None else None
     if document is None or url is None:
         raise LinkspanError(
-            "the metadata need auth=Protected('https://...', issuer=...): the URL of the server, and an issuer"
+            "the metadata needs auth=Protected('https://...', issuer=...): the URL of the server, and an issuer"
         )
     places, nothing = metadata_places(url), HttpResponse(404, TEXT, b"Nothing is here")
 
@@ -343,7 +343,7 @@ def listen(host: str, port: int) -> socket.socket:
     except (OSError, OverflowError) as problem:
         reason = os.strerror(problem.errno) if isinstance(problem, OSError) and problem.errno else str(problem)
         raise LinkspanError(
-            f"cannot serve HTTP on {host}:{port}: {reason.lower()}; choose another port, or port 0 for any that is free"
+            f"cannot serve HTTP on {host}:{port}: {reason.lower()}; choose another port, or port 0 for any free one [LS-602]"
         ) from None
 
 
@@ -366,7 +366,9 @@ def serve_in_workers(
     Raises: LinkspanError where processes cannot fork, or `count` is below 1.
     """
     if not hasattr(os, "fork"):
-        raise LinkspanError("workers need a system that can fork; start several processes behind a proxy instead")
+        raise LinkspanError(
+            "workers need a system that can fork; start several processes behind a proxy instead [LS-606]"
+        )
     if count < 1:
         raise LinkspanError(f"workers must be at least 1, got {count}")
     return _Workers(serve, patience, forget).run(count, first_line)

@@ -508,7 +508,7 @@ class EndpointProtocol(HttpToolsProtocol):
             self._enter("head")
             most = self._policy.max_header_bytes
             if self._received > most + _FRAMING:
-                problem = f"Headers of more than {most} bytes (max_header_bytes)"
+                problem = f"The headers are larger than {most} bytes (max_header_bytes) [LS-504]"
                 self._refuse(self._endpoint.gate.refuse(431, problem, {}))
 
     def _await_body(self, head: _Request) -> None:

@@ -107,7 +107,7 @@ class ResultLimit:
                 kept.append(structs.replace(block, text=block.text.encode()[:room].decode(errors="ignore")))
             room = max(0, room - size_of(block))
         left_out = total - sum(map(size_of, kept))
-        kept.append(TextContent(f"[{left_out} of {total} bytes are left out: {asked}]"))
+        kept.append(TextContent(f"[{left_out} of {total} bytes were left out: {asked}]"))
         return structs.replace(outcome, content=kept, structured_content=UNSET)
 
 

@@ -348,7 +348,7 @@ class Server(BaseServer):
 def _refuse_running_loop() -> None:
     asyncio = sys.modules.get("asyncio")
     if asyncio is not None and asyncio._get_running_loop() is not None:
-        raise RuntimeError('run() would block this event loop: write `await server.serve("http", ...)`')
+        raise RuntimeError('run() would block this event loop: write `await server.serve("http", ...)` [LS-604]')
 
 
 def _no_transport(kind: str) -> str:

@@ -170,7 +170,7 @@ def _complain(problem: str) -> None:
 def _refuse_running_loop() -> None:
     asyncio = sys.modules.get("asyncio")
     if asyncio is not None and asyncio._get_running_loop() is not None:
-        raise RuntimeError("run() would block this event loop: write `await server.serve()`")
+        raise RuntimeError("run() would block this event loop: write `await server.serve()` [LS-604]")
 
 
 class StdioTransport:

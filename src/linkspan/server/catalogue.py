@@ -136,7 +136,7 @@ class Catalogue:
     def switch(self, name_or_tag: str, kind: Kind | None, *, on: bool) -> dict[str, list[Listed]]:
         """Switch items on or off; return those that changed, by the list that has them. Raises: RegistrationError."""
         if kind is not None and kind not in KINDS:
-            raise RegistrationError(f"kind is one of {', '.join(KINDS)}; got {kind!r}")
+            raise RegistrationError(f"kind must be one of {', '.join(KINDS)}; got {kind!r}")
         names = self._names(kind)
         if name_or_tag not in names:
             raise RegistrationError(
@@ -406,7 +406,7 @@ class Registry(Generic[ItemT]):
         taken = next((key for n, key in enumerate(keys) if key in self or key in keys[:n]), None)
         if taken is not None:
             raise DuplicateNameError(
-                f"There is a {_NOUNS[self.noun]} {taken!r} already: choose another name, or remove the first one"
+                f"There is already a {_NOUNS[self.noun]} {taken!r}: choose another name, or remove the first one [LS-705]"
             )
         for item in items:
             check_shown(item.spec)

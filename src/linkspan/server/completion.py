@@ -62,7 +62,7 @@ def completion_of(value: object, typed: str) -> CompleteResult:
     if value is None:
         return CompleteResult(completion=Completion(values=[]))
     if isinstance(value, str) or not isinstance(value, Iterable):
-        raise TypeError(f"a completer returns a list of texts, not {type(value).__name__}")
+        raise TypeError(f"a completer must return a list of strings, not {type(value).__name__}")
     texts = [_text(each) for each in cast("Iterable[object]", value)]
     fitting = [text for text in texts if text.lower().startswith(typed.lower())]
     return CompleteResult(completion=_capped(Completion(values=fitting)))
@@ -73,7 +73,7 @@ def _text(value: object) -> str:
     if not isinstance(value, str | int | float):
         value = getattr(value, "value", value)  # a member of an Enum
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise TypeError(f"a completer suggests texts, not {describe_value(value)}")
+        raise TypeError(f"a completer must suggest strings, not {describe_value(value)}")
     return str.__str__(value) if isinstance(value, str) else str(value)
 
 

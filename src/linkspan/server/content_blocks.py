@@ -263,7 +263,7 @@ def blocks_of(value: object, uri: str = "result:content") -> list[Any]:
 
 def _not_content(value: object) -> TypeError:
     return TypeError(
-        "content is a text, bytes, a content object such as Image, or a mapping with a type; "
+        "content is a string, bytes, a content object such as Image, or a mapping with a type; "
         f"got {type(value).__name__}"
     )
 
@@ -295,7 +295,7 @@ def _described(members: Mapping[str, JSON]) -> Wire:
         raise TypeError(f"the content {members.get('type')!r} cannot be sent: {problem}") from None
     if isinstance(found, UnknownContent):
         raise TypeError(
-            f"{members.get('type')!r} is no type of content: use text, image, audio, resource or resource_link; "
+            f"{members.get('type')!r} is not a type of content: use text, image, audio, resource or resource_link; "
             "wrap content of other types in UnknownContent(...)"
         )
     return found

@@ -215,7 +215,7 @@ class Context(_Base[LifespanT]):
 
     def _own(self, method: str, params: object) -> object:
         if self._serve_own is None:
-            raise RuntimeError("this context belongs to no server")
+            raise RuntimeError("this context does not belong to a server")
         return self._serve_own(self._request, self._round, method, params)
 
     # Cancellation.

@@ -242,7 +242,7 @@ def _refuse_self(function: Function) -> None:
     raise RegistrationError(
         f"{describe(function)} takes {first.name!r}, but a decorator in a class sees a function without an instance: "
         f"register the bound method, as in server.tool(instance.{name}), or write @staticmethod below the decorator and "
-        f"leave {first.name!r} out"
+        f"leave {first.name!r} out [LS-706]"
     )
 
 

@@ -50,7 +50,7 @@ class PromptResult:
     def __init__(self, messages: object = (), *, description: str | None = None, meta: Meta | None = None) -> None:
         """Take messages, texts (the user's) and content blocks, one or several. Raises: TypeError for anything else."""
         if not isinstance(description, str | None):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(f"description is a text, not {type(description).__name__}")
+            raise TypeError(f"description must be a string, not {type(description).__name__}")
         self.messages = messages_of(messages)
         self.description = description
         self.meta = meta_of(meta)
@@ -162,7 +162,7 @@ def messages_of(value: object) -> list[PromptMessage]:
         return [Message(value.get("role", "user"), value.get("content"))]
     if isinstance(value, Iterable):
         return [message for each in cast("Iterable[object]", value) for message in messages_of(each)]
-    raise TypeError(f"a prompt returns texts, content or messages, not {type(value).__name__}")
+    raise TypeError(f"a prompt must return strings, content or messages, not {type(value).__name__}")
 
 
 def bind_prompt(source: object, info: PromptInfo | None = None, *, provided: type | None = None) -> BoundPrompt:

@@ -127,7 +127,7 @@ class Resource(_Described):
         from linkspan.server.uri_template import check_uri
 
         if sum(each is not None for each in (text, blob, read, path)) > 1:
-            raise RegistrationError(f"Resource {uri}: give one of text=, blob=, read= and path=")
+            raise RegistrationError(f"Resource {uri}: pass one of text=, blob=, read= and path=")
         check_uri(uri)
         self._describe(uri, name, read, described)
         self.uri = uri

@@ -507,7 +507,7 @@ def check_name(name: str, noun: str) -> None:
     if not (1 <= len(name) <= _LONGEST_NAME and _NAME.issuperset(name)):
         raise RegistrationError(
             f"{name!r} cannot name a {noun}: use 1 to 128 letters, digits, '_', '-' or '.', "
-            f"for example {re.sub(r'[^A-Za-z0-9_.-]+', '_', name).strip('_')[:128] or 'my_' + noun!r}"
+            f"for example {re.sub(r'[^A-Za-z0-9_.-]+', '_', name).strip('_')[:128] or 'my_' + noun!r} [LS-704]"
         )
 
 

@@ -87,7 +87,7 @@ def check_tags(tags: object, name: str) -> frozenset[str]:
     found = cast("Collection[object]", tags) if isinstance(tags, Collection) and not isinstance(tags, str) else (None,)
     texts = [tag for tag in found if isinstance(tag, str)]
     if len(texts) < len(found):
-        raise RegistrationError(f"{name}: tags= takes a set of texts, such as {{'beta'}}, not {tags!r}")
+        raise RegistrationError(f"{name}: tags= takes a set of strings, such as {{'beta'}}, not {tags!r}")
     return frozenset(texts)
 
 

@@ -207,7 +207,9 @@ def _notification(envelope: _Envelope, line: bytes) -> Message:
     if envelope.jsonrpc != "2.0" or method is UNSET:
         return Malformed(INVALID_REQUEST, 'Invalid Request: "jsonrpc" must be "2.0"', known_id)
     if envelope.result is not UNSET or envelope.error is not UNSET:
-        return Malformed(INVALID_REQUEST, "Invalid Request: both a method and a result or error", known_id)
+        return Malformed(
+            INVALID_REQUEST, "Invalid Request: a message cannot have both a method and a result or error", known_id
+        )
     if request_id is None:
         return Malformed(INVALID_REQUEST, "Invalid Request: id must be a string or an integer, got null")
     spare = len(line) - len(method) - (len(params) + _PARAMS if params is not ABSENT else 0)
@@ -256,7 +258,7 @@ def _not_an_envelope(line: bytes, limits: Limits) -> Message | Batch:
     if is_array(value):
         return _batch(line, len(value), limits)
     if not is_object(value):
-        return Malformed(INVALID_REQUEST, "Invalid Request: a message is a JSON object")
+        return Malformed(INVALID_REQUEST, "Invalid Request: a message must be a JSON object")
     return Malformed(INVALID_REQUEST, f"Invalid Request: {_complaint(value)}", _readable_id(value))
 
 

@@ -71,7 +71,7 @@ def test_the_largest_body_makes_room_when_all_are_too_much() -> None:
         await late.send(b" ")
         assert (large.status, large.problem) == (
             503,
-            "Too many bodies are arriving (max_incoming_bytes); try again later",
+            "Too many bodies are arriving (max_incoming_bytes); try again later [LS-505]",
         )
         assert (small.status, late.status) == (0, 0)
         await small.send(b" " * 199)
@@ -124,7 +124,10 @@ def test_no_more_bodies_arrive_than_responses_may_be_open() -> None:
         await first.send(b" ")
         third = Upload(app)
         await third.task
-        assert (third.status, third.problem) == (503, "Too many bodies are arriving (max_streams); try again later")
+        assert (third.status, third.problem) == (
+            503,
+            "Too many bodies are arriving (max_streams); try again later [LS-505]",
+        )
         assert (first.status, second.status) == (0, 0)
         await first.send(PING, more=False)
         await first.task

@@ -331,11 +331,11 @@ REFUSALS = {
     "host": (
         {"host": "mcp.acme.io:8443"},
         "Host 'mcp.acme.io:8443' is not served here: add it to allowed_hosts if it is yours; behind a reverse proxy write "
-        "allowed_hosts=['mcp.acme.io'] (linkspan run: --allow-host mcp.acme.io)",
+        "allowed_hosts=['mcp.acme.io'] (linkspan run: --allow-host mcp.acme.io) [LS-501]",
     ),
     "origin": (
         {"origin": "https://acme.io"},
-        "Origin 'https://acme.io' is not allowed: add it to allowed_origins (or cors, if its pages read answers)",
+        "Origin 'https://acme.io' is not allowed: add it to allowed_origins (or cors, if its pages read responses) [LS-502]",
     ),
 }
 
@@ -488,7 +488,7 @@ def test_max_body_bytes(size: int, status: int, serve: Serve) -> None:
     answer = serve(World().server, max_body_bytes=1000).ask("POST", mirror(PING), padded(size))
     assert answer.status == status
     if status == 413:
-        assert answer.json()["error"]["message"] == "Larger than 1000 bytes (max_body_bytes)"
+        assert answer.json()["error"]["message"] == "The body is larger than 1000 bytes (max_body_bytes) [LS-504]"
 
 
 def test_max_body_bytes_counts_what_arrives_too(on_a_loop: OnALoop) -> None:
@@ -502,7 +502,7 @@ def test_max_headers(serve: Serve) -> None:
     face = serve(World().server, max_headers=20)
     assert face.ask("POST", mirror(PING) | {f"x-{n}": "1" for n in range(10)}, PING).status == 200
     answer = face.ask("POST", mirror(PING) | {f"x-{n}": "1" for n in range(30)}, PING)
-    assert (answer.status, answer.json()["error"]["message"]) == (431, "More than 20 headers (max_headers)")
+    assert (answer.status, answer.json()["error"]["message"]) == (431, "More than 20 headers (max_headers) [LS-504]")
 
 
 def test_max_header_bytes(serve: Serve) -> None:
@@ -511,7 +511,7 @@ def test_max_header_bytes(serve: Serve) -> None:
     answer = face.ask("POST", mirror(PING) | {"x": "1" * 1000}, PING)
     assert (answer.status, answer.json()["error"]["message"]) == (
         431,
-        "Headers of more than 1000 bytes (max_header_bytes)",
+        "The headers are larger than 1000 bytes (max_header_bytes) [LS-504]",
     )
 
 

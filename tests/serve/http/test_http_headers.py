@@ -82,7 +82,10 @@ def test_the_name_in_the_header_may_be_encoded(name: str, serve: Serve) -> None:
 def test_a_mismatch_says_which_header_it_is_and_nothing_of_its_value(serve: Serve) -> None:
     request = body("tools/call", {"name": "routed", "arguments": {"region": "secret-place"}})
     answer = serve(World().server).ask("POST", mirror(request) | {"Mcp-Param-Region": "us"}, request)
-    assert answer.json()["error"]["message"] == "Header mismatch: Mcp-Param-Region is not the value in the body"
+    assert (
+        answer.json()["error"]["message"]
+        == "Header mismatch: Mcp-Param-Region does not match the value in the body [LS-507]"
+    )
 
 
 def test_handshake_clients_need_none_of_these_headers(serve: Serve) -> None:

@@ -104,7 +104,10 @@ def test_what_is_no_message_gets_a_status(pair: Serve) -> None:
 def test_a_guessed_token_is_no_session(query: str, pair: Serve) -> None:
     client = Old(pair(World().server))
     answer = client.send({"jsonrpc": "2.0", "id": 1, "method": "ping"}, query)
-    assert (answer.status, answer.json()["error"]["message"]) == (404, "Session not found: open the stream again")
+    assert (answer.status, answer.json()["error"]["message"]) == (
+        404,
+        "Session not found: open the stream again [LS-506]",
+    )
     client.stream.close()
 
 

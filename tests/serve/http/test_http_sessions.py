@@ -129,7 +129,7 @@ def test_max_sessions_takes_none_in_which_a_call_runs(on_a_loop: OnALoop) -> Non
     session = Session(face)
     call = session.call("hold")
     world.wait_for("holding")
-    assert _refused(face) == (503, "5", "Too many sessions (max_sessions); try again later")
+    assert _refused(face) == (503, "5", "Too many sessions (max_sessions); try again later [LS-505]")
     world.let_go.set()
     assert text_of(call.json()) == "held"
     assert session.send("tools/list", number=2).whole().status == 200
@@ -164,7 +164,11 @@ def test_max_sessions_per_principal(on_a_loop: OnALoop) -> None:
         session.call("hold", number=2)
         world.wait_for("holding")
         world.seen.clear()
-    assert _refused(face, "eve") == (429, "5", "Too many sessions (max_sessions_per_principal); try again later")
+    assert _refused(face, "eve") == (
+        429,
+        "5",
+        "Too many sessions (max_sessions_per_principal); try again later [LS-505]",
+    )
     world.let_go.set()
 
 

@@ -448,7 +448,7 @@ class HttpClientTransport(ClientTransport):
         """Report what came instead of a response. Raises: InvalidResponse."""
         if reply.status in (202, 204):
             raise invalid(
-                self.state.origin, sent.what, f"it came with status {reply.status}, which is for what needs no answer"
+                self.state.origin, sent.what, f"it came with status {reply.status}, which is for notifications"
             )
         data = yield from self._requests.whole(reply, _ERROR_BODY, cut=True)
         shown = excerpt(data, self._requests.secrets(sent.own))
@@ -505,7 +505,7 @@ class HttpClientTransport(ClientTransport):
         elif found == "other era":
             self.state.era = None
             known_eras.forget(shown_url(self._url))
-            self._forgotten(sent, "the server does not speak what was agreed any more")
+            self._forgotten(sent, "the server no longer supports the agreed version")
 
     def _forgotten(self, sent: _Sent | None, problem: str) -> None:
         self._session.id = None
@@ -564,4 +564,4 @@ class HttpClientTransport(ClientTransport):
             deliver([(waiter, self._for_phase(error, waiter))])
 
 
-_WRONG_KIND: Final = "is that the URL of an MCP server? Its path often ends with /mcp"
+_WRONG_KIND: Final = "check that this is the URL of an MCP server; its path often ends with /mcp [LS-211]"

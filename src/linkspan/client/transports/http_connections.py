@@ -40,12 +40,14 @@ __all__ = [
     "tunnel",
 ]
 
-_CUT: Final = "the connection was cut in the middle of the answer"
-_CLOSED: Final = "the server closed the connection before it answered"
-_REFUSED: Final = "is the server running, and are host and port of the URL right?"
-_TLS: Final = "is https right for this port? For a certificate of your own pass ssl=..., an SSLContext that knows it"
-_OTHER_PORT: Final = "does something else serve that port, or does it want https?"
-_BAD_HEADERS: Final = "are the names and values of headers= text without line breaks?"
+_CUT: Final = "the connection was closed in the middle of the response"
+_CLOSED: Final = "the server closed the connection before it responded"
+_REFUSED: Final = "check that the server is running, and the host and port of the URL [LS-203]"
+_TLS: Final = (
+    "check that the port serves https; to trust a certificate of your own, pass ssl=..., an SSLContext [LS-204]"
+)
+_OTHER_PORT: Final = "check that the port serves HTTP, and whether it needs https [LS-205]"
+_BAD_HEADERS: Final = "the names and values of headers= must be text without line breaks [LS-206]"
 _LONGEST_HEAD: Final = 128 * 1024
 _LARGE_HEAD: Final = "its headers are too large"
 _MOST_ROUTES: Final = 64
@@ -122,7 +124,7 @@ class Routes:
             try:
                 found = _route(url)
             except (ValueError, TypeError):
-                problem = "a URL is like https://example.com/mcp"
+                problem = "a URL looks like https://example.com/mcp [LS-207]"
                 raise HttpFailure("invalid URL", sent=False, ours=True, hint=problem) from None
             if len(self._known) >= _MOST_ROUTES:
                 self._known.clear()
@@ -247,14 +249,14 @@ class HttpConnection:
     def receive(self, data: bytes) -> None:
         """Take bytes of the server; `answered`, `complete`, `failure` and `take` give what they are."""
         if self.idle or self.complete:
-            self._fail("it sent what was not requested", garbled=True)
+            self._fail("it sent data that was not requested", garbled=True)
             return
         if not self.answered:
             self._head += len(data)
         try:
             self._parser.feed_data(data)
         except HttpParserUpgrade:
-            self._fail("it switches to another protocol", garbled=True)
+            self._fail("it switched to another protocol", garbled=True)
         except HttpParserError as error:
             cause = error.__context__ if isinstance(error, HttpParserCallbackError) else error
             if self.answered:
@@ -274,7 +276,7 @@ class HttpConnection:
         elif self.answered:
             self._fail(f"{_CUT} ({reason})" if reason else _CUT)
         else:
-            self._fail(f"the connection was lost before the answer came ({reason})" if reason else _CLOSED)
+            self._fail(f"the connection was lost before the response arrived ({reason})" if reason else _CLOSED)
 
     def take(self) -> bytes | None:
         """Return the part of the body that has come: empty at its end, None if there is nothing yet. Raises: HttpFailure."""
@@ -368,7 +370,7 @@ class _Unpacker:
                 self._inflate = zlib.decompressobj(-15 if raw else 47)
             data = bytes(self._inflate.decompress(self._rest, LARGEST_READ))
         except zlib.error:
-            raise HttpFailure("its compressed body cannot be read", sent=True, garbled=True) from None
+            raise HttpFailure("its compressed body cannot be decoded", sent=True, garbled=True) from None
         self._rest = self._inflate.unconsumed_tail
         return data
 
@@ -381,12 +383,16 @@ def connect_failure(error: Exception) -> HttpFailure:
     if isinstance(error, HttpFailure):
         return error
     if isinstance(error, socket.gaierror | UnicodeError):
-        return HttpFailure("it cannot be reached: there is no such host", sent=False, hint="is the URL right?")
+        return HttpFailure(
+            "it cannot be reached: the host name does not resolve",
+            sent=False,
+            hint="check the host name in the URL [LS-202]",
+        )
     if isinstance(error, TimeoutError):
-        return HttpFailure("it cannot be reached: it did not answer in time", sent=False, hint=_REFUSED)
+        return HttpFailure("it cannot be reached: the connection timed out", sent=False, hint=_REFUSED)
     if type(error).__module__ == "ssl":
-        return HttpFailure(f"no secure connection was possible: {plain(error)}", sent=False, hint=_TLS)
-    reason = f"it cannot be reached: the connection was refused or not possible ({plain(error)})"
+        return HttpFailure(f"the TLS handshake failed: {plain(error)}", sent=False, hint=_TLS)
+    reason = f"it cannot be reached: the connection was refused or failed ({plain(error)})"
     return HttpFailure(reason, sent=False, hint=_REFUSED)
 
 
@@ -404,8 +410,8 @@ def tunnel(answer: bytes) -> bool:
     if found is not None and found[1].startswith(b"2"):
         return True
     problem = f"answered with status {int(found[1])}" if found is not None else "does not speak HTTP"
-    hint = "see HTTP_PROXY, HTTPS_PROXY and NO_PROXY"
-    raise HttpFailure(f"the proxy between us and it {problem}", sent=False, hint=hint)
+    hint = "check HTTP_PROXY, HTTPS_PROXY and NO_PROXY [LS-208]"
+    raise HttpFailure(f"the proxy on the way to it {problem}", sent=False, hint=hint)
 
 
 def patiences(addresses: int) -> tuple[float | None, ...]:

@@ -73,12 +73,12 @@ class GuardedHttp:
             finally:
                 reply.give_back()
             if len(body) > effect.limit:
-                raise HttpFailure(f"its answer is larger than {effect.limit} bytes", sent=True)
+                raise HttpFailure(f"its response is larger than {effect.limit} bytes", sent=True)
             if onward is None:
                 results.append(HttpResult(reply.status, reply.headers, body))
                 return
             url = onward
-        raise HttpFailure("it redirects without end", sent=True)
+        raise HttpFailure("it redirects too many times", sent=True)
 
 
 def read_bounded(reply: Reply, bound: int) -> HttpFlow[bytes]:
@@ -134,5 +134,5 @@ class _GuardedRoutes(Routes):
     def _check(self, host: str, address: str) -> None:
         if may_connect(address, self._server_addresses, named=self._was_named(host.lower())):
             return
-        problem = f"{host} has an address in a private network, and only the server has named that host"
-        raise HttpFailure(problem, sent=False, ours=True, hint=f"if that is right, allow it: hosts=[{host!r}]")
+        problem = f"{host} is in a private network, and only the server named that host"
+        raise HttpFailure(problem, sent=False, ours=True, hint=f"to allow it, pass hosts=[{host!r}] [LS-209]")

@@ -233,7 +233,9 @@ class HttpRequests:
                 url, status = self._redirected(method, url, reply, what), reply.status
             finally:
                 reply.give_back()
-        raise http_error(self._state.origin, what, status, b"", hint=f"it redirects {self._shown(first)} without end")
+        raise http_error(
+            self._state.origin, what, status, b"", hint=f"{self._shown(first)} redirects too many times [LS-210]"
+        )
 
     def _waits(self, request_id: RequestId | None) -> PersonWaits | None:
         waits = self._person_waits
@@ -269,7 +271,7 @@ class HttpRequests:
             if size > bound:
                 if cut:
                     break
-                problem = f"an answer larger than {bound} bytes (max_line_bytes)"
+                problem = f"a response larger than {bound} bytes (max_line_bytes)"
                 raise InvalidResponse(problem, self._state.origin, delivery="answered")
         return parts[0] if len(parts) == 1 and not cut else b"".join(parts)[:bound]
 
@@ -279,7 +281,7 @@ class HttpRequests:
             self._token = bearer(auth)
         except Exception as problem:  # the application's own function
             ours = str(problem) if isinstance(problem, ValueError) else f"it raised {type(problem).__name__}"
-            raise HttpFailure("auth= gave no token", sent=False, ours=True, hint=ours) from problem
+            raise HttpFailure("auth= returned no token", sent=False, ours=True, hint=ours) from problem
         return self._token
 
     def _redirected(self, method: str, url: str, reply: Reply, what: str) -> str:
@@ -291,11 +293,11 @@ class HttpRequests:
             location = target = ""
         if location and may_send_to(target, url) and (method == "GET" or reply.status in _KEPT):
             return target
-        hint = f"it redirects to {self._shown(target)}: if that is right, use that URL"
+        hint = f"it redirects to {self._shown(target)}: if that is the server, use that URL [LS-210]"
         if not location:
-            hint = "it redirects to nowhere"
+            hint = "it redirects without naming a URL [LS-210]"
         elif _origin(target) == _origin(url) and _credentials(target) not in ("", _credentials(url)):
-            hint = f"it redirects to {shown_url(target)} with a user name or password, which only you may give"
+            hint = f"it redirects to {shown_url(target)} with a user name or password, which only the caller may set [LS-210]"
         raise http_error(self._state.origin, what, reply.status, b"", hint=hint)
 
 
@@ -315,7 +317,7 @@ def _warn_of_plain_http(url: str) -> None:
     import logging
 
     logging.getLogger("linkspan").warning(
-        "auth= sends its token to %s unencrypted, and anyone on the way can read it: use https", url
+        "auth= sends its token to %s unencrypted, where anyone on the way can read it: use https", url
     )
 
 

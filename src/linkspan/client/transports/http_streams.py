@@ -186,7 +186,7 @@ class SseReader:
         while self._session.is_pending(request_id):
             reply.give_back()
             if end.last_id is None or self._session.revision.cancels_by_closing or failures >= _RESUMES:
-                raise end.cut or HttpFailure("the stream ended before the answer came", sent=True)
+                raise end.cut or HttpFailure("the stream ended before the response arrived", sent=True)
             pause = _PAUSE if end.retry is None else end.retry
             pause = max(pause, backoff(failures, self._state.random())) if failures else pause
             server = self._state.origin.server
@@ -220,7 +220,7 @@ class SseReader:
         finally:
             reply.give_back()
         raise InvalidResponse(
-            f"the stream with the answer to {method} was cut and cannot be resumed (status {reply.status})",
+            f"the stream with the response to {method} was closed and cannot be resumed (status {reply.status})",
             self._state.origin,
             delivery="maybe_sent",
         )
@@ -283,7 +283,7 @@ class OwnStream:
         if end.cut is not None:
             self._failed(failed(self._state.origin, end.cut))
         elif end.last_id is None:
-            self._lost = ConnectionLost("the stream on which the server tells of changes ended", self._state.origin)
+            self._lost = ConnectionLost("the stream of notifications ended", self._state.origin)
         return end
 
     def _failed(self, error: ClientError) -> None:
@@ -312,10 +312,10 @@ class FirstTransport:
         target = urljoin(url, self._endpoint)
         if not may_send_to(target, url):
             raise ConnectError(
-                f"it wants messages to be sent to another origin, or with credentials of its own: {shown_url(target)}",
+                f"it names an endpoint on another origin, or one with credentials: {shown_url(target)}",
                 self._state.origin,
                 phase="negotiate",
-                hint="a server of the first HTTP transport names an endpoint on its own host: its configuration is wrong",
+                hint="with HTTP+SSE the endpoint must be on the same host: correct the server's configuration [LS-220]",
             )
         return target
 
@@ -335,7 +335,7 @@ class FirstTransport:
         finally:
             self._named.set()
             if self.used:
-                problem = "the stream of its answers ended"
+                problem = "the stream of responses ended"
                 self._lost(ConnectionLost(problem, self._state.origin, delivery="maybe_sent"))
 
     def _receive(self, event: ServerSentEvent) -> None:
@@ -344,6 +344,6 @@ class FirstTransport:
             self._streams.receive(event, None, None)
             return
         if event.event != "endpoint" or not event.data.strip():
-            raise ValueError("its first event names no endpoint")
+            raise ValueError("its first event does not name an endpoint")
         self._endpoint = event.data.strip()
         self._named.set()

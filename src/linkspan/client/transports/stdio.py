@@ -210,13 +210,14 @@ class StdioClientTransport(ClientTransport):
         name = self._command.argv[0]
         missing = isinstance(error, FileNotFoundError)
         if self._command.cwd is not None and not os.path.isdir(self._command.cwd):
-            problem, hint = f"there is no directory {self._command.cwd!r} to start it in", "give another cwd"
+            problem = f"there is no directory {self._command.cwd!r} to start it in"
+            hint = "give another cwd [LS-104]"
         elif missing:
             problem = f"the command {name!r} was not found"
             hint = hint_for_missing_command(name, self._which)
         elif isinstance(error, PermissionError):
-            problem = f"the command {name!r} may not be executed"
-            hint = "make it executable (chmod +x), or start it through its interpreter"
+            problem = f"the command {name!r} is not executable"
+            hint = "make it executable (chmod +x), or start it with its interpreter [LS-105]"
         else:
             problem, hint = f"the command {name!r} cannot be started: {error.strerror or error}", None
         return ConnectError(problem, self.state.origin, phase="spawn", hint=hint)
@@ -241,7 +242,7 @@ class StdioClientTransport(ClientTransport):
     def submit(self, spec: RequestSpec, waiter: Waiter) -> None:
         """Send a request. Raises: ConnectionLost, also if the server has stopped reading."""
         if self._writer.unsent > _MAX_UNSENT and self.alive:
-            problem = "the server does not read its input, and too much is waiting for it"
+            problem = "the server does not read its input, and too much data is waiting"
             raise ConnectionLost(problem, self.state.origin, phase=spec.phase)
         super().submit(spec, waiter)
 

@@ -100,7 +100,7 @@ class Tools(list[JSONObject]):
 def native_tools(specs: Sequence[ToolSpec], provider: Provider) -> Tools:
     """Return tools as the provider wants them. Raises: ValueError for an unknown provider."""
     if provider not in _DIALECTS:
-        raise ValueError(f"there is no provider {provider!r}: take one of {', '.join(_DIALECTS)}")
+        raise ValueError(f"there is no provider {provider!r}: use one of {', '.join(_DIALECTS)}")
     return Tools(*_DIALECTS[provider].encode_tools(specs))
 
 
@@ -113,7 +113,7 @@ def provider_of(value: object) -> Provider:
     if isinstance(member(member(value, "functionCall", "function_call") or value, "name"), str):
         return "gemini"
     raise ValueError(
-        "this is not a tool use: give Anthropic's content block, OpenAI's tool call or Gemini's function call"
+        "this is not a tool use: pass Anthropic's content block, OpenAI's tool call or Gemini's function call"
     )
 
 

@@ -112,7 +112,7 @@ class AnthropicDialect:
         """Read a `tool_use` block. Raises: ValueError for something else."""
         name, use_id = member(value, "name"), member(value, "id")
         if member(value, "type") not in ("tool_use", None) or not isinstance(name, str) or not isinstance(use_id, str):
-            raise ValueError("this is not a tool use of Anthropic's: give a content block of the type tool_use")
+            raise ValueError("this is not a tool use of Anthropic's: pass a content block of the type tool_use")
         arguments, problem = read_arguments(plain(member(value, "input")))
         return ToolUse(use_id, Names(tools).from_wire(name), arguments, problem)
 

@@ -108,7 +108,7 @@ class GeminiDialect:
         call = member(value, "functionCall", "function_call") or value
         name = member(call, "name")
         if not isinstance(name, str):
-            raise ValueError("this is not a function call of Gemini's: give a part of the content, or its functionCall")
+            raise ValueError("this is not a function call of Gemini's: pass a part of the content, or its functionCall")
         arguments, problem = read_arguments(plain(member(call, "args")))
         use_id = text_of(member(call, "id")) or name
         return ToolUse(use_id, Names(tools).from_wire(name), arguments, problem, _signature(value))
@@ -172,7 +172,7 @@ class GeminiDecoder(MessageDecoder):
             if word in _NO_CALL and not self.calls:
                 shown = provider_said(member(candidate, "finishMessage")) or word
                 raise ModelError(
-                    f"the model produced a malformed function call ({shown}): ask again, or in other words"
+                    f"the model produced a malformed function call ({shown}): ask again, or rephrase the question"
                 )
             self.reason = "end" if word in _NO_CALL else _REASONS.get(word, "refused")
         return events

@@ -112,7 +112,7 @@ class OpenAIDialect(msgspec.Struct, frozen=True):
         function = member(value, "function") or value
         name = member(function, "name")
         if not isinstance(name, str) or member(value, "type") not in ("function", "function_call", None):
-            raise ValueError("this is not a tool call of OpenAI's: give an item of a message's tool_calls")
+            raise ValueError("this is not a tool call of OpenAI's: pass an item of a message's tool_calls")
         arguments, problem = read_arguments(plain(member(function, "arguments")))
         use_id = text_of(member(value, "call_id", "id")) or name
         return ToolUse(use_id, Names(tools).from_wire(name), arguments, problem, _extra(value))

@@ -98,7 +98,7 @@ class Plain:
         if schema is True:
             return {}
         if not is_object(schema):
-            what = "nothing is allowed here" if schema is False else "this is no schema"
+            what = "nothing is allowed here" if schema is False else "this is not a schema"
             self._losses.tell(place.path, f"{what}; anything is offered, and the server checks it")
             return {}
         self._parts += 1
@@ -219,7 +219,7 @@ class Plain:
         self._losses.tell(place.path, f"{key} left out, the server still checks it")
 
     def _malformed(self, path: str, key: str) -> None:
-        self._losses.tell(path, f"{key} left out: it is not what JSON Schema wants there")
+        self._losses.tell(path, f"{key} left out: its value is not valid JSON Schema")
 
 
 def _joined(base: JSONObject, arms: list[JSONObject]) -> JSONObject:
@@ -277,7 +277,7 @@ def conjoined(first: Mapping[str, JSON], second: Mapping[str, JSON], tell: _Tell
         theirs = {key: second[key] for key in group if key in second}
         if mine and theirs and mine != theirs and not mine.keys() == theirs.keys() == {"items"}:
             left_out += group
-            tell(f"only the first {group[0]} of an allOf is said; the server still checks the others")
+            tell(f"only the first {group[0]} of an allOf is kept; the server still checks the others")
     found = dict(first)
     for key, value in second.items():
         if key in left_out:
@@ -331,7 +331,7 @@ def _types(mine: JSON, theirs: JSON, tell: _Tell) -> JSON:
 
 
 def _given_up(key: str, mine: JSON, tell: _Tell) -> JSON:
-    tell(f"only the first {key} of an allOf is said; the server still checks the others")
+    tell(f"only the first {key} of an allOf is kept; the server still checks the others")
     return mine
 
 
@@ -462,7 +462,7 @@ READ: Final[Mapping[str, Callable[[JSON], JSON]]] = {
     **dict.fromkeys(_COUNTED, _count),
     **dict.fromkeys(_ANY_VALUE, lambda value: value),
 }
-"""Returns the value of a keyword, or None if it is not what JSON Schema wants there."""
+"""Returns the value of a keyword, or None if its value is not valid JSON Schema."""
 
 
 def size(value: JSON) -> int:

@@ -225,8 +225,8 @@ def problem_of(body: JSON) -> tuple[str, str, int | None]:
 def stream_error(body: JSON) -> ModelError:
     """Return the error that a provider reports in the middle of a stream."""
     message, kind, status = problem_of(body)
-    shown = provider_said(message) or provider_said(kind) or "it does not say why"
-    return ModelError(f"the provider broke off with an error: {shown}", status=status)
+    shown = provider_said(message) or provider_said(kind) or "it gave no reason"
+    return ModelError(f"the provider reported an error: {shown}", status=status)
 
 
 def _status(code: object) -> int | None:
@@ -310,7 +310,7 @@ class MessageDecoder:
     def end(self, *, done: bool = False) -> list[ModelEvent]:
         """Return the last events. Raises: ModelError if the message was cut off."""
         if self.reason is None and not (done or self.complete):
-            raise ModelError("the provider's answer broke off in the middle: ask again")
+            raise ModelError("the response of the provider was cut off: ask again")
         reason = self.reason or "end"
         if reason in ("end", "tool_use"):
             reason = "tool_use" if self.calls else "end"  # some say "stop" with calls
