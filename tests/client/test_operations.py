@@ -94,6 +94,11 @@ TABLE: dict[str, tuple[Step, Callable[[Any], bool]]] = {
         lambda c: c.complete(ResourceTemplateReference("travel://cities/{city}/{year}"), "year", "", {"city": "Rome"}),
         lambda r: r.values == ["2025", "2026"],
     ),
+    "complete by name": (lambda c: c.complete("trip", "city", "P"), lambda r: r.values == ["Paris", "Prague"]),
+    "complete by template": (
+        lambda c: c.complete("travel://cities/{city}/{year}", "year", "", {"city": "Rome"}),
+        lambda r: r.values == ["2025", "2026"],
+    ),
     "ping": (lambda c: c.ping(), lambda r: r is None),
     "logging level": (lambda c: c.set_logging_level("warning"), lambda r: r is None),
     "a method of its own": (lambda c: c.request("travel/rate", {"currency": "USD"}), lambda r: r["rate"] == 1.1),

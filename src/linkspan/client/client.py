@@ -187,13 +187,16 @@ class Client(BaseClient):
 
     async def complete(
         self,
-        ref: PromptReference | ResourceTemplateReference,
+        ref: str | PromptReference | ResourceTemplateReference,
         argument: str,
         value: str,
         given: Mapping[str, str] | None = None,
         **options: Unpack[ListKeywords],
     ) -> Completion:
-        """Complete what the user has typed of an argument; `given` are the other arguments so far."""
+        """Complete what the user has typed of an argument; `given` are the other arguments so far.
+
+        `ref` is the name of a prompt, or a resource template.
+        """
         return await self._run(
             operations.complete(self._state, ref, argument, value, given, call_options("complete", options))
         )

@@ -98,7 +98,7 @@ class ClientError(LinkspanError):
     def __init__(
         self,
         problem: str,
-        origin: Origin,
+        origin: Origin = NOWHERE,
         *,
         phase: Phase = "call",
         delivery: Delivery = "not_sent",

@@ -379,13 +379,15 @@ def get_prompt(
 
 def complete(
     state: ClientState,
-    ref: PromptReference | ResourceTemplateReference,
+    ref: str | PromptReference | ResourceTemplateReference,
     argument: str,
     value: str,
     given: Mapping[str, str] | None = None,
     options: CallOptions = DEFAULT_CALL,
 ) -> Flow[Completion]:
     """Complete what the user has typed of an argument. Raises: ClientError."""
+    if isinstance(ref, str):
+        ref = ResourceTemplateReference(ref) if "://" in ref else PromptReference(ref)
     if state.surround is not None and not options.surrounded:
         name = ref.name if isinstance(ref, PromptReference) else ref.uri
         return (
