@@ -1,10 +1,14 @@
-// How hits of the search are ordered: pages that explain come first, of equal ones those that most people need; then single
-// names, tutorials, what is inside, and the list of all names.
-var First = /^(server|client|around-a-call|http)$/;
+// How hits of the search are ordered: pages that explain come first, of equal ones those whose titles have all the words, and those
+// that most people need; then single names, tutorials, what is inside, and the list of all names.
+var First = /^(tools|asking|resources|client|http)$/;
 var Tutorial = /^tutorial-/;
 var Inside = /^(decisions\/|architecture|words|contributing|requirements|figures)/;
+var Words = (new URLSearchParams(location.search).get("q") || "").toLowerCase().split(/\s+/).filter(Boolean);
+var named = title => Words.every(word => title.toLowerCase().includes(word));
+var place = (page, title) =>
+  Inside.test(page) ? -12 : (First.test(page) ? 3 : Tutorial.test(page) ? -6 : 0) + (named(title) ? 10 : 0);
 var Scorer = {
-  score: ([page, title, anchor, description, score]) => score + (page === "api" && !anchor ? -50 : First.test(page) ? 3 : Tutorial.test(page) ? -6 : Inside.test(page) ? -12 : 0),
+  score: ([page, title, anchor, description, score]) => score + (page !== "api" ? place(page, title) : anchor ? 0 : -50),
   objNameMatch: 4,
   objPartialMatch: 1,
   objPrio: { 0: 0, 1: -2, 2: -4 },

@@ -1,4 +1,4 @@
-"""A shop: what a real server needs beside its tools. See docs/around-a-call.md for each part.
+"""A shop: what a real server needs beside its tools. See docs/around-a-call.md and the pages it names.
 
     python examples/shop.py                                 stdio
     uvicorn --app-dir examples shop:app                     ASGI; `wsgi` is the same for gunicorn

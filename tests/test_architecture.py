@@ -247,7 +247,7 @@ CODE_LINES = {
     "cli": 4123,
     "client": 5896,
     "core": 3714,
-    "flows": 1882,
+    "flows": 1884,
     "host": 3273,
     "linkspan": 484,
     "revisions": 1270,

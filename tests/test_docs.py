@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -17,11 +18,15 @@ README = (ROOT / "README.md").read_text()
 PAGES = [page for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if "tutorial-" not in page.name]
 """All but the tutorials, which are carried out by `test_tutorials.py`."""
 BLOCK = re.compile(r"```(python|bash)\n(.*?)```", re.DOTALL)
-WITH_SHELL = {"chat.md", "tracing.md"}
+WITH_SHELL = {"chat.md", "debugging.md", "notebooks.md", "tracing.md"}
+NEEDS = {"frameworks.md": ("django", "fastapi", "flask", "litestar", "quart", "starlette")}
+"""Packages that a page shows."""
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_the_code_on_the_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for package in NEEDS.get(page.name, ()):
+        pytest.importorskip(package, reason=f"{package} is not installed: pip install '.[peers]'")
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LINKSPAN_HOME", str(tmp_path / "home"))
@@ -33,7 +38,7 @@ def test_the_code_on_the_page_runs(page: Path, tmp_path: Path, monkeypatch: pyte
             language, code = block.groups()
             if language == "python":
                 line = text[: block.start()].count("\n") + 1
-                exec(compile("\n" * line + code, str(page), "exec"), names)
+                exec(compile("\n" * line + code, str(page), "exec", dont_inherit=True), names)
             elif page.name in WITH_SHELL:
                 subprocess.run(["bash", "-ec", code], stdin=subprocess.DEVNULL, timeout=60, check=True)
     finally:
@@ -54,3 +59,28 @@ def test_the_figures_in_the_readme_are_those_that_were_measured() -> None:
     )
     assert len(table) == 4
     assert {own: tuple(rest) for own, *rest in table} == {own: measured[own] for own, *_ in table}
+
+
+SERVING = re.findall(
+    r"^(?:ExecStart=\S*/)?(linkspan run --http .*)$|^CMD (\[.*\])$",
+    (ROOT / "docs" / "deployment.md").read_text(),
+    re.MULTILINE,
+)
+"""The commands of the page about deployment, as a line or as JSON."""
+
+
+@pytest.mark.parametrize(("line", "listed"), SERVING)
+def test_what_a_unit_or_an_image_runs_serves(line: str, listed: str, tmp_path: Path) -> None:
+    pytest.importorskip("uvicorn", reason="uvicorn is not installed: pip install '.[http]'")
+    (tmp_path / "server.py").write_text("from linkspan import Server\n\nserver = Server('x')\n")
+    _, *arguments = json.loads(listed) if listed else line.split()
+    arguments[arguments.index("--port") + 1] = "0"
+    command = [sys.executable, "-m", "linkspan", *arguments]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as serving:
+        assert serving.stderr is not None
+        assert serving.stderr.readline().startswith("Serving MCP at http://")
+        serving.terminate()
+
+
+def test_the_page_about_deployment_has_each_kind_of_command() -> None:
+    assert len(SERVING) == 3

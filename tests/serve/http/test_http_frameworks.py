@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import json
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -233,3 +235,47 @@ def test_another_application_keeps_its_lifespan(asgi: Callable[..., Asgi]) -> No
     asyncio.run(app({"type": "websocket"}, receive, send))
     assert seen == ["lifespan", "lifespan.startup", "lifespan.shutdown", "websocket"]
     assert sent == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+
+
+@pytest.fixture
+def face_of(_opened: list[Face]) -> Callable[..., Face]:
+    def start(kind: Any, app: Any) -> Face:
+        _opened.append(kind(None, app))
+        return _opened[-1]
+
+    return start
+
+
+PAGE = (Path(__file__).parents[3] / "docs" / "frameworks.md").read_text()
+BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+MOUNTED = {
+    "FastAPI": (Asgi, 1, "app"),
+    "Starlette": (Asgi, 2, "app"),
+    "FastAPI with a lifespan": (Asgi, 3, "app"),
+    "Django under ASGI": (Asgi, 4, "application"),
+    "Django under WSGI": (Wsgi, 5, "application"),
+    "Flask": (Wsgi, 6, "app"),
+    "Litestar": (Asgi, 7, "app"),
+    "Quart": (Asgi, 8, "app"),
+    "no framework": (Asgi, 9, "app"),
+}
+"""Which block of the page makes what. The first one makes the server."""
+BASES = {3: 1, 5: 4}
+"""The blocks that import what another one uses."""
+
+
+@pytest.mark.parametrize("framework", MOUNTED)
+def test_what_the_page_shows_answers_a_call(framework: str, face_of: Callable[..., Face]) -> None:
+    kind, number, made = MOUNTED[framework]
+    if framework != "no framework":
+        pytest.importorskip(
+            framework.split()[0].lower(), reason=f"{framework} is not installed: pip install '.[peers]'"
+        )
+    if made == "application":
+        _django()
+    names: dict[str, Any] = {"__name__": "page"}
+    for block in sorted({0, BASES.get(number, 0), number}):
+        exec(compile(BLOCKS[block], "frameworks.md", "exec", dont_inherit=True), names)
+    face: Any = At(face_of(kind, names[made]), "/mcp")
+    assert text_of(call(face, "double", {"number": 21}).json()) == "42"
+    assert len(BLOCKS) == len(MOUNTED) + 1
