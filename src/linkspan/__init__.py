@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from linkspan.auth.protection import Protected as Protected
     from linkspan.client.client import Client as Client
     from linkspan.client.sync_client import SyncClient as SyncClient
+    from linkspan.client.tasks import ClientTask as ClientTask
+    from linkspan.client.tasks import SyncClientTask as SyncClientTask
     from linkspan.core.flow import Sleep as Sleep
     from linkspan.core.flow import Stopper as Stopper
     from linkspan.core.http_checks import HttpPolicy as HttpPolicy
@@ -58,9 +60,12 @@ if TYPE_CHECKING:
     from linkspan.flows.client_errors import ServerError as ServerError
     from linkspan.flows.client_errors import StateLost as StateLost
     from linkspan.flows.client_errors import StreamRestored as StreamRestored
+    from linkspan.flows.client_errors import TaskCancelled as TaskCancelled
     from linkspan.flows.client_errors import ToolFailed as ToolFailed
     from linkspan.flows.state import ClientCall as ClientCall
     from linkspan.flows.state import Timeouts as Timeouts
+    from linkspan.flows.tasks import Tasks as Tasks
+    from linkspan.flows.tasks import TaskStatus as TaskStatus
     from linkspan.flows.tool_results import ToolResult as ToolResult
     from linkspan.host.consent import Policy as Policy
     from linkspan.host.conversation import Conversation as Conversation
@@ -143,6 +148,7 @@ _HOMES = {
         "LoginRequired",
         "LoginTimeout",
         "ServerError",
+        "TaskCancelled",
         "ToolFailed",
         "Change",
         "Connected",
@@ -151,11 +157,13 @@ _HOMES = {
         "StreamRestored",
     ),
     "linkspan.flows.tool_results": ("ToolResult",),
+    "linkspan.flows.tasks": ("Tasks", "TaskStatus"),
     "linkspan.flows.state": ("ClientCall", "Timeouts"),
     "linkspan.core.flow": ("Sleep", "Stopper"),
     "linkspan.core.http_checks": ("HttpPolicy",),
     "linkspan.client.client": ("Client",),
     "linkspan.client.sync_client": ("SyncClient",),
+    "linkspan.client.tasks": ("ClientTask", "SyncClientTask"),
     "linkspan.errors": (
         "Declined",
         "DuplicateNameError",
@@ -222,6 +230,7 @@ __all__ = [
     "ClientClosed",
     "ClientError",
     "ClientGroup",
+    "ClientTask",
     "Configuration",
     "ConnectError",
     "Connected",
@@ -282,6 +291,10 @@ __all__ = [
     "StreamRestored",
     "SyncClient",
     "SyncClientGroup",
+    "SyncClientTask",
+    "TaskCancelled",
+    "TaskStatus",
+    "Tasks",
     "TextContent",
     "TextResourceContents",
     "Timeouts",

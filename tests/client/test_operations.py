@@ -153,7 +153,10 @@ def test_the_two_faces_have_the_same_names_and_parameters() -> None:
     for name, signature in ours.items():
         assert signature.parameters == theirs[name].parameters, name
         spelled = (
-            str(signature.return_annotation).replace("AsyncIterator", "Iterator").replace("Changes", "SyncChanges")
+            str(signature.return_annotation)
+            .replace("AsyncIterator", "Iterator")
+            .replace("Changes", "SyncChanges")
+            .replace("ClientTask", "SyncClientTask")
         )
         assert spelled == str(theirs[name].return_annotation), name
 

@@ -277,6 +277,7 @@ class CallKeywords(RequestKeywords, total=False):
 
 _TAKES: Mapping[str, type[Any]] = {
     "call_tool": CallKeywords,
+    "start_tool": CallKeywords,
     "read_resource": CallKeywords,
     "get_prompt": CallKeywords,
     "ping": RequestKeywords,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from queue import Empty
 from types import TracebackType
-from typing import Any, Never, Self, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Never, Self, TypeVar, Unpack, cast
 
 from linkspan.client.base import BaseClient, CallKeywords, ListKeywords, RequestKeywords, call_options, filter_of
 from linkspan.client.callbacks import finished
@@ -39,6 +39,9 @@ from linkspan.types.messages import (
     Tool,
 )
 from linkspan.wire.jsonrpc import ErrorResponse, Response
+
+if TYPE_CHECKING:
+    from linkspan.client.tasks import SyncClientTask
 
 __all__ = ["SyncChanges", "SyncClient"]
 
@@ -95,6 +98,32 @@ class SyncClient(BaseClient):
         Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/tools.
         """
         return self._run(operations.call_tool(self._state, name, arguments, call_options("call_tool", options)))
+
+    def start_tool(
+        self, name: str, arguments: Mapping[str, Any] | None = None, **options: Unpack[CallKeywords]
+    ) -> SyncClientTask:
+        """Call a tool that may become a task, and return that task at once. Needs `extensions=[Tasks()]`.
+
+        A server that does not make a task of it answers as ever; `result()` of the task returns that. The options are those
+        of `call_tool`. Raises: ValueError for a client without tasks.
+        """
+        from linkspan.client.tasks import SyncClientTask, check_tasks, settled
+        from linkspan.flows.tasks import start_tool
+
+        check_tasks(self._state)
+        chosen = call_options("start_tool", options)
+        task_id, result = settled(self._run(start_tool(self._state, name, arguments, chosen)))
+        return SyncClientTask(self._run, self._state, task_id, name, chosen, result)
+
+    def task(self, task_id: str, **options: Unpack[ListKeywords]) -> SyncClientTask:
+        """Return a task by its id, which another process may have begun. Needs `extensions=[Tasks()]`.
+
+        Raises: ValueError for a client without tasks.
+        """
+        from linkspan.client.tasks import SyncClientTask, check_tasks
+
+        check_tasks(self._state)
+        return SyncClientTask(self._run, self._state, task_id, "", call_options("task", options))
 
     def list_tools(self, **options: Unpack[ListKeywords]) -> list[Tool]:
         """Return all tools, page after page."""

@@ -41,6 +41,7 @@ __all__ = [
     "ServerError",
     "StateLost",
     "StreamRestored",
+    "TaskCancelled",
     "ToolFailed",
     "hint_for_ending",
     "hint_for_missing_command",
@@ -94,6 +95,9 @@ class ClientError(LinkspanError):
     of the signal that ended the process), `stderr` (its last lines, redacted), `code`, `message` and `data` (the server's own
     words, if it answered with an error), `delivery`, `hint` (what a person can do) and `seconds` (the bound that was passed).
     """
+
+    task_id: str | None = None
+    """The task that the call has become, if it has; it may go on."""
 
     def __init__(
         self,
@@ -210,6 +214,10 @@ class CallTimeout(ClientError, TimeoutError):
 
 class CallStopped(ClientError):
     """The caller stopped the call through its `Stopper`. The server has been notified."""
+
+
+class TaskCancelled(ClientError):
+    """The task that a call had become was cancelled."""
 
 
 class HttpError(ClientError):

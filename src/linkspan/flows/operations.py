@@ -42,20 +42,23 @@ __all__ = [
     "call_method",
     "call_tool",
     "complete",
+    "final_head",
     "get_prompt",
     "list_all",
     "list_page",
     "ping",
     "read_resource",
+    "request_spec",
 ]
 
 ResultT = TypeVar("ResultT", bound=Wire)
 Phase: TypeAlias = Literal["negotiate", "list", "call"]
 
 
-def _request_spec(
+def request_spec(
     state: ClientState, method: str, params: bytes, options: CallOptions, *, timeout: float, phase: Phase = "call"
 ) -> RequestSpec:
+    """Return a request with what the options of its call say."""
     trace = state.options.trace_context
     if options is DEFAULT_CALL and trace is None:
         return RequestSpec(method, params, phase, timeout)
@@ -142,7 +145,7 @@ def call_tool(
         raw = Raw(encode(to_builtins(answer)))  # made by middleware
         return ToolResult(read_head(raw), raw, state.origin, name)
     params = encode({"name": name, "arguments": dict(arguments or {})})
-    spec = _request_spec(state, "tools/call", params, options, timeout=state.options.timeouts.call)
+    spec = request_spec(state, "tools/call", params, options, timeout=state.options.timeouts.call)
     who = DEFAULT_CALL if options.headers is None else CallOptions(headers=options.headers)
     mine = state.own if who is DEFAULT_CALL and state.who_asks is None else _catalogue(state, who)
     if state.options.check_output == "strict" and name not in mine.tools and not mine.tools_are_complete:
@@ -175,14 +178,14 @@ def call_tool(
         finished: Raw | ToolResult = yield from finish(state, spec, raw, began, options)
         if isinstance(finished, ToolResult):
             return finished
-        raw, head = finished, _final_head(state, spec, finished)
+        raw, head = finished, final_head(state, spec, finished)
     tool = mine.tools.get(name, known)  # the list may have been forgotten meanwhile
     if tool is None or tool.output_schema is None:
         return ToolResult(head, raw, state.origin, name)
     return ToolResult(head, raw, state.origin, name, check_output(state, mine, tool, head))
 
 
-def _final_head(state: ClientState, spec: RequestSpec, raw: Raw) -> Head:
+def final_head(state: ClientState, spec: RequestSpec, raw: Raw) -> Head:
     """Read what an extension has made of a result. Raises: InvalidResponse."""
     try:
         head = read_head(raw)
@@ -232,7 +235,7 @@ def _page(
     if state.surround is not None and not options.surrounded:
         return (yield from _surrounded_page(state, kind, cursor, options, anew=anew))
     params = encode({"cursor": cursor}) if cursor is not None else b"{}"
-    spec = _request_spec(state, kind.method, params, options, timeout=state.options.timeouts.list, phase="list")
+    spec = request_spec(state, kind.method, params, options, timeout=state.options.timeouts.list, phase="list")
     spec, known = _asked_by_one(state, spec)
     mine = state.catalogue(principal_of(spec.headers))
     if anew:
@@ -348,7 +351,7 @@ def read_resource(state: ClientState, uri: str, options: CallOptions = DEFAULT_C
             )
         )
     params = b'{"uri":%b}' % encode(uri)
-    spec = _request_spec(state, "resources/read", params, options, timeout=state.options.timeouts.call)
+    spec = request_spec(state, "resources/read", params, options, timeout=state.options.timeouts.call)
     spec, known = _asked_by_one(state, spec)
     raw = state.cache.find(spec) if known else None
     if raw is None:
@@ -372,7 +375,7 @@ def get_prompt(
             )
         )
     params = b'{"name":%b' % encode(name) + (member(b"arguments", dict(arguments)) if arguments else b"") + b"}"
-    spec = _request_spec(state, "prompts/get", params, options, timeout=state.options.timeouts.call)
+    spec = request_spec(state, "prompts/get", params, options, timeout=state.options.timeouts.call)
     raw = yield from request_with_rounds(state, spec)
     return _read(state, spec, raw, GetPromptResult)
 
@@ -402,7 +405,7 @@ def complete(
     params: dict[str, Any] = {"ref": to_builtins(ref), "argument": to_builtins(CompletionArgument(argument, value))}
     if given:
         params["context"] = to_builtins(CompletionContext(dict(given)))
-    spec = _request_spec(state, "completion/complete", encode(params), options, timeout=state.options.timeouts.list)
+    spec = request_spec(state, "completion/complete", encode(params), options, timeout=state.options.timeouts.list)
     response = yield from request(state, spec)
     return _read(state, spec, response.result, CompleteResult).completion
 
@@ -419,7 +422,7 @@ def ping(state: ClientState, options: CallOptions = DEFAULT_CALL) -> Flow[None]:
         yield from state.surround(method, None, {}, options, lambda call: ping(state, call.options))
         return
     yield from request(
-        state, _request_spec(state, method, b"{}", options, timeout=state.options.timeouts.list, phase="list")
+        state, request_spec(state, method, b"{}", options, timeout=state.options.timeouts.list, phase="list")
     )
 
 
@@ -429,7 +432,7 @@ def set_level(state: ClientState, level: LoggingLevel, options: CallOptions = DE
     if agreement is not None and not agreement.revision.log_level_in_envelope:
         params = encode({"level": level})
         yield from request(
-            state, _request_spec(state, "logging/setLevel", params, options, timeout=state.options.timeouts.list)
+            state, request_spec(state, "logging/setLevel", params, options, timeout=state.options.timeouts.list)
         )
 
 
@@ -451,7 +454,7 @@ def call_method(
             )
         )
     body = encode(dict(params)) if params else b"{}"
-    spec = _request_spec(state, method, body, options, timeout=state.options.timeouts.call)
+    spec = request_spec(state, method, body, options, timeout=state.options.timeouts.call)
     if method == "tools/call":
         spec = _planned(spec, _catalogue(state, options), str((params or {}).get("name", "")))
     response = yield from request(state, spec, _NEVER)

@@ -26,14 +26,27 @@ from linkspan.flows.state import ClientState
 from linkspan.revisions.neutral import ELICIT, LIST_ROOTS, SAMPLE, InputRequest
 from linkspan.wire.jsonrpc import ErrorResponse, Response, encode
 
-__all__ = ["Repeatable", "backoff", "member", "request", "request_with_rounds", "shown", "total_of"]
+__all__ = [
+    "SHORTEST",
+    "Question",
+    "Repeatable",
+    "TimeLeft",
+    "backoff",
+    "member",
+    "read_questions",
+    "request",
+    "request_with_rounds",
+    "server_error",
+    "shown",
+    "total_of",
+]
 
 _log = logging.getLogger("linkspan.client")
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 5.0
 _LONGEST_WAIT = 30.0
 """Seconds that a server may ask us to wait (Retry-After); who asks for more gets no second try."""
-_SHORTEST = 0.05
+SHORTEST = 0.05
 """With less time left than this, a request is not sent again."""
 
 
@@ -119,7 +132,7 @@ def request(state: ClientState, spec: RequestSpec, repeatable: Repeatable = READ
                         span.end(answer)
                     return answer
                 assert isinstance(answer, ErrorResponse)
-                raise _server_error(state, spec, answer)
+                raise server_error(state, spec, answer)
             yield Sleep(pause)
             attempt += 1
     except BaseException as error:
@@ -159,7 +172,7 @@ def _in_the_time_left(state: ClientState, spec: RequestSpec, gone: float, pause:
     total = total_of(state, spec) if spec.left is None else spec.left
     left = (timeout - gone if gone < timeout else timeout) - pause
     total_left = total - gone - pause
-    if min(left, total_left) < _SHORTEST:
+    if min(left, total_left) < SHORTEST:
         return None
     return msgspec.structs.replace(spec, timeout=left, left=total_left)
 
@@ -178,7 +191,8 @@ def _may_repeat(state: ClientState, error: ClientError, repeatable: Repeatable) 
     return (yield from repeatable.decide(state))
 
 
-def _server_error(state: ClientState, spec: RequestSpec, answer: ErrorResponse) -> ServerError:
+def server_error(state: ClientState, spec: RequestSpec, answer: ErrorResponse) -> ServerError:
+    """Return what the caller of a request gets for a JSON-RPC error."""
     return ServerError(
         f"{spec.method} was refused: {answer.message} ({answer.code})",
         state.origin,
@@ -193,14 +207,16 @@ def _server_error(state: ClientState, spec: RequestSpec, answer: ErrorResponse) 
 # Rounds of questions.
 
 
-class _Question(msgspec.Struct, frozen=True):
+class Question(msgspec.Struct, frozen=True):
+    """A question of the server, as it came."""
+
     method: str
     params: Raw = Raw(b"{}")
 
 
 class _Interim(msgspec.Struct, frozen=True, rename="camel"):
     result_type: str = "complete"
-    input_requests: dict[str, _Question] | None = None
+    input_requests: dict[str, Question] | None = None
     request_state: str | None = None
 
 
@@ -223,7 +239,7 @@ def request_with_rounds(
     there is one.
     """
     began = state.clock() if began is None else began
-    time_left: _TimeLeft | None = None
+    time_left: TimeLeft | None = None
     current = spec
     number = 0
     while True:
@@ -240,15 +256,15 @@ def request_with_rounds(
                 f"{spec.method} asked for input {number} times (limits.max_rounds)", state.origin, delivery="answered"
             )
         if time_left is None:
-            time_left = _TimeLeft(state, spec, began)
+            time_left = TimeLeft(state, spec, began)
         answers: Mapping[str, bytes] = {}
         if interim.input_requests:
             asked = state.clock()
-            answers = yield Ask(_questions(state, spec, interim.input_requests), time_left.for_answers)
+            answers = yield Ask(read_questions(state, spec, interim.input_requests), time_left.for_answers)
             time_left.answers_took(state.clock() - asked)
         else:  # the server only asks to be called again
             yield Sleep(min(backoff(number, state.random()), max(0.0, time_left())))
-        if (left := time_left()) < _SHORTEST:
+        if (left := time_left()) < SHORTEST:
             seconds = total_of(state, spec)
             raise CallTimeout(
                 f"{shown(spec)} timed out: no result within {seconds:g} s, the server asked for another round each time",
@@ -260,7 +276,7 @@ def request_with_rounds(
         current = msgspec.structs.replace(_again(spec, answers, interim.request_state), left=left)
 
 
-class _TimeLeft:
+class TimeLeft:
     """What is left of the time of one call. What our own handlers take does not count, up to `timeouts.input` in all."""
 
     __slots__ = ("_answers", "_clock", "_end", "_for_answers")
@@ -306,7 +322,10 @@ def _read_interim(state: ClientState, spec: RequestSpec, result: Raw) -> _Interi
     return found
 
 
-def _questions(state: ClientState, spec: RequestSpec, requests: Mapping[str, _Question]) -> Mapping[str, InputRequest]:
+def read_questions(
+    state: ClientState, spec: RequestSpec, requests: Mapping[str, Question]
+) -> Mapping[str, InputRequest]:
+    """Return the questions of a server by their shapes. Raises: InvalidResponse."""
     for question in requests.values():
         if question.method not in _ASKABLE:
             raise InvalidResponse(

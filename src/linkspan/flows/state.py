@@ -452,6 +452,8 @@ class ClientState(msgspec.Struct):
     """Whose connection this is, if a call has named another principal than the client itself."""
     own: Catalogue = msgspec.field(default_factory=Catalogue)
     """What the client itself was shown."""
+    listening: int = 0
+    """The tasks that it listens to."""
     others: dict[Principal, Catalogue] = msgspec.field(default_factory=dict[Principal, Catalogue])
     """What was shown to others in whose name it has called; `limits.max_principals` of them, the oldest go first."""
 
