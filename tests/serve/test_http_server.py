@@ -164,11 +164,11 @@ class TestWorkers:
                     assert client.call_tool("book").text == "2 seats"
             assert len(_pids(server.url)) > 1
 
-    def test_handshake_clients_are_served_without_sessions(self) -> None:
-        with serving(workers=2) as server:
+    def test_handshake_clients_are_asked_whichever_worker_their_requests_reach(self) -> None:
+        with serving(workers=4) as server:
             for _ in range(4):
-                with SyncClient(server.url, era="legacy") as client:
-                    assert client.call_tool("sleep", {"seconds": 0}).text == "awake"
+                with SyncClient(server.url, elicitation=lambda _: {"seats": 2}, era="legacy") as client:
+                    assert client.call_tool("book").text == "2 seats"
 
     def test_a_worker_that_dies_is_replaced(self) -> None:
         with serving(workers=2) as server:
