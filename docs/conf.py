@@ -27,6 +27,8 @@ suppress_warnings = ["myst.xref_missing"]  # links to files of the repository, s
 html_theme = "furo"
 html_title = f"Linkspan {release}"
 html_copy_source = False
+html_static_path = ["site.css"]
+html_css_files = ["site.css"]
 html_search_scorer = str(Path(__file__).with_name("search-order.js"))
 html_show_sphinx = False
 pygments_style = "friendly"
@@ -224,8 +226,17 @@ def contents(pages: Path) -> str:
     more = sorted(each.stem for each in pages.glob("*.md") if each.stem not in known and each.stem != "index")
     for title, names in {**ORDER, "More": more}.items():
         if names:
-            parts.append(f"\n```{{toctree}}\n:hidden:\n:caption: {title}\n\n" + "\n".join(names) + "\n```\n")
+            entries = "\n".join(entry(pages / f"{name}.md") for name in names)
+            parts.append(f"\n```{{toctree}}\n:hidden:\n:caption: {title}\n\n{entries}\n```\n")
     return "".join(parts)
+
+
+def entry(page: Path) -> str:
+    """Return what a page is called in the list at the side: its title up to a colon, but for the tutorials."""
+    name = page.stem if page.stem != "index" else "decisions/index"
+    title = page.read_text().partition("\n")[0].removeprefix("# ")
+    short = title if title.startswith("Tutorial") else title.partition(": ")[0]
+    return f"{short} <{name}>"
 
 
 def complete(app: Any, docname: str, source: list[str]) -> None:

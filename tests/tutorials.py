@@ -40,7 +40,7 @@ PROMPT = "\x1e"
 TYPED = re.compile(r"^(> |.*\[n\]o: |.*cancel\]: |  (?:value|seats): |How many seats\? )(\S.*)$")
 """A line that a program begins with its prompt, and the reader ends."""
 SERVES = re.compile(r"^(linkspan run|uvicorn|gunicorn|python \w+\.py --serve)")
-PREPARED = re.compile(r"^(cd |python3 -m venv|source |pip |git clone|docker )")
+PREPARED = re.compile(r"^(cd |mkdir |python3 -m venv|source |pip |git clone|docker )")
 """Commands that the environment of the tests has replaced."""
 VARIES = re.compile(r"\d+(\.\d+)?(?=( ms| s|s)\b)|(?<=incident )[0-9A-F]+")
 """Parts of what is shown that differ each time."""
