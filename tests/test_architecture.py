@@ -226,7 +226,7 @@ BOUNDS = {
 }
 FILES = {
     "auth": 18,
-    "cli": 21,
+    "cli": 26,
     "client": 27,
     "core": 17,
     "flows": 13,
@@ -244,11 +244,11 @@ FILES = {
 }
 CODE_LINES = {
     "auth": 2255,
-    "cli": 4123,
+    "cli": 4620,
     "client": 6023,
     "core": 3714,
     "flows": 2117,
-    "host": 3273,
+    "host": 3276,
     "linkspan": 492,
     "revisions": 1270,
     "runtime": 2467,

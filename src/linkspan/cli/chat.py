@@ -15,6 +15,7 @@ from linkspan.cli.session import WRONG_USE
 from linkspan.wire.redaction import neutral
 
 if TYPE_CHECKING:
+    from linkspan.cli.chat_store import SavedChat
     from linkspan.cli.terminal import Terminal
     from linkspan.client.targets import ServerTarget
     from linkspan.host.messages import Model
@@ -47,14 +48,24 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_intermixed_args(given, ChatOptions())
     if command == ():
         parser.error("a command must follow --")
-    from linkspan.cli.chat_session import ChatSession
+    import msgspec
+
+    from linkspan.cli.chat_session import SESSIONS, ChatSession, chat_home
+    from linkspan.cli.chat_store import kept_chats, read_chat, show_chats
     from linkspan.cli.terminal import Terminal, dump
 
     terminal = Terminal(quiet=options.quiet, verbose=True, color=not options.no_color, editing=True)
+    folder = chat_home() / SESSIONS
+    if options.sessions:
+        found = kept_chats(folder)
+        terminal.emit(dump({"sessions": msgspec.to_builtins(found)}) if options.json else neutral(show_chats(found)))
+        return 0
     try:
         _read_texts(options)
+        wanted = options.resume is not None or options.continue_
+        resumed = read_chat(folder, options.resume) if wanted else None
         servers, left_out = _servers(options.config, [*options.server, *([command] if command else [])], terminal)
-        session = ChatSession(options, servers, left_out, _model(options.model), terminal)
+        session = ChatSession(options, servers, left_out, _model(options.model, resumed), terminal, resumed)
     except WrongUse as problem:
         if options.json:
             terminal.emit(dump({"error": {"type": "WrongUse", "problem": str(problem)}}))
@@ -75,6 +86,12 @@ def _parser() -> argparse.ArgumentParser:
     add("-p", "--prompt", metavar="TEXT", help="ask this, print the answer and exit; - reads it from stdin")
     add("--system", metavar="TEXT", help="system prompt; @FILE reads it from a file")
     add("--load", metavar="FILE", help="continue a conversation that /save wrote")
+    kept: Any = parser.add_argument_group("conversations that are kept").add_argument
+    kept("--sessions", action="store_true", help="list them")
+    kept("--continue", dest="continue_", action="store_true", help="go on with the newest one")
+    kept("--resume", metavar="NAME", help="go on with this one")
+    kept("--private", action="store_true", help="keep neither this conversation nor the lines that are typed")
+    add("--save", metavar="DIR", help="write pictures to files in this directory")
     consent: Any = parser.add_argument_group("what may run without a question").add_argument
     consent("--allow", metavar="PATTERN", help="SERVER, or SERVER/TOOL with * in it", **REPEATABLE)
     consent("--deny", metavar="PATTERN", help="never let these run", **REPEATABLE)
@@ -149,9 +166,9 @@ def _free(name: str, taken: Mapping[str, object]) -> str:
     return free
 
 
-def _model(given: str | None) -> Model:
-    """Open the model. Raises: WrongUse, which names a missing setting."""
-    name = given or os.environ.get(_MODEL, "").strip()
+def _model(given: str | None, resumed: SavedChat | None) -> Model:
+    """Open the model, which is that of a resumed chat by default. Raises: WrongUse, which names a missing setting."""
+    name = given or os.environ.get(_MODEL, "").strip() or (resumed.model if resumed is not None else "")
     if not name:
         raise WrongUse(_WHICH_MODEL)
     from linkspan.host.models import UnusableModel, open_model

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import textwrap
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext, suppress
 from pathlib import Path
@@ -12,7 +11,10 @@ from typing import Any, Final
 import msgspec
 
 from linkspan.auth.identities import OAuth
-from linkspan.cli.chat_ui import History, Screen, ask_approval, ask_review, ask_sampling, ended_words, status_words
+from linkspan.cli.chat_commands import NAMES, Commands
+from linkspan.cli.chat_offers import Offers, read_arguments
+from linkspan.cli.chat_store import KeptChat, SavedChat
+from linkspan.cli.chat_ui import History, Screen, ask_approval, ask_review, ask_sampling, ended_words
 from linkspan.cli.forms import PersonAtTerminal, ask_user
 from linkspan.cli.options import ChatOptions, WrongUse, timeouts_of
 from linkspan.cli.session import INTERRUPTED
@@ -20,25 +22,34 @@ from linkspan.cli.show import Lines, called
 from linkspan.cli.terminal import Interrupted, LoopWorker, Stopped, Terminal, dump
 from linkspan.client.config import known_configs
 from linkspan.client.targets import ServerTarget
-from linkspan.flows.client_errors import ClientEvent
-from linkspan.host.consent import Approval, Policy, Verdict, hints_of, matches
+from linkspan.flows.client_errors import ClientError, ClientEvent
+from linkspan.host.consent import Approval, Policy, Verdict, matches
 from linkspan.host.conversation import Bounds, Conversation, TurnEnded
 from linkspan.host.host import Host
 from linkspan.host.http_model import HttpModel
 from linkspan.host.memory import Memory
-from linkspan.host.messages import Model, ModelError
+from linkspan.host.messages import Message, Model, ModelError, UserMessage
 from linkspan.host.sampling import sample_with
-from linkspan.text import nearest
 from linkspan.types.base import JSONObject
 from linkspan.types.messages import CreateMessageParams, ElicitParams
 from linkspan.wire.redaction import neutral, one_line
 
-__all__ = ["ChatSession"]
+__all__ = ["SESSIONS", "ChatSession", "chat_home"]
 
 FAILED: Final = 1
 _HOME: Final = "LINKSPAN_HOME"
 _BANNER: Final = "MCP Client Started!\nType your queries 'exit' to exit."
 _PROMPT: Final = "\n> "
+_MORE: Final = "... "
+_BLOCK: Final = '"""'
+_SUGGESTING: Final = 1.0
+"""Seconds that completion may take."""
+SESSIONS: Final = "sessions"
+
+
+def chat_home() -> Path:
+    """Return the directory of what chats keep."""
+    return Path(os.environ.get(_HOME) or Path.home() / ".linkspan")
 
 
 class ChatSession:
@@ -51,23 +62,32 @@ class ChatSession:
         left_out: Sequence[str],
         model: Model,
         terminal: Terminal,
+        resumed: SavedChat | None = None,
     ) -> None:
         """Prepare it. `left_out`: which servers of a configuration are not started, and why. Raises: WrongUse."""
-        home = Path(os.environ.get(_HOME) or Path.home() / ".linkspan")
+        home = chat_home()
         self._options = options
         self._servers = servers
         self._left_out = left_out
         self._terminal = terminal
         self._worker = LoopWorker(self._terminal)
-        self._screen = Screen(self._terminal, answer=options.prompt is None)
         self._memory = Memory(home / "host.json")
-        self._history = History(home / "history")
+        self._history = History(home / "history", private=options.private)
         self._started = False
         self._sampled: set[str] = set()
         self._stderr: dict[str, Lines] = {}
         bounds = Bounds(rounds=options.max_rounds) if options.max_rounds else Bounds()
         self._chat = Conversation(self._new_host(), model, system=options.system, bounds=bounds)
-        self._commands = Commands(self._terminal, self._worker, self._chat)
+        self._screen = Screen(
+            self._terminal,
+            answer=options.prompt is None,
+            pictures=lambda: options.save or (self._kept.pictures if options.prompt is None else None),
+        )
+        self._offers = Offers(self._chat.host, NAMES)
+        self._kept = KeptChat(home / SESSIONS, self._chat, private=options.private)
+        self._commands = Commands(self._terminal, self._worker, self._chat, self._offers, self._kept, self._ask)
+        if resumed is not None:
+            self._kept.resume(resumed)
         if options.load is not None:
             try:
                 self._chat.load(options.load)
@@ -119,7 +139,7 @@ class ChatSession:
             self._terminal.emit(_BANNER)
         for line in self._history.lines():
             self._terminal.remember(line)
-        self._terminal.complete(NAMES)
+        self._terminal.complete(lambda line: self._worker.within(_SUGGESTING, lambda: self._offers.suggest(line)) or ())
         self._start()
         configs = [] if self._options.config or self._servers else known_configs()
         if configs:
@@ -127,12 +147,14 @@ class ChatSession:
         for each in configs:
             self._terminal.info(f"  {one_line(f'{each.path} ({each.host})')}")
         name = one_line(self._chat.model.name, 100)
+        if self._chat.messages:
+            self._terminal.info(f"the conversation goes on after {len(self._chat.messages)} messages")
         self._terminal.info(f"{name} answers; /help lists the commands")
         interrupts = 0
         while not self._commands.leaving:
             self._worker.catch_up()
             try:
-                line = self._terminal.read(_PROMPT if self._terminal.interactive else "")
+                line = self._read()
             except EOFError:
                 break
             except Interrupted as interrupt:
@@ -169,6 +191,8 @@ class ChatSession:
                 found = any(matches(pattern, each.server, each.item.name) for each in entries)
                 if not found and not any(matches(pattern.partition("/")[0], server, "") for server in missing):
                     self._terminal.warn(f"{option} {one_line(pattern, 100)} matches no tool")  # it would deny nothing
+            with suppress(Stopped):
+                self._worker.run(self._offers.refresh)
         self._started = True
         self._warn_of_memory()
 
@@ -178,19 +202,72 @@ class ChatSession:
             return
         if self._history.add(line):
             self._terminal.remember(line)
-        if text.startswith("/"):
-            self._commands.run(text)
-            return
         try:
-            self._turn(text)
+            messages = self._messages(text)
+        except Stopped:
+            return
+        except (ClientError, WrongUse, EOFError) as problem:
+            self._terminal.fail(neutral(str(problem)) or "the prompt needs its arguments")
+            return
+        if messages and isinstance(last := messages[-1], UserMessage):
+            self._screen.show_added(messages, text)
+            self._ask(last, messages[:-1])
+        elif messages is None:
+            self._commands.run(text)
+
+    def _messages(self, text: str) -> Sequence[Message] | None:
+        """Return what a line adds to the conversation, None for a command. Raises: Stopped, ClientError, WrongUse, EOFError."""
+        if not text.startswith("/"):
+            if "@" in text and not self._offers.resources:
+                self._worker.run(self._offers.refresh)
+            return [self._worker.run(lambda: self._offers.with_resources(text))]
+        name, _, rest = text[1:].partition(" ")
+        if name not in self._offers.prompts and name.casefold() not in NAMES:
+            self._worker.run(self._offers.refresh)
+        if name not in self._offers.prompts:
+            return None
+        prompt = self._offers.prompts[name].item
+        given = read_arguments(prompt, rest.strip())
+        for each in prompt.arguments or ():
+            if each.required and each.name not in given:
+                about = f" ({one_line(each.description, 200)})" if each.description else ""
+                given[each.name] = self._terminal.read(f"  {one_line(each.name, 60)}{about}: ")
+        return self._worker.run(lambda: self._offers.use_prompt(name, given))
+
+    def _ask(self, message: UserMessage, before: Sequence[Message] = ()) -> None:
+        """Take a turn, after the messages that lead to it, and keep the conversation."""
+        messages = self._chat.messages
+        begun = len(messages)
+        messages.extend(before)
+        self._commands.failed = None
+        try:
+            self._turn(message)
         except Stopped:
             self._terminal.warn("stopped; the conversation so far is kept")
         except ModelError as error:
+            self._commands.failed = message
             self._terminal.fail(neutral(str(error)))
-            self._terminal.info("the conversation is unchanged; try again, or switch with /model NAME")
+            self._terminal.info("the conversation is unchanged; /retry asks again, /model NAME switches")
+        if len(messages) == begun + len(before):  # the turn left no message
+            del messages[begun:]
+        self._kept.keep()
         self._warn_of_memory()
 
-    def _turn(self, text: str) -> TurnEnded | None:
+    def _read(self) -> str:
+        """Read what the user types: a line, and more of them where one ends with a backslash, or all between two of \"\"\"."""
+        interactive = self._terminal.interactive
+        line = self._terminal.read(_PROMPT if interactive else "")
+        more = _MORE if interactive else ""
+        if line.strip() == _BLOCK:
+            lines: list[str] = []
+            while (line := self._terminal.read(more)).strip() != _BLOCK:
+                lines.append(line)
+            return "\n".join(lines)
+        while line.endswith("\\"):
+            line = f"{line[:-1]}\n{self._terminal.read(more)}"
+        return line
+
+    def _turn(self, said: str | UserMessage) -> TurnEnded | None:
         """Take a turn. Raises: Stopped, ModelError."""
         ended: list[TurnEnded] = []
         model = self._chat.model
@@ -198,7 +275,7 @@ class ChatSession:
         connections: AbstractAsyncContextManager[object] = model if isinstance(model, HttpModel) else nullcontext()
 
         async def take() -> None:
-            async with connections, aclosing(self._chat.ask(text)) as events:
+            async with connections, aclosing(self._chat.ask(said)) as events:
                 async for event in events:
                     self._worker.later(self._screen.show, event)
                     ended.extend([event] if isinstance(event, TurnEnded) else [])
@@ -215,15 +292,17 @@ class ChatSession:
     def _answer(self, question: str) -> int:
         self._start()
         try:
-            ended = self._turn(question)
-        except ModelError as error:
+            ended = self._turn(self._worker.run(lambda: self._offers.with_resources(question)))
+        except (ModelError, ClientError, WrongUse) as error:
             problem = one_line(str(error))
             if self._options.json:
-                self._terminal.emit(dump({"error": {"type": "ModelError", "problem": problem}}))
+                self._terminal.emit(dump({"error": {"type": type(error).__name__, "problem": problem}}))
             else:
                 self._terminal.fail(problem)
             return FAILED
         assert ended is not None
+        if self._options.resume is not None or self._options.continue_:
+            self._kept.keep()
         if self._options.json:
             document: JSONObject = {
                 "text": ended.text,
@@ -292,141 +371,6 @@ class ChatSession:
         problem, self._memory.problem = self._memory.problem, ""
         if problem:
             self._terminal.warn(f"permissions are not kept for the next chat: {one_line(problem)}")
-
-
-_HELP: Final = {
-    "help": ("", "show this"),
-    "tools": ("[WORD]", "list the tools, or those that match a word"),
-    "servers": ("", "show the state of the servers"),
-    "allow": ("PATTERN", "let tools run without a question: SERVER, or SERVER/TOOL with * in it"),
-    "model": ("[NAME]", "show the model, or switch to another one"),
-    "save": ("FILE", "write the conversation to a file; --load FILE continues it"),
-    "reset": ("", "forget the conversation"),
-    "quit": ("", "end; so do exit and Ctrl-D"),
-}
-"""For each command, which is a method of `Commands`, what it takes and what it does."""
-
-NAMES: Final = [f"/{name}" for name in _HELP]
-
-
-class Commands:
-    """The commands of the prompt. `leaving` is true after /quit."""
-
-    def __init__(self, terminal: Terminal, worker: LoopWorker, chat: Conversation) -> None:
-        self._terminal = terminal
-        self._worker = worker
-        self._chat = chat
-        self._saved: set[Path] = set()
-        self.leaving = False
-
-    def run(self, line: str) -> None:
-        """Run a line that begins with a slash."""
-        name, _, rest = line.strip().removeprefix("/").partition(" ")
-        if name.casefold() in _HELP:
-            with suppress(Stopped):
-                getattr(self, name.casefold())(rest.strip())
-            return
-        near = nearest(name, _HELP)
-        meant = f"; did you mean /{near}?" if near is not None else "."
-        self._advise(f"There is no /{one_line(name, 40)}{meant} /help lists the commands.")
-
-    def help(self, _: str) -> None:
-        """List the commands."""
-        dim = self._terminal.err.dim
-        width = max(len(f"{name} {takes}") for name, (takes, _) in _HELP.items())
-        for name, (takes, does) in _HELP.items():
-            self._terminal.write_line(f"/{f'{name} {takes}':<{width}}  {dim(does)}")
-        self._terminal.write_line(dim("Ctrl-C stops the model; twice at the empty prompt it ends the chat."))
-
-    def tools(self, word: str) -> None:
-        """List the tools, or those that match a word. Raises: Stopped."""
-        style, wanted, shown = self._terminal.err, word.casefold(), 0
-        for entry in self._worker.run(self._chat.host.catalogue):
-            described = entry.item.description or entry.item.title or ""
-            if wanted not in f"{entry.name} {entry.server} {described}".casefold():
-                continue
-            shown += 1
-            room = max(20, self._terminal.columns - len(entry.name) - len(entry.server) - 8)
-            hints = f" [{', '.join(hints_of(entry.item))}]" if hints_of(entry.item) else ""
-            first = one_line(described.strip().partition("\n")[0] + hints, room)
-            name = style.cyan(one_line(entry.name, 64))
-            self._terminal.write_line(f"{name}  {style.dim(f'({one_line(entry.server, 60)})')} {first}")
-        if not shown:
-            self._terminal.write_line("No tools match that." if word else "There are no tools.")
-
-    def servers(self, _: str) -> None:
-        """Show the state of each server, each on its own line. Raises: Stopped."""
-        if not self._chat.host.status():
-            self._terminal.write_line("There are no servers, so the model has no tools.")
-        entries = self._worker.run(self._chat.host.catalogue)
-        for status in self._chat.host.status():
-            words = status_words(status, sum(entry.server == status.server for entry in entries))
-            words = textwrap.fill(words, self._terminal.columns - 1, subsequent_indent="  ")
-            style = self._terminal.err
-            self._terminal.write_line(style.yellow(words) if status.state == "failed" else style.dim(words))
-
-    def allow(self, pattern: str) -> None:
-        """Let tools run without a question. Raises: Stopped."""
-        if not pattern:
-            self._show_usage("allow")
-            return
-        host = self._chat.host
-        entries = self._worker.run(host.catalogue)
-        fitting = [each for each in entries if matches(pattern, each.server, each.item.name)]
-        if not fitting:
-            known = ", ".join(sorted({entry.server for entry in entries})) or "none"
-            self._advise(f"No tool matches this pattern; servers with tools: {known}")
-            return
-        host.policy = msgspec.structs.replace(host.policy, allow=[*host.policy.allow, pattern])
-        shown = [one_line(f"{each.server}/{each.item.name}", 80) for each in fitting[:5]]
-        shown += ["..."] if len(fitting) > 5 else []
-        self._terminal.write_line(f"These run without a question until the chat ends: {', '.join(shown)}")
-
-    def model(self, name: str) -> None:
-        """Show the model, or switch to another one."""
-        if name:
-            from linkspan.host.models import UnusableModel, open_model
-
-            try:
-                self._chat.model = open_model(name)
-            except UnusableModel as problem:
-                self._terminal.fail(one_line(str(problem)))
-                return
-        self._terminal.write_line(f"The model is {one_line(self._chat.model.name, 200)}.")
-
-    def save(self, file: str) -> None:
-        """Write the conversation to a file."""
-        path = Path(file).expanduser()
-        if not file:
-            self._show_usage("save")
-        elif path.exists() and path not in self._saved:
-            self._advise(f"{one_line(file)} exists already; choose another name.")
-        else:
-            try:
-                self._chat.save(path)
-            except OSError as error:
-                self._terminal.fail(f"{one_line(file)} cannot be written: {error.strerror or error}")
-                return
-            self._saved.add(path)
-            self._terminal.write_line(f"{_messages(len(self._chat.messages))} saved in {one_line(file)}.")
-
-    def reset(self, _: str) -> None:
-        """Forget the conversation."""
-        count = len(self._chat.messages)
-        self._chat.reset()
-        self._terminal.write_line(f"{_messages(count)} forgotten.")
-
-    def quit(self, _: str) -> None:
-        """End the chat."""
-        self.leaving = True
-
-    def _show_usage(self, name: str) -> None:
-        takes, does = _HELP[name]
-        self._advise(f"/{name} {takes}: {does}")
-
-    def _advise(self, text: str) -> None:
-        self._terminal.write_line(self._terminal.err.yellow(text))
-
-
-def _messages(count: int) -> str:
-    return f"{count} message{'s' * (count != 1)}"
+        problem, self._kept.problem = self._kept.problem, ""
+        if problem:
+            self._terminal.warn(f"this chat cannot be kept: {one_line(problem)}")

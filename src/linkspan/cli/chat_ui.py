@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
 from linkspan.cli.forms import Prompter
+from linkspan.cli.markdown import markdown_writer
+from linkspan.cli.pictures import Protocol, drawing, protocol_of, save_picture
 from linkspan.cli.session import for_the_shell
 from linkspan.cli.show import event_words, progress_line
 from linkspan.cli.terminal import Terminal, dump, milliseconds
@@ -28,11 +30,22 @@ from linkspan.host.conversation import (
     TurnEnded,
 )
 from linkspan.host.group import ServerStatus
-from linkspan.host.messages import TextDelta, ThoughtDelta, ToolUse
+from linkspan.host.messages import (
+    AssistantMessage,
+    Image,
+    Message,
+    Text,
+    TextDelta,
+    ThoughtDelta,
+    ToolUse,
+    Usage,
+    UserMessage,
+)
 from linkspan.host.results import unmarked
+from linkspan.text import clip
 from linkspan.types.base import ImageContent, TextContent, is_array
 from linkspan.types.messages import CreateMessageParams
-from linkspan.wire.redaction import one_line, redact, revealed, revealed_line
+from linkspan.wire.redaction import neutral, one_line, redact, revealed, revealed_line
 
 __all__ = [
     "History",
@@ -47,6 +60,8 @@ __all__ = [
 
 _ARGUMENTS: Final = 100
 _ANSWER: Final = 100
+_EXCERPT: Final = 8
+"""Lines that are shown of a text that is added to the conversation."""
 _BOUNDS: Final = {
     "rounds": "the turn was ended: the model reached the maximum of messages in one turn (--max-rounds)",
     "tokens": "the turn was ended: it reached the maximum of tokens",
@@ -59,9 +74,15 @@ _BOUNDS: Final = {
 class Screen:
     """Shows the events of a conversation. With `answer`, text is shown as it arrives; otherwise it is left out."""
 
-    def __init__(self, terminal: Terminal, *, answer: bool = True) -> None:
+    def __init__(
+        self, terminal: Terminal, *, answer: bool = True, pictures: Callable[[], str | None] = lambda: None
+    ) -> None:
+        """`pictures` returns the folder for pictures that the terminal cannot draw."""
         self._terminal = terminal
         self._answer = answer
+        self._pictures = pictures
+        self._protocol: Protocol | None = protocol_of(os.environ) if terminal.moving else None
+        self._markdown = markdown_writer(terminal.emit, lambda: terminal.columns) if terminal.styled else None
         self._has_text = False
         self._model = ""
         self._running = 0
@@ -80,7 +101,7 @@ class Screen:
             case TextDelta():
                 if event.text and self._answer:
                     self._has_text = self._has_text or not event.text.isspace()
-                    self._terminal.write_answer(event.text)
+                    self.write(event.text)
             case ThoughtDelta():
                 self._terminal.write_thought(event.text)
             case CallStarted():
@@ -97,17 +118,46 @@ class Screen:
                 if event.reason != "answered":
                     self._terminal.warn(ended_words(event))
                 usage = event.usage
-                if (
-                    self._terminal.interactive and self._answer and usage.input_tokens
-                ):  # 0 if the provider does not count
-                    self._terminal.info(f"   {usage.input_tokens:,} tokens in, {usage.output_tokens:,} out")
+                if self._terminal.interactive and self._answer and (usage.input_tokens or usage.cost):
+                    self._terminal.info(f"   {_usage_words(usage)}")
             case _:
-                self._terminal.end_line()
+                self._end_text()
+
+    def write(self, text: str) -> None:
+        """Write a piece of an answer: as it arrives, or, as Markdown, block by block."""
+        if self._markdown is None:
+            self._terminal.write_answer(text)
+            return
+        self._markdown.add(text)
+        self._wait()
 
     def end(self) -> None:
         """End the turn, however it ended."""
+        self._end_text()
         self._terminal.status("")
+
+    def _end_text(self) -> None:
+        if self._markdown is not None:
+            self._markdown.end()
         self._terminal.end_line()
+
+    def show_added(self, messages: Sequence[Message], typed: str) -> None:
+        """Show what goes to the model besides what the user has typed: the texts of a prompt or of resources, and pictures."""
+        for message in messages:
+            parts = message.parts if isinstance(message, UserMessage | AssistantMessage) else ()
+            for part in parts:
+                if isinstance(part, Image):
+                    self.show_picture(part)
+                elif isinstance(part, Text) and part.text != typed:
+                    self._terminal.info(_excerpt(part.text))
+
+    def show_picture(self, image: Image) -> None:
+        """Draw a picture, or save it."""
+        drawn = drawing(image, self._protocol)
+        if drawn is not None:
+            self._terminal.write_line(drawn)
+        else:
+            self._terminal.info(save_picture(image, self._pictures))
 
     def server_event(self, event: ClientEvent) -> None:
         """Show that a server connected or disconnected; of a server that was lost, its return is shown once."""
@@ -133,9 +183,25 @@ class Screen:
             took = milliseconds(event.seconds)
             words = f"<- {one_line(event.use.name, 64)} after {took}: {one_line(answer, _ANSWER)}"
         (self._terminal.warn if event.answer.is_error else self._terminal.info)(words)
+        for image in event.answer.images if not self._terminal.quiet else ():
+            self.show_picture(image)
         self._running -= event.seconds is not None
         if not self._running:
             self._wait()
+
+
+def _excerpt(text: str) -> str:
+    """Return the beginning of a text that is added to the conversation."""
+    lines = neutral(unmarked(text)).splitlines()
+    more = [f"... {len(lines) - _EXCERPT} more lines"] if len(lines) > _EXCERPT else []
+    return "\n".join(f"  | {clip(line, 200, '...')}" for line in [*lines[:_EXCERPT], *more])
+
+
+def _usage_words(usage: Usage) -> str:
+    """Return the tokens and the cost of a turn; what the provider does not count is left out."""
+    cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
+    cost = f", ${usage.cost:.4f}" if usage.cost else ""
+    return f"{usage.input_tokens:,} tokens in{cached}, {usage.output_tokens:,} out{cost}"
 
 
 def ended_words(event: TurnEnded) -> str:
@@ -313,8 +379,10 @@ _DIRECTORY: Final = 0o700
 class History:
     """The file of typed lines. Errors of the file are ignored: the chat works without it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, private: bool = False) -> None:
+        """`private`: recall earlier lines, and keep none."""
         self._path = path
+        self._private = private
 
     def lines(self) -> Iterator[str]:
         """Return the typed lines, oldest first."""
@@ -328,7 +396,7 @@ class History:
     def add(self, typed: str) -> bool:
         """Keep a line if it may be kept; return whether it is."""
         line = " ".join(typed.splitlines())
-        if not line.strip() or line[0].isspace() or redact(line) != line:
+        if self._private or not line.strip() or line[0].isspace() or redact(line) != line:
             return False
         with suppress(OSError):
             self._path.parent.mkdir(mode=_DIRECTORY, parents=True, exist_ok=True)

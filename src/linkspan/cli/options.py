@@ -88,6 +88,11 @@ class ChatOptions(argparse.Namespace):
     """A single question, instead of a dialogue."""
     system: str | None
     load: str | None
+    resume: str | None
+    continue_: bool
+    sessions: bool
+    private: bool
+    save: str | None
     config: list[str]
     allow: list[str]
     deny: list[str]

@@ -123,6 +123,8 @@ class Terminal:
         """Whether questions can be asked."""
         self.moving = self.watched and os.environ.get("TERM") != "dumb" and not quiet
         """Whether a line on stderr can be rewritten in place."""
+        self.styled = color and self.interactive and self.moving and sys.stdout.isatty()
+        """Whether a person reads stdout, and sees styles."""
         self.reading = False
         """Whether a line is being read, so that Ctrl-C belongs to it."""
         self.out = Style(on=color and sys.stdout.isatty())
@@ -283,16 +285,20 @@ class Terminal:
         if self._readline is not None:
             self._readline.add_history(line)
 
-    def complete(self, names: Sequence[str]) -> None:
-        """Complete these names, at the beginning of a line, with Tab."""
-        if self._readline is None:
+    def complete(self, suggest: Callable[[str], Sequence[str]]) -> None:
+        """With Tab, complete the last word of a line: `suggest` returns, for the line, what that word may become."""
+        readline = self._readline
+        if readline is None:
             return
+        found: Sequence[str] = ()
 
-        def suggest(text: str, number: int) -> str | None:
-            found = [each for each in names if text.startswith("/") and each.startswith(text)]
+        def completed(_: str, number: int) -> str | None:
+            nonlocal found
+            if number == 0:
+                found = suggest(readline.get_line_buffer()[: readline.get_endidx()])
             return found[number] if number < len(found) else None
 
-        self._readline.set_completer(suggest)
+        self._readline.set_completer(completed)
         self._readline.set_completer_delims(" \t\n")
         self._readline.parse_and_bind("tab: complete")
 
@@ -435,6 +441,15 @@ class LoopWorker(Worker):
             return future.result().get()
         except CancelledError:
             raise Stopped from None
+
+    def within(self, seconds: float, start: Callable[[], Awaitable[T]]) -> T | None:
+        """Await what `start` returns, for so long, and without serving it: for completion. None if that fails."""
+        future = self._loop.submit(start)
+        try:
+            return future.result(seconds).get()
+        except Exception:  # a suggestion less
+            future.cancel()
+            return None
 
     async def ask(self, question: Callable[[Callable[[], bool]], T], interrupted: T) -> T:
         """Have the main thread ask a question, passing it a function that returns whether the answer is no longer needed.

@@ -133,8 +133,11 @@ def _within(text: str) -> str:
 
 def unmarked(text: str) -> str:
     """Return what a person reads of a text that may be marked."""
-    inner, end, more = text.partition(f"\n{_END}>")
-    return inner.partition("\n")[2] + more if end and inner.startswith("<tool_output ") else text
+    for mark in ("tool_output", "resource_contents"):
+        inner, end, more = text.partition(f"\n</{mark}>")
+        if end and inner.startswith(f"<{mark} "):
+            return inner.partition("\n")[2] + more
+    return text
 
 
 _HAPPENED: Mapping[Delivery, str] = {
