@@ -246,7 +246,7 @@ CODE_LINES = {
     "auth": 2255,
     "cli": 4620,
     "client": 6023,
-    "core": 3714,
+    "core": 3721,
     "flows": 2117,
     "host": 3276,
     "linkspan": 492,

@@ -14,8 +14,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec import Raw, structs
 
-from linkspan.core.call import Event
-from linkspan.core.connection import ServerConnection
+from linkspan.core.call import BUSY, Event, encode_refusal
 from linkspan.core.http_checks import VERSION_HEADER
 from linkspan.core.http_endpoint import Arrived, Endpoint, Opened, Todo
 from linkspan.core.http_exchange import ServerExchange
@@ -64,6 +63,7 @@ from linkspan.wire.jsonrpc import (
     Message,
     Notification,
     Response,
+    RpcRequest,
     decode,
     encode_error,
 )
@@ -191,12 +191,12 @@ class SharedEndpoint(Endpoint):
 
     def _make_room(self, principal: str | None) -> StoreFlow[str | None]:
         """Let a session of long ago go where there are too many; return the bound if none can go."""
-        if principal is None and self._room > 0:
-            self._room -= 1
-            return None
         now = self._wall_clock()
         bounds = ("max_sessions", "max_sessions_per_principal")
         for queue, name in zip(queues(self._space.scope, principal), bounds, strict=False):
+            if name == "max_sessions" and self._room > 0:
+                self._room -= 1
+                continue
             bound: int = getattr(self.policy, name)
             for key in (yield Due(queue, now - self._space.lifetime, bound)):
                 yield Schedule(queue, key, None)  # its record has gone
@@ -415,15 +415,14 @@ class SharedEndpoint(Endpoint):
     # What other processes send.
 
     def receive(self, data: bytes) -> Todo:
-        """Take what has come on one of the `channels`."""
+        """Take what has come on one of the `channels`, in any thread but always the same; return what must run for it."""
         message = decode_message(data)
         match message:
             case Gone():
                 return self._end(message.session)
             case Posted():
                 pair = self.pairs.find(message.pair, message.principal)
-                facts = TransportInfo(message.headers, message.principal, message.address, message.grant)
-                return [] if pair is None else self._feed(pair.connection, message.message, facts)
+                return self._receive_posted(pair, message) if pair is not None else []
             case Handed():
                 self._handed(message)
             case Relayed():
@@ -436,14 +435,24 @@ class SharedEndpoint(Endpoint):
                     self._space.spawn_send(message.to, Handed(message.ticket))
         return []
 
-    def _feed(self, connection: ServerConnection, message: bytes, facts: TransportInfo) -> Todo:
+    def _receive_posted(self, pair: Pair, posted: Posted) -> Todo:
+        """Take a message of a client of HTTP+SSE. Its response has been sent, so what has no room is refused on the stream."""
+        connection, message = pair.connection, decode(posted.message, self.limits)
+        if not connection.has_room:
+            for each in message.messages if isinstance(message, Batch) else (message,):
+                if isinstance(each, RpcRequest):
+                    pair.outlet.send(encode_refusal(each.id, BUSY, dispatched=False))
+            return []
+        facts = TransportInfo(posted.headers, posted.principal, posted.address, posted.grant)
         with connection.lock:
-            return [(connection, connection.receive(decode(message, self.limits), facts))]
+            return [(connection, connection.receive(message, facts))]
 
     def _receive_for(self, session: SharedSession, message: Passed | Changed | Take | Want | Left) -> Todo:
         match message:
             case Passed():
-                return self._feed(session.connection, message.message, session.facts)
+                connection = session.connection
+                with connection.lock:
+                    return [(connection, connection.receive(decode(message.message, self.limits), session.facts))]
             case Changed():
                 session.adopt(message.record, message.version)
             case Take():

@@ -8,6 +8,7 @@ Spec: https://modelcontextprotocol.io/specification/2025-11-25/basic/transports 
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -41,6 +42,8 @@ from linkspan.wire.framing import encode_event
 __all__ = ["SharedSession", "events_after", "is_event_id", "is_general", "merged", "process_of", "queues"]
 
 _GENERAL_LOG: Final = "get"
+_NAME: Final = re.compile(r"([0-9a-f]{12})\.[0-9]{1,12}\.")
+_EVENT_ID: Final = re.compile(_NAME.pattern + r"[0-9]{1,12}-[0-9]{1,18}")
 _NOT_SAVED: Final = RemoteProtocolError(INTERNAL_ERROR, "The session could not be saved; try again")
 
 
@@ -412,10 +415,8 @@ def queues(scope: str, principal: str | None) -> tuple[str, ...]:
 
 def process_of(name: object) -> str | None:
     """Return the process that has given a stream, or a question, its name; None for any other name."""
-    if not isinstance(name, str):
-        return None
-    process, first, rest = name.partition(".")
-    return process if first and "." in rest and len(process) == 12 and process.isalnum() else None
+    found = _NAME.match(name) if isinstance(name, str) else None
+    return found[1] if found is not None else None
 
 
 def is_general(stream: str) -> bool:
@@ -425,8 +426,7 @@ def is_general(stream: str) -> bool:
 
 def is_event_id(text: str) -> bool:
     """Return whether a text has the form of the id of an event of some process."""
-    name, _, count = text.rpartition("-")
-    return process_of(name) is not None and len(name) < 40 and count.isascii() and count.isdigit() and len(count) < 20
+    return _EVENT_ID.fullmatch(text) is not None
 
 
 def merged(logged: Sequence[Logged], kept: Sequence[Logged]) -> list[Logged]:

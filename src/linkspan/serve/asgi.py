@@ -142,13 +142,13 @@ class AsgiApp(HttpApp):
         finally:
             self.endpoint.finished(opened.exchange)
 
-    def hear(self, receive: Callable[[], object]) -> None:
-        """Call `receive` on an event loop that serves."""
+    def hear(self, perform: Callable[[], object]) -> None:
+        """Call `perform` on an event loop that serves."""
         for loop in list(self._timers):
             context = copy_context()
             context.run(_request_loop.set, loop)
             with suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(receive, context=context)
+                loop.call_soon_threadsafe(perform, context=context)
                 return
 
     async def _serve_other(self, scope: Scope, receive: Receive, send: Send) -> None:

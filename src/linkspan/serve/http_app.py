@@ -65,14 +65,14 @@ class HttpApp:
             return
 
         def receive(data: bytes | None) -> None:
-            if data is not None:  # what was missed cannot be had again
-                self.hear(lambda: self._perform_all(endpoint.receive(data)))
+            if data is not None and (todo := endpoint.receive(data)):  # what was missed cannot be had again
+                self.hear(lambda: self._perform_all(todo))
 
         endpoint.runner.deliver(endpoint, receive)
         self.slow = None if endpoint.runner.quick else endpoint
 
-    def hear(self, receive: Callable[[], object]) -> None:
-        """Call `receive` soon where requests are served: a thread of the store must not run what it leads to."""
+    def hear(self, perform: Callable[[], object]) -> None:
+        """Call `perform` soon where requests are served: a thread of the store must not run an author's code."""
         raise NotImplementedError
 
     def _is_elsewhere(self, path: str) -> bool:

@@ -120,11 +120,11 @@ class DirectApp(HttpApp):
         """Run async functions on this loop."""
         self._loop = loop
 
-    def hear(self, receive: Callable[[], object]) -> None:
-        """Call `receive` on the event loop that serves."""
+    def hear(self, perform: Callable[[], object]) -> None:
+        """Call `perform` on the event loop that serves."""
         if self._loop is not None:
             with suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(receive)
+                self._loop.call_soon_threadsafe(perform)
 
     def _judge_target(self, url: bytes, root: str) -> _Target | None:
         """Return what the URL of a request leads to, below the prefix `root`; None if it is not valid."""

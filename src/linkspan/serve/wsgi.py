@@ -78,9 +78,9 @@ class WsgiApp(HttpApp):
             self._ticked = now
             self.tick(now)
 
-    def hear(self, receive: Callable[[], object]) -> None:
-        """Call `receive` in a thread."""
-        self._heard.submit(receive)
+    def hear(self, perform: Callable[[], object]) -> None:
+        """Call `perform` in a thread."""
+        self._heard.submit(perform)
 
     def _open(self, environ: Environ) -> Opened | HttpResponse:
         """Take in a request, or refuse it."""
