@@ -244,10 +244,10 @@ FILES = {
 }
 CODE_LINES = {
     "auth": 2255,
-    "cli": 4620,
+    "cli": 4701,
     "client": 6023,
     "core": 3721,
-    "flows": 2117,
+    "flows": 2139,
     "host": 3276,
     "linkspan": 492,
     "revisions": 1270,

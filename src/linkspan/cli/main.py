@@ -22,6 +22,7 @@ VERBS = {
     "run": ("run:main", "serve a Python file over stdio or HTTP"),
     "list": ("verbs:list_", "show what a server offers"),
     "call": ("verbs:call", "call a tool"),
+    "task": ("verbs:task", "show, watch or cancel a call that became a task"),
     "read": ("verbs:read", "read a resource"),
     "prompt": ("verbs:prompt", "get the messages of a prompt"),
     "ping": ("verbs:ping", "show a server's name, revision and response time"),
@@ -42,7 +43,7 @@ _EPILOG = """TARGET is a .py file (or FILE.py:OBJECT), a command in quotes, mcp.
 A command can also follow at the end: linkspan call TOOL key=value -- COMMAND ARGS...
 linkspan VERB --help explains a verb.
 
-exit status of list, call, read, prompt, ping, login, logout and whoami:
+exit status of list, call, task, read, prompt, ping, login, logout and whoami:
   0    success
   1    the tool or the server answered with an error, or there is no login
   2    the command line is wrong, or names a tool or an argument that the server does not have

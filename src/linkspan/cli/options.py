@@ -79,6 +79,8 @@ class Options(argparse.Namespace):
     verbose: bool
     quiet: bool
     no_color: bool
+    task: bool = False
+    """Whether calls of tools may become tasks."""
 
 
 class ChatOptions(argparse.Namespace):
@@ -110,11 +112,22 @@ class ChatOptions(argparse.Namespace):
 class CommandLine:
     """One verb's command line. Add the verb's own arguments, then `parse`."""
 
-    def __init__(self, verb: str, arguments: Sequence[str], description: str, examples: str = "") -> None:
+    def __init__(
+        self,
+        verb: str,
+        arguments: Sequence[str],
+        description: str,
+        examples: str = "",
+        actions: Mapping[str, str] | None = None,
+    ) -> None:
+        """`actions` are words of which one comes first, and what each does."""
         self._verb = verb
         self._given, self._command = split(list(arguments))
         self._parser = parser_for(f"linkspan {verb}", description, examples, allow_abbrev=False)
         self.add = self._parser.add_argument
+        if actions is not None:
+            listed = "; ".join(f"{name}: {what}" for name, what in actions.items())
+            self.add("action", metavar="ACTION", choices=list(actions), help=listed)
         if self._command is None:
             self.add("target", metavar="TARGET", help=_TARGET)
 

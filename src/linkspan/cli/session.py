@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
@@ -29,13 +29,16 @@ from linkspan.flows.client_errors import (
     LoginRequired,
     LoginTimeout,
     ServerError,
+    TaskCancelled,
 )
 from linkspan.types.base import JSON, JSONObject, is_array, is_object
 from linkspan.types.messages import ElicitParams, ProgressParams
-from linkspan.wire.redaction import neutral, neutral_json
+from linkspan.wire.redaction import neutral, neutral_json, one_line
 
 if TYPE_CHECKING:
     from linkspan.auth.identities import OAuth
+    from linkspan.core.extension import Extension
+    from linkspan.flows.tasks import TaskStatus
 
 __all__ = ["INTERRUPTED", "REFUSED", "WRONG_USE", "Outcome", "Session", "describe", "for_the_shell", "status_of"]
 
@@ -53,6 +56,7 @@ _IN_A_SHELL: Final = (
     (r"of headers= text", "of --header text"),
     (r", or pass auth= or headers=", ", or pass --header 'Authorization: ...'"),
     (r"give another cwd", "give another --cwd"),
+    (r"client\.task\(error\.task_id\)\.result\(\) waits for it", "linkspan task watch waits for it"),
     (r"do not pin protocol_version or era", "leave --protocol-version and --era out"),
 )
 _NO_INPUT_HINTS: Final = {
@@ -63,7 +67,7 @@ _NO_INPUT_HINTS: Final = {
 """How to provide the input that a server requires, by the capability that it names; the last one otherwise."""
 _FIELDS: Final = (
     *("problem", "server", "phase", "command", "url", "exit_code", "signal", "stderr"),
-    *("code", "message", "data", "delivery", "seconds", "hint"),
+    *("code", "message", "data", "delivery", "seconds", "task_id", "hint"),
 )
 """The members of an error that --json shows, in their order."""
 
@@ -81,7 +85,7 @@ def status_of(error: ClientError) -> int:
             return NO_INPUT
         case ServerError() if error.code in (MISSING_CLIENT_CAPABILITY, URL_ELICITATION_REQUIRED):
             return NO_INPUT
-        case ServerError():
+        case ServerError() | TaskCancelled():
             return REFUSED
         case CallStopped():
             return INTERRUPTED
@@ -125,6 +129,14 @@ class Outcome(msgspec.Struct, frozen=True):
     status: int = 0
     instead: Callable[[Terminal], None] | None = None
     """Writes a result that is not a text to show."""
+
+
+def _extensions(options: Options) -> Sequence[Extension]:
+    if not options.task:
+        return ()
+    from linkspan.flows.tasks import Tasks
+
+    return (Tasks(),)
 
 
 class Session:
@@ -220,6 +232,11 @@ class Session:
         """Show a warning."""
         self._worker.later(self.terminal.warn, text)
 
+    def task_changed(self, found: TaskStatus) -> None:
+        """Show the state of a task."""
+        said = f": {one_line(found.status_message, 200)}" if found.status_message else ""
+        self._worker.later(self.terminal.info, f"task {one_line(found.task_id)} is {found.status}{said}")
+
     # Setting up.
 
     def _new_client(self) -> SyncClient:
@@ -257,6 +274,7 @@ class Session:
             else None,
             on_event=(lambda event: self._worker.later(self.terminal.detail, event_words(event))) if verbose else None,
             on_stderr=self._stderr.add if verbose else None,
+            extensions=_extensions(options),
         )
         if headers and client.origin.url is None:
             raise ValueError("--header is for a server at a URL; a command or a file gets --env KEY=VALUE")

@@ -41,6 +41,7 @@ __all__ = [
     "show_messages",
     "show_ping",
     "show_result",
+    "show_task",
     "write_file",
 ]
 
@@ -302,6 +303,25 @@ def show_ping(found: JSON, style: Style) -> str:
     }
     lines = [f"  {style.dim(f'{label:<12}')}  {value}" for label, value in rows.items() if value]
     return "\n".join([style.bold(name) + title, *lines])
+
+
+def show_task(found: JSON, style: Style) -> str:
+    """Return the state of a task."""
+    seconds = {
+        name: found[f"{name}Ms"] / 1000 for name in ("ttl", "pollInterval") if found.get(f"{name}Ms") is not None
+    }
+    error: JSONObject = found.get("error") or {}
+    rows = {
+        "message": found.get("statusMessage"),
+        "error": f"{error['message']} ({error['code']})" if error else None,
+        "asks for": ", ".join(found.get("inputRequests") or ()),
+        "created": found.get("createdAt"),
+        "changed": found.get("lastUpdatedAt"),
+        "kept for": f"{seconds['ttl']:g} s" if "ttl" in seconds else None,
+        "poll every": f"{seconds['pollInterval']:g} s" if "pollInterval" in seconds else None,
+    }
+    lines = [f"  {style.dim(f'{label:<12}')}  {value}" for label, value in rows.items() if value]
+    return "\n".join([f"{style.bold(str(found['taskId']))} {found['status']}", *lines])
 
 
 class Lines:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from linkspan.cli.options import CommandLine, Typed, WrongUse, check_names, listed, near, parse, texts, values
 from linkspan.cli.session import REFUSED, Outcome, Session, describe
@@ -21,19 +21,25 @@ from linkspan.cli.show import (
     show_messages,
     show_ping,
     show_result,
+    show_task,
     write_file,
 )
 from linkspan.cli.terminal import Terminal
+from linkspan.client.base import CallKeywords
 from linkspan.client.sync_client import SyncClient
 from linkspan.errors import INVALID_PARAMS, RESOURCE_NOT_FOUND
 from linkspan.flows.client_errors import ServerError
 from linkspan.flows.tool_results import ToolResult
 from linkspan.revisions import REVISIONS
 from linkspan.types.base import JSON, JSONObject
+from linkspan.wire.jsonrpc import encode
 from linkspan.wire.redaction import neutral, one_line
 from linkspan.wire.values import to_builtins
 
-__all__ = ["call", "list_", "ping", "prompt", "read"]
+if TYPE_CHECKING:
+    from linkspan.flows.tasks import TaskStatus
+
+__all__ = ["call", "list_", "ping", "prompt", "read", "task"]
 
 _PINGS = 3
 
@@ -52,6 +58,10 @@ examples:
   linkspan call examples/dice.py roll sides=20 count=3
   linkspan call --json "npx -y some-server" search query=ferries
   linkspan call roll sides=20 -- python server.py --debug"""
+
+_TASK_EXAMPLES = """examples:
+  linkspan call --task https://example.com/mcp reindex
+  linkspan task watch https://example.com/mcp 0d5cSPXhkVcAvT7y"""
 
 _PROMPT_EXAMPLES = """examples:
   linkspan prompt examples/dice.py game players=three
@@ -160,6 +170,8 @@ def call(arguments: Sequence[str]) -> int:
     given = "key=value, key=@file, key:=json, one JSON object, or -"
     line.add("arguments", metavar="ARGUMENT", nargs="*", default=[], help=given)
     line.add("--unchecked", action="store_true", help="check neither names nor types nor output")
+    begins = "print the id of the task that the server makes of the call, instead of waiting (see `linkspan task`)"
+    line.add("--task", action="store_true", help=begins)
 
     def conversation(session: Session, typed: Typed) -> Outcome:
         client = session.connect()
@@ -169,10 +181,19 @@ def call(arguments: Sequence[str]) -> int:
         given = values(typed, schema, checked=checked)
         if checked:
             check_names(f"the tool {name!r}", given, schema)
-        result = session.timed(
-            _summary(name, {key: json.dumps(value, ensure_ascii=False) for key, value in given.items()}),
-            lambda: client.call_tool(name, given, on_progress=session.progressed, stopper=session.stopper),
-        )
+        summary = _summary(name, {key: json.dumps(value, ensure_ascii=False) for key, value in given.items()})
+        keywords: CallKeywords = {"on_progress": session.progressed, "stopper": session.stopper}
+        if session.options.task:
+            task = session.timed(summary, lambda: client.start_tool(name, given, **keywords))
+            if task.id is not None:
+                if client.origin.url is None:
+                    session.warn(
+                        f"{client.name}: it ends with this command, and the task with it, unless it has a store"
+                    )
+                return task_outcome(task.status())
+            result = task.result()
+        else:
+            result = session.timed(summary, lambda: client.call_tool(name, given, **keywords))
         if result.is_error:
             session.warn(f"{client.name}: the tool {name!r} answered with an error")
         elif session.terminal.verbose and checked and tool is not None and tool.output_schema is not None:
@@ -197,6 +218,45 @@ def _misfits(schema: JSONObject, result: ToolResult) -> list[str]:
         return [str(each) for each in compile_foreign(schema).check(result.structured)]
     except RegistrationError as problem:
         return [f"it cannot be checked: {problem}"]
+
+
+# task
+
+
+def task(arguments: Sequence[str]) -> int:
+    """`linkspan task get|watch|cancel TARGET ID`: what has become of a call that is a task."""
+    actions = {
+        "get": "show its state",
+        "watch": "wait for its result, and answer its questions",
+        "cancel": "ask the server to end it",
+    }
+    about = "Show, watch or cancel a task that `linkspan call --task`, or another client, has begun."
+    line = CommandLine("task", arguments, about, _TASK_EXAMPLES, actions)
+    line.add("id", metavar="ID", help="the task's id")
+    line.add("--save", metavar="DIR", help="write images, sounds and blobs to files in this directory")
+
+    def conversation(session: Session) -> Outcome:
+        found = session.connect().task(session.options.id)
+        match session.options.action:
+            case "get":
+                return task_outcome(found.status())
+            case "cancel":
+                session.timed(f"cancel {one_line(session.options.id)}", found.cancel)
+                return task_outcome(found.status())
+            case _:
+                result = found.result(session.options.timeout, session.task_changed)
+        document: JSON = json.loads(bytes(result.raw))
+        show = partial(show_result, save=saver(session.options.save, "task"))
+        return Outcome(document, show, REFUSED if result.is_error else 0)
+
+    options = line.parse()
+    options.task = True
+    return Session(options).run(conversation)
+
+
+def task_outcome(found: TaskStatus) -> Outcome:
+    """Return the state of a task as the result of a verb."""
+    return Outcome(json.loads(encode(found)), show_task)
 
 
 # prompt

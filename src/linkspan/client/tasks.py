@@ -12,6 +12,7 @@ from linkspan.flows.tasks import (
     TASKS,
     Following,
     StartedTask,
+    StatusCallback,
     TaskStatus,
     cancel_task,
     get_task,
@@ -84,15 +85,16 @@ class ClientTask:
             return _AT_ONCE
         return await self._run(get_task(self._state, self.id, self._options))
 
-    async def result(self, timeout: float | None = None) -> ToolResult:
+    async def result(self, timeout: float | None = None, on_status: StatusCallback | None = None) -> ToolResult:
         """Wait for its end, answer its questions, and return the result of its tool.
 
-        `timeout` is in seconds, without it `timeouts.total` of the client. Raises: CallTimeout, after which the task goes on
+        `timeout` is in seconds, without it `timeouts.total` of the client. `on_status`, a plain function, is called with its
+        state now, and with each that follows. Raises: CallTimeout, after which the task goes on
         and can be waited for again; TaskCancelled; ServerError if the call failed; other ClientErrors.
         """
         if self._result is None:
             assert self.id is not None
-            flow = task_result(self._state, self.id, self._tool, self._options, timeout)
+            flow = task_result(self._state, self.id, self._tool, self._options, timeout, on_status)
             self._result = await self._run(flow)
         return self._result
 
@@ -151,15 +153,16 @@ class SyncClientTask:
             return _AT_ONCE
         return self._run(get_task(self._state, self.id, self._options))
 
-    def result(self, timeout: float | None = None) -> ToolResult:
+    def result(self, timeout: float | None = None, on_status: StatusCallback | None = None) -> ToolResult:
         """Wait for its end, answer its questions, and return the result of its tool.
 
-        `timeout` is in seconds, without it `timeouts.total` of the client. Raises: CallTimeout, after which the task goes on
+        `timeout` is in seconds, without it `timeouts.total` of the client. `on_status`, a plain function, is called with its
+        state now, and with each that follows. Raises: CallTimeout, after which the task goes on
         and can be waited for again; TaskCancelled; ServerError if the call failed; other ClientErrors.
         """
         if self._result is None:
             assert self.id is not None
-            flow = task_result(self._state, self.id, self._tool, self._options, timeout)
+            flow = task_result(self._state, self.id, self._tool, self._options, timeout, on_status)
             self._result = self._run(flow)
         return self._result
 

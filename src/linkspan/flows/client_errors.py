@@ -157,7 +157,7 @@ class ClientError(LinkspanError):
 
     def again(self) -> ClientError:
         """Return a copy for another caller, without this one's traceback."""
-        return type(self)(
+        copy = type(self)(
             self.problem,
             self.origin,
             phase=self.phase,
@@ -169,6 +169,8 @@ class ClientError(LinkspanError):
             message=self.message,
             data=self.data,
         )
+        copy.task_id = self.task_id
+        return copy
 
     def __str__(self) -> str:
         """Return the whole story: problem, command, what the server printed, and the hint."""

@@ -6,8 +6,8 @@ handlers of the client, each once. Spec: https://github.com/modelcontextprotocol
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar, Final, Literal
+from collections.abc import Callable, Mapping
+from typing import ClassVar, Final, Literal, TypeAlias
 
 import msgspec
 from msgspec import Raw, structs
@@ -28,6 +28,7 @@ __all__ = [
     "DetailedTask",
     "Following",
     "StartedTask",
+    "StatusCallback",
     "TaskStatus",
     "Tasks",
     "cancel_task",
@@ -51,7 +52,11 @@ _PARTING: Final = 2.0
 """Seconds that a caller who gives up waits for the server to acknowledge the cancellation."""
 
 
-class TaskStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+StatusCallback: TypeAlias = Callable[["TaskStatus"], object]
+"""Is called with each new state of a task."""
+
+
+class TaskStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """The state of a task, as its server reported it. Times are in ISO 8601; a `ttl_ms` of None has no end."""
 
     task_id: str
@@ -67,6 +72,11 @@ class TaskStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         """Whether the task has ended."""
         return self.status in _FINAL
 
+    def __repr__(self) -> str:
+        """Show what matters in a debugger."""
+        said = f", {self.status_message!r}" if self.status_message else ""
+        return f"TaskStatus({self.task_id!r}, {self.status!r}{said})"
+
 
 class _Error(msgspec.Struct, frozen=True):
     code: int
@@ -74,7 +84,7 @@ class _Error(msgspec.Struct, frozen=True):
     data: object = None
 
 
-class DetailedTask(TaskStatus, frozen=True, kw_only=True, rename="camel"):
+class DetailedTask(TaskStatus, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """The same with what belongs to the state: what it asks, or how it ended."""
 
     input_requests: dict[str, Question] | None = None
@@ -186,7 +196,12 @@ class Following:
 
 
 def _follow(
-    state: ClientState, spec: RequestSpec, task: DetailedTask, options: CallOptions, began: float
+    state: ClientState,
+    spec: RequestSpec,
+    task: DetailedTask,
+    options: CallOptions,
+    began: float,
+    on_status: StatusCallback | None = None,
 ) -> Flow[DetailedTask]:
     """Follow a task to its end, and answer its questions. Raises: ClientError, with the id of the task."""
     time_left, answered = TimeLeft(state, spec, began), set[str]()
@@ -201,7 +216,9 @@ def _follow(
                 answered.update(asked)
             if (left := time_left()) < SHORTEST:
                 raise _timed_out(state, spec)
-            task = yield from following.next(task, left)
+            seen, task = task, (yield from following.next(task, left))
+            if on_status is not None and task != seen:
+                on_status(task)
         return task
     except ClientError as error:
         error.task_id = task.task_id
@@ -317,12 +334,20 @@ def start_tool(
 
 
 def task_result(
-    state: ClientState, task_id: str, tool: str, options: CallOptions, timeout: float | None
+    state: ClientState,
+    task_id: str,
+    tool: str,
+    options: CallOptions,
+    timeout: float | None,
+    on_status: StatusCallback | None = None,
 ) -> Flow[ToolResult]:
     """Follow a task to its end and return the result of its tool. `timeout` bounds that in seconds. Raises: ClientError."""
-    spec = structs.replace(_spec(state, "tasks/get", task_id, options), total=timeout)
+    spec = RequestSpec("tools/call", encode({"name": tool}) if tool else b"{}", total=timeout)  # for its errors
+    began = state.clock()
     task = yield from get_task(state, task_id, options)
-    task = yield from _follow(state, spec, task, options, state.clock())
+    if on_status is not None:
+        on_status(task)
+    task = yield from _follow(state, spec, task, options, began, on_status)
     raw = _outcome(state, spec, task)
     head = final_head(state, spec, raw)
     mine = state.own
