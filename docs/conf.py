@@ -103,6 +103,7 @@ MODULES: dict[str, tuple[str, ...] | None] = {
     "linkspan.stores": None,
     "linkspan.testing": None,
     "linkspan.client.config": ("InputWanted", "known_configs", "read_config"),
+    "linkspan.host.attachments": ("prompt_messages", "resource_parts"),
     "linkspan.host.consent": ("Approval", "Verdict"),
     "linkspan.host.conversation": ("Bounds", "CallEnded", "CallProgressed", "CallStarted", "TurnEnded"),
     "linkspan.host.dialects": None,

@@ -168,7 +168,8 @@ def compared(command: Command, terminal: Terminal, machine: dict[str, str], writ
     if re.fullmatch(pattern_of(command.shown), VARIES.sub("N", shown)):
         return typed + expected
     if not write:
-        raise AssertionError(f"{typed}--- the page has\n{expected}\n--- but shown was\n{shown}")
+        advice = "if that is right: python tests/tutorials.py --write docs/tutorial-*.md"
+        raise AssertionError(f"{typed}--- the page has\n{expected}\n--- but shown was\n{shown}\n{advice}")
     return typed + shown
 
 
