@@ -79,7 +79,16 @@ ORDER = {
     ],
     "How to: finding out": ["testing", "debugging", "tracing", "notebooks"],
     "Coming from": ["coming-from-fastmcp", "coming-from-mcp"],
-    "Reference": ["api", "figures", "requirements"],
+    "Reference": [
+        "api",
+        "command-line-reference",
+        "limits",
+        "errors",
+        "error-texts",
+        "protocol",
+        "figures",
+        "requirements",
+    ],
     "Inside": ["architecture", "words", "contributing", "decisions/index"],
 }
 """The chapters of the site. A page that is in none of them comes last."""
@@ -220,6 +229,46 @@ def escaped(text: str) -> str:
     return re.sub(r"([*|_\\`])", r"\\\1", re.sub(r"^([+#]|\d+\.)(?= )", r"\\\1", text))
 
 
+ERRORS = re.compile(
+    r"[A-Z]\w*(?:Error|Lost|Timeout|Stopped|Response|Required|Unavailable|Refused|Failed|Closed|Failure)|refuse"
+)
+"""The names of what makes an error."""
+
+
+def template(node: ast.expr) -> str | None:
+    """Return a text of the sources; `…` stands for what is filled in. None for what is not a text."""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return re.sub(r"(?<!\{)\{\w*\}(?!\})", "…", node.value).replace("{{", "{").replace("}}", "}")
+    return None
+
+
+def texts_of_errors() -> dict[str, set[tuple[str, str]]]:
+    """Return the texts that make errors, with the names of these, by package."""
+    home = Path(linkspan.__path__[0])
+    found: dict[str, set[tuple[str, str]]] = {}
+    for path in sorted(home.rglob("*.py")):
+        package = path.relative_to(home).parts[0].removesuffix(".py")
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name | ast.Attribute):
+                continue
+            name = node.func.id if isinstance(node.func, ast.Name) else node.func.attr
+            texts = [template(each) for each in node.args] if ERRORS.fullmatch(name) else []
+            found.setdefault(package, set()).update((name, text) for text in texts if text and " " in text)
+    return {package: texts for package, texts in found.items() if texts}
+
+
+def error_texts() -> str:
+    """Return the tables of all texts of errors."""
+    parts: list[str] = []
+    for package, texts in texts_of_errors().items():
+        shown = (text.replace("`", "'").replace("|", "\\|").replace("\n", " ").strip() for _, text in sorted(texts))
+        lines = [f"| `{name}` | `{text}` |" for (name, _), text in zip(sorted(texts), shown, strict=True)]
+        parts += [f"\n## {package}\n\n| error | text |\n|---|---|\n", "\n".join(lines), "\n"]
+    return "".join(parts)
+
+
 def contents(pages: Path) -> str:
     """Return the chapters for the side of each page."""
     parts: list[str] = []
@@ -246,6 +295,8 @@ def complete(app: Any, docname: str, source: list[str]) -> None:
         source[0] += contents(Path(app.srcdir))
     elif docname == "api":
         source[0] = api()
+    elif docname == "error-texts":
+        source[0] += error_texts()
     elif docname == "decisions/index":
         names = sorted(each.stem for each in Path(app.srcdir, "decisions").glob("0*.md"))
         source[0] += "\n```{toctree}\n:maxdepth: 1\n\n" + "\n".join(names) + "\n```\n"
