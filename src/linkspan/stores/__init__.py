@@ -17,7 +17,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from linkspan.stores.leases import Lease as Lease
+    from linkspan.stores.leases import Leased as Leased
+    from linkspan.stores.leases import amend as amend
     from linkspan.stores.leases import claim as claim
+    from linkspan.stores.leases import create as create
+    from linkspan.stores.leases import look as look
     from linkspan.stores.memory import MemoryStore as MemoryStore
     from linkspan.stores.opening import open_store as open_store
     from linkspan.stores.port import ABSENT as ABSENT
@@ -34,18 +38,22 @@ __all__ = [
     "Bounds",
     "Entry",
     "Lease",
+    "Leased",
     "MemoryStore",
     "Record",
     "SealedStore",
     "SqliteStore",
     "Store",
     "StoreError",
+    "amend",
     "claim",
+    "create",
+    "look",
     "open_store",
 ]
 
 _HOMES = {
-    **dict.fromkeys(("Lease", "claim"), "leases"),
+    **dict.fromkeys(("Lease", "Leased", "amend", "claim", "create", "look"), "leases"),
     **dict.fromkeys(("ABSENT", "Bounds", "Entry", "Record", "Store", "StoreError"), "port"),
     "MemoryStore": "memory",
     "SealedStore": "sealed",

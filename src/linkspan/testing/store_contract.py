@@ -10,7 +10,7 @@ from functools import partial
 from queue import Empty, Queue
 from typing import Final, TypeAlias
 
-from linkspan.stores.leases import Lease, claim
+from linkspan.stores.leases import Lease, amend, claim, create, look
 from linkspan.stores.port import ABSENT, Bounds, Store, StoreError
 
 __all__ = ["CHECKS", "check_store"]
@@ -244,6 +244,26 @@ def _a_claim_has_one_winner(make: Make) -> None:
     assert claim(stores[2], key, "next", now=now, until=now + 60), "a lease that was released could not be claimed"
 
 
+def _others_may_amend_what_is_leased(make: Make) -> None:
+    owner, other = make(), make()
+    key, now = _name("lease"), time.time()
+    lease = create(owner, key, b"begun", "owner", until=now + 60)
+    assert lease is not None, "a new key could not be leased"
+    assert create(other, key, b"", "other", until=now + 60) is None, "a key was made twice"
+    assert amend(other, key, lambda value: value + b", stopping") is not None, "a lease could not be amended"
+    assert lease.change(lambda value: value + b", stopped"), "an amendment cost the owner its lease"
+    found = look(other, key)
+    assert found is not None, "a lease is not there"
+    assert (found.value, found.owner, found.fence) == (b"begun, stopping, stopped", "owner", lease.fence), (
+        "an amendment was lost, or has changed the lease"
+    )
+    assert claim(other, key, "other", now=now + 61, until=now + 90, change=lambda _: None) is None, (
+        "a claim that changes nothing took the lease"
+    )
+    assert claim(other, key, "other", now=now + 61, until=now + 90, change=lambda _: b"again"), "a claim was refused"
+    assert not lease.change(lambda _: b"too late"), "a result with an old fence was written"
+
+
 def _a_closed_store_refuses(make: Make) -> None:
     store, other = make(), make()
     channel = _name("channel")
@@ -273,6 +293,7 @@ CHECKS: Final[Sequence[Callable[[Make], None]]] = (
     _messages_reach_all_subscribers_in_order,
     _subscribers_come_and_go,
     _a_claim_has_one_winner,
+    _others_may_amend_what_is_leased,
     _a_closed_store_refuses,
 )
 """The parts of the contract, for a test of each."""
