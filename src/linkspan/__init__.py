@@ -108,6 +108,7 @@ if TYPE_CHECKING:
     from linkspan.server.prompts import PromptResult as PromptResult
     from linkspan.server.resources import Resource as Resource
     from linkspan.server.resources import ResourceTemplate as ResourceTemplate
+    from linkspan.server.task_settings import Task as Task
     from linkspan.server.tools import Tool as Tool
     from linkspan.server.tools import ToolResponse as ToolResponse
     from linkspan.types.base import Annotations as Annotations
@@ -194,6 +195,7 @@ _HOMES = {
     "linkspan.server.resources": ("Resource", "ResourceTemplate"),
     "linkspan.serve.policies": ("Audit", "ErrorMap", "RateLimit", "ResultLimit"),
     "linkspan.serve.server": ("Server",),
+    "linkspan.server.task_settings": ("Task",),
     "linkspan.server.tools": ("Tool", "ToolResponse"),
     "linkspan.types.base": (
         "Annotations",
@@ -292,6 +294,7 @@ __all__ = [
     "SyncClient",
     "SyncClientGroup",
     "SyncClientTask",
+    "Task",
     "TaskCancelled",
     "TaskStatus",
     "Tasks",

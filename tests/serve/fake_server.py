@@ -38,7 +38,7 @@ class Call:
 class Connection:
     """One line, one message; see ServerConnection. `finish` and `fail` come without the lock, and take it."""
 
-    lifespan = None
+    lifespan = background = None
 
     def __init__(self, server, lock):
         self.server, self.lock, self.out, self.calls, self.rest = server, lock, [], {}, b""

@@ -165,7 +165,7 @@ def test_a_cancelled_caller_does_not_stop_what_runs_once() -> None:
 
 
 async def _cancelled() -> None:
-    chain = Server("s")._dispatcher._rounds._chains.open(None)
+    chain = Server("s")._dispatcher.rounds._chains.open(None)
     done: list[str] = []
     begun, paid = asyncio.Event(), asyncio.Event()
 
@@ -227,7 +227,7 @@ class Clock:
         self.now = 1000.0
         system = RealSystem(wall_clock=lambda: self.now)
         server._dispatcher = Dispatcher(server._catalogue, server._profile, server._settings, system)
-        self.chains = server._dispatcher._rounds._chains
+        self.chains = server._dispatcher.rounds._chains
 
 
 def test_values_go_when_their_states_have_expired() -> None:

@@ -39,6 +39,7 @@ __all__ = [
     "NO_PORTS",
     "NO_REQUEST",
     "OWN_ANSWER",
+    "Background",
     "Call",
     "CallCancelled",
     "CallReady",
@@ -223,6 +224,22 @@ class Lifespan(Protocol):
         ...
 
 
+class Background(Protocol):
+    """What a server does besides answering, where its calls run: its tasks. Any thread."""
+
+    def attach(self, user: object, loop: Callable[[], Any]) -> None:
+        """Work as long as `user` is there, and run async functions on `loop()` where that runs. Any number of times."""
+        ...
+
+    def drain(self, user: object) -> None:
+        """Begin nothing more for `user`, which will leave."""
+        ...
+
+    def leave(self, user: object, within: float) -> None:
+        """Let `user` go. If it was the last, wait here up to so many seconds for what runs, and give up the rest."""
+        ...
+
+
 class Postponed:
     """Stands for the value of a call that came before its server was ready: `resume` the call then, and run it again."""
 
@@ -244,6 +261,11 @@ class ConnectionServer(ServerFacts, Protocol):
     @property
     def lifespan(self) -> Lifespan | None:
         """What it opens before its first call, if there is anything."""
+        ...
+
+    @property
+    def background(self) -> Background | None:
+        """What it does besides answering, if there is anything."""
         ...
 
     def begin(self, request: Request, /) -> Outcome | Call:

@@ -24,6 +24,7 @@ from linkspan.core.call import (
     NOT_ASKABLE,
     NOTHING_TO_LISTEN_ON,
     OWN_ANSWER,
+    Background,
     Call,
     CallCancelled,
     CallReady,
@@ -244,6 +245,11 @@ class ServerConnection:
             prefix = self._ports.question_prefix
             self._legacy = LegacySession(self._server, random=self._random, lasting=lasting, question_prefix=prefix)
         return self._legacy
+
+    @property
+    def background(self) -> Background | None:
+        """What the server does besides answering."""
+        return self._server.background
 
     @property
     def running(self) -> int:

@@ -14,7 +14,7 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from linkspan.core.call import NO_PORTS, Event, Lifespan, Ports
+from linkspan.core.call import NO_PORTS, Background, Event, Lifespan, Ports
 from linkspan.core.connection import ServerConnection
 from linkspan.core.http_checks import VERSION_HEADER, Gate, HttpPolicy, compare_headers, refusal_body
 from linkspan.core.http_exchange import (
@@ -165,6 +165,11 @@ class Endpoint:
         self._check = compare_headers if served is ALL else partial(compare_headers, served=served)
         self._methods = {"POST": self._post, "GET": self._get, "DELETE": self._delete}
         self.start_afresh()
+
+    @property
+    def background(self) -> Background | None:
+        """What the server does besides answering."""
+        return self._server.connect(one_shot=True).background
 
     @property
     def lifespan(self) -> Lifespan | None:

@@ -18,6 +18,7 @@ from linkspan.revisions.neutral import (
     NOTHING,
     Encoded,
     EncodedToolResult,
+    InputRequest,
     InputRequired,
     Peer,
     Request,
@@ -41,6 +42,8 @@ __all__ = [
     "Envelope",
     "discover",
     "encode_answer",
+    "encode_result",
+    "input_requests",
     "read_envelope",
     "result_suffix",
 ]
@@ -200,6 +203,19 @@ def encode_answer(
     return b"".join(parts)
 
 
+def encode_result(outcome: Wire | Encoded | EncodedToolResult | Raw) -> bytes:
+    """Encode a result as an object of the newest revision, without the suffix."""
+    if isinstance(outcome, EncodedToolResult):
+        body = b'{"content":[{"type":"text","text":%b}]' % outcome.text
+        if outcome.structured is None:
+            return body + b"}"
+        structured = b'{"result":%b}' % outcome.structured if outcome.wrapped else outcome.structured
+        return b"%b%b%b}" % (body, _STRUCTURED, structured)
+    if isinstance(outcome, Encoded):
+        return outcome.body
+    return bytes(outcome) if isinstance(outcome, Raw) else encode(to_builtins(outcome))
+
+
 def _encode_outcome(request: Request, outcome: Wire | Encoded | Raw | InputRequired, suffix: bytes) -> bytes:
     if request.peer.revision.era == "legacy":
         if isinstance(outcome, InputRequired):
@@ -232,15 +248,20 @@ def _merged(body: bytes | Raw, suffix: bytes) -> bytes:
 def _input_required(outcome: InputRequired) -> dict[str, JSON]:
     body: dict[str, JSON] = {"resultType": "input_required"}
     if outcome.requests:
-        body["inputRequests"] = {
-            key: {"method": asked.method, "params": to_builtins(asked.params)}
-            if asked.params is not None
-            else {"method": asked.method}
-            for key, asked in outcome.requests.items()
-        }
+        body["inputRequests"] = input_requests(outcome.requests)
     if outcome.state is not None:
         body["requestState"] = outcome.state
     return body
+
+
+def input_requests(requests: Mapping[str, InputRequest]) -> dict[str, JSON]:
+    """Return questions as they are sent, by key."""
+    return {
+        key: {"method": asked.method, "params": to_builtins(asked.params)}
+        if asked.params is not None
+        else {"method": asked.method}
+        for key, asked in requests.items()
+    }
 
 
 def discover(

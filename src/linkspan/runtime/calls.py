@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from linkspan.core.call import (
     LATER,
+    Background,
     Call,
     CallCancelled,
     CallReady,
@@ -52,6 +53,8 @@ class Connection(RunsCalls, Protocol):
     def accepting(self) -> bool: ...
     @property
     def lifespan(self) -> Lifespan | None: ...
+    @property
+    def background(self) -> Background | None: ...
     def receive_data(self, data: bytes) -> list[Event]: ...
     def receive_eof(self) -> list[Event]: ...
     def data_to_send(self) -> bytes: ...
@@ -375,6 +378,8 @@ class Driver(CallRunner):
         self.connection = connect(ports=Ports(self.lock, flush, congested, sending))
         if (lifespan := self.connection.lifespan) is not None:
             lifespan.attach(self)
+        if (background := self.connection.background) is not None:
+            background.attach(self, loop)
 
     def open(self) -> bool:
         """Begin to enter the lifespan of the server. False if that needs an event loop, and there is none yet."""

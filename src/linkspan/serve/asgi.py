@@ -114,6 +114,7 @@ class AsgiApp(HttpApp):
             for each in [each for each in list(self._timers) if each.is_closed()]:
                 self._timers.pop(each, None)  # its timers would keep it for ever
             timers = self._timers[loop] = _Timers(self, loop)
+            self.work(lambda: loop)
             if (lifespan := self.endpoint.lifespan) is not None:
                 lifespan.begin_unasked(self.calls, lambda: loop)
         method, url, headers = scope["method"], scope["path"], facts.headers

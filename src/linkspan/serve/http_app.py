@@ -143,9 +143,16 @@ class HttpApp:
         if events and opened.owner is not None:
             self.calls.perform(opened.owner.connection, events)
 
+    def work(self, loop: Callable[[], asyncio.AbstractEventLoop | None]) -> None:
+        """Let the server do what it does besides answering, such as running tasks."""
+        if (background := self.endpoint.background) is not None:
+            background.attach(self.calls, loop)
+
     def drain(self) -> None:
         """End the streams of clients that only listen; calls go on. Call it when no more requests are taken."""
         self._perform_all(self.endpoint.drain())
+        if (background := self.endpoint.background) is not None:
+            background.drain(self.calls)
 
     def close(self) -> None:
         """End all streams and sessions in good order. Call it before the process ends."""
@@ -156,15 +163,20 @@ class HttpApp:
         from asyncio import get_running_loop
 
         lifespan, loop = self.endpoint.lifespan, get_running_loop()
+        self.work(lambda: loop)
         if lifespan is None:
             return None
         lifespan.begin(self.calls, lambda: loop)
         await lifespan.opened()
         return lifespan.refusal
 
-    async def leave(self) -> None:
-        """End all streams and sessions in good order, and leave the lifespan of the server."""
+    async def leave(self, within: float = 1.0) -> None:
+        """End all streams and sessions in good order, and leave the lifespan of the server; tasks have `within` seconds."""
         self.close()
+        if (background := self.endpoint.background) is not None:
+            from asyncio import to_thread
+
+            await to_thread(background.leave, self.calls, within)
         await self.calls.aleave(self.endpoint.lifespan)
 
     def tick(self, now: float) -> bool:

@@ -144,12 +144,13 @@ class QuietUvicorn(uvicorn.Server):
             self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Close listening streams; running calls may finish within the drain."""
+        """Close listening streams; running calls and tasks may finish within the drain."""
+        began, drain = time.monotonic(), self.config.timeout_graceful_shutdown or 0.0
         self._app.drain()
         await super().shutdown(sockets)
         for connection in self._own_connections():
             connection.abandon()
-        await self._app.leave()
+        await self._app.leave(max(0.0, began + drain - time.monotonic()))
         self._app.calls.end_threads()
 
     @contextmanager

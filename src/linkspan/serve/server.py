@@ -11,7 +11,7 @@ server.run()
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Literal, Never, TypedDict, Unpack, cast, overload
@@ -26,12 +26,14 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from linkspan.core.http_checks import HttpKeywords
+    from linkspan.extensions.server_tasks import ServerTasks
     from linkspan.runtime.channels import AsyncChannel, Channel
     from linkspan.serve.asgi import AsgiApp
     from linkspan.serve.http import HttpRunKeywords
     from linkspan.serve.sharing import SharedStore
     from linkspan.serve.stdio import StdioHereKeywords, StdioKeywords
     from linkspan.serve.wsgi import WsgiApp
+    from linkspan.server.catalogue import ItemT, Registry
     from linkspan.server.configuration import System
     from linkspan.server.resources import ResourceTemplate
     from linkspan.stores.port import Store
@@ -84,6 +86,24 @@ class Server(BaseServer):
         from linkspan.serve.sharing import SharedStore
 
         return SharedStore(self._profile)
+
+    @cached_property
+    def tasks(self) -> ServerTasks:
+        """The tasks of the tools that have `task=`; the extension is on from the first of these."""
+        from linkspan.extensions.server_tasks import ServerTasks
+
+        return ServerTasks(
+            self._dispatcher,
+            lambda: self.store,
+            connections=lambda: self._announcer.connections(),
+            shared=lambda: self.is_shared,
+        )
+
+    def _add(self, registry: Registry[ItemT], items: Sequence[ItemT], *, notify: bool = False) -> None:
+        """Register items, and serve the tasks extension from the first tool on that may run as a task."""
+        if "tasks" not in vars(self) and any(getattr(each, "task", None) is not None for each in items):
+            self._dispatcher.extend(self.tasks.extension, self.tasks.runner)
+        super()._add(registry, items, notify=notify)
 
     def handle_json(self, data: str | bytes | bytearray | memoryview, *, raise_exceptions: bool = False) -> str | None:
         """Answer one JSON-RPC message, or batch, without any transport; None for what needs no answer (A5).

@@ -146,6 +146,8 @@ class StreamServer:
 
     @contextmanager
     def _leaving(self) -> Generator[Lifespan | None]:
+        if (background := self.connection.background) is not None:
+            background.leave(self.driver, 0.0)
         lifespan = self.connection.lifespan
         if lifespan is not None:
             self.refusal = lifespan.refusal

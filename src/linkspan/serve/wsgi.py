@@ -77,6 +77,7 @@ class WsgiApp(HttpApp):
         if now - self._ticked >= TICK:
             self._ticked = now
             self.tick(now)
+            self.work(_background)
 
     def hear(self, perform: Callable[[], object]) -> None:
         """Call `perform` in a thread."""

@@ -61,6 +61,7 @@ __all__ = [
     "ask_roots",
     "ask_sampling",
     "ask_url",
+    "asks_first",
     "cannot_ask",
     "collect",
     "may_ask",
@@ -295,6 +296,15 @@ def collect(asks: Sequence[AskParameter], current: Round, *, can_ask: bool) -> J
     return values
 
 
+def asks_first(asks: Sequence[AskParameter], rounds: Rounds, request: Request, target: str) -> bool:
+    """Return whether the client has to answer before a handler can run. Raises: RemoteProtocolError for malformed answers."""
+    try:
+        collect(asks, rounds.open(request, target), can_ask=request.peer.supports("elicitation", "form"))
+    except (InputNeeded, Declined):
+        return True
+    return False
+
+
 def question_digest(question: InputRequest) -> str:
     """Return what tells one question from another: its method, its text, its schema."""
     from linkspan.server.request_state import digest
@@ -354,9 +364,10 @@ class Rounds:
         self._made: dict[str, RequestStateKeys] = {}
         self._chains = Chains(profile, system)
 
-    def open(self, request: Request, target: str) -> Round:
+    def open(self, request: Request, target: str, *, at: float | None = None) -> Round:
         """Return what is known when a request begins; where the user cannot be asked, a round that refuses questions.
 
+        `at` is when the client answered, if that was not just now.
         Only what the state says was asked can have been answered: without a state, nothing.
         Raises: RemoteProtocolError for a state that was changed, belongs elsewhere or has expired, and for malformed answers.
         """
@@ -372,7 +383,7 @@ class Rounds:
         from linkspan.server.request_state import unseal
 
         binding = self._binding(request, target)
-        now, limit = self._system.wall_clock(), self._profile.limits.max_request_state_bytes
+        now, limit = at or self._system.wall_clock(), self._profile.limits.max_request_state_bytes
         kept = unseal(self.keys(), request.request_state, binding, now=now, limit=limit)
         earlier = _read(kept)
         known = earlier.answers | {

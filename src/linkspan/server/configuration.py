@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from linkspan.server.limits import CallLimits, IsolatedCall, Isolation, Limited
     from linkspan.server.request_state import RequestStateKeys
     from linkspan.server.steps import Steps
+    from linkspan.server.task_settings import TaskEngine
     from linkspan.server.telemetry import Telemetry
 
 __all__ = [
@@ -557,6 +558,10 @@ class Profile(msgspec.Struct):
     """Seals what is in the store."""
     sharing: Sharing | None = None
     """What other processes serve the same clients with, if there are any."""
+    tasks: TaskEngine | None = None
+    """What runs tasks; None runs them in the processes that serve."""
+    max_tasks: int = 16
+    """How many of them run at a time in each process."""
     result_suffix: bytes = b""
     """What ends every complete result of the newest revision."""
 
@@ -569,6 +574,8 @@ class Profile(msgspec.Struct):
             raise ValueError(f"cache_scope must be 'public' or 'private', got {self.cache_scope!r}")
         if self.page_size is not None and self.page_size < 1:
             raise ValueError(f"page_size must be at least 1, or None for all; got {self.page_size!r}")
+        if self.max_tasks < 1:
+            raise ValueError(f"max_tasks must be at least 1; got {self.max_tasks!r}")
         self.result_suffix = result_suffix(self.implementation)
 
     def rename(self, **changes: str) -> None:

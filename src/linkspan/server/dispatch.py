@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 from msgspec import Raw
 
-from linkspan.core.call import OWN_ANSWER, Call, Lifespan
+from linkspan.core.call import OWN_ANSWER, Background, Call, Lifespan
 from linkspan.errors import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -89,13 +89,15 @@ class Dispatcher:
         self.system = system
         self.repairs = 0
         self.lifespan: Lifespan | None = None
+        self.background: Background | None = None
+        """What the server does besides answering, such as running tasks."""
         self.provided: type | None = None
         """The class of what the lifespan yields, for which handlers can ask."""
         self._overrides: Overrides = {}
         self.decoders: dict[str, msgspec.json.Decoder[Any]] = {}
         """What reads the params that extensions add."""
         self._extensions: Extensions | None = None
-        self._rounds = Rounds(profile, system)
+        self.rounds = Rounds(profile, system)
         self._failures = Failures(profile, settings, system)
         self._layers: tuple[Layer, ...] = ()
         self._surrounded: set[str] = set()
@@ -155,13 +157,14 @@ class Dispatcher:
         self._surrounded.update(filter(layer.surrounds, self._served))
         self._arrange_methods()
 
-    def extend(self, extension: Extension) -> None:
+    def extend(self, extension: Extension, background: Background | None = None) -> None:
         """Serve an extension from now on. Raises: RegistrationError for an id, a method or a member that exists already."""
         from linkspan.server.extending import Extensions
 
         if self._extensions is None:
             self._extensions = Extensions(self._failures, self.decoders, self.profile.limits.max_subscriptions)
         self._extensions.add(extension, self.catalogue)
+        self.background = background or self.background
         self._arrange_methods()
 
     def _arrange_methods(self) -> None:
@@ -279,7 +282,7 @@ class Dispatcher:
             partial(handler.function, **arguments),
             handler.is_async,
             handler.inline,
-            rounds=self._rounds,
+            rounds=self.rounds,
             failures=self._failures,
             current=NO_QUESTIONS,
             conclude=conclude,
@@ -514,12 +517,12 @@ class Dispatcher:
         ambient = Context.ambient
         with_context = handler.context_parameter is not None or handler.needs is not None or ambient is not None
         can_ask = asks or with_context
-        current = self._rounds.open(request, target) if can_ask else NO_QUESTIONS
+        current = self.rounds.open(request, target) if can_ask else NO_QUESTIONS
         if asks:
             try:
                 arguments |= collect(asks, current, can_ask=request.peer.supports("elicitation", "form"))
             except InputNeeded:
-                return self._rounds.close(request, current, InputRequired(current.questions), target)
+                return self.rounds.close(request, current, InputRequired(current.questions), target)
         context: Context | None = None
         if with_context:
             context = self._make_context(request, current)
@@ -540,7 +543,7 @@ class Dispatcher:
             run,
             handler.is_async,
             handler.inline,
-            rounds=self._rounds,
+            rounds=self.rounds,
             failures=self._failures,
             current=current,
             conclude=conclude,
@@ -595,7 +598,7 @@ class Dispatcher:
         """What asks the conditions of items; made for the first one."""
         from linkspan.server.judging import Judges
 
-        return Judges(self.catalogue, self.profile, self._rounds, self._failures, self.system, self._make_context)
+        return Judges(self.catalogue, self.profile, self.rounds, self._failures, self.system, self._make_context)
 
     def _judge(
         self, serve: _Method, request: Request, settings: Settings, observation: Observation | None
@@ -635,7 +638,7 @@ class Dispatcher:
             return serve(request, settings, observation)
         params = request.params
         target = target_of(params) or request.method
-        request.round = current = self._rounds.open(request, target)
+        request.round = current = self.rounds.open(request, target)
         tool = self.catalogue.tools.get(target, request.shown) if isinstance(params, CallToolParams) else None
         return surrounded(
             layers,
@@ -647,7 +650,7 @@ class Dispatcher:
             partial(self._make_context, request, current),
             self.system,
             target=target,
-            rounds=self._rounds,
+            rounds=self.rounds,
             failures=self._failures,
             observation=observation,
         )

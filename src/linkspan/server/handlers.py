@@ -49,6 +49,7 @@ __all__ = [
     "Preparation",
     "Run",
     "bound_method",
+    "compile_completer",
     "compile_handler",
     "compile_method",
     "custom_arguments",
@@ -219,6 +220,12 @@ def compile_method(
     if handler.parameters.asks:
         raise RegistrationError(cannot_ask(method))
     return handler
+
+
+def compile_completer(function: Function, ref: str, *, provided: type | None = None) -> Handler:
+    """Compile a function that completes an argument of `ref`. Raises: RegistrationError."""
+    schema: dict[str, JSON] = {"type": "object", "properties": {"value": {}, "arguments": {}}}
+    return compile_handler(function, schema=schema, checked="never", name=f"completion of {ref}", provided=provided)
 
 
 def _with_needs(handler: Handler, dependencies: Mapping[str, Dependency], provided: type | None) -> Handler:

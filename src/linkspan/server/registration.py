@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar, Never, TypeVar, Unpack, overload
 
@@ -38,7 +38,7 @@ from linkspan.server.configuration import (
 )
 from linkspan.server.content_blocks import check_shown
 from linkspan.server.dispatch import Dispatcher
-from linkspan.server.handlers import Function, compile_handler, compile_method, decorator, named
+from linkspan.server.handlers import Function, compile_completer, compile_handler, compile_method, decorator, named
 from linkspan.server.resources import (
     Resource,
     ResourceDefinition,
@@ -66,7 +66,7 @@ from linkspan.server.tools import (
 )
 from linkspan.server.visibility import Kind
 from linkspan.text import closed, described_by
-from linkspan.types.base import JSON, Icon, Implementation, JSONObject
+from linkspan.types.base import JSON, Icon, Implementation
 from linkspan.types.messages import ServerCapabilities
 from linkspan.wire.values import DEFAULT_LIMITS, Limits
 
@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from linkspan.core.http_exchange import Page
     from linkspan.server.lifespan import LifespanFunction
     from linkspan.server.prompts import Prompt, PromptInfo, PromptSource
+    from linkspan.server.task_settings import TaskEngine
     from linkspan.server.telemetry import Telemetry
 
 __all__ = ["BaseServer"]
@@ -124,6 +125,8 @@ class BaseServer(metaclass=ProposesRevision):
         store: str | SharedState | None = None,
         store_key: bytes | str | None = None,
         extensions: Iterable[Extension] = (),
+        tasks: TaskEngine | None = None,
+        max_tasks: int = 16,
     ) -> None:
         """Make a server. It does nothing until it is served.
 
@@ -147,6 +150,7 @@ class BaseServer(metaclass=ProposesRevision):
         - `revisions`: those to speak, as a list of dates or as conditions such as ">=DATE"; None for all.
         - `store`: what processes that serve the same clients share: a URL, or a `Store`. `store_key` seals what is in it.
         - `extensions`: the extensions of the protocol that are on.
+        - `tasks`: the engine that runs tasks. Without one each process that serves runs up to `max_tasks` at a time.
 
         Raises: RegistrationError, TypeError, UnsupportedProtocolVersion.
         """
@@ -173,6 +177,8 @@ class BaseServer(metaclass=ProposesRevision):
             secret_headers=SecretHeaders(secret_headers, auth.secret_headers if auth is not None else ()),
             store=store,
             store_key=store_key,
+            tasks=tasks,
+            max_tasks=max_tasks,
         )
         self._catalogue = Catalogue(capabilities)
         self.auth = auth
@@ -302,19 +308,17 @@ class BaseServer(metaclass=ProposesRevision):
         return self._remove(name, self._catalogue.tools)
 
     def _add_tools(self, sources: Iterable[ToolSource], info: ToolInfo | None = None, *, notify: bool = False) -> None:
-        settings = self._settings.current
-        options: dict[str, Any] = {
-            "portable": settings.portable_schemas,
-            "check_arguments": settings.validate_tool_call_arguments,
-            "structured_text": self._structured_text,
-            "provided": self._provided,
-        }
-        tools = [bind_tool(each, info, limit=self._limit, **options) for each in sources]
-        self._add(self._catalogue.tools, tools, notify=notify)
+        bind = partial(
+            bind_tool,
+            portable=self._settings.current.portable_schemas,
+            check_arguments=self._settings.current.validate_tool_call_arguments,
+            structured_text=self._structured_text,
+            limit=self._limit,
+            provided=self._provided,
+        )
+        self._add(self._catalogue.tools, [bind(each, info) for each in sources], notify=notify)
 
     def _limit(self, tool: BoundTool, info: ToolInfo) -> BoundTool:
-        if not info.has_limits:
-            return tool
         from linkspan.server.isolation import within_limits
 
         return within_limits(tool, info, system=self.system, structured_text=self._structured_text)
@@ -367,9 +371,8 @@ class BaseServer(metaclass=ProposesRevision):
             return
         from linkspan.server.prompts import bind_prompt
 
-        self._add(
-            self._catalogue.prompts, [bind_prompt(each, info, provided=self._provided) for each in given], notify=notify
-        )
+        prompts = [bind_prompt(each, info, provided=self._provided) for each in given]
+        self._add(self._catalogue.prompts, prompts, notify=notify)
 
     # Resources.
 
@@ -443,9 +446,8 @@ class BaseServer(metaclass=ProposesRevision):
         return function
 
     def _add_resources(self, sources: Iterable[ResourceSource]) -> None:
-        self._add(
-            self._catalogue.resources, [bind_resource(each, self.system, provided=self._provided) for each in sources]
-        )
+        resources = [bind_resource(each, self.system, provided=self._provided) for each in sources]
+        self._add(self._catalogue.resources, resources)
 
     def _add_templates(self, sources: Iterable[TemplateSource]) -> None:
         self._add(self._catalogue.templates, [bind_template(each, provided=self._provided) for each in sources])
@@ -558,13 +560,7 @@ class BaseServer(metaclass=ProposesRevision):
         """
 
         def add(function: Function) -> None:
-            self._catalogue.completers[ref, argument] = compile_handler(
-                function,
-                schema=_COMPLETER_SCHEMA,
-                checked="never",
-                name=f"completion of {ref}",
-                provided=self._provided,
-            )
+            self._catalogue.completers[ref, argument] = compile_completer(function, ref, provided=self._provided)
 
         return decorator(add)
 
@@ -673,6 +669,3 @@ class BaseServer(metaclass=ProposesRevision):
     @cached_property
     def _announcer(self) -> Announcer:
         return Announcer(self._dispatcher)
-
-
-_COMPLETER_SCHEMA: JSONObject = {"type": "object", "properties": {"value": {}, "arguments": {}}}

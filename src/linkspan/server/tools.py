@@ -20,6 +20,7 @@ from linkspan.schema.annotations import parse_docstring, return_hint
 from linkspan.schema.results import ResultShape, compile_result, encode_json
 from linkspan.server.content_blocks import BYTES, blocks_of, changed, content_types, is_content, meta_of
 from linkspan.server.handlers import Function, Handler, bound_method, compile_handler, is_function
+from linkspan.server.task_settings import Task, task_of
 from linkspan.server.visibility import Condition, When, check_scopes, check_tags, compile_condition
 from linkspan.text import described_by
 from linkspan.types.base import JSON, UNSET, Icon, JSONObject, Meta, TextContent, UnsetType, Wire
@@ -82,6 +83,7 @@ class ToolDescription(Description, total=False):
     isolated: bool
     processes: int
     memory: int | None
+    task: bool | Task | None
 
 
 class _Named(TypedDict, total=False):
@@ -140,6 +142,8 @@ class ToolInfo(msgspec.Struct, frozen=True, kw_only=True):
     """How many such processes there are at most."""
     memory: int | None = None
     """Bytes of address space that such a process may have."""
+    task: bool | Task | None = None
+    """Whether and how it runs as a task for clients that declare the extension."""
 
     @property
     def has_limits(self) -> bool:
@@ -199,6 +203,7 @@ class Tool:
     isolated: ClassVar[bool] = False
     processes: ClassVar[int] = 1
     memory: ClassVar[int | None] = None
+    task: ClassVar[bool | Task | None] = None
     call: Any = None
 
     Response: TypeAlias = ToolResponse
@@ -268,6 +273,8 @@ class BoundTool(msgspec.Struct, frozen=True):
     tags: frozenset[str] = frozenset()
     when: Condition | None = None
     scopes: tuple[str, ...] = ()
+    task: Task | None = None
+    """How it runs as a task, if it may."""
 
     def outcome(self, value: object) -> Outcome:
         """Turn what the function returned into a result.
@@ -402,14 +409,14 @@ def bind_tool(
             provided=provided,
         )
         bound = _bind(handler, info, source.name, portable, structured_text)
-        return bound if limit is None else limit(bound, info)
+        return limit(bound, info) if limit is not None and info.has_limits else bound
     if not is_function(source):
         raise TypeError(f"a tool is a function or a Tool, not {type(source).__name__}")
     info = info or ToolInfo()
     name = function_name(source, info.name, "tool")
     handler = compile_handler(source, portable=portable, inline=info.inline, name=name, provided=provided)
     bound = _bind(handler, info, name, portable, structured_text)
-    return bound if limit is None else limit(bound, info)
+    return limit(bound, info) if limit is not None and info.has_limits else bound
 
 
 def function_name(function: Function, chosen: str | None, noun: str) -> str:
@@ -481,8 +488,11 @@ def _bind(handler: Handler, info: ToolInfo, name: str, portable: bool, structure
         compile_condition(info.when, name),
         check_scopes(info.scopes, name),
     )
-    is_plain = is_plain and not scopes
-    return BoundTool(spec, handler, shape, validator, structured, derived, exact, is_plain, tags, when, scopes)
+    task = task_of(info.task, name)
+    if task is not None and info.inline:
+        raise RegistrationError(f"{name}: a task runs in a thread or on an event loop: leave out inline=True")
+    is_plain = is_plain and not scopes and task is None
+    return BoundTool(spec, handler, shape, validator, structured, derived, exact, is_plain, tags, when, scopes, task)
 
 
 def _declared(shape: ResultShape) -> Mapping[str, JSON] | None:

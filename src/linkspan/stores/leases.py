@@ -87,7 +87,7 @@ class Lease:
 
 
 def look(store: Store, key: str) -> Leased | None:
-    """Return what a key has, whoever may change it; None for one without a record."""
+    """Return what a key has, leased or not; None for one without a record."""
     record = store.get(key)
     return _read(record.value) if record is not None else None
 

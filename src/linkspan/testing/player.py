@@ -281,6 +281,10 @@ class Playback:
     def lifespan(self) -> None:
         """Nothing is opened before calls: none runs."""
 
+    @property
+    def background(self) -> None:
+        """Nothing else is done."""
+
     def receive_data(self, data: bytes) -> list[Event]:
         """Take bytes from the stream; what they are answered with is in `data_to_send` afterwards."""
         for line in self._reader.receive_data(data):

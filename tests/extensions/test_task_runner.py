@@ -1,0 +1,549 @@
+"""Runs of tasks in processes that share a store: each runner here stands for one process, and time is an argument."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from queue import Queue
+from typing import Any
+
+import pytest
+
+from linkspan import Context, Server
+from linkspan.core.call import Call, Lifespan
+from linkspan.errors import RemoteProtocolError
+from linkspan.extensions.task_record import TaskRecord, detailed
+from linkspan.extensions.task_runner import TaskEngine, TaskRunner
+from linkspan.extensions.task_store import TaskStore, new_id
+from linkspan.revisions import LATEST
+from linkspan.revisions.neutral import Outcome, Peer, Request, read_only
+from linkspan.runtime.system import SYSTEM
+from linkspan.server.handlers import target_of
+from linkspan.server.task_settings import Task
+from linkspan.stores import MemoryStore, SqliteStore, Store, StoreError
+from linkspan.types.messages import CallToolParams
+
+PATIENCE = 20.0
+LEASE = 20.0
+DEFAULT = Task()
+
+
+class Time:
+    """A clock that stands still."""
+
+    def __init__(self) -> None:
+        self.now = time.time()
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Process(TaskRunner):
+    """A runner whose turns are taken by the test, and its host."""
+
+    def __init__(self, server: Server, store: Store, clock: Time, settings: Task, **options: Any) -> None:
+        self.server = server
+        self.announced: Queue[dict[str, Any]] = Queue()
+        self.restart_settings, self.repeatable = settings, False
+        super().__init__(
+            self, TaskStore(lambda: store, server.name), random=SYSTEM.random, clock=clock, lease=LEASE, **options
+        )
+
+    def wake(self) -> None:
+        """Leave turns to the test."""
+
+    # The host.
+
+    lifespan: Lifespan | None = None
+
+    def begin(self, request: Request) -> Outcome | Call:
+        return self.server._dispatcher.begin(request)
+
+    def reopen(self, request: Request, since: float) -> None:
+        request.round = self.server._dispatcher.rounds.open(request, target_of(request.params) or "", at=since)
+
+    def settings(self, record: TaskRecord) -> tuple[Task | None, bool]:
+        return self.restart_settings, self.repeatable
+
+    def announce(self, record: TaskRecord) -> None:
+        self.announced.put(json.loads(detailed(record)))
+
+    def is_listened_to(self, task_id: str) -> bool:
+        return True
+
+    def unsendable(self, request: Request, error: Exception) -> RemoteProtocolError:
+        return self.server._dispatcher.unsendable(request, error)
+
+    # For the tests.
+
+    def call(self, tool: str, settings: Task | None = None, **arguments: object) -> str:
+        text = json.dumps({"name": tool, "arguments": arguments}).encode()
+        params = json_params(text)
+        peer = Peer(LATEST, read_only({"elicitation": {}}))
+        return self.create(Request(1, "tools/call", params, peer), settings or self.restart_settings).id
+
+    def see(self, task_id: str) -> dict[str, Any]:
+        record = self.tasks.get(task_id)
+        assert record is not None
+        return json.loads(detailed(record))
+
+    def wait(self, task_id: str, *statuses: str) -> dict[str, Any]:
+        give_up = time.monotonic() + PATIENCE
+        while (found := self.see(task_id))["status"] not in statuses or task_id in self._runs:
+            assert time.monotonic() < give_up, found
+            time.sleep(0.002)
+        return found
+
+
+def json_params(text: bytes) -> CallToolParams:
+    import msgspec
+
+    return msgspec.json.decode(text, type=CallToolParams)
+
+
+class World:
+    """Several processes on one store."""
+
+    def __init__(self, another: Callable[[], Store], clock: Time) -> None:
+        self.clock = clock
+        self._another = another
+        self.begun: Queue[int] = Queue()
+        self.held = threading.Event()
+        self.processes: list[Process] = []
+
+    def process(self, settings: Task = DEFAULT, **options: Any) -> Process:
+        server = Server("indexer")
+
+        @server.tool
+        def index(shards: int, ctx: Context) -> str:
+            self.begun.put(shards)
+            ctx.progress(1, total=shards, message="begun")
+            assert self.held.wait(PATIENCE)
+            ctx.raise_if_cancelled()
+            return f"indexed {shards}"
+
+        @server.tool
+        def quick() -> str:
+            self.begun.put(1)
+            return "done"
+
+        @server.tool
+        async def rest() -> str:
+            self.begun.put(1)
+            await asyncio.sleep(PATIENCE)
+            return "rested"
+
+        @server.tool
+        def ask(ctx: Context) -> str:
+            self.begun.put(1)
+            return f"hello {ctx.ask('name', str, 'Who?')} of {ctx.ask('town', str, 'Where?')}"
+
+        @server.tool
+        def refuse() -> str:
+            raise RemoteProtocolError(-32000, "not today")
+
+        @server.tool
+        def unsendable() -> object:
+            return object()
+
+        self.processes.append(Process(server, self._another(), self.clock, settings, **options))
+        return self.processes[-1]
+
+    def end(self) -> None:
+        """Let all processes stop."""
+        self.held.set()
+        for each in self.processes:
+            each.leave(self, within=0.0)
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    clock = Time()
+    if request.param == "memory":
+        memory = MemoryStore(clock)
+        yield (world := World(memory.another, clock))
+        world.end()
+        return
+    opened: list[SqliteStore] = []
+
+    def another() -> Store:
+        opened.append(SqliteStore(tmp_path / "tasks.db"))
+        return opened[-1]
+
+    yield (world := World(another, clock))
+    world.end()
+    for each in opened:
+        each.close()
+
+
+def accept(value: object) -> dict[str, Any]:
+    return {"action": "accept", "content": {"value": value}}
+
+
+def reply(process: Process, task_id: str, text: object) -> None:
+    record = process.tasks.get(task_id)
+    assert record is not None
+    task = process.see(task_id)
+    answers: dict[str, Any] = {}
+    for key, asked in task["inputRequests"].items():
+        (member,) = asked["params"]["requestedSchema"]["properties"]
+        answers[key] = {"action": "accept", "content": {member: text}}
+    process.answer(record, answers)
+
+
+def test_a_task_is_in_the_store_before_its_function_has_ended(world: World) -> None:
+    """TSK-S4: another process sees it at once."""
+    first, second = world.process(), world.process()
+    task_id = first.call("index", shards=12)
+    assert world.begun.get(timeout=PATIENCE) == 12
+    assert second.see(task_id)["status"] == "working"
+    world.held.set()
+    assert first.wait(task_id, "completed")["result"]["content"] == [{"type": "text", "text": "indexed 12"}]
+    assert second.see(task_id) == first.see(task_id)
+    assert first.tasks.due(world.clock.now + 10**6) == []
+
+
+@pytest.mark.parametrize(
+    ("tool", "status", "found"),
+    [
+        ("quick", "completed", ("result", "content", 0, "text", "done")),
+        ("refuse", "failed", ("error", "message", "not today")),
+        ("unsendable", "completed", ("result", "isError", True)),
+        ("no_such_tool", "failed", ("error", "code", -32602)),
+    ],
+)
+def test_a_task_ends_as_its_call_ends(world: World, tool: str, status: str, found: tuple[Any, ...]) -> None:
+    process = world.process()
+    value: Any = process.wait(process.call(tool), "completed", "failed")
+    assert value["status"] == status
+    for key in found[:-1]:
+        value = value[key]
+    assert value == found[-1]
+
+
+def test_more_tasks_than_may_run_wait_for_their_turn(world: World) -> None:
+    process = world.process(max_tasks=2)
+    tasks = [process.call("index", shards=number) for number in range(5)]
+    assert {world.begun.get(timeout=PATIENCE) for _ in range(2)} == {0, 1}
+    process.turn(world.clock.now)
+    assert world.begun.empty()
+    assert {process.see(each)["status"] for each in tasks} == {"working"}
+    world.held.set()
+    give_up = time.monotonic() + PATIENCE
+    while any(process.see(each)["status"] == "working" for each in tasks):
+        process.turn(world.clock.now)
+        assert time.monotonic() < give_up
+    assert sorted(world.begun.queue) == [2, 3, 4]
+
+
+def test_another_process_takes_a_task_for_which_there_is_no_room(world: World) -> None:
+    first, second = world.process(max_tasks=1), world.process()
+    first.call("index", shards=1)
+    waiting = first.call("quick")
+    second.turn(world.clock.now)
+    assert second.wait(waiting, "completed")
+    world.held.set()
+
+
+@pytest.mark.parametrize("restart", ["never", "safe", "always"])
+def test_a_task_whose_process_is_gone_ends_as_its_restart_says(world: World, restart: Any) -> None:
+    settings = Task(restart=restart)
+    gone, other = world.process(settings), world.process(settings)
+    task_id = gone.call("index", shards=3)
+    assert world.begun.get(timeout=PATIENCE) == 3
+    world.clock.now += LEASE - 1
+    other.turn(world.clock.now)
+    assert other.see(task_id)["status"] == "working"
+    assert world.begun.empty(), "the lease is not over"
+    world.clock.now += 2
+    other.turn(world.clock.now)
+    if restart == "always":
+        assert world.begun.get(timeout=PATIENCE) == 3
+        world.held.set()
+        assert other.wait(task_id, "completed")
+        return
+    world.held.set()
+    assert other.see(task_id)["error"]["message"] == ("the server stopped while it ran; it may have been carried out")
+    assert world.begun.empty()
+
+
+def test_a_result_that_comes_too_late_is_thrown_away(world: World) -> None:
+    """Two processes never both win."""
+    settings = Task(restart="never")
+    slow, other = world.process(settings), world.process(settings)
+    task_id = slow.call("index", shards=1)
+    world.begun.get(timeout=PATIENCE)
+    world.clock.now += LEASE + 1  # as after a pause
+    other.turn(world.clock.now)
+    failed = other.see(task_id)
+    world.held.set()
+    run = slow._runs[task_id]
+    assert run.ended.result(PATIENCE)
+    assert other.see(task_id) == failed
+
+
+def test_the_lease_of_a_long_task_is_renewed(world: World) -> None:
+    owner, other = world.process(), world.process()
+    task_id = owner.call("index", shards=1)
+    for _ in range(10):
+        world.clock.now += LEASE / 2
+        owner.turn(world.clock.now)
+        other.turn(world.clock.now)
+    world.held.set()
+    assert owner.wait(task_id, "completed")
+    assert world.begun.qsize() == 1
+
+
+def test_progress_becomes_the_message_of_the_task(world: World) -> None:
+    owner, other = world.process(), world.process()
+    task_id = owner.call("index", shards=12)
+    world.begun.get(timeout=PATIENCE)
+    give_up = time.monotonic() + PATIENCE
+    while "statusMessage" not in other.see(task_id):
+        owner.turn(world.clock.now)
+        assert time.monotonic() < give_up
+    assert other.see(task_id)["statusMessage"] == "begun"
+    assert owner.announced.get(timeout=PATIENCE)["statusMessage"] == "begun"
+    world.held.set()
+    assert owner.wait(task_id, "completed")
+
+
+def test_a_question_frees_the_process_and_any_process_goes_on(world: World) -> None:
+    first, second = world.process(), world.process()
+    share_keys(first, second)
+    task_id = first.call("ask")
+    asked = first.wait(task_id, "input_required")
+    assert list(asked["inputRequests"]) == ["name"]
+    assert not first._runs
+    reply(second, task_id, "Ada")
+    assert second.see(task_id)["status"] == "working"
+    second.turn(world.clock.now)
+    assert list(second.wait(task_id, "input_required")["inputRequests"]) == ["town"]
+    reply(first, task_id, "Turin")
+    first.turn(world.clock.now)
+    assert first.wait(task_id, "completed")["result"]["content"][0]["text"] == "hello Ada of Turin"
+    assert world.begun.qsize() == 3, "the body runs again from the top with each answer"
+
+
+def test_answers_count_however_long_the_user_took(world: World) -> None:
+    process = world.process(Task(ttl=None))
+    task_id = process.call("ask")
+    process.wait(task_id, "input_required")
+    world.clock.now += 90_000
+    reply(process, task_id, "Ada")
+    process.turn(world.clock.now)
+    assert process.wait(task_id, "input_required", "failed")["status"] == "input_required"
+
+
+def share_keys(*processes: Process) -> None:
+    """Seal what a round knows with the same keys, as a store gives them."""
+    for each in processes[1:]:
+        each.server._dispatcher.rounds._made["keys"] = processes[0].server._dispatcher.rounds.keys()
+
+
+def test_a_cancelled_coroutine_is_stopped_in_its_process(world: World) -> None:
+    owner, other = world.process(), world.process()
+    task_id = owner.call("rest")
+    world.begun.get(timeout=PATIENCE)
+    record = other.tasks.get(task_id)
+    assert record is not None
+    other.cancel(record)
+    assert other.see(task_id)["status"] == "working", "an acknowledgement promises nothing"
+    owner._hear("cancelled", task_id)
+    assert owner.wait(task_id, "cancelled")
+    assert not other._runs
+
+
+def test_a_cancellation_that_was_not_heard_is_seen_with_the_next_renewal(world: World) -> None:
+    owner, other = world.process(), world.process()
+    task_id = owner.call("rest")
+    world.begun.get(timeout=PATIENCE)
+    other.cancel(other.tasks.get(task_id))  # type: ignore[arg-type]
+    world.clock.now += LEASE / 2
+    owner.turn(world.clock.now)
+    assert owner.wait(task_id, "cancelled")
+
+
+def test_a_plain_function_that_looks_is_cancelled(world: World) -> None:
+    process = world.process()
+    task_id = process.call("index", shards=1)
+    world.begun.get(timeout=PATIENCE)
+    process.cancel(process.tasks.get(task_id))  # type: ignore[arg-type]
+    world.held.set()
+    assert process.wait(task_id, "cancelled", "completed")["status"] == "cancelled"
+
+
+def test_a_task_that_waits_is_cancelled_at_once(world: World) -> None:
+    process = world.process()
+    task_id = process.call("ask")
+    process.wait(task_id, "input_required")
+    process.cancel(process.tasks.get(task_id))  # type: ignore[arg-type]
+    assert process.see(task_id)["status"] == "cancelled"
+    assert process.tasks.due(world.clock.now + 10**6) == []
+
+
+def test_a_cancelled_task_whose_process_is_gone_is_cancelled(world: World) -> None:
+    settings = Task(restart="always")
+    gone, other = world.process(settings), world.process(settings)
+    task_id = gone.call("rest")
+    world.begun.get(timeout=PATIENCE)
+    other.cancel(other.tasks.get(task_id))  # type: ignore[arg-type]
+    world.clock.now += LEASE + 1
+    other.turn(world.clock.now)
+    assert other.see(task_id)["status"] == "cancelled"
+
+
+def test_a_task_ends_with_its_time_to_live(world: World) -> None:
+    process = world.process(Task(ttl=100.0))
+    running, waiting = process.call("rest"), process.call("ask")
+    world.begun.get(timeout=PATIENCE)
+    process.wait(waiting, "input_required")
+    for _ in range(11):
+        world.clock.now += 10
+        process.turn(world.clock.now)
+    for task_id in (running, waiting):
+        task = process.wait(task_id, "failed")
+        assert task["error"]["message"] == "the task did not end within its time to live (100 s)"
+
+
+def test_a_process_that_stops_gives_its_tasks_back(world: World) -> None:
+    stopping, other = world.process(Task(restart="always")), world.process(Task(restart="always"))
+    task_id = stopping.call("index", shards=1)
+    world.begun.get(timeout=PATIENCE)
+    stopping.leave(world, within=0.0)
+    world.held.set()
+    other.turn(world.clock.now)  # at once: nothing has to wait for the lease
+    assert other.wait(task_id, "completed")
+    assert world.begun.qsize() == 1
+
+
+def test_a_process_that_stops_waits_for_its_tasks(world: World) -> None:
+    process = world.process(Task(restart="never"))
+    task_id = process.call("index", shards=1)
+    world.begun.get(timeout=PATIENCE)
+    threading.Timer(0.05, world.held.set).start()
+    process.leave(world, within=PATIENCE)
+    assert process.see(task_id)["status"] == "completed"
+
+
+def test_a_task_that_may_not_run_again_fails_when_its_process_stops(world: World) -> None:
+    process = world.process(Task(restart="never"))
+    task_id = process.call("index", shards=1)
+    world.begun.get(timeout=PATIENCE)
+    process.leave(world, within=0.0)
+    assert process.see(task_id)["error"]["message"] == ("the server stopped while it ran; it may have been carried out")
+    world.held.set()
+
+
+# A store that fails.
+
+
+class Failing:
+    """A store that fails while `down` is set."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.down = False
+
+    def __getattr__(self, name: str) -> Any:
+        if self.down:
+            raise StoreError("the store is down")
+        return getattr(self._store, name)
+
+
+def test_a_result_waits_until_the_store_can_be_reached(tmp_path: Path) -> None:
+    clock = Time()
+    failing = Failing(MemoryStore(clock))
+    world = World(lambda: failing, clock)  # type: ignore[arg-type, return-value]
+    process = world.process()
+    task_id = process.call("index", shards=1)
+    world.begun.get(timeout=PATIENCE)
+    failing.down = True
+    world.held.set()
+    run = process._runs[task_id]
+    assert run.ended.result(PATIENCE)
+    with pytest.raises(StoreError):
+        process.turn(world.clock.now + 1)
+    failing.down = False
+    process.turn(world.clock.now + 2)
+    assert process.wait(task_id, "completed")
+
+
+# Engines.
+
+
+class Jobs:
+    """An engine that keeps what it gets."""
+
+    def __init__(self) -> None:
+        self.jobs: Queue[str] = Queue()
+
+    def submit(self, task_id: str) -> None:
+        self.jobs.put(task_id)
+
+
+def test_an_engine_runs_what_processes_that_serve_make(world: World) -> None:
+    engine = Jobs()
+    serving, worker = world.process(engine=engine), world.process(engine=engine)
+    share_keys(serving, worker)
+    port: TaskEngine = engine
+    assert port
+    task_id = serving.call("ask")
+    assert world.begun.empty()
+    worker.run_now(engine.jobs.get(timeout=PATIENCE))
+    assert worker.see(task_id)["status"] == "input_required"
+    reply(serving, task_id, "Ada")
+    worker.run_now(engine.jobs.get(timeout=PATIENCE))
+    reply(serving, task_id, "Turin")
+    again = engine.jobs.get(timeout=PATIENCE)
+    worker.run_now(again)
+    worker.run_now(again)  # an engine may deliver twice
+    assert worker.see(task_id)["status"] == "completed"
+    assert world.begun.qsize() == 3
+
+
+def test_an_engine_gets_a_task_again_that_it_has_lost(world: World) -> None:
+    engine = Jobs()
+    process = world.process(engine=engine)
+    task_id = process.call("quick")
+    assert engine.jobs.get(timeout=PATIENCE) == task_id
+    process.turn(world.clock.now + 30)
+    assert engine.jobs.empty()
+    process.turn(world.clock.now + 61)
+    assert engine.jobs.get(timeout=PATIENCE) == task_id
+
+
+def test_an_engine_whose_worker_died_gets_the_task_again_if_it_may_run_again(world: World) -> None:
+    engine = Jobs()
+    for restart, again in (("always", True), ("never", False)):
+        settings = Task(restart=restart)  # type: ignore[arg-type]
+        process = world.process(settings, engine=engine)
+        dead = world.process(settings)
+        task_id = dead.call("index", shards=1)
+        world.begun.get(timeout=PATIENCE)
+        world.clock.now += LEASE + 1
+        process.turn(world.clock.now)
+        assert process.see(task_id)["status"] == ("working" if again else "failed")
+        assert [engine.jobs.get(timeout=PATIENCE)] == [task_id] if again else engine.jobs.empty()
+    world.held.set()
+
+
+def test_ids_cannot_be_guessed_and_others_are_unknown(world: World) -> None:
+    process = world.process()
+    assert len({new_id(SYSTEM.random) for _ in range(100)}) == 100
+    assert all(len(new_id(SYSTEM.random)) * 4 == 128 for _ in range(3))
+    for wrong in ("", "../x", "x" * 10_000, "\n", "0" * 32):
+        assert process.tasks.get(wrong) is None
+
+
+def test_two_servers_in_one_store_do_not_see_each_others_tasks(world: World) -> None:
+    mine = world.process()
+    task_id = mine.call("ask")
+    mine.wait(task_id, "input_required")
+    other = TaskStore(mine.tasks._store, "another")
+    assert other.get(task_id) is None
+    assert other.due(world.clock.now + 10**6) == []
