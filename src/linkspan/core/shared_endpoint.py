@@ -50,7 +50,6 @@ from linkspan.core.shared_state import (
     decode_session,
     each_of,
     encode_value,
-    public_headers,
 )
 from linkspan.errors import LinkspanError, RemoteProtocolError
 from linkspan.revisions import REVISIONS
@@ -123,16 +122,19 @@ class SharedEndpoint(Endpoint):
         name: str,
         wall_clock: Callable[[], float],
         runner: StoreRunner,
+        is_secret: Callable[[str], bool] = bool,
         **options: Any,
     ) -> None:
         """Share sessions with the other processes whose server has this `name`, through the store of `runner`.
 
-        `wall_clock` gives seconds since 1970. The rest is what an endpoint takes.
+        `wall_clock` gives seconds since 1970. Headers for which `is_secret` is true stay in this process. The rest is
+        what an endpoint takes.
         """
-        self._runner: StoreRunner
         self._name = name
         self._wall_clock = wall_clock
-        self._runner = self.runner = runner
+        self._is_secret = is_secret
+        self._runner: StoreRunner = runner
+        self.runner = runner
         super().__init__(*arguments, **options)
 
     def start_afresh(self) -> None:
@@ -203,9 +205,8 @@ class SharedEndpoint(Endpoint):
             keys: Sequence[str] = yield Due(queue, now + self._space.lifetime, bound)
             if len(keys) >= bound and not (yield from self._evict(keys[:_CANDIDATES])):
                 return name
-            if (
-                name == "max_sessions"
-            ):  # other processes begin sessions meanwhile: so count again long before it is full
+            if name == "max_sessions":
+                # Other processes begin sessions meanwhile, so count again long before it is full.
                 self._room = (bound - len(keys)) // 8
         return None
 
@@ -407,7 +408,7 @@ class SharedEndpoint(Endpoint):
         message = decode(request.body, self.limits)
         if isinstance(message, Malformed):
             return request.refuse(400, encode_error(message.reply_id, message.code, message.message))
-        headers = public_headers(facts.headers)
+        headers = {name: value for name, value in facts.headers.items() if not self._is_secret(name)}
         posted = Posted(pair_id, request.body, facts.principal, facts.address, headers, facts.grant)
         yield self._space.send(pair.home, posted)
         return request.accept()

@@ -50,7 +50,7 @@ _NOT_SAVED: Final = RemoteProtocolError(INTERNAL_ERROR, "The session could not b
 class SharedSession(HttpSession):
     """What this process has in memory of a session: as much as it needs while it serves it."""
 
-    __slots__ = ("_away", "_facts", "_record", "_saved", "_space", "_version")
+    __slots__ = ("_away", "_facts", "_record", "_saved", "_space", "_unwritten", "_version")
 
     def __init__(
         self, session_id: str, principal: str | None, connect: Connect, space: SessionSpace, load: int
@@ -69,6 +69,8 @@ class SharedSession(HttpSession):
         self._facts: TransportInfo = NO_FACTS
         self._away: set[SessionStream] = set()
         """The streams that have no client any more: their events go to their logs."""
+        self._unwritten = 0
+        """Events that are on their way to a log."""
 
     # The record.
 
@@ -207,17 +209,21 @@ class SharedSession(HttpSession):
     def store(self, stream: SessionStream, count: int, event: bytes) -> None:
         """Keep an event in memory; where its stream is not read, until it is in the log of the stream."""
         super().store(stream, count, event)
-        if stream in self._away:
+        if stream in self._away and self._unwritten < self.policy.max_stored_events:  # a store may stand still
             self._log(stream, [Logged(f"{stream.name}-{count}", event)])
 
     def _log(self, stream: SessionStream, entries: Sequence[Logged]) -> None:
+        self._unwritten += len(entries)
         self._space.runner.spawn(self._write(stream, entries))
 
     def _write(self, stream: SessionStream, entries: Sequence[Logged]) -> StoreFlow[None]:
         """Move events from memory to the log of their stream."""
         name = _GENERAL_LOG if stream is self._general else stream.name
-        for each in entries:
-            yield self._space.append(self.id, name, each)
+        try:
+            for each in entries:
+                yield self._space.append(self.id, name, each)
+        finally:
+            self._unwritten -= len(entries)
         moved = {each.id for each in entries}
         with self.connection.lock:
             kept = deque(each for each in self._stored or () if f"{each.stream.name}-{each.count}" not in moved)
@@ -242,9 +248,8 @@ class SharedSession(HttpSession):
 
     def _lose(self, stream: SessionStream) -> Receiver | None:
         exchange = super()._lose(stream)
-        if (
-            stream is self._general or stream.name in self._streams
-        ):  # otherwise the client knows no event to come back for
+        # A client that knows no event of a stream cannot come back for it.
+        if stream is self._general or stream.name in self._streams:
             self._put_away(stream)
         return exchange
 

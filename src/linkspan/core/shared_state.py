@@ -5,7 +5,7 @@ Law: a flow yields what it needs of the store, one operation at a time, and is s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import msgspec
@@ -46,7 +46,6 @@ __all__ = [
     "decode_session",
     "each_of",
     "encode_value",
-    "public_headers",
 ]
 
 ResultT = TypeVar("ResultT")
@@ -319,11 +318,3 @@ def each_of(operations: Iterable[StoreOperation]) -> StoreFlow[None]:
     """Carry out operations one after the other."""
     for each in operations:  # noqa: UP028 - `yield from` cannot send results to a list
         yield each
-
-
-_SECRET_HEADERS: Final = frozenset({"authorization", "cookie", "dpop", "proxy-authorization"})
-
-
-def public_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return the headers of a request without those that prove who sent it."""
-    return {name: value for name, value in headers.items() if name not in _SECRET_HEADERS}

@@ -122,7 +122,13 @@ def make_endpoint(server: BaseServer, policy: HttpPolicy) -> Endpoint:
 
         sharing = cast("SharedStore", server.sharing)
         runner = StoreFlows(lambda: sharing.store)
-        make = partial(SharedEndpoint, name=server.name, wall_clock=SYSTEM.wall_clock, runner=runner)
+        make = partial(
+            SharedEndpoint,
+            name=server.name,
+            wall_clock=SYSTEM.wall_clock,
+            runner=runner,
+            is_secret=sharing.is_secret,
+        )
     endpoint = make(
         server,
         policy,

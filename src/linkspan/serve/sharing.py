@@ -62,6 +62,10 @@ class SharedStore:
                 self._store = self._store or open_given(self._profile.store, self._profile.store_key)
         return self._store
 
+    def is_secret(self, header: str) -> bool:
+        """Return whether handlers do not see an HTTP header, nor any other process."""
+        return header in self._profile.secret_headers
+
     @property
     def is_shared(self) -> bool:
         """Whether other processes can see what is in the store."""

@@ -293,6 +293,7 @@ class Scattered(Bare):
                 name="three",
                 wall_clock=lambda: self.now,
                 runner=_Store(store, self.published),
+                is_secret=lambda name: name == "authorization",
             )
             for _ in range(3)
         ]

@@ -333,6 +333,33 @@ def test_an_unknown_event_is_no_stream_to_go_on_with_in_any_process(three: Scatt
         assert live.whole().status == 400, last
 
 
+# Clients of HTTP+SSE.
+
+
+def test_a_message_to_another_process_brings_what_handlers_see_of_its_request_and_no_secret(
+    bare: Callable[..., Bare],
+) -> None:
+    server = Server("old")
+
+    @server.tool
+    def seen(ctx: Context) -> str:
+        return f"{ctx.principal} {ctx.headers.get('x-probe')} {ctx.headers.get('authorization')}"
+
+    face = bare(server, http_sse="/sse")
+    stream = face.open("GET", {"accept": "text/event-stream"}, path="/sse", principal="mia")
+    query = stream.event().data.removeprefix("?")
+    hello = {"protocolVersion": LEGACY[0], "capabilities": {}, "clientInfo": {"name": "old", "version": "1"}}
+    call = {"name": "seen", "arguments": {}}
+    headers = {"authorization": "Bearer secret", "x-probe": "blue"}
+    for number, (method, params) in enumerate((("initialize", hello), ("tools/call", call))):
+        message = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+        posted = face.open("POST", headers, message, path="/sse", query=query, principal="mia")
+        assert posted.whole().status == 202
+    assert text_of(events(stream)[-1][1]) == "mia blue None"
+    refused = face.open("POST", headers, message, path="/sse", query=query, principal="tom")
+    assert refused.whole().status == 404
+
+
 # What fails.
 
 
