@@ -43,6 +43,7 @@ from linkspan.wire.jsonrpc import ErrorResponse, Response
 
 if TYPE_CHECKING:
     from linkspan.client.tasks import ClientTask
+    from linkspan.client.tool_functions import ToolFunctions
 
 __all__ = ["Changes", "Client"]
 
@@ -99,6 +100,13 @@ class Client(BaseClient):
         await self.close()
 
     # Tools.
+
+    @property
+    def tools(self) -> ToolFunctions:
+        """The tools as functions: `await client.tools.add(a=1)`. `await client.tools` lists them."""
+        from linkspan.client.tool_functions import ToolFunctions
+
+        return ToolFunctions(self, self._state.own)
 
     async def call_tool(
         self, name: str, arguments: Mapping[str, Any] | None = None, **options: Unpack[CallKeywords]

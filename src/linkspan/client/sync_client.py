@@ -42,6 +42,7 @@ from linkspan.wire.jsonrpc import ErrorResponse, Response
 
 if TYPE_CHECKING:
     from linkspan.client.tasks import SyncClientTask
+    from linkspan.client.tool_functions import SyncToolFunctions
 
 __all__ = ["SyncChanges", "SyncClient"]
 
@@ -86,6 +87,13 @@ class SyncClient(BaseClient):
         self.close()
 
     # Tools.
+
+    @property
+    def tools(self) -> SyncToolFunctions:
+        """The tools as functions: `client.tools.add(a=1)`."""
+        from linkspan.client.tool_functions import SyncToolFunctions
+
+        return SyncToolFunctions(self, self._state.own)
 
     def call_tool(
         self, name: str, arguments: Mapping[str, Any] | None = None, **options: Unpack[CallKeywords]

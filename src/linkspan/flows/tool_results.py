@@ -62,6 +62,21 @@ class ToolResult:
         shown = repr(self._head.structured_content) if self.has_structured else repr(self.text)
         return f"ToolResult({'is_error=True, ' if self.is_error else ''}{clip(shown, 200, '...')})"
 
+    def _repr_html_(self) -> str | None:  # what notebooks look for, as the next one
+        from linkspan.types.display import html
+
+        return html(self._shown())
+
+    def _repr_markdown_(self) -> str | None:
+        from linkspan.types.display import markdown
+
+        return markdown(self._shown())
+
+    def _shown(self) -> list[object]:
+        from linkspan.types.display import result_parts
+
+        return result_parts(self.content, self.structured, has_structured=self.has_structured, is_error=self.is_error)
+
     @property
     def is_error(self) -> bool:
         """Whether the tool failed; then `text` gives the reason, in words for the model."""

@@ -59,6 +59,16 @@ Meta: TypeAlias = dict[str, Any]
 class Wire(msgspec.Struct, omit_defaults=True, rename="camel", frozen=True, dict=True):
     """A shape of the protocol. Members that its schema does not name are kept beside the fields (`unknown_members`)."""
 
+    def _repr_html_(self) -> str | None:  # what notebooks look for, as the next one
+        from linkspan.types.display import html
+
+        return html(self)
+
+    def _repr_markdown_(self) -> str | None:
+        from linkspan.types.display import markdown
+
+        return markdown(self)
+
 
 def unknown_members(value: Wire) -> Mapping[str, JSON]:
     """Return the members that came with `value` and that its type does not name (empty for values made here)."""
