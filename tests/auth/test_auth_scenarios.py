@@ -545,3 +545,11 @@ def test_a_login_on_another_device(world: World) -> None:
     ]
     assert world.now == 1_000_000 + 2 + 2 + 7
     assert "urn:ietf:params:oauth:grant-type:device_code" in server.registered[0]["grant_types"]
+
+
+def test_a_server_without_a_login_asks_for_the_token_that_was_given(world: World) -> None:
+    """Such as one with API keys: it has no metadata, so the older revisions' place of registration is tried in the end."""
+    with pytest.raises(AuthorizationError) as caught:
+        world.call(world.authorizer(), lambda attempt: answer({}, 401, **{"www-authenticate": "Bearer"}))
+    assert world.trace[-1] == "POST mcp/register"
+    assert "if you were given a token or key, pass it as --header 'Authorization: Bearer ...'" in str(caught.value)

@@ -187,11 +187,10 @@ def _register_dynamically(
     result = yield from fetch(Http("POST", endpoint, headers, body))
     if result.status not in (200, 201):
         error, reason = said_by(result.body, result.status)
-        raise AuthorizationFailure(
-            f"{server.issuer} refused to register this client: {reason}",
-            f"register one there by hand with the redirect URI {redirect_uri}, and pass its client_id= [LS-404]",
-            error=error,
-        )
+        hint = f"register one there by hand with the redirect URI {redirect_uri}, and pass its client_id= [LS-404]"
+        if result.status == 404:  # perhaps a server with keys of its own, which has nothing to log in at
+            hint = f"if you were given a token or key, pass it as --header 'Authorization: Bearer ...', or auth=; else {hint}"
+        raise AuthorizationFailure(f"{server.issuer} refused to register this client: {reason}", hint, error=error)
     response = decode_document(result.body, _Response, endpoint)
     method = response.token_endpoint_auth_method or wanted
     if method not in _KNOWN_METHODS or (method != "none" and not response.client_secret):
