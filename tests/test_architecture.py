@@ -246,10 +246,10 @@ FILES = {
 CODE_LINES = {
     "auth": 2254,
     "cli": 4701,
-    "client": 6112,
+    "client": 6127,
     "core": 3737,
     "extensions": 915,
-    "flows": 2145,
+    "flows": 2147,
     "host": 3276,
     "linkspan": 494,
     "revisions": 1284,

@@ -80,7 +80,7 @@ def test_a_client_without_the_extension_is_served_as_ever(target: Any) -> None:
 
 def test_a_client_that_declares_less_than_it_can_refuses_the_result(target: Any) -> None:
     silent = Extension(id=PARCELS, client={}, methods=EXTENSION.methods)
-    unknown = pytest.raises(InvalidResponse, match="is of the type 'parcel', which this client does not know")
+    unknown = pytest.raises(InvalidResponse, match="has the type 'parcel', which this client does not know")
     with SyncClient(target, extensions=[silent]) as client, unknown:
         client.call_tool("ship", {"what": "a book"})
 
@@ -98,7 +98,7 @@ def test_a_type_of_an_extension_is_known_for_calls_of_tools_only() -> None:
     def one() -> str:
         return ""
 
-    unknown = pytest.raises(InvalidResponse, match="the answer to resources/read is of the type 'parcel'")
+    unknown = pytest.raises(InvalidResponse, match="the result of resources/read has the type 'parcel'")
     with SyncClient(server, extensions=[EXTENSION]) as client, unknown:
         client.read_resource("note://one")
 

@@ -305,20 +305,20 @@ def test_a_state_that_cannot_be_read_is_invalid(body: bytes) -> None:
 def test_a_result_whose_result_is_a_task_again_is_invalid() -> None:
     state, clock = client()
     again = task("completed", result={**DONE, "resultType": "task"})
-    with pytest.raises(InvalidResponse, match="is of the type 'task'"):
+    with pytest.raises(InvalidResponse, match="has the type 'task'"):
         Play(clock, [created(), None, again]).run(call_tool(state, "work"))
 
 
 def test_a_task_in_place_of_anything_else_is_invalid() -> None:
     state, clock = client()
-    with pytest.raises(InvalidResponse, match="the answer to resources/read is of the type 'task'"):
+    with pytest.raises(InvalidResponse, match="the result of resources/read has the type 'task'"):
         Play(clock, [created(contents=[])]).run(read_resource(state, "note://one"))
 
 
 def test_a_task_that_was_not_declared_is_invalid() -> None:
     plain = state()
     plain.agreement = Agreement(LATEST)
-    with pytest.raises(InvalidResponse, match="is of the type 'task', which this client does not know"):
+    with pytest.raises(InvalidResponse, match="has the type 'task', which this client does not know"):
         Play(Clock(), [created()]).run(call_tool(plain, "work"))
 
 

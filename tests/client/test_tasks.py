@@ -15,6 +15,7 @@ from linkspan import (
     CallStopped,
     CallTimeout,
     Client,
+    ClientClosed,
     InputUnavailable,
     Server,
     ServerError,
@@ -181,6 +182,36 @@ def test_a_caller_of_asyncio_that_is_cancelled_cancels_the_task(open_target: Any
 
     asyncio.run(main())
     assert tasks.states["t1"]["status"] == "cancelled"
+
+
+@pytest.mark.parametrize("listens", [True, False])
+def test_a_client_that_is_closed_ends_the_wait_and_leaves_the_task(open_target: Any, listens: bool) -> None:
+    tasks = FakeTasks(poll_ms=QUIET_POLL, listens=listens)
+    target = open_target(tasks.server)
+    client = SyncClient(target, extensions=[Tasks()])
+
+    def close() -> None:
+        tasks.wait_for("t1", "working")
+        while not client._supervisor._resting:
+            pass
+        client.close()
+
+    later(close)
+    with pytest.raises(ClientClosed) as caught:
+        client.call_tool("work")
+    assert caught.value.task_id == "t1"
+
+    async def main() -> None:
+        client = Client(target, extensions=[Tasks()])
+        call = asyncio.create_task(client.call_tool("work"))
+        while not client._supervisor._resting:
+            await asyncio.sleep(0.001)
+        await client.close()
+        with pytest.raises(ClientClosed):
+            await call
+
+    asyncio.run(main())
+    assert [each["status"] for each in tasks.states.values()] == ["working", "working"]
 
 
 def test_a_started_call_is_watched_to_its_end(open_target: Any) -> None:

@@ -358,8 +358,9 @@ class Client(BaseClient):
         if stopper is not None:
             stopper.attach(stop)
         try:
-            async with asyncio.timeout(hear.seconds):
-                return await waiter.get()
+            with self._supervisor.resting(waiter):
+                async with asyncio.timeout(hear.seconds):
+                    return await waiter.get()
         except TimeoutError:
             return None
         finally:

@@ -12,7 +12,8 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from linkspan.client.callbacks import Application
@@ -79,6 +80,7 @@ class Supervisor:
         self._lock = threading.RLock()
         self._transport = self._opening = None
         self._waiting: dict[Waiter, RequestSpec | None] = {}
+        self._resting: set[Waiter] = set()
         self._sessions: Sessions | None = None
         self._connecting = False
         self._closing: threading.Thread | None = None
@@ -163,6 +165,18 @@ class Supervisor:
             for each in self._sessions.all():
                 each.withdraw(waiter, reason, tell=tell)
 
+    @contextmanager
+    def resting(self, waiter: Waiter) -> Generator[None]:
+        """Let `close` end a wait that does not depend on a connection. Raises: ClientClosed."""
+        with self._lock:
+            if self.closed:
+                raise self._closed_error("answered")
+            self._resting.add(waiter)
+        try:
+            yield
+        finally:
+            self._resting.discard(waiter)
+
     def set_level(self, level: LoggingLevel) -> None:
         """Remember which log messages are wanted, for this connection and the ones to come."""
         self._log_level = level
@@ -219,7 +233,9 @@ class Supervisor:
             self._stop.set()
             transports = [each for each in (self._transport, self._opening) if each is not None]
             waiting, self._waiting = self._waiting, {}
+            resting = list(self._resting)
         deliver([(waiter, self._closed_error("not_sent")) for waiter in waiting])
+        deliver([(waiter, self._closed_error("answered")) for waiter in resting])
         self.listeners.end(self._closed_error("answered"))
         if self._sessions is not None:
             self._sessions.close()

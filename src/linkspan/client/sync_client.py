@@ -318,7 +318,8 @@ class SyncClient(BaseClient):
         if stopper is not None:
             stopper.attach(stop)
         try:
-            return waiter.get(timeout=hear.seconds)
+            with self._supervisor.resting(waiter):
+                return waiter.get(timeout=hear.seconds)
         except Empty:
             return None
         finally:

@@ -14,7 +14,14 @@ from msgspec import Raw, structs
 
 from linkspan.core.extension import Extension, ExtensionMethod
 from linkspan.core.flow import Ask, Flow, Hear, Listen, Reader, RequestSpec, ResultFlow
-from linkspan.flows.client_errors import CallStopped, CallTimeout, ClientError, InvalidResponse, TaskCancelled
+from linkspan.flows.client_errors import (
+    CallStopped,
+    CallTimeout,
+    ClientClosed,
+    ClientError,
+    InvalidResponse,
+    TaskCancelled,
+)
 from linkspan.flows.operations import call_tool, final_head, request_spec
 from linkspan.flows.requesting import SHORTEST, Question, TimeLeft, read_questions, request, server_error, shown
 from linkspan.flows.state import NO_RESULTS, CallOptions, ClientState
@@ -162,6 +169,8 @@ class Following:
                 raise CallStopped("the call was stopped", self._state.origin, delivery="maybe_sent")
             if isinstance(item, Notification) and (reported := self._reported(item)) is not None:
                 return reported
+            if isinstance(item, ClientClosed):
+                raise item
             if isinstance(item, ClientError):
                 self.close()
         return (yield from get_task(self._state, self._task_id, self._options))
