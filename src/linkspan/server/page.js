@@ -231,7 +231,7 @@ function ask({ method, params }, out, signal) {
     const list = make("ul", { className: "fields" });
     for (const [name, each] of Object.entries(params.mode === "url" ? {} : (schema.properties ?? {}))) {
       const required = schema.required?.includes(name) ?? false;
-      const row = make("li", {}, make("label", { className: "label", textContent: each.title ?? (name === "value" ? "Your answer" : name) }));
+      const row = make("li", {}, make("label", { className: "label", textContent: each.title ?? name }));
       if (required) row.firstChild.append(" ", make("span", { className: "mark", textContent: "required" }));
       if (each.description) row.append(make("p", { className: "words", textContent: each.description }));
       fields[name] = attach(row, field(each, schema, required));

@@ -124,7 +124,7 @@ def test_an_error_of_the_tool_and_a_refusal_are_shown_as_such(page: Any) -> None
     form = item(page, "book")
     fill(form, ferry="Isle of Mull")
     press(form, "Call")
-    form.get_by_label("Your answer").fill("7")
+    form.get_by_label("seats").fill("7")
     press(form, "Answer")
     assert result(form)[1:] == ["The tool reports an error", "Only 4 seats are left"]
     press(form, "Call")
