@@ -112,6 +112,7 @@ class Gate:
     def __init__(self, policy: HttpPolicy) -> None:
         """Check by `policy`. Raises: ValueError for an invalid host or origin in it, which would match nothing."""
         self._policy = policy
+        self.shows_page = policy.page is True
         hosts = policy.allowed_hosts
         self._hosts = None if hosts is None else {_named_host(each) for each in hosts}
         listed = [] if isinstance(policy.cors, bool) else list(policy.cors)

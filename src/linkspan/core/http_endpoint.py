@@ -41,7 +41,7 @@ from linkspan.errors import INVALID_REQUEST, UNSUPPORTED_PROTOCOL_VERSION, Remot
 from linkspan.revisions import ALL, DEFAULT_NEGOTIATED, MODERN, REVISIONS, Served
 from linkspan.revisions.modern import PROTOCOL_VERSION, read_envelope
 from linkspan.revisions.neutral import TransportInfo
-from linkspan.wire.headers import accepts, names
+from linkspan.wire.headers import accepts, wants_page
 from linkspan.wire.jsonrpc import (
     Batch,
     ErrorResponse,
@@ -366,8 +366,7 @@ class Endpoint:
         if SESSION_HEADER not in request.headers:
             if self._is_pair(request.url) and "text/html" not in wanted:
                 return self._open_pair(request)
-            # A browser names HTML outright; a client names the stream that it wants.
-            if self._page is not None and names(wanted, "text/html") and not names(wanted, EVENTS):
+            if self._page is not None and wants_page(wanted):
                 page = self._page(request.url, request.facts)
                 response: ServerExchange = request.respond()
                 return Opened(response.respond(200, page.body, tuple(page.headers)))

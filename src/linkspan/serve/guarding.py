@@ -12,7 +12,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
 from hashlib import sha256
 from inspect import isawaitable
@@ -27,13 +27,16 @@ from linkspan.auth.protection import BadCredentials, Credentials, Protected, met
 from linkspan.auth.verifying import Check, Verified, verify
 from linkspan.core.auth_flow import Http
 from linkspan.core.http_checks import Gate
-from linkspan.core.http_exchange import Header, HttpResponse
+from linkspan.core.http_exchange import Header, HttpResponse, Page
+from linkspan.core.http_sessions import SESSION_HEADER
 from linkspan.errors import INTERNAL_ERROR, ExchangeError, LinkspanError
 from linkspan.revisions.neutral import Grant, TransportInfo
 from linkspan.runtime.forks import ForkedLock, renew
 from linkspan.runtime.system import SYSTEM
 from linkspan.serve.fetching import Fetcher
 from linkspan.server.handlers import is_async_function
+from linkspan.types.base import JSONObject
+from linkspan.wire.headers import wants_page
 from linkspan.wire.redaction import one_line
 
 if TYPE_CHECKING:
@@ -93,8 +96,19 @@ class Verification(msgspec.Struct, frozen=True):
 class Guard:
     """Lets requests in by their tokens."""
 
-    def __init__(self, protected: Protected, resource: str, gate: Gate, fetcher: Fetcher | None = None) -> None:
-        """Guard the server at `resource`; `gate` knows which pages may read a refusal."""
+    def __init__(
+        self,
+        protected: Protected,
+        resource: str,
+        gate: Gate,
+        fetcher: Fetcher | None = None,
+        page: Callable[[str, TransportInfo, JSONObject], Page] | None = None,
+    ) -> None:
+        """Guard the server at `resource`; `gate` knows which pages may read a refusal.
+
+        `page` makes what a browser shows instead of the refusal: where people log in.
+        """
+        self._page = page if gate.shows_page else None
         self.protected = protected
         self.resource = resource
         self.metadata = protected.metadata(resource)
@@ -143,7 +157,8 @@ class Guard:
         except BadCredentials as problem:
             return self._refused(400, str(problem), headers, asked, error="invalid_request")
         if credentials is None:
-            return self._refused(401, "This server needs a token", headers, asked)
+            refusal = self._refused(401, "This server needs a token", headers, asked)
+            return self._for_people(refusal, facts) if method == "GET" else refusal
         digest = sha256((value or f"key {credentials.token}").encode()).digest()
         known = self._known.get(digest)
         if known is not None and known.until > time.time():
@@ -253,6 +268,16 @@ class Guard:
         )
         return self._gate.refuse(status, text, headers, (("www-authenticate", challenge), *extra))
 
+    def _for_people(self, refusal: HttpResponse, facts: TransportInfo) -> HttpResponse:
+        """Return a refusal with the page at which people log in, if it is for a browser."""
+        if self._page is None or not wants_page(facts.headers.get("accept", "")) or SESSION_HEADER in facts.headers:
+            return refusal
+        issuer = next(iter(self.protected.issuers), None)
+        login = {"issuer": issuer, "resource": self.resource, "scopes": list(self.protected.scopes)}
+        page = self._page(self.resource, facts, login)
+        kept = [(name, value) for name, value in refusal.headers if name != "content-type"]
+        return HttpResponse(refusal.status, (*page.headers, *kept), page.body)
+
     def _unavailable(self, headers: Mapping[str, str]) -> HttpResponse:
         text = "Tokens cannot be verified now; try again later"
         return self._gate.refuse(503, text, headers, (("retry-after", "5"),), code=INTERNAL_ERROR)
@@ -345,7 +370,7 @@ def guard_of(server: BaseServer, gate: Gate, url: str | None = None) -> Guard:
             "auth=Protected(...) needs the URL that clients use: Protected('https://api.example.com/mcp', ...). Only "
             'run("http") on loopback knows it by itself [LS-603]'
         )
-    return Guard(protected, resource, gate)
+    return Guard(protected, resource, gate, page=server.page)
 
 
 # Driving flows.

@@ -2,7 +2,9 @@
 // Makes a form of each item of the page, and a client of the newest revision of it: one POST for each request. What a person
 // types, tokens too, and what was called is forgotten when the page is left.
 const { version, product } = document.body.dataset;
-const here = location.href.split("#")[0];
+const login = JSON.parse(document.body.dataset.login ?? "null");
+const back = login && returned();
+const here = (back?.pending.here ?? location.href).split("#")[0];
 const META = "io.modelcontextprotocol/";
 const ROUNDS = 25;
 const MANY = 24;
@@ -159,7 +161,13 @@ function* mirrored(schema, args) {
 
 // The token and the headers of the person, for each request.
 
-const given = { token: make("input", { type: "password", autocomplete: "off" }), headers: make("textarea", { rows: 2, spellcheck: false, placeholder: "X-Team: blue" }) };
+const given = {
+  token: make("input", { type: "password", autocomplete: "off" }),
+  headers: make("textarea", { rows: 2, spellcheck: false, placeholder: "X-Team: blue" }),
+  client: make("input", { autocomplete: "off", spellcheck: false, placeholder: "empty: the page registers itself" }),
+};
+const notice = make("p");
+notice.setAttribute("role", "status");
 
 function* ownHeaders() {
   const token = given.token.value.trim();
@@ -168,6 +176,114 @@ function* ownHeaders() {
     const at = line.indexOf(":");
     if (at < 1) throw new Error(`Write a header as "Name: value", not "${line}"`);
     yield [line.slice(0, at).trim(), line.slice(at + 1).trim()];
+  }
+}
+
+// What is offered may depend on who asks, so the page is fetched again with the token and the headers. It is the text that this
+// server writes for its own page; nothing in it can run, because the policy allows the script above only.
+
+const written = globalThis.trustedTypes?.createPolicy("page", { createHTML: (text) => text }) ?? { createHTML: (text) => text };
+
+async function reload() {
+  const answer = await fetch(here, { headers: { Accept: "text/html", ...Object.fromEntries(ownHeaders()) } });
+  const text = await answer.text();
+  const fresh = answer.ok && new DOMParser().parseFromString(written.createHTML(text), "text/html").querySelector("main");
+  if (!fresh) throw new Error(refusal(answer, answer.headers.get("content-type")?.includes("html") ? "give a token" : text));
+  const kept = document.getElementById("history");
+  document.querySelector("main").replaceWith(fresh);
+  start();
+  if (kept) keepHistory(kept);
+}
+
+function refusal(answer, text) {
+  const scope = /error="insufficient_scope".*scope="([^"]*)"/.exec(answer.headers.get("www-authenticate") ?? "")?.[1];
+  if (scope && login) login.scopes = [...new Set([...login.scopes, ...scope.split(" ")])];
+  let said = text.slice(0, 300) || answer.statusText;
+  try {
+    said = JSON.parse(text).error.message ?? said;
+  } catch {}
+  const cure = scope ? `. Log in again to get ${scope}` : answer.status === 401 ? ". Give another token under “Token and headers”" : "";
+  return `HTTP ${answer.status}: ${said}${cure}`;
+}
+
+// Logging in where the server is protected: the code flow with PKCE. Only its beginning outlives the page, in this tab.
+
+const base64url = (bytes) => btoa(String.fromCharCode(...bytes)).replaceAll("+", "-").replaceAll("/", "_").replace(/=+$/, "");
+const random = () => base64url(crypto.getRandomValues(new Uint8Array(32)));
+
+async function readJson(url, options) {
+  const { host } = new URL(url);
+  const answer = await fetch(url, options).catch(() => Promise.reject(new Error(`${host} does not answer pages of ${location.origin}: get a token in another way, and paste it`)));
+  const found = (await answer.json().catch(() => null)) ?? {};
+  if (!answer.ok) throw new Error(`${host}: ${found.error_description ?? found.error ?? `HTTP ${answer.status}`}`);
+  return found;
+}
+
+async function authorizationServer() {
+  const { origin, pathname } = new URL(login.issuer);
+  const path = pathname.replace(/\/$/, "");
+  const openid = "/.well-known/openid-configuration";
+  let problem;
+  for (const place of [`${origin}/.well-known/oauth-authorization-server${path}`, `${origin}${openid}${path}`, `${origin}${path}${openid}`]) {
+    const found = await readJson(place).catch((error) => void (problem ??= error));
+    if (found && found.issuer !== login.issuer) throw new Error(`The metadata at ${place} name another issuer than ${login.issuer}`);
+    if (found) return found;
+  }
+  throw problem;
+}
+
+async function register(server) {
+  if (!server.registration_endpoint) throw new Error(`Register a public client at ${login.issuer} with the redirect URI ${here}, and give its id`);
+  const about = { client_name: document.title, redirect_uris: [here], grant_types: ["authorization_code"], response_types: ["code"],
+    token_endpoint_auth_method: "none", application_type: here.startsWith("https:") ? "web" : "native" };
+  const found = await readJson(server.registration_endpoint, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(about) });
+  return found.client_id;
+}
+
+async function logIn() {
+  const server = await authorizationServer();
+  if (!server.code_challenge_methods_supported?.includes("S256")) throw new Error(`${login.issuer} does not support PKCE with S256, so a login there is not safe`);
+  const target = new URL(server.authorization_endpoint);
+  if (!/^https?:$/.test(target.protocol)) throw new Error(`The authorization_endpoint of ${login.issuer} is not a web page`);
+  const client = given.client.value.trim() || (await register(server));
+  const [state, verifier] = [random(), random()];
+  const digest = await crypto.subtle.digest("SHA-256", new TextEncoder().encode(verifier));
+  const asked = { response_type: "code", client_id: client, redirect_uri: here, state, code_challenge: base64url(new Uint8Array(digest)),
+    code_challenge_method: "S256", resource: login.resource, ...(login.scopes.length && { scope: login.scopes.join(" ") }) };
+  for (const [name, value] of Object.entries(asked)) target.searchParams.set(name, value);
+  sessionStorage.setItem("login", JSON.stringify({ here, state, verifier, client, endpoint: server.token_endpoint,
+    named: server.authorization_response_iss_parameter_supported === true }));
+  location.assign(target);
+}
+
+function returned() {
+  const found = new URLSearchParams(location.search);
+  const pending = JSON.parse(sessionStorage.getItem("login") ?? "null");
+  if (!pending || found.get("state") !== pending.state) return;
+  sessionStorage.removeItem("login");
+  history.replaceState(null, "", pending.here);
+  return { pending, found };
+}
+
+async function finish({ pending, found }) {
+  if ((pending.named || found.has("iss")) && found.get("iss") !== login.issuer) throw new Error(`The answer does not come from ${login.issuer}, where the login began`);
+  if (!found.get("code")) throw new Error(`The login failed: ${found.get("error_description") ?? found.get("error") ?? "there is no code"}`);
+  given.client.value = pending.client;
+  const form = { grant_type: "authorization_code", code: found.get("code"), redirect_uri: pending.here, client_id: pending.client,
+    code_verifier: pending.verifier, resource: login.resource };
+  const tokens = await readJson(pending.endpoint, { method: "POST", body: new URLSearchParams(form) });
+  if (tokens.token_type?.toLowerCase() !== "bearer") throw new Error(`${login.issuer} gave a token of type ${tokens.token_type}, which this page cannot send`);
+  given.token.value = tokens.access_token;
+  await reload();
+}
+
+async function report(work) {
+  [notice.className, notice.textContent] = ["quiet", "Working …"];
+  try {
+    await work();
+    notice.textContent = "";
+  } catch (error) {
+    [notice.className, notice.textContent] = ["bad", error.message];
   }
 }
 
@@ -195,11 +311,11 @@ async function request(method, key, params, schema, hear, signal) {
 
 async function* whole(answer) {
   const body = await answer.text();
+  if (answer.status === 401 || answer.status === 403) throw new Error(refusal(answer, body));
   try {
     yield JSON.parse(body);
   } catch {
-    const login = answer.status === 401 ? ". Give a token under “Token and headers”" : "";
-    throw new Error(`HTTP ${answer.status}: ${body.slice(0, 300) || answer.statusText}${login}`);
+    throw new Error(refusal(answer, body));
   }
 }
 
@@ -425,15 +541,14 @@ async function call({ method, key, params, schema, out, signal }) {
 // What was called, the latest first, with the messages of both sides. Headers are not in it, so a token is not, either.
 
 function remember(what, outcome, took, exchange) {
-  const kept = document.getElementById("history") ?? startHistory();
+  const kept = document.getElementById("history") ?? keepHistory();
   const mark = (each) => make("strong", { textContent: each.method && each.id !== undefined ? "→" : "←" });
   const line = make("summary", {}, make("code", { textContent: what }), make("span", { className: "quiet", textContent: ` ${took} ms · ${outcome.split(", after")[0]}` }));
   kept.querySelector("h2").after(make("details", { className: "item" }, line, make("div", { className: "inside" }, ...exchange.flatMap((each) => [mark(each), pretty(each)]))));
   kept.querySelectorAll(".item").forEach((each, n) => n >= REMEMBERED && each.remove());
 }
 
-function startHistory() {
-  const kept = make("section", { id: "history" }, make("h2", { textContent: "History" }));
+function keepHistory(kept = make("section", { id: "history" }, make("h2", { textContent: "History" }))) {
   document.querySelector("main").append(kept);
   document.querySelector("nav").append(make("a", { href: "#history", textContent: "History" }));
   return kept;
@@ -509,45 +624,65 @@ function addFilter(items) {
   const left = make("p", { className: "quiet", id: "left" });
   left.setAttribute("role", "status");
   field.oninput = () => filter(field.value);
-  document.addEventListener("keydown", (event) => {
-    if (event.key !== "/" || /^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement.tagName)) return;
-    event.preventDefault();
-    field.focus();
-  });
   items[0].closest("section").before(make("div", { className: "filter" }, field, left));
 }
 
 function addSending(items) {
-  if (!items.length) return;
+  if (!items.length && !login) return;
   const row = (words, node) => attach(make("li", {}, make("label", { className: "label", textContent: words })), { node });
   const list = make("ul", { className: "fields" });
-  for (const each of [row("Token", given.token), row("Headers, one on each line", given.headers)]) list.append(each.node.parentNode);
+  const rows = [row("Token", given.token), row("Headers, one on each line", given.headers)];
+  const use = make("button", { type: "submit", textContent: "Use them" });
+  const buttons = make("div", { className: "buttons" }, use);
+  if (login?.issuer) {
+    rows.push(row(`Id of this page at ${new URL(login.issuer).host}`, given.client));
+    buttons.prepend(make("button", { type: "button", className: "first", textContent: "Log in", onclick: () => report(logIn) }));
+  }
+  for (const each of rows) list.append(each.node.parentNode);
   const about = make("p", { className: "quiet", textContent: "They are sent with every request of this page, and forgotten when it is left." });
-  const form = make("form", { onsubmit: (event) => event.preventDefault() }, list);
-  document.getElementById("connect").after(make("details", { className: "sending" }, make("summary", { textContent: "Token and headers" }), about, form));
+  const form = make("form", { onsubmit: (event) => (event.preventDefault(), report(reload)) }, about, list, buttons, notice);
+  const panel = make("details", { className: "sending", open: !items.length }, make("summary", { textContent: login?.issuer ? "Log in, token and headers" : "Token and headers" }), form);
+  (document.querySelector(".protected") ?? document.getElementById("connect")).after(panel);
 }
 
-document.getElementById("still").remove();
-const items = [...document.querySelectorAll(".item")];
-for (const each of items) {
-  each.addEventListener("toggle", () => each.open && !each.querySelector("form") && enliven(each));
+function start() {
+  document.getElementById("still").remove();
+  const items = [...document.querySelectorAll(".item")];
+  for (const each of items) each.addEventListener("toggle", () => each.open && !each.querySelector("form") && enliven(each));
+  addSending(items);
+  addFilter(items);
+  document.querySelectorAll("section").forEach(group);
+  connect();
 }
-addSending(items);
-addFilter(items);
-document.querySelectorAll("section").forEach(group);
+
 // Behind a proxy the server may not know under which address people reach it; the browser does.
-const shown = { json: JSON.stringify(here), shell: /^[\w@%+=:,./-]+$/.test(here) ? here : `'${here.replaceAll("'", "%27")}'`, url: here };
-for (const each of document.querySelectorAll("[data-here]")) each.textContent = shown[each.dataset.here];
-for (const each of document.querySelectorAll("[data-install]")) {
-  const { name } = each.dataset;
-  const entry = JSON.stringify({ name, type: "http", url: here });
-  each.href = each.dataset.install === "vscode" ? `vscode:mcp/install?${encodeURIComponent(entry)}`
-    : `cursor://anysphere.cursor-deeplink/mcp/install?name=${encodeURIComponent(name)}&config=${encodeURIComponent(btoa(JSON.stringify({ url: here })))}`;
-  each.hidden = false;
+
+function connect() {
+  const shown = { json: JSON.stringify(here), shell: /^[\w@%+=:,./-]+$/.test(here) ? here : `'${here.replaceAll("'", "%27")}'`, url: here };
+  for (const each of document.querySelectorAll("[data-here]")) each.textContent = shown[each.dataset.here];
+  for (const each of document.querySelectorAll("[data-install]")) {
+    const { name } = each.dataset;
+    const entry = JSON.stringify({ name, type: "http", url: here });
+    each.href = each.dataset.install === "vscode" ? `vscode:mcp/install?${encodeURIComponent(entry)}`
+      : `cursor://anysphere.cursor-deeplink/mcp/install?name=${encodeURIComponent(name)}&config=${encodeURIComponent(btoa(JSON.stringify({ url: here })))}`;
+    each.hidden = false;
+  }
+  for (const each of document.querySelectorAll(".line pre")) {
+    if (!navigator.clipboard) break;
+    const copy = make("button", { type: "button", textContent: "Copy" });
+    copy.onclick = () => navigator.clipboard.writeText(each.textContent).then(() => (copy.textContent = "Copied"), () => (copy.textContent = "Not allowed"));
+    each.after(copy);
+  }
 }
-for (const each of document.querySelectorAll(".line pre")) {
-  if (!navigator.clipboard) break;
-  const copy = make("button", { type: "button", textContent: "Copy" });
-  copy.onclick = () => navigator.clipboard.writeText(each.textContent).then(() => (copy.textContent = "Copied"), () => (copy.textContent = "Not allowed"));
-  each.after(copy);
-}
+
+// The key that leads to the filter.
+
+document.addEventListener("keydown", (event) => {
+  const field = document.getElementById("filter");
+  if (!field || event.key !== "/" || /^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement.tagName)) return;
+  event.preventDefault();
+  field.focus();
+});
+
+start();
+if (back) report(() => finish(back));

@@ -13,12 +13,13 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Final
+from urllib.parse import urlsplit
 
 import msgspec
 
 from linkspan._version import __version__
 from linkspan.core.call import Call
-from linkspan.core.http_exchange import Page
+from linkspan.core.http_exchange import Header, Page
 from linkspan.errors import INTERNAL_ERROR, RemoteProtocolError
 from linkspan.revisions import LATEST
 from linkspan.revisions.modern import CAPABILITIES, PROTOCOL_VERSION
@@ -40,12 +41,20 @@ _LISTS: Final = {
 }
 
 
-def make_page(dispatcher: Dispatcher, url: str, facts: TransportInfo) -> Page:
-    """Return the page of a server at `url`: it shows what a list request with these `facts` would return."""
+def make_page(dispatcher: Dispatcher, url: str, facts: TransportInfo, login: JSONObject | None = None) -> Page:
+    """Return the page of a server at `url`: it shows what a list request with these `facts` would return.
+
+    With `login`, it is that of a protected server for people without a token: its name, and nothing that needs one. They log
+    in at `issuer`, None if there is none, for `resource` and `scopes`.
+    """
+    if login is not None:
+        about = msgspec.structs.replace(dispatcher.profile.implementation, version="", description=None)
+        text = render(about, None, {}, url, dispatcher.profile.served.versions, login)
+        return Page(text.encode(errors="replace"), _headers(login["issuer"]))
     lists = {member: _listed(dispatcher, member, method, facts) for member, method in _LISTS.items()}
     profile = dispatcher.profile
     text = render(profile.implementation, profile.instructions, lists, url, profile.served.versions)
-    return Page(text.encode(errors="replace"), _HEADERS)
+    return Page(text.encode(errors="replace"), _headers(None))
 
 
 def _listed(dispatcher: Dispatcher, member: str, method: str, facts: TransportInfo) -> list[JSONObject]:
@@ -83,10 +92,11 @@ def render(
     lists: Mapping[str, Sequence[JSONObject]],
     url: str,
     versions: Sequence[str],
+    login: JSONObject | None = None,
 ) -> str:
     """Return the page as HTML; `lists` are the items as they are on the wire, by the member they come in.
 
-    `versions` are the revisions that the server speaks.
+    `versions` are the revisions that the server speaks; `login` is for the script, where people have no token yet.
     """
     title = about.title or about.name
     items = {
@@ -102,16 +112,24 @@ def render(
             '<meta name="viewport" content="width=device-width, initial-scale=1">\n',
             f'<meta name="color-scheme" content="light dark">\n<link rel="icon" href="data:,">\n<title>{escape(title)}</title>\n',
             f"<style>{_STYLE}</style>\n</head>\n",
-            f'<body data-version="{LATEST.date}" data-product="{escape(__version__)}">\n<main>\n',
+            f'<body data-version="{LATEST.date}" data-product="{escape(__version__)}"',
+            f' data-login="{escape(encode(login).decode())}"' if login is not None else "",
+            ">\n<main>\n",
             _header(about, instructions, offered),
             _connect(about, url),
             '<p class="quiet" id="still">With JavaScript you could also try the tools here.</p>\n',
             *(_section(name, found) for name, found in offered.items()),
-            "" if offered else '<p class="quiet">Nothing is offered here yet.</p>\n',
+            "" if offered else _NOTHING if login is None else _PROTECTED,
             f'</main>\n<footer class="quiet">Linkspan {escape(__version__)}; speaks MCP {", ".join(versions)}',
             f"</footer>\n<script>{_SCRIPT}</script>\n</body>\n</html>\n",
         ]
     )
+
+
+_NOTHING: Final = '<p class="quiet">Nothing is offered here yet.</p>\n'
+_PROTECTED: Final = (
+    '<p class="protected">This server is protected. What it offers is shown to those who have a token.</p>\n'
+)
 
 
 def _header(about: Implementation, instructions: str | None, offered: Mapping[str, Sequence[str]]) -> str:
@@ -119,6 +137,7 @@ def _header(about: Implementation, instructions: str | None, offered: Mapping[st
     ways += [(name.lower(), f"{name} ({len(found)})") for name, found in offered.items()]
     links = "".join(f'<a href="#{where}">{words}</a>' for where, words in ways)
     named = f"{_code(about.name)} " if about.title and about.title != about.name else ""
+    version = f"version {escape(about.version)} · " if about.version else ""
     website = about.website_url or ""
     icon = next((each.src for each in about.icons or () if each.src.startswith("data:image/")), None)
     link = (
@@ -131,7 +150,7 @@ def _header(about: Implementation, instructions: str | None, offered: Mapping[st
             "<header>\n",
             f'<img class="icon" src="{escape(icon)}" alt="">\n' if icon else "",
             f'<h1 dir="auto">{escape(about.title or about.name)}</h1>\n',
-            f'<p class="quiet">{named}version {escape(about.version)} · an MCP server{link}</p>\n',
+            f'<p class="quiet">{named}{version}an MCP server{link}</p>\n',
             _words(about.description),
             f"<h2>Instructions</h2>\n{_words(instructions)}" if instructions else "",
             f'<nav aria-label="On this page">{links}</nav>\n',
@@ -364,18 +383,18 @@ _POLICY: Final = "; ".join(
         "default-src 'none'",
         f"script-src {_hash(_SCRIPT)}",
         f"style-src {_hash(_STYLE)}",
-        "connect-src 'self'",
         "img-src data:",
         "media-src data:",
         "base-uri 'none'",
         "form-action 'none'",
         "frame-ancestors 'none'",
         "require-trusted-types-for 'script'",
+        "trusted-types page",
+        "connect-src 'self'",
     ]
 )
 _HEADERS: Final = (
     ("content-type", "text/html; charset=utf-8"),
-    ("content-security-policy", _POLICY),
     ("x-content-type-options", "nosniff"),
     ("x-frame-options", "DENY"),
     ("referrer-policy", "no-referrer"),
@@ -384,3 +403,10 @@ _HEADERS: Final = (
     ("cache-control", "no-store"),
     ("vary", "accept"),
 )
+
+
+def _headers(issuer: str | None) -> Sequence[Header]:
+    """Return what the page may do: send requests to its own server, and to the one at which people log in."""
+    parts = urlsplit(issuer or "")
+    beside = f" {parts.scheme}://{parts.netloc}" if parts.netloc else ""
+    return (*_HEADERS, ("content-security-policy", _POLICY + beside))

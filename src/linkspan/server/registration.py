@@ -656,11 +656,11 @@ class BaseServer(metaclass=ProposesRevision):
             self._traced = True
             self.watch(telemetry)
 
-    def page(self, url: str, facts: TransportInfo = NO_FACTS) -> Page:
-        """Return what people see who open `url` in a browser; `facts` are what is known of their request."""
+    def page(self, url: str, facts: TransportInfo = NO_FACTS, login: JSONObject | None = None) -> Page:
+        """Return what people see who open `url` in a browser; `facts` are known of their request; `login`: they have no token."""
         from linkspan.server.page import make_page
 
-        return make_page(self._dispatcher, url, facts)
+        return make_page(self._dispatcher, url, facts, login)
 
     @cached_property
     def _dispatcher(self) -> Dispatcher:

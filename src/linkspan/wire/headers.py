@@ -27,10 +27,10 @@ __all__ = [
     "encode_value",
     "is_loopback",
     "media_type",
-    "names",
     "parse_authority",
     "parse_origin",
     "value_at",
+    "wants_page",
 ]
 
 _REMEMBERED: Final = 128
@@ -59,9 +59,10 @@ def accepts(accept: str | None, wanted: str) -> bool:
     return not _ranges(accept).isdisjoint((wanted, f"{wanted.partition('/')[0]}/*", "*/*"))
 
 
-def names(accept: str, wanted: str) -> bool:
-    """Return whether an Accept header asks for this very media type, not merely for everything."""
-    return wanted in _ranges(accept)
+def wants_page(accept: str) -> bool:
+    """Return whether an Accept header is that of a browser: it names HTML outright, where a client names the stream it wants."""
+    wanted = _ranges(accept)
+    return "text/html" in wanted and "text/event-stream" not in wanted
 
 
 @lru_cache(_REMEMBERED)

@@ -22,9 +22,12 @@ from linkspan.auth.protection import Protected
 from linkspan.auth.verifying import ApiKeys, Introspection, Jwt
 from linkspan.core.auth_flow import Http as HttpEffect
 from linkspan.core.auth_flow import HttpResult, HttpUnavailable
+from linkspan.core.http_checks import Gate, HttpPolicy
+from linkspan.core.http_exchange import HttpResponse
 from linkspan.errors import Forbidden, LinkspanError, RegistrationError
-from linkspan.revisions.neutral import Grant
+from linkspan.revisions.neutral import Grant, TransportInfo
 from linkspan.serve.fetching import Fetcher
+from linkspan.serve.guarding import Verification, guard_of
 from linkspan.wire.challenges import read_challenges
 from tokens import ISSUER, JWKS, KEY, OTHER, RESOURCE, bound, jwt, proof, token
 
@@ -764,3 +767,36 @@ def test_over_http_without_auth_no_scope_is_granted(kind: Callable[..., Face]) -
 def test_scopes_that_are_no_list_of_names_are_refused_at_registration(scopes: Any) -> None:
     with pytest.raises(RegistrationError, match="scopes= takes a list of names"):
         Server().define_tool(name="x", handler=lambda: None, scopes=scopes)
+
+
+# The page for people.
+
+
+@pytest.mark.parametrize(
+    ("method", "headers", "shown", "is_page"),
+    [
+        ("GET", {"accept": "text/html,*/*;q=0.8"}, True, True),
+        ("GET", {"accept": "text/html"}, False, False),
+        ("GET", {"accept": "*/*"}, True, False),
+        ("GET", {"accept": "text/html", "mcp-session-id": "x"}, True, False),
+        ("GET", {"accept": "text/html", "authorization": "Bearer x"}, True, False),
+        ("POST", {"accept": "text/html"}, True, False),
+    ],
+)
+def test_a_browser_without_a_token_gets_a_page_with_the_challenge(
+    method: str, headers: dict[str, str], shown: bool, is_page: bool
+) -> None:
+    server = Server("files", "7.7.7", instructions="Be careful", auth=Protected(RESOURCE, verify=jwt()))
+    guard = guard_of(server, Gate(HttpPolicy(page=shown)))
+    found = guard.admit(TransportInfo(headers), method, "", below=False)
+    refusal = found.run() if isinstance(found, Verification) else found
+    assert isinstance(refusal, HttpResponse)
+    got = dict(refusal.headers)
+    assert refusal.status == 401
+    assert "resource_metadata=" in got["www-authenticate"]
+    assert got["content-type"].startswith("text/html") is is_page
+    assert b"7.7.7" not in refusal.body
+    assert b"Be careful" not in refusal.body
+    if is_page:
+        assert got["content-security-policy"].endswith(f"connect-src 'self' {ISSUER}")
+        assert got["cache-control"] == "no-store"
