@@ -247,7 +247,7 @@ CODE_LINES = {
     "auth": 2254,
     "cli": 4701,
     "client": 6127,
-    "core": 3737,
+    "core": 3738,
     "extensions": 915,
     "flows": 2147,
     "host": 3276,
@@ -255,12 +255,12 @@ CODE_LINES = {
     "revisions": 1284,
     "runtime": 2471,
     "schema": 3217,
-    "serve": 3589,
-    "server": 5710,
+    "serve": 3606,
+    "server": 5727,
     "stores": 1335,
     "testing": 699,
     "types": 580,
-    "wire": 1083,
+    "wire": 1084,
 }
 
 

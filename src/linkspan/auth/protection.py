@@ -86,7 +86,10 @@ class Protected:
         """
         given = cast("list[Verifier | Checker]", [*verify] if isinstance(verify, list | tuple) else [verify])
         verifiers = [_as_verifier(each) for each in given] + ([Jwt(issuer)] if issuer is not None else [])
-        self.verifiers: Sequence[Verifier] = sorted(verifiers, key=_order)
+        # Those first that know by the token itself whether it is theirs, and functions last.
+        self.verifiers: Sequence[Verifier] = sorted(
+            verifiers, key=lambda each: (not isinstance(each, Jwt), isinstance(each, FunctionVerifier))
+        )
         if not verifiers:
             raise ValueError('Protected needs issuer="https://...", or verify=, to know which tokens are valid')
         if dpop not in ("accepted", "required"):
@@ -224,11 +227,6 @@ def _as_verifier(given: Verifier | Checker) -> Verifier:
     if not callable(given):
         raise ValueError(f"verify= takes Jwt, Introspection, ApiKeys and functions, not {type(given).__name__}")
     return FunctionVerifier(given)
-
-
-def _order(verifier: Verifier) -> int:
-    """Ask first those that know by the token itself whether it is theirs."""
-    return 0 if isinstance(verifier, Jwt) else 2 if isinstance(verifier, FunctionVerifier) else 1
 
 
 def _checked_url(resource: str) -> str:

@@ -118,7 +118,10 @@ def render(
             _header(about, instructions, offered),
             _connect(about, url),
             '<p class="quiet" id="still">With JavaScript you could also try the tools here.</p>\n',
-            *(_section(name, found) for name, found in offered.items()),
+            *(
+                f'<section id="{name.lower()}">\n<h2>{name}</h2>\n{"".join(found)}</section>\n'
+                for name, found in offered.items()
+            ),
             "" if offered else _NOTHING if login is None else _PROTECTED,
             f'</main>\n<footer class="quiet">Linkspan {escape(__version__)}; speaks MCP {", ".join(versions)}',
             f"</footer>\n<script>{_SCRIPT}</script>\n</body>\n</html>\n",
@@ -223,10 +226,6 @@ _CURL: Final = " \\\n  ".join(
         f"-d '{encode(_LIST).decode()}'",
     ]
 )
-
-
-def _section(name: str, items: Sequence[str]) -> str:
-    return f'<section id="{name.lower()}">\n<h2>{name}</h2>\n{"".join(items)}</section>\n'
 
 
 # Items. The script makes a form of each: `data-method` is what it calls, `data-key` the member that says of what.

@@ -66,7 +66,7 @@ from linkspan.server.tools import (
 )
 from linkspan.server.visibility import Kind
 from linkspan.text import closed, described_by
-from linkspan.types.base import JSON, Icon, Implementation
+from linkspan.types.base import JSON, Icon, Implementation, JSONObject
 from linkspan.types.messages import ServerCapabilities
 from linkspan.wire.values import DEFAULT_LIMITS, Limits
 
@@ -657,7 +657,7 @@ class BaseServer(metaclass=ProposesRevision):
             self.watch(telemetry)
 
     def page(self, url: str, facts: TransportInfo = NO_FACTS, login: JSONObject | None = None) -> Page:
-        """Return what people see who open `url` in a browser; `facts` are known of their request; `login`: they have no token."""
+        """Return what people see who open `url` in a browser; see `make_page` for `login`."""
         from linkspan.server.page import make_page
 
         return make_page(self._dispatcher, url, facts, login)
