@@ -213,8 +213,8 @@ BOUNDS = {
     "attributes of other objects assigned in core": 0,
     "decisions by era in server and core": 0,
     "decisions by era elsewhere": 0,
-    "private functions with one caller, per thousand": 168,
-    "modules in import cycles": 6,
+    "private functions with one caller, per thousand": 167,
+    "modules in import cycles": 0,
     "calls over stdio": 33,
     "calls over ASGI": 45,
     "calls of a client in memory": 75,
@@ -246,7 +246,7 @@ FILES = {
 CODE_LINES = {
     "auth": 2254,
     "cli": 4701,
-    "client": 6127,
+    "client": 6132,
     "core": 3738,
     "extensions": 915,
     "flows": 2147,
@@ -259,7 +259,7 @@ CODE_LINES = {
     "server": 5727,
     "stores": 1335,
     "testing": 699,
-    "types": 580,
+    "types": 574,
     "wire": 1084,
 }
 

@@ -6,7 +6,7 @@ import re
 from abc import abstractmethod
 from collections.abc import Awaitable, Generator, Mapping
 from keyword import iskeyword
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from linkspan.flows.tool_results import ToolResult
 from linkspan.text import did_you_mean
@@ -16,14 +16,12 @@ from linkspan.types.messages import Tool
 if TYPE_CHECKING:
     from inspect import Signature
 
-    from linkspan.client.client import Client
-    from linkspan.client.sync_client import SyncClient
     from linkspan.flows.state import Catalogue
 
 __all__ = ["SyncToolFunctions", "ToolFunction", "ToolFunctions"]
 
-ClientT = TypeVar("ClientT", "Client", "SyncClient")
-ResultT = TypeVar("ResultT")
+ResultT = TypeVar("ResultT", covariant=True)
+ListedT = TypeVar("ListedT", covariant=True)
 
 _TYPES: Final[Mapping[str, type]] = {
     "string": str,
@@ -35,10 +33,21 @@ _TYPES: Final[Mapping[str, type]] = {
 }
 
 
+class _Client(Protocol[ResultT, ListedT]):
+    """What is used of a client."""
+
+    @property
+    def name(self) -> str: ...
+
+    def call_tool(self, name: str, arguments: Mapping[str, Any] | None = None) -> ResultT: ...
+
+    def list_tools(self) -> ListedT: ...
+
+
 class ToolFunction(Generic[ResultT]):
     """A tool as a function of keyword arguments; options of a call, such as a deadline, are those of `call_tool`."""
 
-    def __init__(self, client: Client | SyncClient, name: str, tool: Tool | None) -> None:
+    def __init__(self, client: _Client[ResultT, object], name: str, tool: Tool | None) -> None:
         """`tool` is None if the tools are not listed yet."""
         self.__name__ = name
         self.__doc__ = (tool.description or tool.title) if tool is not None else None
@@ -47,7 +56,7 @@ class ToolFunction(Generic[ResultT]):
 
     def __call__(self, /, **arguments: Any) -> ResultT:
         """Call the tool; of an async client, await the result. Raises: ClientError."""
-        return cast("ResultT", self._client.call_tool(self.__name__, arguments))
+        return self._client.call_tool(self.__name__, arguments)
 
     @property
     def __signature__(self) -> Signature:
@@ -75,12 +84,12 @@ class ToolFunction(Generic[ResultT]):
         return f"<tool {self.__name__}{self.__signature__} of {self._client.name}>"
 
 
-class _Functions(Generic[ClientT, ResultT]):
+class _Functions(Generic[ResultT, ListedT]):
     """The tools by their names; a character that Python does not take in a name is `_`."""
 
-    def __init__(self, client: ClientT, known: Catalogue) -> None:
+    def __init__(self, client: _Client[ResultT, ListedT], known: Catalogue) -> None:
         """`known` holds what the client has listed."""
-        self._client: ClientT = client
+        self._client = client
         self._known = known
 
     @abstractmethod
@@ -123,7 +132,7 @@ class _Functions(Generic[ClientT, ResultT]):
         return html(list(self._listed().values()))
 
 
-class ToolFunctions(_Functions["Client", Awaitable[ToolResult]]):
+class ToolFunctions(_Functions[Awaitable[ToolResult], Awaitable[object]]):
     """The tools of an async client. `await client.tools` lists them, for completion and signatures; calls need no list."""
 
     def __await__(self) -> Generator[Any, Any, ToolFunctions]:
@@ -135,7 +144,7 @@ class ToolFunctions(_Functions["Client", Awaitable[ToolResult]]):
         return self._known.tools
 
 
-class SyncToolFunctions(_Functions["SyncClient", ToolResult]):
+class SyncToolFunctions(_Functions[ToolResult, object]):
     """The tools of a sync client, which are listed when they are first looked at."""
 
     def _listed(self, *, anew: bool = False) -> Mapping[str, Tool]:

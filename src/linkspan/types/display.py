@@ -1,30 +1,16 @@
 """Values of the protocol as notebooks show them: HTML, and Markdown.
 
 Laws: everything comes from a server and is untrusted, so every text is escaped; pictures and sounds are embedded if their data is
-base64 of a known type, and nothing is loaded from elsewhere.
+base64 of a known type, and nothing is loaded from elsewhere. Shapes are recognized by the names of their types, since these types
+lead here.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
-from typing import Final
-
-from linkspan.types.base import (
-    JSON,
-    AudioContent,
-    BlobResourceContents,
-    EmbeddedResource,
-    ImageContent,
-    JSONObject,
-    ResourceLink,
-    TextContent,
-    TextResourceContents,
-    is_array,
-    is_object,
-)
-from linkspan.types.messages import GetPromptResult, Prompt, ReadResourceResult, Resource, ResourceTemplate, Tool
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeGuard
 
 __all__ = ["html", "markdown", "result_parts"]
 
@@ -39,7 +25,7 @@ _LEFT: Final = "text-align:left;vertical-align:top"
 class _Table:
     """Rows below a head."""
 
-    def __init__(self, head: Sequence[str], rows: Sequence[Sequence[JSON]]) -> None:
+    def __init__(self, head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         self.head = head
         self.rows = rows
 
@@ -60,14 +46,13 @@ def markdown(value: object) -> str | None:
     return None if parts is None else "\n\n".join(_markdown(each) for each in parts)
 
 
-def result_parts(content: Sequence[object], structured: JSON, *, has_structured: bool, is_error: bool) -> list[object]:
+def result_parts(content: Sequence[Any], structured: Any, *, has_structured: bool, is_error: bool) -> list[object]:
     """Return what is shown of a tool's result: the structured content once, and not the text that repeats it."""
     shown: list[object] = ["The tool failed:"] if is_error else []
-    value: JSON = structured
-    if is_object(structured) and list(structured) == ["result"]:
-        value = structured["result"]
+    value = structured["result"] if _is_object(structured) and list(structured) == ["result"] else structured
     for each in content:
-        if not (has_structured and isinstance(each, TextContent) and _repeats(each.text, structured, value)):
+        text = each.text if type(each).__name__ == "TextContent" else None
+        if not (has_structured and text is not None and _repeats(text, structured, value)):
             shown.append(each)
     return [*shown, _Structured(value)] if has_structured else shown
 
@@ -75,95 +60,97 @@ def result_parts(content: Sequence[object], structured: JSON, *, has_structured:
 class _Structured:
     """A JSON value."""
 
-    def __init__(self, value: JSON) -> None:
+    def __init__(self, value: object) -> None:
         self.value = value
 
 
-def _repeats(text: str, *values: JSON) -> bool:
+def _repeats(text: str, *values: object) -> bool:
     try:
         return json.loads(text) in values
     except (ValueError, RecursionError):
         return text in [each for each in values if isinstance(each, str)]
 
 
-def _parts(value: object) -> list[Part] | None:
+def _parts(value: Any) -> list[Part] | None:
     """Return the parts of a value, None if its repr is as good."""
-    match value:
-        case str():
-            return [value]
-        case _Structured():
-            return [_of_json(value.value)]
-        case TextContent() | TextResourceContents():
-            return [value.text]
-        case ImageContent() | AudioContent():
-            kind = "image" if isinstance(value, ImageContent) else "audio"
-            return [_embedded(kind, value.mime_type, value.data)]
-        case BlobResourceContents():
-            return [value.uri, _embedded("image", value.mime_type or "", value.blob)]
-        case EmbeddedResource():
-            return _parts(value.resource)
-        case ResourceLink():
-            return [f"{value.title or value.name}: {value.uri}"]
-        case Tool() | Prompt() | Resource() | ResourceTemplate():
-            return _described(value)
-        case ReadResourceResult():
-            return _all(value.contents)
-        case GetPromptResult():
-            messages = [(f"{each.role}:", each.content) for each in value.messages]
-            return _all([part for message in messages for part in message])
-        case list():
-            return _all(value)  # pyright: ignore[reportUnknownArgumentType]
-        case _:
-            return None
+    if isinstance(value, str):
+        return [value]
+    if _is_array(value):
+        return [part for each in value for part in (_parts(each) or [repr(each)])]
+    of = _SHOWN.get(type(value).__name__)
+    return of(value) if of is not None else None
 
 
-def _all(values: Sequence[object]) -> list[Part]:
-    return [part for each in values for part in (_parts(each) or [repr(each)])]
-
-
-def _embedded(kind: str, mime_type: str, data: str) -> Part:
+def _embedded(kind: str, mime_type: str, data: str) -> list[Part]:
     known = _PICTURES if kind == "image" else _SOUNDS
     if mime_type in known and _BASE64.fullmatch(data):
-        return (kind, mime_type, "".join(data.split()))
-    return f"[{kind}: {mime_type or 'an unknown type'}, {len(data) * 3 // 4} bytes]"
+        return [(kind, mime_type, "".join(data.split()))]
+    return [f"[{kind}: {mime_type or 'an unknown type'}, {len(data) * 3 // 4} bytes]"]
 
 
-def _described(value: Tool | Prompt | Resource | ResourceTemplate) -> list[Part]:
+def _described(name: str, value: Any, rows: Sequence[Sequence[object]] = ()) -> list[Part]:
     """Return the name, the description and the arguments of what a server offers."""
-    name = (
-        value.uri
-        if isinstance(value, Resource)
-        else value.uri_template
-        if isinstance(value, ResourceTemplate)
-        else value.name
-    )
-    shown: list[Part] = [f"{name}: {value.description or value.title or ''}".removesuffix(": ")]
-    rows: list[list[JSON]] = []
-    if isinstance(value, Tool):
-        properties: JSON = value.input_schema.get("properties")
-        needed: JSON = value.input_schema.get("required") or []
-        for each, schema in properties.items() if is_object(properties) else ():
-            facts: JSONObject = schema if is_object(schema) else {}
-            rows.append(
-                [each, facts.get("type", ""), "required" if each in needed else "", facts.get("description", "")]
-            )
-    elif isinstance(value, Prompt):
-        for one in value.arguments or ():
-            rows.append([one.name, "string", "required" if one.required else "", one.description or ""])
-    return [*shown, _Table(["argument", "type", "", "description"], rows)] if rows else shown
+    about = f"{name}: {value.description or value.title or ''}".removesuffix(": ")
+    return [about, _Table(("argument", "type", "", "description"), rows)] if rows else [about]
 
 
-def _of_json(value: JSON) -> Part:
+def _tool(value: Any) -> list[Part]:
+    properties: Any = value.input_schema.get("properties")
+    needed: Any = value.input_schema.get("required") or ()
+    rows: list[list[object]] = []
+    for name, schema in properties.items() if _is_object(properties) else ():
+        facts = schema if _is_object(schema) else {}
+        rows.append([name, facts.get("type", ""), "required" if name in needed else "", facts.get("description", "")])
+    return _described(value.name, value, rows)
+
+
+def _json(value: Any) -> list[Part]:
     """Return a list of objects, or an object, as a table; another value as it is written."""
-    if is_array(value) and value and all(is_object(each) for each in value):
+    if _is_array(value) and value and all(_is_object(each) for each in value):
         head = list(dict.fromkeys(name for each in value for name in each))
-        return _Table(head, [[each.get(name) for name in head] for each in value])
-    if is_object(value) and value:
-        return _Table(["", ""], [[name, each] for name, each in value.items()])
-    return value if isinstance(value, str) else _written(value)
+        return [_Table(head, [[each.get(name) for name in head] for each in value])]
+    if _is_object(value) and value:
+        return [_Table(("", ""), list(value.items()))]
+    return [_written(value)]
 
 
-def _written(value: JSON) -> str:
+_SHOWN: Final[Mapping[str, Callable[[Any], list[Part] | None]]] = {
+    "_Structured": lambda value: _json(value.value),
+    "TextContent": lambda value: [value.text],
+    "TextResourceContents": lambda value: [value.text],
+    "ImageContent": lambda value: _embedded("image", value.mime_type, value.data),
+    "AudioContent": lambda value: _embedded("audio", value.mime_type, value.data),
+    "BlobResourceContents": lambda value: [value.uri, *_embedded("image", value.mime_type or "", value.blob)],
+    "EmbeddedResource": lambda value: _parts(value.resource),
+    "ResourceLink": lambda value: [f"{value.title or value.name}: {value.uri}"],
+    "ReadResourceResult": lambda value: _parts(list(value.contents)),
+    "GetPromptResult": lambda value: _parts(
+        [part for each in value.messages for part in (f"{each.role}:", each.content)]
+    ),
+    "Tool": _tool,
+    "Prompt": lambda value: _described(
+        value.name,
+        value,
+        [
+            (each.name, "string", "required" if each.required else "", each.description)
+            for each in value.arguments or ()
+        ],
+    ),
+    "Resource": lambda value: _described(value.uri, value),
+    "ResourceTemplate": lambda value: _described(value.uri_template, value),
+}
+"""How each shape is shown, by the name of its type."""
+
+
+def _is_object(value: object) -> TypeGuard[dict[str, Any]]:
+    return isinstance(value, dict)
+
+
+def _is_array(value: object) -> TypeGuard[list[Any]]:
+    return isinstance(value, list)
+
+
+def _written(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
@@ -197,7 +184,7 @@ def _markdown(part: Part) -> str:
             return f"![picture](data:{mime_type};base64,{data})"
 
 
-def _row(cells: Sequence[JSON], escaped: Callable[[str], str], before: str, after: str) -> str:
+def _row(cells: Sequence[object], escaped: Callable[[str], str], before: str, after: str) -> str:
     return "".join(f"{before}{escaped('' if each is None else _written(each))}{after}" for each in cells)
 
 
