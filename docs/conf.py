@@ -78,7 +78,7 @@ ORDER = {
         "command-line",
     ],
     "How to: finding out": ["testing", "debugging", "tracing", "notebooks"],
-    "Coming from": ["coming-from-fastmcp", "coming-from-mcp"],
+    "Coming from": ["coming-from-fastmcp", "coming-from-mcp", "coming-from-typescript", "coming-from-ruby"],
     "Reference": [
         "api",
         "command-line-reference",
@@ -89,7 +89,16 @@ ORDER = {
         "figures",
         "requirements",
     ],
-    "Inside": ["architecture", "words", "contributing", "decisions/index"],
+    "Inside": [
+        "architecture",
+        "words",
+        "decisions/index",
+        "contributing",
+        "security",
+        "versions",
+        "roadmap",
+        "changelog",
+    ],
 }
 """The chapters of the site. A page that is in none of them comes last."""
 
@@ -269,6 +278,11 @@ def error_texts() -> str:
     return "".join(parts)
 
 
+def changelog(path: Path) -> str:
+    """Return the changelog, with links from where it is shown."""
+    return re.sub(r"\]\(docs/", "](", path.read_text())
+
+
 def contents(pages: Path) -> str:
     """Return the chapters for the side of each page."""
     parts: list[str] = []
@@ -295,6 +309,8 @@ def complete(app: Any, docname: str, source: list[str]) -> None:
         source[0] += contents(Path(app.srcdir))
     elif docname == "api":
         source[0] = api()
+    elif docname == "changelog":
+        source[0] = changelog(Path(app.srcdir).parent / "CHANGELOG.md")
     elif docname == "error-texts":
         source[0] += error_texts()
     elif docname == "decisions/index":
