@@ -247,7 +247,7 @@ CODE_LINES = {
     "auth": 2254,
     "cli": 4701,
     "client": 6132,
-    "core": 3738,
+    "core": 3742,
     "extensions": 915,
     "flows": 2147,
     "host": 3276,

@@ -706,4 +706,4 @@ def test_the_program_serves_over_http_where_it_is_told_to(monkeypatch: pytest.Mo
     monkeypatch.setattr(module.server, "run", lambda transport, **options: served.append((transport, options)))
     monkeypatch.setattr(sys, "argv", ["server.py", "--port", "3101"])
     module.main()
-    assert served == [("http", {"host": "127.0.0.1", "port": 3101, "path": "/mcp"})]
+    assert served == [("http", {"host": "127.0.0.1", "port": 3101, "path": "/mcp", "workers": 1})]

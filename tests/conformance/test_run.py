@@ -148,3 +148,14 @@ def test_our_own_server_is_reached_over_http_even_when_it_lets_go(run: Any, tmp_
     with run.serving(tmp_path) as url, SyncClient(url, era=era) as client:
         assert client.call_tool("test_simple_text").text == "This is a simple text response for testing."
         assert client.call_tool("test_reconnection").text == "Reconnection test completed successfully"
+
+
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+def test_our_own_client_is_served_by_several_processes_without_affinity(run: Any, tmp_path: Path, era: Any) -> None:
+    def answer(_: Any) -> dict[str, Any]:
+        return {"username": "mia", "email": "mia@example.com"}
+
+    with run.serving(tmp_path, 3) as url, SyncClient(url, era=era, elicitation=answer) as client:
+        assert client.call_tool("test_simple_text").text == "This is a simple text response for testing."
+        assert client.call_tool("test_reconnection").text == "Reconnection test completed successfully"
+        assert "mia" in client.call_tool("test_elicitation", {"message": "Well?"}).text

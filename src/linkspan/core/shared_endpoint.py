@@ -145,17 +145,14 @@ class SharedEndpoint(Endpoint):
         # A name may be long, and contain what keys may not.
         scope = hashlib.sha256(self._name.encode()).hexdigest()[:16]
         self._space = SessionSpace(scope, self._random(6).hex(), self.policy, self._wall_clock, self._runner)
+        self.channels = self._space.everyone, self._space.channel(self._space.process)
+        """What this process must be subscribed to: what comes there goes to `receive`."""
         self._loads = count(1)
         self._tickets = count(1)
         self._awaited: dict[int, _Awaited] = {}
         self._room = 0
         """As many sessions may begin before they are counted again."""
         self._pairs_noted = self.clock()
-
-    @property
-    def channels(self) -> tuple[str, str]:
-        """What this process must be subscribed to: what comes there goes to `receive`."""
-        return self._space.everyone, self._space.channel(self._space.process)
 
     def may_wait(self, method: str, headers: Mapping[str, str]) -> bool:
         """Return whether `open` may need the store for a request with this head."""
@@ -237,16 +234,19 @@ class SharedEndpoint(Endpoint):
             assert isinstance(refusal, Opened)
             return refusal
         found = (yield Load(self._space.key("session", session_id))) if _is_id(session_id) else None
-        record = decode_session(found.value) if found is not None else None
-        if found is None or record is None or record.agreed.revision not in REVISIONS:
+        if found is None:
             return structs.replace(self._fitting(request, None), also=self._end(session_id))
-        if record.principal != request.facts.principal:
-            return self._fitting(request, None)  # those of other principals are not found (HL-8)
         with self.sessions.lock:
-            session = self.sessions.get(session_id)
-            if not isinstance(session, SharedSession):
-                session = self._new_session(session_id, record.principal)
-            session.adopt(record, found.version)
+            local = self.sessions.get(session_id)
+            session = local if isinstance(local, SharedSession) else None
+            if session is None or session.version != found.version:
+                record = decode_session(found.value)
+                if record.agreed.revision not in REVISIONS:  # that of a newer release
+                    return self._fitting(request, None)
+                session = session or self._new_session(session_id, record.principal)
+                session.adopt(record, found.version)
+            if session.principal != request.facts.principal:
+                return self._fitting(request, None)  # those of other principals are not found (HL-8)
             self.sessions.keep(session, self.clock())
         session.note_facts(request.facts)
         if session.is_stale:

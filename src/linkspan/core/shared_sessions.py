@@ -80,6 +80,11 @@ class SharedSession(HttpSession):
         return self._space.key("session", self.id)
 
     @property
+    def version(self) -> int:
+        """The version of the record that this process knows."""
+        return self._version
+
+    @property
     def has_changes(self) -> bool:
         """Whether the client has changed something that is not in the record yet."""
         return self.connection.session.changes != self._saved

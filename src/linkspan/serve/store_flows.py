@@ -79,9 +79,9 @@ class StoreFlows:
     def run(self, flow: StoreFlow[ResultT]) -> ResultT:
         """Run a flow here, and return its value."""
         store = self._store()
-        if self._endpoint is not None and self._heard != (channels := self._endpoint.channels):
+        if self._endpoint is not None and self._heard is not (channels := self._endpoint.channels):
             with self._lock:
-                if self._heard != channels:  # those of a forked child are others
+                if self._heard is not channels:  # those of a forked child are others
                     for channel in channels:
                         store.subscribe(channel, self._hear)
                     self._heard = channels
