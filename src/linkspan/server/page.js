@@ -127,7 +127,7 @@ function warned(form, fields) {
   const asked = form.dataset.empty;
   form.dataset.empty = empty.map(({ node }) => node.id).join();
   if (!empty.length || asked === form.dataset.empty) return false;
-  for (const { node } of empty) node.after(make("p", { className: "bad warn", textContent: "This is required and empty. Press again to send an empty text." }));
+  for (const { node } of empty) node.after(make("p", { className: "bad warn", role: "alert", textContent: "This is required and empty. Press again to send an empty text." }));
   empty[0].node.focus();
   return true;
 }
@@ -193,6 +193,9 @@ async function reload() {
   document.querySelector("main").replaceWith(fresh);
   start();
   if (kept) keepHistory(kept);
+  const heading = document.querySelector(".sending ~ section h2") ?? document.querySelector("h1");
+  heading.tabIndex = -1;
+  heading.focus();
 }
 
 function refusal(answer, text) {
@@ -407,7 +410,7 @@ function parsed(text) {
 // A value: rows of records as a table, anything else as a tree that folds.
 
 function view(value) {
-  return table(value) ?? make("div", { className: "tree", tabIndex: 0 }, tree(value, 0));
+  return table(value) ?? make("div", { className: "tree", tabIndex: 0, role: "region", ariaLabel: "JSON" }, tree(value, 0));
 }
 
 function table(rows) {
@@ -415,7 +418,7 @@ function table(rows) {
   const keys = [...new Set(rows.flatMap(Object.keys))];
   if (!keys.length || keys.length > 12 || rows.some((row) => Object.values(row).some((each) => typeof each === "object" && each !== null))) return;
   const line = (tag, cells) => make("tr", {}, ...cells.map((each) => make(tag, { textContent: each ?? "" })));
-  return make("div", { className: "wide", tabIndex: 0 }, make("table", {}, make("thead", {}, line("th", keys)), make("tbody", {}, ...rows.map((row) => line("td", keys.map((key) => row[key]))))));
+  return make("div", { className: "wide", tabIndex: 0, role: "region", ariaLabel: "Table" }, make("table", {}, make("thead", {}, line("th", keys)), make("tbody", {}, ...rows.map((row) => line("td", keys.map((key) => row[key]))))));
 }
 
 function tree(value, depth, key) {
@@ -542,7 +545,7 @@ async function call({ method, key, params, schema, out, signal }) {
 
 function remember(what, outcome, took, exchange) {
   const kept = document.getElementById("history") ?? keepHistory();
-  const mark = (each) => make("strong", { textContent: each.method && each.id !== undefined ? "→" : "←" });
+  const mark = (each) => make("strong", { className: "quiet", textContent: each.method && each.id !== undefined ? "→ sent" : "← received" });
   const line = make("summary", {}, make("code", { textContent: what }), make("span", { className: "quiet", textContent: ` ${took} ms · ${outcome.split(", after")[0]}` }));
   kept.querySelector("h2").after(make("details", { className: "item" }, line, make("div", { className: "inside" }, ...exchange.flatMap((each) => [mark(each), pretty(each)]))));
   kept.querySelectorAll(".item").forEach((each, n) => n >= REMEMBERED && each.remove());
@@ -631,18 +634,20 @@ function addSending(items) {
   if (!items.length && !login) return;
   const row = (words, node) => attach(make("li", {}, make("label", { className: "label", textContent: words })), { node });
   const list = make("ul", { className: "fields" });
-  const rows = [row("Token", given.token), row("Headers, one on each line", given.headers)];
-  const use = make("button", { type: "submit", textContent: "Use them" });
-  const buttons = make("div", { className: "buttons" }, use);
-  if (login?.issuer) {
-    rows.push(row(`Id of this page at ${new URL(login.issuer).host}`, given.client));
-    buttons.prepend(make("button", { type: "button", className: "first", textContent: "Log in", onclick: () => report(logIn) }));
-  }
-  for (const each of rows) list.append(each.node.parentNode);
+  for (const each of [row("Token", given.token), row("Headers, one on each line", given.headers)]) list.append(each.node.parentNode);
   const about = make("p", { className: "quiet", textContent: "They are sent with every request of this page, and forgotten when it is left." });
-  const form = make("form", { onsubmit: (event) => (event.preventDefault(), report(reload)) }, about, list, buttons, notice);
+  const use = make("button", { type: "submit", className: login?.issuer ? "second" : "", textContent: "Use them" });
+  const form = make("form", { onsubmit: (event) => (event.preventDefault(), report(reload)) }, list, about, make("div", { className: "buttons" }, use), notice);
+  if (login?.issuer) form.prepend(...loginWith(row));
   const panel = make("details", { className: "sending", open: !items.length }, make("summary", { textContent: login?.issuer ? "Log in, token and headers" : "Token and headers" }), form);
   (document.querySelector(".protected") ?? document.getElementById("connect")).after(panel);
+}
+
+function loginWith(row) {
+  const { host } = new URL(login.issuer);
+  const go = make("button", { type: "button", className: "first", textContent: `Log in at ${host}`, onclick: () => report(logIn) });
+  const client = row(`Id of a public client at ${host}`, given.client).node.parentNode;
+  return [make("div", { className: "buttons" }, go), folded("With a client that is registered there", make("ul", { className: "fields" }, client))];
 }
 
 function start() {

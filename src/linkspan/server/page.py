@@ -139,8 +139,8 @@ def _header(about: Implementation, instructions: str | None, offered: Mapping[st
     ways = [("connect", "Connect a client")]
     ways += [(name.lower(), f"{name} ({len(found)})") for name, found in offered.items()]
     links = "".join(f'<a href="#{where}">{words}</a>' for where, words in ways)
-    named = f"{_code(about.name)} " if about.title and about.title != about.name else ""
-    version = f"version {escape(about.version)} · " if about.version else ""
+    named = _code(about.name) if about.title and about.title != about.name else ""
+    known = [named, f"version {escape(about.version)}" if about.version else "", "an MCP server"]
     website = about.website_url or ""
     icon = next((each.src for each in about.icons or () if each.src.startswith("data:image/")), None)
     link = (
@@ -153,7 +153,7 @@ def _header(about: Implementation, instructions: str | None, offered: Mapping[st
             "<header>\n",
             f'<img class="icon" src="{escape(icon)}" alt="">\n' if icon else "",
             f'<h1 dir="auto">{escape(about.title or about.name)}</h1>\n',
-            f'<p class="quiet">{named}{version}an MCP server{link}</p>\n',
+            f'<p class="quiet">{" · ".join(filter(None, known))}{link}</p>\n',
             _words(about.description),
             f"<h2>Instructions</h2>\n{_words(instructions)}" if instructions else "",
             f'<nav aria-label="On this page">{links}</nav>\n',

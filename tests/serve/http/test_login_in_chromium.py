@@ -179,14 +179,15 @@ def test_without_a_token_the_page_says_what_the_server_is_and_nothing_of_what_it
         assert page.get_by_role("heading", name="Files").count() == 1
         assert page.locator(".item").count() == 0
         assert not any(each in page.content() for each in ("Return who calls", "1.0.0", "Be careful"))
-        assert page.get_by_role("button", name="Log in").is_visible()
+        assert page.get_by_role("button", name="Log in at").is_visible()
 
 
 def test_a_login_comes_back_to_the_page_with_all_that_the_token_allows(browser: Any, login: Login) -> None:
     with protected(login) as url, opened(browser, url) as page:
-        page.get_by_role("button", name="Log in").click()
+        page.get_by_role("button", name="Log in at").click()
         page.get_by_role("heading", name="Tools").wait_for()
         assert page.url == url
+        assert page.evaluate("document.activeElement.textContent") == "Tools"
         assert "ann" in call(page, "who")
         assert page.evaluate("sessionStorage.length") == 0
         (asked,), (registered,) = login.asked, login.registered
@@ -197,11 +198,11 @@ def test_a_login_comes_back_to_the_page_with_all_that_the_token_allows(browser: 
 
 def test_scopes_that_a_tool_lacks_are_asked_for_with_the_next_login(browser: Any, login: Login) -> None:
     with protected(login) as url, opened(browser, url) as page:
-        page.get_by_role("button", name="Log in").click()
+        page.get_by_role("button", name="Log in at").click()
         page.get_by_role("heading", name="Tools").wait_for()
         assert "files:write" in call(page, "write", text="a")
         page.get_by_text("Log in, token and headers").click()
-        page.get_by_role("button", name="Log in").click()
+        page.get_by_role("button", name="Log in at").click()
         page.wait_for_url(url)
         page.get_by_role("heading", name="Tools").wait_for()
         assert "wrote a" in call(page, "write", text="a")
@@ -222,7 +223,7 @@ def test_a_pasted_token_shows_what_it_allows_and_another_one_is_refused_in_words
 def test_keys_of_ones_own_go_into_a_header(browser: Any, login: Login) -> None:
     keys = ApiKeys({sha256(b"hunter2").hexdigest(): Grant("keys", subject="ann")}, header="x-key")
     with protected(login, verify=keys, authorization_servers=[], scopes=[]) as url, opened(browser, url) as page:
-        assert page.get_by_role("button", name="Log in").count() == 0
+        assert page.get_by_role("button", name="Log in at").count() == 0
         page.get_by_label("Headers, one on each line").fill("X-Key: hunter2")
         page.get_by_role("button", name="Use them").click()
         assert "ann" in call(page, "who")
@@ -250,7 +251,7 @@ def test_a_login_that_is_not_safe_or_fails_ends_with_the_reason(
         context = browser.new_context()
         page = context.new_page()
         page.goto(url)
-        page.get_by_role("button", name="Log in").click()
+        page.get_by_role("button", name="Log in at").click()
         assert problem in notice(page)
         assert page.locator(".item").count() == 0
         context.close()
@@ -259,7 +260,7 @@ def test_a_login_that_is_not_safe_or_fails_ends_with_the_reason(
 def test_a_state_of_another_login_is_not_taken(browser: Any, login: Login) -> None:
     login.redirect = {"state": "another"}
     with protected(login) as url, opened(browser, url) as page:
-        page.get_by_role("button", name="Log in").click()
+        page.get_by_role("button", name="Log in at").click()
         page.wait_for_url("**state=another**")
         assert page.locator(".item").count() == 0
         assert login.tokens == {}

@@ -178,7 +178,7 @@ def test_the_page_reads_well_without_its_script() -> None:
     text = re.sub(r"\s+", " ", Reader(page_of(server)).text)
     for said in [
         "Ferry desk",
-        "ferry desk version 2.1.0",
+        "ferry desk · version 2.1.0",
         "Look before you book.",
         "find Find ferries read-only",
         "Find ferries that leave a port.",
