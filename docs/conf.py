@@ -56,6 +56,8 @@ ORDER = {
         "tool-limits",
         "visibility",
         "changes",
+        "tasks",
+        "extensions",
     ],
     "How to: serving": [
         "http",

@@ -251,7 +251,7 @@ CODE_LINES = {
     "extensions": 915,
     "flows": 2147,
     "host": 3276,
-    "linkspan": 494,
+    "linkspan": 499,
     "revisions": 1284,
     "runtime": 2471,
     "schema": 3217,

@@ -160,6 +160,7 @@ _HOMES = {
     "linkspan.flows.tool_results": ("ToolResult",),
     "linkspan.flows.tasks": ("Tasks", "TaskStatus"),
     "linkspan.flows.state": ("ClientCall", "Timeouts"),
+    "linkspan.core.extension": ("Extension", "ExtensionMethod", "ListenMember"),
     "linkspan.core.flow": ("Sleep", "Stopper"),
     "linkspan.core.http_checks": ("HttpPolicy",),
     "linkspan.client.client": ("Client",),
@@ -208,7 +209,7 @@ _HOMES = {
         "TextContent",
         "TextResourceContents",
     ),
-    "linkspan.types.messages": ("CallToolResult", "PromptArgument", "PromptMessage", "ToolAnnotations"),
+    "linkspan.types.messages": ("CallToolResult", "PromptArgument", "PromptMessage", "ToolAnnotations", "Params"),
     "linkspan.wire.values": ("Limits",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
@@ -247,6 +248,8 @@ __all__ = [
     "EmbeddedResource",
     "ErrorMap",
     "ExchangeError",
+    "Extension",
+    "ExtensionMethod",
     "File",
     "Forbidden",
     "Format",
@@ -264,10 +267,12 @@ __all__ = [
     "InvalidResponse",
     "Limits",
     "LinkspanError",
+    "ListenMember",
     "LoginRequired",
     "LoginTimeout",
     "MemoryTransport",
     "MethodAlreadyDefinedError",
+    "Params",
     "Policy",
     "Prompt",
     "PromptArgument",
@@ -333,7 +338,11 @@ def __getattr__(name: str) -> object:
 
 
 def _no_such_name(name: str) -> Exception:
+    from linkspan.core.extension import Extension as Extension
+    from linkspan.core.extension import ExtensionMethod as ExtensionMethod
+    from linkspan.core.extension import ListenMember as ListenMember
     from linkspan.habits import PACKAGE, missing
+    from linkspan.types.messages import Params as Params
 
     if name in PACKAGE:  # `from linkspan import ...` would hide the text of an AttributeError
         return ImportError(missing("linkspan", name, PACKAGE), name="linkspan")
