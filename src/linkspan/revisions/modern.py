@@ -66,6 +66,7 @@ class Envelope(msgspec.Struct, frozen=True):
 
 
 NO_ENVELOPE: Final = Envelope()
+_TYPE = b'"resultType":"complete"'
 _STRUCTURED = b',"structuredContent":'
 _CACHEABLE = 2048
 _TOKEN = b'"progressToken"'
@@ -174,7 +175,7 @@ def _log_level(members: dict[str, JSON]) -> LoggingLevel | None:
 
 def result_suffix(implementation: Implementation) -> bytes:
     """Return the members that end every complete result: its type, and which server it is from (MSG-20, META-6)."""
-    return b'"resultType":"complete","_meta":{"%b":%b}}' % (SERVER_INFO.encode(), encode(to_builtins(implementation)))
+    return b'%b,"_meta":{"%b":%b}}' % (_TYPE, SERVER_INFO.encode(), encode(to_builtins(implementation)))
 
 
 def encode_answer(
@@ -204,16 +205,17 @@ def encode_answer(
 
 
 def encode_result(outcome: Wire | Encoded | EncodedToolResult | Raw) -> bytes:
-    """Encode a result as an object of the newest revision, without the suffix."""
+    """Encode a tool's result as an object of the newest revision: with its type (MSG-20), without the server's name."""
+    if isinstance(outcome, Raw):
+        return encode({"resultType": "complete"} | msgspec.json.decode(outcome))
     if isinstance(outcome, EncodedToolResult):
-        body = b'{"content":[{"type":"text","text":%b}]' % outcome.text
-        if outcome.structured is None:
-            return body + b"}"
-        structured = b'{"result":%b}' % outcome.structured if outcome.wrapped else outcome.structured
-        return b"%b%b%b}" % (body, _STRUCTURED, structured)
-    if isinstance(outcome, Encoded):
-        return outcome.body
-    return bytes(outcome) if isinstance(outcome, Raw) else encode(to_builtins(outcome))
+        structured = b""
+        if outcome.structured is not None:
+            value = b'{"result":%b}' % outcome.structured if outcome.wrapped else outcome.structured
+            structured = _STRUCTURED + value
+        return b'{"content":[{"type":"text","text":%b}]%b,%b}' % (outcome.text, structured, _TYPE)
+    body = outcome.body if isinstance(outcome, Encoded) else encode(to_builtins(outcome))
+    return b"%b,%b}" % (body[:-1], _TYPE)  # never empty: `content` is always there
 
 
 def _encode_outcome(request: Request, outcome: Wire | Encoded | Raw | InputRequired, suffix: bytes) -> bytes:
