@@ -69,7 +69,11 @@ def modern_node() -> str:
     assert spec is not None
     run = module_from_spec(spec)
     sys.modules[loader.name] = run
-    loader.exec_module(run)
+    sys.path.append(str(file.parent))  # for what it imports from beside it
+    try:
+        loader.exec_module(run)
+    finally:
+        sys.path.remove(str(file.parent))
     try:
         return str(run.node())
     except run.Unable as problem:
