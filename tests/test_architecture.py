@@ -252,7 +252,7 @@ CODE_LINES = {
     "flows": 2147,
     "host": 3276,
     "linkspan": 499,
-    "revisions": 1284,
+    "revisions": 1286,
     "runtime": 2471,
     "schema": 3217,
     "serve": 3606,
