@@ -63,6 +63,7 @@ BOUNDS: dict[str, int] = {
     "client": 2,
     "core": 0,
     "docs": 0,
+    "engines": 0,
     "extensions": 0,
     "flows": 1,
     "host": 0,

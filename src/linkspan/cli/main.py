@@ -34,6 +34,7 @@ VERBS = {
     "install": ("install:install", "add a server to the configuration of a host"),
     "uninstall": ("install:uninstall", "remove a server from the configuration of a host"),
     "trace": ("trace:main", "relay between a client and a server, and show their messages"),
+    "worker": ("worker:main", "run the tasks of a server, beside the processes that serve"),
     "store": ("store:main", "rotate the keys that the processes of a server share"),
     "completions": ("completions:main", "print what completes this command line in a shell"),
 }

@@ -12,14 +12,15 @@ def work(task_id: str) -> None:  # in a worker of the engine
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from linkspan.server.task_settings import TaskEngine
 
 if TYPE_CHECKING:
     from linkspan.extensions.server_tasks import ServerTasks
 
-__all__ = ["HasTasks", "TaskEngine", "run_task"]
+__all__ = ["HasTasks", "TaskEngine", "WorkerEngine", "run_task"]
 
 
 class HasTasks(Protocol):
@@ -28,6 +29,19 @@ class HasTasks(Protocol):
     @property
     def tasks(self) -> ServerTasks:
         """Its tasks."""
+        ...
+
+
+@runtime_checkable
+class WorkerEngine(TaskEngine, Protocol):
+    """An engine that knows its server by itself, and whose workers `linkspan worker` starts: those of `linkspan.engines`."""
+
+    def bind(self, name: str, run: Callable[[str], object]) -> None:
+        """Let jobs of the server `name` call `run`, in workers that import the file of the server."""
+        ...
+
+    def work(self, threads: int, drain: float) -> None:
+        """Run jobs in this process until it is asked to stop; those that run have `drain` seconds then."""
         ...
 
 

@@ -72,6 +72,7 @@ class ServerTasks:
         self._dispatcher = dispatcher
         self._connections = connections
         system, profile = dispatcher.system, dispatcher.profile
+        self.engine, self.max_tasks = profile.tasks, profile.max_tasks
         self.runner = TaskRunner(
             self,
             TaskStore(store, profile.implementation.name),

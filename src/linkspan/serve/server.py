@@ -87,9 +87,13 @@ class Server(BaseServer):
 
         return SharedStore(self._profile)
 
-    @cached_property
+    @property
     def tasks(self) -> ServerTasks:
         """The tasks of the tools that have `task=`; the extension is on from the first of these."""
+        return self._tasks
+
+    @cached_property
+    def _tasks(self) -> ServerTasks:
         from linkspan.extensions.server_tasks import ServerTasks
 
         return ServerTasks(
@@ -101,8 +105,12 @@ class Server(BaseServer):
 
     def _add(self, registry: Registry[ItemT], items: Sequence[ItemT], *, notify: bool = False) -> None:
         """Register items, and serve the tasks extension from the first tool on that may run as a task."""
-        if "tasks" not in vars(self) and any(getattr(each, "task", None) is not None for each in items):
+        if "_tasks" not in vars(self) and any(getattr(each, "task", None) is not None for each in items):
             self._dispatcher.extend(self.tasks.extension, self.tasks.runner)
+            from linkspan.extensions.engine import WorkerEngine
+
+            if isinstance(self._profile.tasks, WorkerEngine):
+                self._profile.tasks.bind(self.name, self.tasks.runner.run_now)
         super()._add(registry, items, notify=notify)
 
     def handle_json(self, data: str | bytes | bytearray | memoryview, *, raise_exceptions: bool = False) -> str | None:

@@ -47,12 +47,28 @@ class SharedStore:
         if self.is_shared:
             self._profile.sharing = self
 
+    def use(self, url: str) -> None:
+        """Take another store, before the first is used. Raises: LinkspanError."""
+        self._profile.store = url
+        self.check()
+
     def open(self) -> None:
         """Open the store, if one was given, so that a problem shows at the start. Raises: LinkspanError, StoreError."""
+        self._check_engine()
         if self._profile.store is not None:
             _ = self.store
         if self.is_shared and self._profile.request_state_keys is None:
             self._keys.load()
+
+    def _check_engine(self) -> None:
+        """Refuse an engine whose workers cannot see the tasks: a private file of workers is not theirs either."""
+        if (engine := self._profile.tasks) is None:
+            return
+        from linkspan.extensions.engine import WorkerEngine
+
+        if isinstance(engine, WorkerEngine) and (self._profile.store is None or not self.is_shared):
+            name = type(engine).__name__
+            raise LinkspanError(f"tasks={name}(...) runs tasks in other processes: pass store=, which they share")
 
     @property
     def store(self) -> Store:

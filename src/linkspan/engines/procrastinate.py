@@ -1,0 +1,52 @@
+"""Tasks in workers of Procrastinate, whose jobs are rows in PostgreSQL. Spec: https://procrastinate.readthedocs.io."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from linkspan.runtime.forks import renew
+
+__all__ = ["Procrastinate"]
+
+
+class Procrastinate:
+    """The engine: `Server(tasks=Procrastinate(App(connector=PsycopgConnector(conninfo=url))))`.
+
+    The tables of Procrastinate must be there: `procrastinate schema --apply`, as for every app.
+    """
+
+    def __init__(self, app: object, *, queue: str = "linkspan", **options: Any) -> None:
+        """Send jobs to `app`, in a queue of their own; `options` are those of a task, such as `priority` and `retry`."""
+        self._app: Any = app
+        self._queue = queue
+        self._options = {"retry": 3, **options}
+        self._job: Any = None
+        self.start_afresh()
+        renew(self)
+
+    def start_afresh(self) -> None:
+        """Open connections anew, in a forked child."""
+        self._lock = threading.Lock()
+        self._is_open = False
+
+    def bind(self, name: str, run: Callable[[str], object]) -> None:
+        """Let jobs of the server `name` call `run`, in workers that import this file."""
+
+        def run_task(task_id: str) -> None:
+            run(task_id)
+
+        self._job = self._app.task(run_task, name=f"linkspan:{name}", queue=self._queue, **self._options)
+
+    def submit(self, task_id: str) -> None:
+        """Have a worker run a task soon."""
+        with self._lock:
+            if not self._is_open:
+                self._app.open()
+                self._is_open = True
+        self._job.defer(task_id=task_id)
+
+    def work(self, threads: int, drain: float) -> None:
+        """Run jobs in this process until it is asked to stop; those that run have `drain` seconds then."""
+        self._app.run_worker(queues=[self._queue], concurrency=threads, shutdown_graceful_timeout=drain)

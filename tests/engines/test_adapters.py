@@ -1,0 +1,72 @@
+"""The adapters of engines: a task that is submitted reaches the function of its server in a worker."""
+
+from __future__ import annotations
+
+import sys
+from queue import Queue
+
+import pytest
+
+from linkspan import LinkspanError
+
+
+def test_dramatiq_runs_a_task_in_a_worker_of_its_own_queue() -> None:
+    dramatiq = pytest.importorskip("dramatiq", reason="dramatiq is not installed")
+    from dramatiq.brokers.stub import StubBroker
+
+    from linkspan.engines import Dramatiq
+
+    broker, ran = StubBroker(), Queue[str]()
+    engine = Dramatiq(broker)
+    engine.bind("indexer", ran.put)
+    engine.submit("t1")
+    worker = dramatiq.Worker(broker, queues={"linkspan"}, worker_threads=1)
+    worker.start()
+    try:
+        assert ran.get(timeout=20) == "t1"
+        broker.join("linkspan", timeout=20_000)
+    finally:
+        worker.stop()
+    assert broker.get_declared_actors() == {"linkspan:indexer"}
+
+
+def test_procrastinate_defers_a_task_and_runs_it() -> None:
+    procrastinate = pytest.importorskip("procrastinate", reason="procrastinate is not installed")
+    from procrastinate.testing import InMemoryConnector
+
+    from linkspan.engines import Procrastinate
+
+    connector, ran = InMemoryConnector(), Queue[str]()
+    app = procrastinate.App(connector=connector)
+    engine = Procrastinate(app, priority=5)
+    engine.bind("indexer", ran.put)
+    engine.submit("t1")
+    (job,) = connector.jobs.values()
+    assert (job["queue_name"], job["priority"], job["args"]) == ("linkspan", 5, {"task_id": "t1"})
+    app.run_worker(queues=["linkspan"], wait=False, install_signal_handlers=False)
+    assert ran.get(timeout=20) == "t1"
+
+
+def test_celery_runs_a_task_and_acknowledges_it_at_its_end() -> None:
+    celery = pytest.importorskip("celery", reason="celery is not installed")
+
+    from linkspan.engines import Celery
+
+    app, ran = celery.Celery(broker="memory://", set_as_current=False), Queue[str]()
+    app.conf.task_always_eager = True
+    engine = Celery(app)
+    engine.bind("indexer", ran.put)
+    engine.submit("t1")
+    assert ran.get(timeout=20) == "t1"
+    assert app.tasks["linkspan:indexer"].acks_late
+
+
+@pytest.mark.parametrize(
+    ("package", "name", "argument"), [("dramatiq", "Dramatiq", None), ("docket", "Docket", "redis://host")]
+)
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, package: str, name: str, argument: object) -> None:
+    import linkspan.engines
+
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(LinkspanError, match=rf"tasks={name}\(...\) needs \w+: run pip install"):
+        getattr(linkspan.engines, name)(argument)
