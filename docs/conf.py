@@ -71,6 +71,9 @@ ORDER = {
     ],
     "How to: clients and hosts": [
         "client",
+        "client-errors",
+        "answering",
+        "client-middleware",
         "many-servers",
         "authorization",
         "host",

@@ -64,13 +64,17 @@ def drawn(session: str) -> str:
     )
 
 
+def chat() -> str:
+    """Return the picture of the chat of the tutorial, up to its first answer."""
+    blocks = BLOCK.finditer((DOCS / "tutorial-3-chat.md").read_text())
+    session = next(each["text"] for each in blocks if "linkspan chat" in each["text"] and each["kind"] == "console")
+    return drawn(session.partition("\n> yes")[0])
+
+
 def main() -> None:
     """Take all pictures."""
     PICTURES.mkdir(exist_ok=True)
-    chat = next(
-        each["text"] for each in BLOCK.finditer((DOCS / "tutorial-3-chat.md").read_text()) if each["kind"] == "console"
-    )
-    (PICTURES / "chat.svg").write_text(drawn(chat.partition("\n> exit")[0].partition("\n> yes")[0]))
+    (PICTURES / "chat.svg").write_text(chat())
     with serving(DOCS / "tutorial-1-server.md", "ferries.py") as url, chromium() as browser:
         page = browser.new_page(viewport={"width": 760, "height": 1200}, color_scheme="light")
         page.goto(url)

@@ -1,12 +1,13 @@
 // How hits of the search are ordered: pages that explain come first, of equal ones those whose titles have all the words, and those
-// that most people need; then single names, tutorials, what is inside, and the list of all names.
+// that most people need; then single names, tutorials and reference, what is inside, and the list of all names.
 var First = /^(tools|asking|resources|client|http)$/;
 var Tutorial = /^tutorial-/;
+var Reference = /^(errors|error-texts|limits|command-line-reference)$/;
 var Inside = /^(decisions\/|architecture|words|contributing|requirements|figures)/;
 var Words = (new URLSearchParams(location.search).get("q") || "").toLowerCase().split(/\s+/).filter(Boolean);
 var named = title => Words.every(word => title.toLowerCase().includes(word));
 var place = (page, title) =>
-  Inside.test(page) ? -12 : (First.test(page) ? 3 : Tutorial.test(page) ? -6 : 0) + (named(title) ? 10 : 0);
+  Inside.test(page) ? -12 : (First.test(page) ? 3 : Tutorial.test(page) || Reference.test(page) ? -6 : 0) + (named(title) ? 10 : 0);
 var Scorer = {
   score: ([page, title, anchor, description, score]) => score + (page !== "api" ? place(page, title) : anchor ? 0 : -50),
   objNameMatch: 4,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -17,3 +18,10 @@ def test_a_tutorial_works_as_it_is_typed(page: Path, tmp_path: Path) -> None:
     from tutorials import carry_out
 
     carry_out(page, tmp_path, [each for each in TUTORIALS if each < page])
+
+
+def test_the_picture_of_the_chat_shows_what_the_tutorial_shows() -> None:
+    picture = (DOCS / "pictures" / "chat.svg").read_text()
+    shown = [re.sub(r"<.*?>", "", line) for line in picture.splitlines() if line.startswith("<text")]
+    tutorial = (DOCS / "tutorial-3-chat.md").read_text().replace(">", "&gt;").replace("<", "&lt;")
+    assert [line for line in shown if line not in tutorial] == [], "run python docs/pictures.py"
