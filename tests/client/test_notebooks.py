@@ -12,6 +12,9 @@ from typing import Any, Literal
 
 import pytest
 
+import linkspan
+import linkspan.auth
+import linkspan.testing
 from linkspan import Client, Server, SyncClient, ToolError
 from linkspan.flows.client_errors import Origin
 from linkspan.flows.tool_results import ToolResult, read_head
@@ -231,3 +234,64 @@ def test_ipython_shows_and_completes() -> None:
             assert set(shown) == {"text/plain"}
     finally:
         InteractiveShell.clear_instance()
+
+
+# What a repr names.
+
+NEVER_MADE = {"Content", "Prompt", "Tool"}
+"""Classes that are used themselves, without an object of them."""
+
+
+def test_every_public_object_has_a_repr_that_names_what_it_is() -> None:
+    found = {
+        name: value
+        for module in (linkspan, linkspan.auth, linkspan.testing)
+        for name in module.__all__
+        if inspect.isclass(value := getattr(module, name)) and not issubclass(value, BaseException)
+    }
+    assert len(found) > 50
+    bare = {name for name, value in found.items() if value.__repr__ is object.__repr__}
+    assert bare == NEVER_MADE
+
+
+def test_reprs_name_the_state_and_no_contents(tmp_path: Path) -> None:
+    server = calculator()
+    policies = (
+        linkspan.RateLimit(5, per=60),
+        linkspan.ResultLimit(bytes=9),
+        linkspan.Audit(),
+        linkspan.ErrorMap({KeyError: "?"}),
+    )
+    stopper = linkspan.Stopper()
+    host = linkspan.Host({"dice": server})
+    shown = [
+        repr(server),
+        repr(Server("empty", version="2")),
+        *map(repr, policies),
+        repr(stopper),
+        repr(linkspan.Image(b"\x89PNG\r\n\x1a\n")),
+        repr(linkspan.File("secret", name="a.txt")),
+        repr(linkspan.Resource("a://b", text="secret")),
+        repr(linkspan.ToolResponse("hi", is_error=True)),
+        repr(host),
+        repr(linkspan.StdioTransport(server)),
+        repr(SyncClient(server)),
+    ]
+    stopper.stop("enough")
+    assert shown == [
+        "<Server calculator 0.1.0: 4 tools>",
+        "<Server empty 2: nothing registered>",
+        "<RateLimit: at most 5 calls in 60 s>",
+        "<ResultLimit: 9 bytes>",
+        "<Audit to the logger linkspan.audit>",
+        "<ErrorMap of KeyError>",
+        "<Stopper: not stopped>",
+        "<Image of image/png: 8 bytes>",
+        "<File of text/plain: 6 bytes>",
+        "<Resource a://b>",
+        "ToolResponse(is_error=True, [TextContent(text='hi', annotations=None, meta=None)])",
+        "<Host of dice: 0 tools>",
+        f"<StdioTransport of {server!r}>",
+        "<SyncClient of calculator: not connected>",
+    ]
+    assert repr(stopper) == "<Stopper: enough>"

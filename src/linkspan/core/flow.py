@@ -53,6 +53,9 @@ class Stopper:
         self.reason: str | None = None
         self._callbacks: dict[Callable[[], object], None] = {}
 
+    def __repr__(self) -> str:
+        return f"<Stopper: {self.reason or 'stopped' if self.stopped else 'not stopped'}>"
+
     def stop(self, reason: str | None = None) -> None:
         """End the calls; `reason` goes to the server. A second time does nothing."""
         if self.stopped:

@@ -153,6 +153,9 @@ class Conversation:
         self.usage = Usage()
         self.clock = clock
 
+    def __repr__(self) -> str:
+        return f"<Conversation with {self.model.name}: {len(self.messages)} messages>"
+
     def reset(self) -> None:
         """Forget all messages."""
         self.messages.clear()

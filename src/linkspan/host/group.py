@@ -131,6 +131,9 @@ class _Group(Generic[FaceT]):
         self._owner_of: dict[str, str] = {}
         self._naming = ForkedLock()
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {', '.join(self.clients) or 'no servers'}>"
+
     @classmethod
     @abstractmethod
     def _face(cls) -> type[FaceT]:

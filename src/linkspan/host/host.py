@@ -115,6 +115,9 @@ class Host:
         self.group = ClientGroup({name: client for name, client in clients.items() if client is not None})
         self.group.reserve_tool_names(_OWN)
 
+    def __repr__(self) -> str:
+        return f"<Host of {', '.join(self.group.clients) or 'no servers'}: {len(self._entries)} tools>"
+
     def _client(self, name: str, target: ServerTarget, options: Mapping[str, Any]) -> Client | None:
         ask, sample, on_stderr = self._elicitor, self._sampler, self._on_stderr
 

@@ -187,6 +187,9 @@ class AsyncMemoryTransport:
         self._output: list[bytes] = []
         self._closed = False
 
+    def __repr__(self) -> str:
+        return f"<AsyncMemoryTransport: {'closed' if self._closed else 'open'}>"
+
     async def send(self, data: bytes) -> None:
         """Let the server receive bytes: lines, in any chunks. Raises: ValueError after `close`."""
         if self._closed:

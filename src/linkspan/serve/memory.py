@@ -40,6 +40,9 @@ class MemoryTransport:
         self.start_afresh()
         renew(self)
 
+    def __repr__(self) -> str:
+        return f"<MemoryTransport of {self._server!r}: {'closed' if self._closed else 'open'}>"
+
     def start_afresh(self) -> None:
         """Connect; in a forked child, anew."""
         self._output: SimpleQueue[bytes] = SimpleQueue()

@@ -52,6 +52,9 @@ class RateLimit:
         self._used_until: dict[Hashable, float] = {}
         self._lock = ForkedLock()
 
+    def __repr__(self) -> str:
+        return f"<RateLimit: {self._text}>"
+
     def __call__(self, call: Call) -> _Steps:
         """Refuse a call that is too many."""
         key = self._key(call)
@@ -86,6 +89,9 @@ class ResultLimit:
         if (bytes is None) == (tokens is None):
             raise TypeError("ResultLimit takes bytes=... or tokens=...")
         self._most = bytes if bytes is not None else 4 * (tokens or 0)
+
+    def __repr__(self) -> str:
+        return f"<ResultLimit: {self._most} bytes>"
 
     def __call__(self, call: Call) -> _Steps:
         """Cut the result of a tool; one with structured content, which cannot be cut, becomes an error."""
@@ -124,6 +130,9 @@ class Audit:
 
         self._logger = getLogger(logger)
         self._arguments = arguments
+
+    def __repr__(self) -> str:
+        return f"<Audit to the logger {self._logger.name}>"
 
     def __call__(self, call: Call) -> _Steps:
         """Log the outcome of a call."""
@@ -165,6 +174,9 @@ class ErrorMap:
     def __init__(self, texts: Mapping[type[Exception], str]) -> None:
         """Answer exceptions of these types, or of subtypes, with a text that `str.format` fills in; the exception is `e`."""
         self._texts = dict(texts)
+
+    def __repr__(self) -> str:
+        return f"<ErrorMap of {', '.join(each.__name__ for each in self._texts)}>"
 
     def __call__(self, call: Call) -> _Steps:
         """Raise a ToolError for an exception that has words; the first type that fits counts."""

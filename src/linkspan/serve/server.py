@@ -60,6 +60,17 @@ class Server(BaseServer):
 
     __module__ = "linkspan"  # the name that people import it by, in a repr and in a pickle
 
+    def __repr__(self) -> str:
+        found = self._catalogue
+        counts = {
+            "tool": len(found.tools),
+            "resource": len(found.resources),
+            "template": len(found.templates),
+            "prompt": len(found.prompts),
+        }
+        offers = [f"{count} {noun}{'s' * (count != 1)}" for noun, count in counts.items() if count]
+        return f"<Server {self.name} {self.version}: {', '.join(offers) or 'nothing registered'}>"
+
     def system(self) -> System:
         """Return the clocks and the randomness of this machine."""
         from linkspan.runtime.system import SYSTEM

@@ -188,6 +188,7 @@ class StdioTransport:
         max_unsent: int = MAX_UNSENT,
     ) -> None:
         """Prepare; the options are those of `serve_stdio`."""
+        self._server = server
         self._serve: Callable[[], int] = lambda: serve_stdio(
             server.connect,
             input_fd=input_fd,
@@ -197,6 +198,9 @@ class StdioTransport:
             max_workers=max_workers,
             max_unsent=max_unsent,
         )
+
+    def __repr__(self) -> str:
+        return f"<StdioTransport of {self._server!r}>"
 
     def open(self) -> int:
         """Serve until the client goes away; return the exit code (I1): 0, or 1 without standard input or output.

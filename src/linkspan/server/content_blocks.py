@@ -107,6 +107,9 @@ class Media:
         self.mime_type = mime_type
         self.annotations = annotations
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.mime_type}: {len(self.data)} bytes>"
+
     def block(self) -> Wire:
         """Return the content block for a result or a message."""
         raise NotImplementedError

@@ -107,6 +107,9 @@ class Context(_Base[LifespanT]):
         self._lifespan = lifespan
         self._serve_own = serve_own
 
+    def __repr__(self) -> str:
+        return f"<Context of {self._request.method}>"
+
     # The server's own context, as a mapping.
 
     def __getitem__(self, key: str) -> Any:

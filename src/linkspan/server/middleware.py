@@ -67,6 +67,9 @@ class Call:
         self.round = round
         self._make_context = make_context
 
+    def __repr__(self) -> str:
+        return f"<Call of {self.method}, round {self.round}>"
+
     @property
     def name(self) -> str | None:
         """The name of the tool or prompt, or the URI of the resource; None for lists and custom methods."""

@@ -55,6 +55,9 @@ class PromptResult:
         self.description = description
         self.meta = meta_of(meta)
 
+    def __repr__(self) -> str:
+        return f"PromptResult({self.messages!r})"
+
 
 class PromptInfo(msgspec.Struct, frozen=True, kw_only=True):
     """All that describes a prompt beside its function, however the prompt was written."""

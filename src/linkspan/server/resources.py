@@ -135,6 +135,9 @@ class Resource(_Described):
         self.path = path
         self.value: str | bytes | None = text if text is not None else blob
 
+    def __repr__(self) -> str:
+        return f"<Resource {self.uri}>"
+
 
 class ResourceTemplate(_Described):
     """A family of resources by an RFC 6570 template. As a class: set `uri_template`, write `contents(**variables)`."""
@@ -156,6 +159,9 @@ class ResourceTemplate(_Described):
         compile_template(uri_template)
         self._describe(uri_template, name, read, described)
         self.uri_template = uri_template
+
+    def __repr__(self) -> str:
+        return f"<ResourceTemplate {self.uri_template}>"
 
 
 ResourceSource: TypeAlias = Resource | type[Resource]

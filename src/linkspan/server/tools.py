@@ -175,6 +175,9 @@ class ToolResponse:
         self.structured_content = structured_content
         self.meta = meta_of(meta)
 
+    def __repr__(self) -> str:
+        return f"ToolResponse({'is_error=True, ' if self.is_error else ''}{self.content!r})"
+
 
 class Tool:
     """A tool. Subclass it and write `call`, or use `Tool.define`.

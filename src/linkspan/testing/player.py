@@ -243,6 +243,9 @@ class Player:
         self.limits = limits
         self._exchanges = read_exchanges(recording)
 
+    def __repr__(self) -> str:
+        return f"<Player of {self.name}: {len(self._exchanges)} exchanges>"
+
     def connect(self, *, ports: Ports = NO_PORTS) -> Playback:
         """Open a connection, which plays the recording from its beginning; it runs no calls and has no use for `ports`."""
         return Playback(self._exchanges, self.limits)

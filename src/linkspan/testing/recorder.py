@@ -121,6 +121,11 @@ class TranscriptWriter:
             self._file = target
         self._closed = False
 
+    def __repr__(self) -> str:
+        return (
+            f"<TranscriptWriter to {getattr(self._file, 'name', 'a stream')}: {'closed' if self._closed else 'open'}>"
+        )
+
     def start_afresh(self) -> None:
         """Begin with whole lines; in a forked child the rest of one that had begun is the parent's to write."""
         self._lock = threading.Lock()
