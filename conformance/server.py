@@ -21,7 +21,9 @@ from linkspan import (
     ImageContent,
     InputRequired,
     Prompt,
+    RemoteProtocolError,
     Server,
+    Task,
     TextContent,
     TextResourceContents,
     ToolError,
@@ -313,6 +315,13 @@ class Consent:
 
 
 @dataclass
+class Confirmation:
+    """Whether to go on."""
+
+    confirm: bool
+
+
+@dataclass
 class Topic:
     """What it is about."""
 
@@ -382,6 +391,56 @@ def test_input_required_result_capabilities(ctx: Context) -> object:
         questions["user_name"] = ask_form("What is your name?", Name)
     missing = {key: question for key, question in questions.items() if key not in ctx.input_responses}
     return InputRequired(missing) if missing else f"Got {', '.join(questions) or 'nothing'}"
+
+
+# Tasks. A client that does not declare their extension gets the same tools as ever, except the one that needs a task.
+
+
+@server.tool(task=Task(after=0.5))
+def greet(name: str) -> str:
+    """End so soon that no task is made of it."""
+    return f"Hello, {name}!"
+
+
+@server.tool(task=Task(poll=0.2))
+async def slow_compute(seconds: float = 1, label: str = "") -> str:
+    """Take a while."""
+    await asyncio.sleep(seconds)
+    return f"Computed {label} in {seconds:g} s"
+
+
+@server.tool(task=Task(required=True, poll=0.2))
+async def failing_job() -> str:
+    """Fail as a tool does: the task is completed with an error for the model."""
+    await asyncio.sleep(1)
+    raise ToolError("The job has failed")
+
+
+@server.tool(task=Task(poll=0.2))
+def protocol_error_job() -> str:
+    """Fail as a request does."""
+    raise RemoteProtocolError(-32603, "The job could not be run")
+
+
+@server.tool(task=Task(poll=0.2))
+def confirm_delete(filename: str, ctx: Context) -> str:
+    """Ask in the middle of a task."""
+    confirmed = ctx.ask("confirmation", Confirmation, f"Delete {filename}?").confirm
+    return f"{'Deleted' if confirmed else 'Kept'} {filename}"
+
+
+@server.tool(task=Task(poll=0.2))
+def multi_input(ctx: Context) -> object:
+    """Ask two things at once in the middle of a task."""
+    questions = {"first": ask_form("What is your name?", Name), "second": ask_form("Which color?", Color)}
+    missing = {key: question for key, question in questions.items() if key not in ctx.input_responses}
+    return InputRequired(missing) if missing else f"Got {', '.join(ctx.input_responses)}"
+
+
+@server.tool(task=Task(poll=0.2))
+def test_tool_with_task(user: Annotated[Name, Ask("What is your name?")]) -> str:
+    """Ask before there is a task."""
+    return f"Hello, {user.name}!"
 
 
 # Prompts and completion.

@@ -58,6 +58,16 @@ ASKING = [
 ]
 TOOLS = {*WITHOUT_ARGUMENTS, *ASKING, "test_error_handling", "test_sampling", "test_elicitation"}
 TOOLS |= {"json_schema_2020_12_tool"}
+AS_TASKS = {
+    "greet",
+    "slow_compute",
+    "failing_job",
+    "protocol_error_job",
+    "confirm_delete",
+    "multi_input",
+    "test_tool_with_task",
+}
+TOOLS |= AS_TASKS
 PROMPTS = {
     "test_simple_prompt",
     "test_prompt_with_arguments",
@@ -707,3 +717,70 @@ def test_the_program_serves_over_http_where_it_is_told_to(monkeypatch: pytest.Mo
     monkeypatch.setattr(sys, "argv", ["server.py", "--port", "3101"])
     module.main()
     assert served == [("http", {"host": "127.0.0.1", "port": 3101, "path": "/mcp", "workers": 1})]
+
+
+# The tasks extension.
+
+WITH_TASKS = {**SUITE, "extensions": {"io.modelcontextprotocol/tasks": {}}}
+ALICE = {"action": "accept", "content": {"name": "Alice"}}
+
+
+def make_task(server: Server, name: str, **arguments: Any) -> dict[str, Any]:
+    """Call a tool, and return the task that it becomes once it has a state other than "working"."""
+    task: dict[str, Any] = call(server, name, capabilities=WITH_TASKS, arguments=arguments)["result"]
+    assert task["resultType"] == "task"
+    return follow(server, task)
+
+
+def follow(server: Server, task: dict[str, Any]) -> dict[str, Any]:
+    give_up = time.monotonic() + 20
+    while task["status"] == "working":
+        assert time.monotonic() < give_up
+        time.sleep(0.01)
+        task = ask(server, "tasks/get", {"taskId": task["taskId"]}, capabilities=WITH_TASKS)["result"]
+    return task
+
+
+def respond(server: Server, task: dict[str, Any], **responses: Any) -> dict[str, Any]:
+    update = {"taskId": task["taskId"], "inputResponses": responses}
+    acknowledged = ask(server, "tasks/update", update, capabilities=WITH_TASKS)["result"]
+    assert set(acknowledged) == {"resultType", "_meta"}
+    return follow(server, ask(server, "tasks/get", {"taskId": task["taskId"]}, capabilities=WITH_TASKS)["result"])
+
+
+def test_tasks_end_as_the_suite_expects(server: Server) -> None:
+    assert call(server, "greet", capabilities=WITH_TASKS, arguments={"name": "a"})["result"]["resultType"] == "complete"
+    assert make_task(server, "slow_compute", seconds=0.01)["status"] == "completed"
+    assert make_task(server, "failing_job")["result"]["isError"]
+    failed = make_task(server, "protocol_error_job")
+    assert (failed["status"], failed["error"]["code"]) == ("failed", -32603)
+    running = call(server, "slow_compute", capabilities=WITH_TASKS, arguments={"seconds": 20})["result"]
+    ask(server, "tasks/cancel", {"taskId": running["taskId"]}, capabilities=WITH_TASKS)
+    assert follow(server, running)["status"] == "cancelled"
+
+
+def test_tasks_ask_as_the_suite_expects(server: Server) -> None:
+    asked = make_task(server, "confirm_delete", filename="a.txt")
+    (key,) = asked["inputRequests"]
+    done = respond(server, asked, **{key: {"action": "accept", "content": {"confirm": True}}})
+    assert done["result"]["content"][0]["text"] == "Deleted a.txt"
+    both = make_task(server, "multi_input")
+    half = respond(server, both, first=ALICE)
+    assert (half["status"], list(half["inputRequests"])) == ("input_required", ["second"])
+    assert respond(server, half, second={"action": "accept", "content": {"color": "red"}})["status"] == "completed"
+
+
+def test_questions_before_a_task_are_asked_in_rounds(server: Server) -> None:
+    asked = call(server, "test_tool_with_task", capabilities=WITH_TASKS)["result"]
+    assert asked["resultType"] == "input_required"
+    answered = {"inputResponses": {"user": ALICE}, "requestState": asked["requestState"]}
+    created = call(server, "test_tool_with_task", capabilities=WITH_TASKS, **answered)["result"]
+    assert "Alice" in follow(server, created)["result"]["content"][0]["text"]
+
+
+def test_a_job_that_needs_a_task_refuses_clients_without_them(server: Server) -> None:
+    refused = call(server, "failing_job")["error"]
+    assert (refused["code"], list(refused["data"]["requiredCapabilities"]["extensions"])) == (
+        -32021,
+        ["io.modelcontextprotocol/tasks"],
+    )

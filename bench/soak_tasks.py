@@ -1,0 +1,252 @@
+"""Kill workers of a server at random while 200 tasks run on it, and hold every task to its `restart=`.
+
+    python bench/soak_tasks.py                              # a minute, four workers, one kill every half second
+    python bench/soak_tasks.py --store redis://127.0.0.1/0 --seconds 600
+
+Every task ends once, as its `restart=` says; none is lost; no result is overwritten; every poll is answered. A journal outside of
+the server holds which body began when. Ends with status 1 if any of this is violated. Linux only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import http.client
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from linkspan import Context, Server, Task
+from linkspan.types.messages import ToolAnnotations
+
+TASKS = "io.modelcontextprotocol/tasks"
+META = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientCapabilities": {"elicitation": {}, "extensions": {TASKS: {}}},
+}
+CARRIED_OUT = "the server stopped while it ran; it may have been carried out"
+ATTEMPTS = 3
+FINAL = ("completed", "failed", "cancelled")
+KINDS = {  # how often a body may begin in one round, and whether a lost one fails at once
+    "safe_read": (ATTEMPTS, False),
+    "safe_write": (1, True),
+    "never": (1, True),
+    "always": (ATTEMPTS, False),
+    "coroutine": (ATTEMPTS, False),
+    "asks": (ATTEMPTS, False),
+}
+
+
+def serve(store: str, journal: str, port: int, workers: int) -> None:
+    """Serve a tool of each kind; each body writes to the journal when it begins."""
+    file = os.open(journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    server = Server("soaked", store=store, max_tasks=100, request_state_keys=["a key for soaking that is long enough"])
+    idempotent = ToolAnnotations(idempotent_hint=True)
+
+    def work(number: int, seconds: float) -> str:
+        os.write(file, f"{number}\n".encode())
+        time.sleep(seconds)
+        return f"done {number}"
+
+    async def work_on_loop(number: int, seconds: float) -> str:
+        os.write(file, f"{number}\n".encode())
+        await asyncio.sleep(seconds)
+        return f"done {number}"
+
+    def ask(number: int, seconds: float, ctx: Context) -> str:
+        os.write(file, f"{number}\n".encode())
+        time.sleep(seconds / 2)
+        return f"done {ctx.ask('number', int, 'Which number?')}"
+
+    def add(name: str, function: Any, restart: Any, annotations: ToolAnnotations | None = None) -> None:
+        settings = Task(restart=restart, attempts=ATTEMPTS, poll=0.2)
+        server.define_tool(name, handler=function, task=settings, annotations=annotations)
+
+    add("safe_read", work, "safe", ToolAnnotations(read_only_hint=True))
+    add("safe_write", work, "safe")
+    add("never", work, "never", idempotent)
+    add("always", work, "always")
+    add("coroutine", work_on_loop, "safe", idempotent)
+    add("asks", ask, "always")
+    server.run("http", port=port, workers=workers, drain=1.0)
+
+
+class Caller:
+    """One thread's connection to the server, which is made again whenever a worker takes it along."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._connection: http.client.HTTPConnection | None = None
+        self.repeated = 0
+
+    def send(self, method: str, **params: Any) -> dict[str, Any]:
+        """Send a request until it is answered."""
+        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": META}})
+        headers = {
+            "content-type": "application/json",
+            "accept": "application/json, text/event-stream",
+            "mcp-protocol-version": "2026-07-28",
+            "mcp-method": method,
+            "mcp-name": params.get("taskId") or params.get("name", ""),
+        }
+        give_up = time.monotonic() + 30
+        while True:
+            try:
+                self._connection = self._connection or http.client.HTTPConnection("127.0.0.1", self._port, timeout=20)
+                self._connection.request("POST", "/mcp", body, headers)
+                return json.loads(self._connection.getresponse().read())
+            except (OSError, http.client.HTTPException, ValueError):
+                self.repeated += 1
+                self._connection = None
+                assert time.monotonic() < give_up, "no worker answers"
+                time.sleep(0.01)
+
+
+class Soak:
+    """What is going on, and what was seen."""
+
+    def __init__(self, port: int, in_flight: int) -> None:
+        self.port = port
+        self.in_flight = in_flight
+        self.stop_making = threading.Event()
+        self.ended: dict[int, tuple[str, str, dict[str, Any]]] = {}
+        """By number: the kind, the id, and how the task ended."""
+        self.violations: list[str] = []
+        self.polls = self.repeated = 0
+        self._numbers = iter(range(10**9))
+        self._lock = threading.Lock()
+
+    def follow(self, count: int) -> None:
+        """Keep some tasks in flight, poll them and answer them, until all have ended."""
+        caller, running = Caller(self.port), dict[int, tuple[str, str]]()
+        while running or not self.stop_making.is_set():
+            while len(running) < count and not self.stop_making.is_set():
+                with self._lock:
+                    number = next(self._numbers)
+                kind = random.choice([*KINDS])
+                arguments = {"number": number, "seconds": random.uniform(0.2, 3.0)}
+                result = caller.send("tools/call", name=kind, arguments=arguments).get("result", {})
+                if result.get("resultType") == "task":
+                    running[number] = kind, result["taskId"]
+                else:
+                    self.violations.append(f"{kind} {number} was not made: {result}")
+            for number, (kind, task_id) in list(running.items()):
+                self._look(caller, running, number, kind, task_id)
+            time.sleep(0.2)
+        with self._lock:
+            self.repeated += caller.repeated
+
+    def _look(self, caller: Caller, running: dict[int, Any], number: int, kind: str, task_id: str) -> None:
+        answer = caller.send("tasks/get", taskId=task_id)
+        self.polls += 1
+        task = answer.get("result")
+        if task is None:
+            self.violations.append(f"{kind} {number} is lost: {answer}")
+            del running[number]
+        elif task["status"] == "input_required":
+            responses = {key: {"action": "accept", "content": {"number": number}} for key in task["inputRequests"]}
+            caller.send("tasks/update", taskId=task_id, inputResponses=responses)
+        elif task["status"] in FINAL:
+            self.ended[number] = kind, task_id, task
+            del running[number]
+
+    def judge(self, begun: Counter[int]) -> Counter[str]:
+        """Compare how the tasks ended with how often their bodies began; return what became of each kind."""
+        caller, found = Caller(self.port), Counter[str]()
+        for number, (kind, task_id, task) in self.ended.items():
+            most, fails_at_once = KINDS[kind]
+            text = task["result"]["content"][0]["text"] if task["status"] == "completed" else task["error"]["message"]
+            found[f"{kind}: {'completed' if task['status'] == 'completed' else text}"] += 1
+            rounds = 2 if kind == "asks" else 1
+            expected = {f"done {number}"} if task["status"] == "completed" else set[str]()
+            if task["status"] == "failed":
+                expected = {CARRIED_OUT} if fails_at_once else {f"the server stopped {ATTEMPTS} times while it ran"}
+            if text not in expected:
+                self.violations.append(f"{kind} {number} ended with {text!r}")
+            if not begun[number] <= most + rounds - 1:
+                self.violations.append(f"{kind} {number} began {begun[number]} times")
+            if task["status"] == "completed" and begun[number] < rounds:
+                self.violations.append(f"{kind} {number} is complete, but began {begun[number]} times")
+            if (again := caller.send("tasks/get", taskId=task_id)["result"]) != task:
+                self.violations.append(f"{kind} {number} ended as {task}, and then as {again}")
+        return found
+
+
+def kill_workers(parent: int, seconds: float, every: float) -> int:
+    """Kill a random child of the server again and again; return how many died."""
+    kills, give_up = 0, time.monotonic() + seconds
+    while time.monotonic() < give_up:
+        time.sleep(every)
+        children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+        if children:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(random.choice(children)), signal.SIGKILL)
+                kills += 1
+    return kills
+
+
+def wait_for(port: int) -> None:
+    """Wait until the server answers."""
+    Caller(port).send("server/discover")
+
+
+def main() -> int:
+    """Soak the server; return the exit status."""
+    parser = argparse.ArgumentParser(description="Kill workers while tasks run.")
+    parser.add_argument("--store", help="URL of the store; a file that is new by default")
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--every", type=float, default=0.5)
+    parser.add_argument("--workers", type=int, default=4)
+    parser.add_argument("--tasks", type=int, default=200)
+    parser.add_argument("--port", type=int, default=8377)
+    parser.add_argument("--journal", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.journal:
+        serve(given.store, given.journal, given.port, given.workers)
+    with tempfile.TemporaryDirectory() as directory:
+        store, journal = given.store or f"sqlite://{directory}/tasks.db", f"{directory}/journal"
+        Path(journal).touch()
+        command = [sys.executable, __file__, "--store", store, "--journal", journal, "--port", str(given.port)]
+        with open(f"{directory}/log", "wb") as log:
+            server = subprocess.Popen([*command, "--workers", str(given.workers)], stderr=log)
+        try:
+            return soak(given, server.pid, journal)
+        finally:
+            server.terminate()
+            server.wait()
+
+
+def soak(given: argparse.Namespace, server: int, journal: str) -> int:
+    """Make tasks, kill workers, wait for the end of all, and report."""
+    wait_for(given.port)
+    soaked, threads = Soak(given.port, given.tasks), 8
+    followers = [threading.Thread(target=soaked.follow, args=(given.tasks // threads,)) for _ in range(threads)]
+    for each in followers:
+        each.start()
+    kills = kill_workers(server, given.seconds, given.every)
+    soaked.stop_making.set()
+    for each in followers:
+        each.join()
+    begun = Counter(map(int, Path(journal).read_text().split()))
+    found = soaked.judge(begun)
+    print(f"{kills} workers killed, {len(soaked.ended)} tasks, {sum(begun.values())} bodies begun")
+    print(f"{soaked.polls} polls answered, {soaked.repeated} requests sent again because their worker died")
+    for line, count in sorted(found.items()):
+        print(f"  {count:5} {line}")
+    for violation in soaked.violations:
+        print(f"VIOLATED: {violation}")
+    return 1 if soaked.violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
