@@ -89,8 +89,17 @@ class Caller:
         self._connection: http.client.HTTPConnection | None = None
         self.repeated = 0
 
-    def send(self, method: str, **params: Any) -> dict[str, Any]:
+    def ask(self, method: str, **params: Any) -> dict[str, Any]:
         """Send a request until it is answered."""
+        give_up = time.monotonic() + 30
+        while (answer := self.send(method, **params)) is None:
+            self.repeated += 1
+            assert time.monotonic() < give_up, "no worker answers"
+            time.sleep(0.01)
+        return answer
+
+    def send(self, method: str, **params: Any) -> dict[str, Any] | None:
+        """Send a request once; return None if its worker died."""
         body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": META}})
         headers = {
             "content-type": "application/json",
@@ -99,17 +108,13 @@ class Caller:
             "mcp-method": method,
             "mcp-name": params.get("taskId") or params.get("name", ""),
         }
-        give_up = time.monotonic() + 30
-        while True:
-            try:
-                self._connection = self._connection or http.client.HTTPConnection("127.0.0.1", self._port, timeout=20)
-                self._connection.request("POST", "/mcp", body, headers)
-                return json.loads(self._connection.getresponse().read())
-            except (OSError, http.client.HTTPException, ValueError):
-                self.repeated += 1
-                self._connection = None
-                assert time.monotonic() < give_up, "no worker answers"
-                time.sleep(0.01)
+        try:
+            self._connection = self._connection or http.client.HTTPConnection("127.0.0.1", self._port, timeout=20)
+            self._connection.request("POST", "/mcp", body, headers)
+            return json.loads(self._connection.getresponse().read())
+        except (OSError, http.client.HTTPException, ValueError):
+            self._connection = None
+            return None
 
 
 class Soak:
@@ -135,11 +140,13 @@ class Soak:
                     number = next(self._numbers)
                 kind = random.choice([*KINDS])
                 arguments = {"number": number, "seconds": random.uniform(0.2, 3.0)}
-                result = caller.send("tools/call", name=kind, arguments=arguments).get("result", {})
-                if result.get("resultType") == "task":
-                    running[number] = kind, result["taskId"]
+                answer = caller.send("tools/call", name=kind, arguments=arguments)
+                if answer is None:  # there may be a task, whose id is lost: the next one has another number
+                    time.sleep(0.01)
+                elif answer.get("result", {}).get("resultType") == "task":
+                    running[number] = kind, answer["result"]["taskId"]
                 else:
-                    self.violations.append(f"{kind} {number} was not made: {result}")
+                    self.violations.append(f"{kind} {number} was not made: {answer}")
             for number, (kind, task_id) in list(running.items()):
                 self._look(caller, running, number, kind, task_id)
             time.sleep(0.2)
@@ -147,7 +154,7 @@ class Soak:
             self.repeated += caller.repeated
 
     def _look(self, caller: Caller, running: dict[int, Any], number: int, kind: str, task_id: str) -> None:
-        answer = caller.send("tasks/get", taskId=task_id)
+        answer = caller.ask("tasks/get", taskId=task_id)
         self.polls += 1
         task = answer.get("result")
         if task is None:
@@ -155,7 +162,7 @@ class Soak:
             del running[number]
         elif task["status"] == "input_required":
             responses = {key: {"action": "accept", "content": {"number": number}} for key in task["inputRequests"]}
-            caller.send("tasks/update", taskId=task_id, inputResponses=responses)
+            caller.ask("tasks/update", taskId=task_id, inputResponses=responses)
         elif task["status"] in FINAL:
             self.ended[number] = kind, task_id, task
             del running[number]
@@ -177,7 +184,7 @@ class Soak:
                 self.violations.append(f"{kind} {number} began {begun[number]} times")
             if task["status"] == "completed" and begun[number] < rounds:
                 self.violations.append(f"{kind} {number} is complete, but began {begun[number]} times")
-            if (again := caller.send("tasks/get", taskId=task_id)["result"]) != task:
+            if (again := caller.ask("tasks/get", taskId=task_id)["result"]) != task:
                 self.violations.append(f"{kind} {number} ended as {task}, and then as {again}")
         return found
 
@@ -197,7 +204,7 @@ def kill_workers(parent: int, seconds: float, every: float) -> int:
 
 def wait_for(port: int) -> None:
     """Wait until the server answers."""
-    Caller(port).send("server/discover")
+    Caller(port).ask("server/discover")
 
 
 def main() -> int:

@@ -108,6 +108,7 @@ ORDER = {
 """The chapters of the site. A page that is in none of them comes last."""
 
 GROUPS = {
+    "linkspan.extensions": "Servers",
     "linkspan.server": "Servers",
     "linkspan.serve": "Serving",
     "linkspan.auth": "Protecting servers",
@@ -123,6 +124,7 @@ GROUPS = {
 
 MODULES: dict[str, tuple[str, ...] | None] = {
     "linkspan.auth": None,
+    "linkspan.extensions.engine": ("TaskEngine", "run_task"),
     "linkspan.stores": None,
     "linkspan.testing": None,
     "linkspan.client.config": ("InputWanted", "known_configs", "read_config"),

@@ -28,6 +28,7 @@ CALLS: dict[str, tuple[str, dict[str, Any], str]] = {
     "dice.py": ("roll", {"sides": 1, "count": 2}, "[1,1]"),
     "everything.py": ("price", {"km": 100}, "12.0"),
     "files.py": ("read", {"file": "dice.py", "first": 3, "count": 1}, "import random"),
+    "long_job.py": ("count_books", {"shelf": "maps"}, "10"),
     "gateway.py": ("roll", {"sides": 1, "count": 3}, "[1,1,1]"),
     "sqlite_explorer.py": ("query", {"sql": "select seats from ferries where name = 'Lord'"}, '[{"seats":20}]'),
     "weather.py": (
