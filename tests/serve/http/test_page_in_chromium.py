@@ -16,12 +16,16 @@ import pytest
 from page_server import NASTY, TOOLS
 
 from http_browser import chromium
+from linkspan import Image, Server
+from over_http import serving
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install '.[peers]'")
 
 pytestmark = pytest.mark.timeout(60)
 
 PATIENCE = 10_000
+DOT = b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")
+"""A PNG of one pixel."""
 
 
 @pytest.fixture(scope="module")
@@ -283,3 +287,45 @@ def test_without_a_script_the_page_can_be_read(browser: Any, url: str) -> None:
     assert page.get_by_text("With JavaScript you could also try").is_visible()
     assert page.locator("form").count() == 0
     context.close()
+
+
+def test_a_call_needs_no_mouse(page: Any) -> None:
+    def press_until(key: str, is_there: str) -> None:
+        for _ in range(40):
+            if page.evaluate(is_there):
+                return
+            page.keyboard.press(key)
+        raise AssertionError(f"{is_there} is not reached with {key}")
+
+    press_until("Tab", "document.activeElement.closest('.item')?.dataset.value === 'prices'")
+    page.keyboard.press("Enter")
+    press_until("Tab", "document.activeElement.tagName === 'TEXTAREA'")
+    page.keyboard.type("Oban")
+    page.keyboard.press("Enter")
+    form = page.locator(".item[data-value=prices]")
+    form.locator(".good").wait_for()
+    press_until("Tab", "document.activeElement.getAttribute('aria-label') === 'Table'")
+    assert form.get_by_role("region", name="Table").get_by_role("row").count() == 3
+
+
+def test_many_tools_are_grouped_and_an_image_is_shown(browser: Any) -> None:
+    many = Server("many")
+    for number in range(200):
+        many.define_tool(name=f"{('orders', 'stock')[number % 2]}_{number}", handler=lambda: 7)
+    many.define_tool(name="picture", handler=lambda: Image(DOT))
+    with serving(many.asgi(path="/mcp", page=True)) as where:
+        page = browser.new_page()
+        page.goto(where)
+        groups = page.locator(".group")
+        assert [each.strip() for each in groups.locator("> summary").all_inner_texts()] == ["orders 100", "stock 100"]
+        assert groups.locator(".item:visible").count() == 0
+        page.keyboard.press("/")
+        page.keyboard.type("stock 19")
+        assert page.locator(".item:visible").count() == int(page.locator("#left").inner_text().split()[0]) == 7
+        page.keyboard.press("Control+A")
+        page.keyboard.type("picture")
+        form = item(page, "picture")
+        press(form, "Call")
+        form.locator(".out img").wait_for()
+        assert page.evaluate("document.querySelector('.out img').naturalWidth") == 1
+        page.close()
