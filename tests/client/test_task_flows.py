@@ -193,6 +193,15 @@ def test_a_subscription_that_ends_leaves_polling() -> None:
     assert play.reader.closed == 1
 
 
+def test_a_subscription_that_was_lost_and_is_there_again_leads_to_a_poll() -> None:
+    state, clock = client()
+    reader = FakeReader({"taskIds": ["t1"]})
+    play = Play(clock, [created(pollIntervalMs=1000), 0.0, 0.5, task("completed", result=DONE)], reader)
+    assert play.run(call_tool(state, "work")).text == "done"
+    assert play.seen[2:] == [("wait", 5.0), ("wait", 5.0), ("tasks/get", ABOUT)]
+    assert clock.now == 0.5
+
+
 def test_a_client_listens_to_few_tasks_at_a_time() -> None:
     state, clock = client()
     state.listening = 16
@@ -429,6 +438,7 @@ def test_what_follows_a_task_is_asked_for_by_the_same_principal() -> None:
     headers = {"authorization": "Bearer x"}
     play = Play(clock, [created(), None, task("completed", result=DONE)])
     play.run(call_tool(state, "work", options=CallOptions(headers=headers, meta={"a": 1})))
+    assert "listen" not in play.methods
     assert [(each.headers, each.meta) for each in play.specs] == [(headers, b'"a":1'), (headers, b"")]
 
 

@@ -156,7 +156,7 @@ class Following:
         self._task_id = task_id
         self._options = options
         self._reader: Reader | None = None
-        self._began = False
+        self._began = self._confirmed = False
 
     def next(self, task: TaskStatus, seconds: float) -> Flow[DetailedTask]:
         """Return the next state after `task`: what is reported, or at the latest what there is after `seconds`."""
@@ -173,6 +173,10 @@ class Following:
                 raise item
             if isinstance(item, ClientError):
                 self.close()
+            elif item is None and self._listens:
+                if self._confirmed:
+                    break  # the subscription was lost and is there again: something may have been missed
+                self._confirmed = True
         return (yield from get_task(self._state, self._task_id, self._options))
 
     def close(self) -> None:
@@ -183,17 +187,22 @@ class Following:
             reader.close()
 
     def _listen(self) -> Flow[None]:
+        """Subscribe, once, unless the task is that of another principal than the client's."""
         state, began, self._began = self._state, self._began, True
         modern = state.agreement is not None and state.agreement.revision.listens_by_request
-        if not began and modern and state.listening < _MOST_LISTENING:
+        if not began and modern and not self._options.headers and state.listening < _MOST_LISTENING:
             self._reader = yield Listen({"taskIds": (self._task_id,)})
             state.listening += 1
+
+    @property
+    def _listens(self) -> bool:
+        """Whether the server reports changes of the task by itself."""
+        return self._reader is not None and self._task_id in (self._reader.acknowledged.get("taskIds") or ())
 
     def _pause(self, task: TaskStatus) -> float:
         """Return how many seconds may pass before the next poll."""
         wanted = _USUAL_POLL if task.poll_interval_ms is None else task.poll_interval_ms / 1000
-        listens = self._reader is not None and self._task_id in (self._reader.acknowledged.get("taskIds") or ())
-        return min(max(wanted, _SHORTEST_POLL) * (_LISTENING if listens else 1), _LONGEST_POLL)
+        return min(max(wanted, _SHORTEST_POLL) * (_LISTENING if self._listens else 1), _LONGEST_POLL)
 
     def _reported(self, message: Notification) -> DetailedTask | None:
         """Return the state that a notification reports, if it is one of this task."""
