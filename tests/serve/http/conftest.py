@@ -19,12 +19,23 @@ def _opened() -> Iterator[list[Face]]:
         face.stop()
 
 
-@pytest.fixture(params=[*FACES, "three"])
-def serve(request: pytest.FixtureRequest, _opened: list[Face]) -> Callable[..., Face]:
-    """Serve a server through each face in turn."""
+@pytest.fixture(params=FACES)
+def serve_one(request: pytest.FixtureRequest, _opened: list[Face]) -> Callable[..., Face]:
+    """Serve a server in one process, through each face in turn: for what is bounded in each process."""
 
     def start(server: Server, **policy: Any) -> Face:
-        _opened.append({**FACES, "three": Scattered}[request.param](server, **policy))
+        _opened.append(FACES[request.param](server, **policy))
+        return _opened[-1]
+
+    return start
+
+
+@pytest.fixture(params=[*FACES.values(), Scattered], ids=[*FACES, "three"])
+def serve(request: pytest.FixtureRequest, _opened: list[Face]) -> Callable[..., Face]:
+    """Serve a server through each face in turn, and in three processes."""
+
+    def start(server: Server, **policy: Any) -> Face:
+        _opened.append(request.param(server, **policy))
         return _opened[-1]
 
     return start

@@ -239,7 +239,8 @@ def test_a_server_that_stops_says_goodbye_on_every_stream(serve: Serve) -> None:
     lives = [modern(face, "subscriptions/listen", {"notifications": ALL}, n) for n in range(3)]
     for live in lives:
         live.message()
-    face.endpoint.drain()
+    for each in face.endpoints:
+        each.drain()
     for n, live in enumerate(lives):
         (goodbye,) = live.messages()
         assert goodbye["id"] == n
@@ -271,8 +272,8 @@ def test_listeners_that_went_are_forgotten(on_a_loop: OnALoop) -> None:
 # Bounds.
 
 
-def test_max_streams(serve: Serve) -> None:
-    face = serve(World().server, max_streams=2)
+def test_max_streams(serve_one: Serve) -> None:
+    face = serve_one(World().server, max_streams=2)
     lives = [modern(face, "subscriptions/listen", {"notifications": ALL}, n) for n in range(2)]
     for live in lives:
         live.message()
@@ -286,8 +287,8 @@ def test_max_streams(serve: Serve) -> None:
         assert call(face, "add", {"a": 1, "b": 2}).whole().status == 200
 
 
-def test_max_streams_counts_get_streams(serve: Serve) -> None:
-    face = serve(World().server, max_streams=1)
+def test_max_streams_counts_get_streams(serve_one: Serve) -> None:
+    face = serve_one(World().server, max_streams=1)
     first, second = Session(face), Session(face)
     live = first.get().begin()
     refused = second.get().whole()

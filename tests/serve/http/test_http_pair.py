@@ -126,7 +126,7 @@ def test_the_session_ends_with_its_stream_and_so_do_its_calls(on_a_loop: OnALoop
     world.wait_for("holding")
     client.stream.close()
     world.wait_for("cancelled")
-    face.until(lambda: not face.endpoint.pairs and not face.endpoint.streams)
+    face.until(lambda: not any(len(each.pairs) or each.streams for each in face.endpoints))
     assert client.send({"jsonrpc": "2.0", "id": 1, "method": "ping"}).status == 404
 
 
