@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 import threading
@@ -15,8 +17,11 @@ import pytest
 
 from client.faces import wait_until
 from linkspan import Change, Server, SyncClient
+from linkspan.revisions import LATEST
 from linkspan.stores import SqliteStore, StoreError
 from linkspan.stores.port import Hear
+from parcels import EXTENSION, arrived
+from test_transcripts import feed
 
 SEATS = [f"seat://{number}" for number in range(20)]
 
@@ -86,6 +91,45 @@ def test_a_listener_whose_condition_does_not_hold_hears_nothing_of_another_proce
     assert [inboxes[0].get(timeout=20) for _ in range(2)] == [Change("tools")] * 2
     assert inboxes[1].get(timeout=20) == Change("tools")
     assert inboxes[1].empty()
+
+
+def test_a_change_of_an_extension_reaches_those_who_listen_for_it_in_another_process(tmp_path: Path) -> None:
+    one, other = (Server("shop", store=f"sqlite://{tmp_path}/store.db", extensions=[EXTENSION]) for _ in range(2))
+    connection = other.connect()
+    other.sharing.wait_until_listening()
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": LATEST.date,
+        "io.modelcontextprotocol/clientCapabilities": {"extensions": {EXTENSION.id: {}}},
+    }
+    params = {"notifications": {"parcelIds": ["p1"]}, "_meta": meta}
+    request = {"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": params}
+    feed(connection, json.dumps(request).encode() + b"\n", None)
+    assert b"acknowledged" in connection.data_to_send()
+    for parcel in ("p2", "p1"):
+        one._announcer.send(arrived(parcel), None)
+    sent: list[bytes] = []
+    wait_until(lambda: sent.append(connection.data_to_send()) or b"arrived" in b"".join(sent))  # type: ignore[func-returns-value]
+    message = json.loads(b"".join(sent))
+    assert message["method"] == "notifications/parcels"
+    assert (message["params"]["parcelId"], message["params"]["status"]) == ("p1", "arrived")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_a_forked_process_is_another_one_that_announces_and_ends_by_itself(tmp_path: Path, listen: Listen) -> None:
+    code = f"""
+import os
+from linkspan import Server
+server = Server("shop", store="sqlite://{tmp_path}/store.db")
+server.notify_tools_list_changed()
+if os.fork() == 0:
+    server.notify_resource_updated("seat://0")
+else:
+    assert os.wait()[1] == 0
+"""
+    heard = listen(shop(store=f"sqlite://{tmp_path}/store.db"), "seat://0")
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    assert {heard.get(timeout=20) for _ in range(2)} == {Change("tools"), Change("resource", "seat://0")}
+    assert heard.empty()
 
 
 class Failing(SqliteStore):

@@ -40,14 +40,17 @@ class ProcessChannel:
         """Neither publish nor listen yet; `store` opens the store, `name` is that of the server."""
         self._store = store
         self._name = name
+        self._outbox: _Queue | None = None
         self.start_afresh()
         renew(self)
 
     def start_afresh(self) -> None:
         """Be as if never used, in a forked child: another process, with threads of its own."""
+        if self._outbox is not None:
+            atexit.unregister(self._outbox.wait_until_empty)  # what waits in the parent is sent there
         self._origin = os.urandom(_ORIGIN)
         self._lock = threading.Lock()
-        self._outbox: _Queue | None = None
+        self._outbox = None
         self._inbox: _Queue | None = None
         self._tried = threading.Event()
         self.is_listening = False

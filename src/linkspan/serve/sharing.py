@@ -101,7 +101,8 @@ class SharedStore:
         if self._profile.store is not None:
             if not self.is_shared:
                 raise LinkspanError("workers cannot share a store in memory: leave out store=, or pass another one")
-            self.open()
+            self._check_engine()
+            self._keys.refresh()
             yield
             return
         from tempfile import TemporaryDirectory
@@ -112,7 +113,8 @@ class SharedStore:
             self._store, self._in_workers = SqliteStore(os.path.join(directory, "store.db")), True
             self._profile.sharing = self
             try:
-                self.open()
+                self._check_engine()
+                self._keys.refresh()  # not open(): no thread of this process runs while it forks
                 yield
             finally:
                 self._store.close()
