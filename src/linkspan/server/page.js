@@ -188,7 +188,8 @@ async function reload() {
   const answer = await fetch(here, { headers: { Accept: "text/html", ...Object.fromEntries(ownHeaders()) } });
   const text = await answer.text();
   const fresh = answer.ok && new DOMParser().parseFromString(written.createHTML(text), "text/html").querySelector("main");
-  if (!fresh) throw new Error(refusal(answer, answer.headers.get("content-type")?.includes("html") ? "give a token" : text));
+  if (!fresh && answer.headers.get("content-type")?.includes("html")) throw new Error("Give a token or a header first");
+  if (!fresh) throw new Error(refusal(answer, text));
   const kept = document.getElementById("history");
   document.querySelector("main").replaceWith(fresh);
   start();
@@ -205,8 +206,8 @@ function refusal(answer, text) {
   try {
     said = JSON.parse(text).error.message ?? said;
   } catch {}
-  const cure = scope ? `. Log in again to get ${scope}` : answer.status === 401 ? ". Give another token under “Token and headers”" : "";
-  return `HTTP ${answer.status}: ${said}${cure}`;
+  const entry = login?.issuer ? ". Log in again" : ". Give a token under “Token and headers”";
+  return `HTTP ${answer.status}: ${said}${scope ? `. Log in again to get ${scope}` : answer.status === 401 ? entry : ""}`;
 }
 
 // Logging in where the server is protected: the code flow with PKCE. Only its beginning outlives the page, in this tab.
@@ -216,7 +217,7 @@ const random = () => base64url(crypto.getRandomValues(new Uint8Array(32)));
 
 async function readJson(url, options) {
   const { host } = new URL(url);
-  const answer = await fetch(url, options).catch(() => Promise.reject(new Error(`${host} does not answer pages of ${location.origin}: get a token in another way, and paste it`)));
+  const answer = await fetch(url, { redirect: "error", ...options }).catch(() => Promise.reject(new Error(`${host} does not answer pages of ${location.origin}: get a token in another way, and paste it`)));
   const found = (await answer.json().catch(() => null)) ?? {};
   if (!answer.ok) throw new Error(`${host}: ${found.error_description ?? found.error ?? `HTTP ${answer.status}`}`);
   return found;
@@ -244,17 +245,18 @@ async function register(server) {
 }
 
 async function logIn() {
+  if (!crypto.subtle) throw new Error("A login needs a page over https, or on this machine: get a token in another way, and paste it");
   const server = await authorizationServer();
   if (!server.code_challenge_methods_supported?.includes("S256")) throw new Error(`${login.issuer} does not support PKCE with S256, so a login there is not safe`);
   const target = new URL(server.authorization_endpoint);
-  if (!/^https?:$/.test(target.protocol)) throw new Error(`The authorization_endpoint of ${login.issuer} is not a web page`);
+  if (!["https:", new URL(login.issuer).protocol].includes(target.protocol)) throw new Error(`The authorization_endpoint of ${login.issuer} is not safe to open`);
   const client = given.client.value.trim() || (await register(server));
   const [state, verifier] = [random(), random()];
   const digest = await crypto.subtle.digest("SHA-256", new TextEncoder().encode(verifier));
   const asked = { response_type: "code", client_id: client, redirect_uri: here, state, code_challenge: base64url(new Uint8Array(digest)),
     code_challenge_method: "S256", resource: login.resource, ...(login.scopes.length && { scope: login.scopes.join(" ") }) };
   for (const [name, value] of Object.entries(asked)) target.searchParams.set(name, value);
-  sessionStorage.setItem("login", JSON.stringify({ here, state, verifier, client, endpoint: server.token_endpoint,
+  sessionStorage.setItem("login", JSON.stringify({ here, state, verifier, client, scopes: login.scopes, endpoint: server.token_endpoint,
     named: server.authorization_response_iss_parameter_supported === true }));
   location.assign(target);
 }
@@ -272,6 +274,7 @@ async function finish({ pending, found }) {
   if ((pending.named || found.has("iss")) && found.get("iss") !== login.issuer) throw new Error(`The answer does not come from ${login.issuer}, where the login began`);
   if (!found.get("code")) throw new Error(`The login failed: ${found.get("error_description") ?? found.get("error") ?? "there is no code"}`);
   given.client.value = pending.client;
+  login.scopes = pending.scopes;
   const form = { grant_type: "authorization_code", code: found.get("code"), redirect_uri: pending.here, client_id: pending.client,
     code_verifier: pending.verifier, resource: login.resource };
   const tokens = await readJson(pending.endpoint, { method: "POST", body: new URLSearchParams(form) });
