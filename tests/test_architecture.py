@@ -252,7 +252,7 @@ CODE_LINES = {
     "core": 3744,
     "engines": 119,
     "extensions": 922,
-    "flows": 2153,
+    "flows": 2158,
     "host": 3282,
     "linkspan": 499,
     "revisions": 1286,

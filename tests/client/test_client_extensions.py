@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal
@@ -139,6 +141,12 @@ def test_settings_are_declared_in_each_request_or_in_the_handshake(era: Literal[
         mine, theirs = mine | {PARCELS: {}}, theirs | {PARCELS: {"express": True}}
     assert seen == [{"extensions": mine}]
     assert announced == theirs
+
+
+def test_a_client_without_extensions_loads_no_module_for_them() -> None:
+    code = "import sys; from linkspan.client import SyncClient; SyncClient(['true']); print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"linkspan.core.extension", "linkspan.flows.tasks", "linkspan.client.tasks"} & set(loaded)
 
 
 def test_a_handshake_leaves_the_member_out_where_nothing_is_left_in_it() -> None:

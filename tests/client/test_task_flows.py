@@ -268,6 +268,27 @@ def test_a_question_of_another_kind_is_invalid() -> None:
     assert caught.value.task_id == "t1"
 
 
+def test_a_task_may_not_ask_without_an_end() -> None:
+    state, clock = client()
+    rounds: list[Any] = []
+    for number in range(17):
+        key = f"name#{number}"
+        rounds += [None, task("input_required", inputRequests={key: QUESTION}), {key: b'{"action":"cancel"}'}, task()]
+    play = Play(clock, [created(pollIntervalMs=100), *rounds])
+    with pytest.raises(InvalidResponse, match=r"the task asked for input 17 times \(limits.max_rounds\)") as caught:
+        play.run(call_tool(state, "work"))
+    assert caught.value.task_id == "t1"
+    assert play.methods.count("ask") == 16
+
+
+@pytest.mark.parametrize("honoured", [7, "t1", {"t1": 1}, [], ["t2"], None])
+def test_what_is_not_acknowledged_is_polled(honoured: Any) -> None:
+    state, clock = client()
+    play = Play(clock, [created(), None, task("completed", result=DONE)], FakeReader({"taskIds": honoured}))
+    play.run(call_tool(state, "work"))
+    assert ("wait", 1.0) in play.seen
+
+
 # Ends.
 
 

@@ -26,7 +26,7 @@ from linkspan.flows.operations import call_tool, final_head, request_spec
 from linkspan.flows.requesting import SHORTEST, Question, TimeLeft, read_questions, request, server_error, shown
 from linkspan.flows.state import NO_RESULTS, CallOptions, ClientState
 from linkspan.flows.tool_results import Head, ToolResult, check_output
-from linkspan.types.base import ABSENT, JSONObject
+from linkspan.types.base import ABSENT, JSONObject, is_array
 from linkspan.types.messages import Params
 from linkspan.wire.jsonrpc import ErrorResponse, Notification, encode
 
@@ -197,7 +197,8 @@ class Following:
     @property
     def _listens(self) -> bool:
         """Whether the server reports changes of the task by itself."""
-        return self._reader is not None and self._task_id in (self._reader.acknowledged.get("taskIds") or ())
+        acknowledged = self._reader.acknowledged.get("taskIds") if self._reader is not None else None
+        return is_array(acknowledged) and self._task_id in acknowledged
 
     def _pause(self, task: TaskStatus) -> float:
         """Return how many seconds may pass before the next poll."""
@@ -222,7 +223,7 @@ def _follow(
     on_status: StatusCallback | None = None,
 ) -> Flow[DetailedTask]:
     """Follow a task to its end, and answer its questions. Raises: ClientError, with the id of the task."""
-    time_left, answered = TimeLeft(state, spec, began), set[str]()
+    time_left, answered, rounds = TimeLeft(state, spec, began), set[str](), 0
     following = Following(state, task.task_id, options)
     try:
         if not task.is_whole:
@@ -230,6 +231,10 @@ def _follow(
         while not task.is_final:
             asked = {key: each for key, each in (task.input_requests or {}).items() if key not in answered}
             if asked:
+                rounds += 1
+                if rounds > state.options.limits.max_rounds:
+                    problem = f"the task asked for input {rounds} times (limits.max_rounds)"
+                    raise InvalidResponse(problem, state.origin, delivery="answered")
                 yield from _answer(state, spec, task.task_id, asked, options, time_left)
                 answered.update(asked)
             if (left := time_left()) < SHORTEST:
