@@ -165,7 +165,7 @@ class ServerTasks:
             return _store_failed()
 
     def _find(self, request: Request, task_id: str) -> TaskRecord | None:
-        self.runner.wake()
+        self.runner.use()
         record = self._tasks.get(task_id)
         return record if record is not None and record.owner == request.facts.principal else None
 

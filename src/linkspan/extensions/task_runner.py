@@ -216,7 +216,7 @@ class TaskRunner:
         self._woken = threading.Event()
         self._thread: threading.Thread | None = None
         self._look_at = 0.0
-        self._stopping = self._failing = self._holds_lifespan = False
+        self._stopping = self._left = self._failing = self._holds_lifespan = False
 
     # The processes that serve.
 
@@ -224,7 +224,13 @@ class TaskRunner:
         """Run tasks as long as `user` is there; async functions on `loop()` if it runs."""
         if user not in self._users:
             self._users[user] = loop
-            self.wake()
+            self.use()
+
+    def use(self) -> None:
+        """Run tasks: until all users have left, or if there are none as long as there is something to do."""
+        if self._left:
+            self._left = self._stopping = False
+        self.wake()
 
     def _loop(self) -> AbstractEventLoop:
         for found in reversed([each() for each in list(self._users.values())]):
@@ -256,6 +262,7 @@ class TaskRunner:
         if self._host.lifespan is not None:
             self._calls.leave(self._host.lifespan)
         self.start_afresh()
+        self._stopping = self._left = True  # what abandoned runs still bring must not begin anything
 
     def _give_back(self, run: Run) -> None:
         run.abandoned = True
@@ -281,6 +288,7 @@ class TaskRunner:
 
     def begin_in_foreground(self, request: Request, step: Call) -> Run:
         """Run a call that becomes a task if it takes long."""
+        self.use()
         run = self._add(new_id(self._random), request)
         self._perform(run, step)
         return run
@@ -296,6 +304,7 @@ class TaskRunner:
 
     def create(self, request: Request, settings: Task) -> TaskRecord:
         """Make a task of a call that has not begun, and return its record. Raises: StoreError."""
+        self.use()
         now = self._clock()
         record = task_record.created(request, new_id(self._random), settings, now)
         if self._engine is None and self.has_room and not self._stopping:
