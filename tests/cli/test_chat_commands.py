@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -9,15 +10,18 @@ import stat
 import subprocess
 import sys
 from base64 import b64encode
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from shell import DICE, TRAVEL, AtTerminal, Done, at_terminal, command
 
-from linkspan.cli.chat_offers import read_arguments
+from linkspan import Server
+from linkspan.cli.chat_offers import Offers, read_arguments
 from linkspan.cli.options import WrongUse
 from linkspan.cli.pictures import drawing, protocol_of, save_picture
+from linkspan.host.host import Host
 from linkspan.host.messages import Image
 from linkspan.types.messages import Prompt, PromptArgument
 
@@ -142,6 +146,40 @@ def test_tab_completes_and_a_missing_argument_is_asked_for(chat: Chat) -> None:
         terminal.expect("Oslo")
         terminal.type("/quit")
         assert terminal.end() == 0
+
+
+def test_ctrl_c_at_an_argument_gives_the_prompt_up_and_not_the_chat(chat: Chat) -> None:
+    with at_terminal("chat", TRAVEL, "--model", chat.model(ECHO), env=chat.env) as terminal:
+        terminal.expect(READY)
+        terminal.expect("> ")
+        terminal.type("/trip days=2")
+        terminal.expect("city")
+        terminal.signal()
+        terminal.expect("> ")
+        terminal.type("Hello")
+        terminal.expect("You said: Hello")
+        terminal.type("exit")
+        assert terminal.end() == 0
+
+
+def test_what_is_suggested_can_be_typed_and_hides_nothing() -> None:
+    server = Server("odd")
+
+    @server.prompt
+    def ask(city: str) -> str:
+        return city
+
+    @server.completion("ask", "city")
+    def cities(value: str) -> list[str]:
+        return ["Rome", "New York", "Ro\x1b[2Jme", "Ro\u202eme"]
+
+    async def suggested() -> list[Sequence[str]]:
+        async with Host({"odd": server}) as host:
+            offers = Offers(host, ["help", "ask"])
+            await offers.refresh()
+            return [await offers.suggest(line) for line in ("/", "/odd_ask ", "/odd_ask city=", "plain", "/no x=")]
+
+    assert asyncio.run(suggested()) == [["/help", "/ask", "/odd_ask"], ["city="], ["city=Rome"], [], []]
 
 
 def shown(terminal: AtTerminal, until: str) -> str:

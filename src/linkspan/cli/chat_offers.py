@@ -13,7 +13,7 @@ from linkspan.host.group import Entry, prefixed
 from linkspan.host.host import Host
 from linkspan.host.messages import Image, Message, Text, UserMessage
 from linkspan.types.messages import Prompt, PromptReference, Resource, ResourceTemplate, ResourceTemplateReference
-from linkspan.wire.redaction import one_line
+from linkspan.wire.redaction import one_line, revealed_line
 
 __all__ = ["Offers", "read_arguments"]
 
@@ -71,7 +71,10 @@ class Offers:
     # Completion.
 
     async def suggest(self, line: str) -> Sequence[str]:
-        """Return what the last word of a line may become."""
+        """Return what the last word of a line may become: words that can be typed, with nothing hidden in them."""
+        return [each for each in await self._found(line) if revealed_line(each) == each and " " not in each]
+
+    async def _found(self, line: str) -> Sequence[str]:
         words = line.split(" ")
         word = words[-1]
         if word.startswith("@"):
@@ -90,7 +93,7 @@ class Offers:
         given = dict(each.split("=", 1) for each in words[1:-1] if "=" in each)
         client = self._group.client(entry.server)
         found = await client.complete(PromptReference(entry.item.name), name, value, given)
-        return [f"{name}={each}" for each in found.values if not re.search(r"\s", each)]
+        return [f"{name}={each}" for each in found.values]
 
     async def _uris(self, typed: str) -> list[str]:
         found = [each for each in self.resources if each.startswith(typed)]
@@ -103,7 +106,7 @@ class Offers:
                 client = self._group.client(each.server)
                 reference = ResourceTemplateReference(each.name)
                 values = (await client.complete(reference, variable, typed.removeprefix(before))).values
-                found += [f"{before}{value}" for value in values if not re.search(r"\s", value)]
+                found += [f"{before}{value}" for value in values]
         return found
 
 

@@ -204,7 +204,7 @@ class ChatSession:
             self._terminal.remember(line)
         try:
             messages = self._messages(text)
-        except Stopped:
+        except (Stopped, Interrupted):
             return
         except (ClientError, WrongUse, EOFError) as problem:
             self._terminal.fail(neutral(str(problem)) or "the prompt needs its arguments")
@@ -245,10 +245,10 @@ class ChatSession:
         except Stopped:
             self._terminal.warn("stopped; the conversation so far is kept")
         except ModelError as error:
-            self._commands.failed = message
             self._terminal.fail(neutral(str(error)))
-            self._terminal.info("the conversation is unchanged; /retry asks again, /model NAME switches")
+            self._terminal.info("/retry asks again, /model NAME switches to another model")
         if len(messages) == begun + len(before):  # the turn left no message
+            self._commands.failed = message
             del messages[begun:]
         self._kept.keep()
         self._warn_of_memory()
