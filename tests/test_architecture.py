@@ -247,7 +247,7 @@ FILES = {
 }
 CODE_LINES = {
     "auth": 2254,
-    "cli": 4748,
+    "cli": 4750,
     "client": 6132,
     "core": 3744,
     "engines": 119,

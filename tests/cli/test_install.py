@@ -159,6 +159,16 @@ def test_all_hosts_are_listed(capsys: pytest.CaptureFixture[str], home: Path) ->
     assert "(not there yet)" not in lines["zed"]
 
 
+def test_a_command_gets_absolute_paths_of_the_files_that_it_names(home: Path) -> None:
+    (home / "server.py").touch()
+    (home / "some-server").mkdir()
+    command = ["sh", "server.py", ".", "some-server", "-y", "no/such.py", "--port=1.5"]
+    assert install(["cursor", "--name", "a", "--yes", "--", *command]) == 0
+    entry = read_config(written("Cursor"))["a"]
+    assert os.path.isabs(entry["command"])
+    assert entry["args"] == [str(home / "server.py"), str(home), *command[3:]]
+
+
 def test_as_json_a_change_is_one_document(capsys: pytest.CaptureFixture[str], home: Path) -> None:
     def run(verb: Any, *arguments: str) -> tuple[int, Any]:
         status = verb([*arguments, "--json"])

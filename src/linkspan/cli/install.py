@@ -180,7 +180,9 @@ def _described(host: _Host, server: str | None, command: Sequence[str] | None) -
         found = which(command[0]) if command else None
         if found is None:
             raise WrongUse(f"there is no command {command[0]!r}" if command else "a command must follow --")
-        return Path(command[0]).stem, {"command": os.path.abspath(found), "args": list(command[1:])}
+        files = {each for each in command[1:] if re.search(r"[./\\]", each) and os.path.exists(each)}
+        args = [os.path.abspath(each) if each in files else each for each in command[1:]]
+        return Path(command[0]).stem, {"command": os.path.abspath(found), "args": args}
     assert server is not None
     if "://" not in server:
         path, _, wanted = server.partition(":") if not os.path.exists(server) else (server, "", "")
