@@ -79,6 +79,8 @@ _CANDIDATES: Final = 16
 """Sessions among which one is found that may go for another one."""
 _KNOWN: Final = Handed(0, known=True)
 _UNKNOWN: Final = Handed(0)
+_CREDENTIALS: Final = frozenset({"authorization", "cookie", "dpop", "proxy-authorization"})
+"""Headers that never leave the process, though a server may show them to its handlers."""
 _FAILED: Final = "The store of the sessions cannot be reached; try again later"
 
 
@@ -408,7 +410,8 @@ class SharedEndpoint(Endpoint):
         message = decode(request.body, self.limits)
         if isinstance(message, Malformed):
             return request.refuse(400, encode_error(message.reply_id, message.code, message.message))
-        headers = {name: value for name, value in facts.headers.items() if not self._is_secret(name)}
+        stays = _CREDENTIALS.__contains__, self._is_secret
+        headers = {name: value for name, value in facts.headers.items() if not any(each(name) for each in stays)}
         posted = Posted(pair_id, request.body, facts.principal, facts.address, headers, facts.grant)
         yield self._space.send(pair.home, posted)
         return request.accept()

@@ -293,7 +293,7 @@ class Scattered(Bare):
                 name="three",
                 wall_clock=lambda: self.now,
                 runner=_Store(store, self.published),
-                is_secret=lambda name: name == "authorization",
+                is_secret=lambda name: name == "x-secret",
             )
             for _ in range(3)
         ]

@@ -336,26 +336,25 @@ def test_an_unknown_event_is_no_stream_to_go_on_with_in_any_process(three: Scatt
 # Clients of HTTP+SSE.
 
 
-def test_a_message_to_another_process_brings_what_handlers_see_of_its_request_and_no_secret(
-    bare: Callable[..., Bare],
-) -> None:
-    server = Server("old")
+def test_a_message_to_another_process_brings_what_handlers_see_of_its_request_and_no_secret() -> None:
+    server = Server("old", secret_headers=[])
 
     @server.tool
     def seen(ctx: Context) -> str:
-        return f"{ctx.principal} {ctx.headers.get('x-probe')} {ctx.headers.get('authorization')}"
+        secrets = [ctx.headers.get(name) for name in ("authorization", "x-secret")]
+        return f"{ctx.principal} {ctx.headers.get('x-probe')} {secrets}"
 
-    face = bare(server, http_sse="/sse")
+    face = Scattered(server, http_sse="/sse")
     stream = face.open("GET", {"accept": "text/event-stream"}, path="/sse", principal="mia")
     query = stream.event().data.removeprefix("?")
     hello = {"protocolVersion": LEGACY[0], "capabilities": {}, "clientInfo": {"name": "old", "version": "1"}}
     call = {"name": "seen", "arguments": {}}
-    headers = {"authorization": "Bearer secret", "x-probe": "blue"}
+    headers = {"authorization": "Bearer secret", "x-secret": "1", "x-probe": "blue"}
     for number, (method, params) in enumerate((("initialize", hello), ("tools/call", call))):
         message = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
         posted = face.open("POST", headers, message, path="/sse", query=query, principal="mia")
         assert posted.whole().status == 202
-    assert text_of(events(stream)[-1][1]) == "mia blue None"
+    assert text_of(events(stream)[-1][1]) == "mia blue [None, None]"
     refused = face.open("POST", headers, message, path="/sse", query=query, principal="tom")
     assert refused.whole().status == 404
 
