@@ -251,7 +251,7 @@ CODE_LINES = {
     "client": 6132,
     "core": 3746,
     "engines": 119,
-    "extensions": 929,
+    "extensions": 931,
     "flows": 2158,
     "host": 3282,
     "linkspan": 499,

@@ -354,6 +354,7 @@ def test_a_cancelled_coroutine_is_stopped_in_its_process(world: World) -> None:
     other.cancel(record)
     assert other.see(task_id)["status"] == "working", "an acknowledgement promises nothing"
     owner._hear("cancelled", task_id)
+    owner.turn(world.clock.now)
     assert owner.wait(task_id, "cancelled")
     assert not other._runs
 

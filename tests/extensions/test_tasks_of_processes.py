@@ -151,6 +151,15 @@ def test_any_worker_answers_for_any_task(file: Path) -> None:
         assert len(pids) > 1, "one process runs one task at a time here"
 
 
+def test_a_task_is_cancelled_in_whichever_worker_it_runs(file: Path) -> None:
+    file.write_text(file.read_text().replace("store=sys.argv[2] if len(sys.argv) > 2 else None", ""))
+    with serving(file, "-", "workers=3") as (served, _):
+        tasks = [served.call("rest", PATIENCE) for _ in range(6)]
+        for each in tasks:
+            served.send("tasks/cancel", taskId=each)
+        assert {served.wait(each)["status"] for each in tasks} == {"cancelled"}
+
+
 def stored(path: Path, task_id: str) -> TaskRecord:
     store = SqliteStore(path)
     try:

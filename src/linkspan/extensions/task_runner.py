@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
@@ -214,6 +215,7 @@ class TaskRunner:
         self._lock = threading.Lock()
         self._idle = threading.Condition(self._lock)
         self._woken = threading.Event()
+        self._heard: deque[tuple[str, str]] = deque()
         self._thread: threading.Thread | None = None
         self._look_at = 0.0
         self._stopping = self._left = self._failing = self._holds_lifespan = False
@@ -455,12 +457,15 @@ class TaskRunner:
             self.tasks.publish(what, record.id)
 
     def _hear(self, what: str, task_id: str) -> None:
+        """Keep what another process has published for the next turn: the thread of the store must not wait for it."""
+        self._heard.append((what, task_id))
+        self.wake()
+
+    def _take_in(self, what: str, task_id: str) -> None:
         if what != "changed":
             self._act(what, task_id)
-        elif self._host.is_listened_to(task_id):
-            with suppress(StoreError):
-                if (record := self.tasks.get(task_id)) is not None:
-                    self._host.announce(record)
+        elif self._host.is_listened_to(task_id) and (record := self.tasks.get(task_id)) is not None:
+            self._host.announce(record)
 
     def _act(self, what: str, task_id: str) -> None:
         if what == "cancelled":
@@ -483,17 +488,14 @@ class TaskRunner:
 
     def _tend(self) -> None:
         woken = self._woken
-        leave: Callable[[], object] = bool
-        try:
-            if self._shared():
-                leave = self.tasks.subscribe(self._hear)
-        except StoreError as problem:
-            self._report(problem)
+        leave: Callable[[], object] | None = None
         pause: float | None = 0.0
         while pause is not None and woken is self._woken:
             woken.wait(pause)
             woken.clear()
             try:
+                if leave is None and self._shared():
+                    leave = self.tasks.subscribe(self._hear)
                 pause = self.turn(self._clock())
                 self._failing = False
             except StoreError as problem:
@@ -502,10 +504,13 @@ class TaskRunner:
             except Exception:
                 logging.getLogger("linkspan.tasks").exception("the tasks could not be looked after")
                 pause = _LOOK
-        leave()
+        if leave is not None:
+            leave()
 
     def turn(self, now: float) -> float | None:
         """Do what is due; return how many seconds there is nothing to do, and None if nothing is left. Raises: StoreError."""
+        while self._heard:
+            self._take_in(*self._heard.popleft())
         for run in list(self._runs.values()):
             if run.lease is not None:
                 self._look_after(run, run.lease, now)
