@@ -1,9 +1,9 @@
 // How hits of the search are ordered: pages that explain come first, of equal ones those whose titles have all the words, and those
-// that most people need; then single names, tutorials and reference, what is inside, and the list of all names.
+// that most people need; then single names, tutorials and the reference, what is inside, and the list of all names.
 var First = /^(tools|asking|resources|client|http)$/;
 var Tutorial = /^tutorial-/;
-var Reference = /^(errors|error-texts|limits|command-line-reference)$/;
-var Inside = /^(decisions\/|architecture|words|contributing|requirements|figures)/;
+var Reference = /^(errors|limits|protocol|command-line-reference|security|versions|roadmap)/;
+var Inside = /^(decisions\/|architecture|words|contributing|requirements|figures|error-texts|changelog)/;
 var Words = (new URLSearchParams(location.search).get("q") || "").toLowerCase().split(/\s+/).filter(Boolean);
 var named = title => Words.every(word => title.toLowerCase().includes(word));
 var place = (page, title) =>

@@ -85,6 +85,12 @@ QUESTIONS = {
     "prometheus": "telemetry",
     "mcpserver": "coming-from-mcp",
     "fastmcp": "coming-from-fastmcp",
+    "ls-106": "errors",
+    "list of limits": "limits",
+    "deprecation": "versions",
+    "typescript": "coming-from-typescript",
+    "ruby": "coming-from-ruby",
+    "vulnerability": "security",
 }
 """What newcomers type, and the page that answers it."""
 
