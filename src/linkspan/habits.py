@@ -96,7 +96,7 @@ KEYWORDS: Final[Mapping[str, str]] = {
     "strict_input_validation": "leave it out: arguments are checked; Configuration(repair_arguments=False) repairs nothing",
     "streamable_http_path": "server.run('http', path=...)",
     "structured_output": "structured=True or structured=False",
-    "task": "leave it out: there are no tasks yet",
+    "task": "leave it out here: tools run as tasks, with @server.tool(task=True)",
 }
 """Keywords of servers and decorators of other SDKs."""
 
