@@ -32,9 +32,57 @@ PASSIVES = 2
 KNOWN_WORDS = "discreet,iterm"
 """Right words that codespell takes for mistakes."""
 
-BOUNDS: dict[str, int] = {}
+BOUNDS: dict[str, int] = {
+    "CHANGELOG.md": 10,
+    "README.md": 1,
+    "docs/answering.md": 2,
+    "docs/architecture.md": 5,
+    "docs/arguments.md": 2,
+    "docs/around-a-call.md": 1,
+    "docs/asking.md": 1,
+    "docs/authorization.md": 3,
+    "docs/changes.md": 1,
+    "docs/chat.md": 4,
+    "docs/client-errors.md": 1,
+    "docs/client.md": 12,
+    "docs/command-line.md": 4,
+    "docs/decisions/0001-msgspec.md": 3,
+    "docs/decisions/0002-json-schema-validator.md": 1,
+    "docs/decisions/0003-sealing-request-state.md": 1,
+    "docs/decisions/0005-wrapped-results.md": 2,
+    "docs/decisions/0006-http-client.md": 4,
+    "docs/decisions/0007-http-server.md": 6,
+    "docs/decisions/0008-what-tests-install.md": 1,
+    "docs/decisions/0009-host-and-origin-by-default.md": 2,
+    "docs/decisions/0010-only-what-was-asked.md": 3,
+    "docs/decisions/0012-opentelemetry-api.md": 1,
+    "docs/decisions/0013-prometheus-client.md": 3,
+    "docs/decisions/0014-stores.md": 1,
+    "docs/decisions/0016-postgresql.md": 1,
+    "docs/decisions/0017-nats.md": 1,
+    "docs/decisions/0019-no-authorization-server.md": 2,
+    "docs/decisions/0020-joserfc.md": 3,
+    "docs/decisions/0021-rich-and-no-prompt-toolkit.md": 2,
+    "docs/decisions/0022-codes-of-errors.md": 1,
+    "docs/decisions/0023-no-experimental-tasks.md": 1,
+    "docs/decisions/0026-celery.md": 1,
+    "docs/engines.md": 1,
+    "docs/host.md": 1,
+    "docs/http.md": 6,
+    "docs/lifespan.md": 5,
+    "docs/notebooks.md": 1,
+    "docs/page.md": 7,
+    "docs/protecting-a-server.md": 1,
+    "docs/server.md": 1,
+    "docs/stores.md": 10,
+    "docs/tasks.md": 3,
+    "docs/telemetry.md": 2,
+    "docs/tracing.md": 1,
+    "docs/transports.md": 1,
+    "docs/visibility.md": 2,
+}
 """Sentences of each page that are too long or too passive. May only fall: reword, then lower the bound."""
-NEW = 12
+NEW = 4
 """The bound of a page that is not in the table."""
 
 _FENCE = re.compile(r"^ *(?:```|<!--).*?^ *(?:```|.*-->)$", re.DOTALL | re.MULTILINE)
