@@ -128,7 +128,6 @@ MODULES: dict[str, tuple[str, ...] | None] = {
     "linkspan.extensions.engine": ("TaskEngine", "run_task"),
     "linkspan.stores": None,
     "linkspan.engines": None,
-    "linkspan.extensions.engine": None,
     "linkspan.testing": None,
     "linkspan.client.config": ("InputWanted", "known_configs", "read_config"),
     "linkspan.host.attachments": ("prompt_messages", "resource_parts"),
