@@ -249,7 +249,7 @@ CODE_LINES = {
     "auth": 2254,
     "cli": 4750,
     "client": 6132,
-    "core": 3746,
+    "core": 3747,
     "engines": 119,
     "extensions": 931,
     "flows": 2158,

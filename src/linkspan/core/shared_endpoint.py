@@ -263,7 +263,7 @@ class SharedEndpoint(Endpoint):
         self.sessions.remove(session)
         for ticket, each in list(self._awaited.items()):
             if each.session is session:
-                del self._awaited[ticket]
+                self._awaited.pop(ticket, None)
                 each.exchange.end()
         return [(session.connection, session.close())]
 
@@ -462,7 +462,7 @@ class SharedEndpoint(Endpoint):
             case Take():
                 for ticket, each in list(self._awaited.items()):
                     if each.session is session and each.stream is None:  # its client has gone on elsewhere already
-                        del self._awaited[ticket]
+                        self._awaited.pop(ticket, None)
                         each.exchange.end()
                 self._space.spawn_send(message.to, session.give_home(message.ticket))
             case Want():
@@ -476,10 +476,11 @@ class SharedEndpoint(Endpoint):
         awaited = self._awaited.get(handed.ticket)
         if awaited is None:
             return
-        del self._awaited[handed.ticket]
         if handed.live:
             until = self.clock() + _SILENCE
             self._awaited[handed.ticket] = structs.replace(awaited, live=True, asked=False, until=until)
+        else:
+            self._awaited.pop(handed.ticket, None)
         if not awaited.live:
             self._runner.spawn(self._go_on(awaited, handed))
         elif not handed.live:
@@ -500,7 +501,7 @@ class SharedEndpoint(Endpoint):
         if relayed.event:
             awaited.exchange.send_events((relayed.event,))
         if relayed.final:
-            del self._awaited[relayed.ticket]
+            self._awaited.pop(relayed.ticket, None)
             awaited.exchange.end()
         else:
             self._awaited[relayed.ticket] = structs.replace(awaited, asked=False, until=self.clock() + _SILENCE)
@@ -512,7 +513,7 @@ class SharedEndpoint(Endpoint):
         """Keep what comes for a client that has gone, here or in the process that serves its stream."""
         for ticket, each in list(self._awaited.items()):
             if each.exchange is opened.exchange:
-                del self._awaited[ticket]
+                self._awaited.pop(ticket, None)
                 each.exchange.abandon()
                 if each.stream is not None:
                     self._space.spawn_send(each.process, Left(each.session.id, each.stream))
@@ -550,7 +551,7 @@ class SharedEndpoint(Endpoint):
                 self._awaited[ticket] = structs.replace(each, asked=True, until=now + _PATIENCE)
                 self._space.spawn_send(each.process, self._question(ticket, each))
                 continue
-            del self._awaited[ticket]
+            self._awaited.pop(ticket, None)
             if each.live:
                 each.exchange.end()
             else:
