@@ -430,7 +430,7 @@ def test_a_port_that_cannot_be_listened_on_is_named_once(
     assert caught.value.problem == (
         f"the login has no redirect URI: cannot listen on {place} of 127.0.0.1: Address already in use"
     )
-    assert caught.value.hint == (None if port is None else "pass another redirect_port=")
+    assert caught.value.hint == (None if port is None else "pass another redirect_port= [LS-406]")
 
 
 @pytest.fixture

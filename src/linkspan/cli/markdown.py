@@ -1,4 +1,4 @@
-"""A model's answer as Markdown, block by block, if rich is installed: `pip install 'linkspan[cli]'`.
+"""A model's answer as Markdown, block by block, if rich is installed (the extra `cli`).
 
 A block is shown when it is complete, so that nothing on the terminal is ever written a second time. Law: the text of a model is
 made harmless before it is rendered, and a link shows its address.
