@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from linkspan.client.sync_client import SyncClient as SyncClient
     from linkspan.client.tasks import ClientTask as ClientTask
     from linkspan.client.tasks import SyncClientTask as SyncClientTask
+    from linkspan.core.extension import Extension as Extension
+    from linkspan.core.extension import ExtensionMethod as ExtensionMethod
+    from linkspan.core.extension import ListenMember as ListenMember
     from linkspan.core.flow import Sleep as Sleep
     from linkspan.core.flow import Stopper as Stopper
     from linkspan.core.http_checks import HttpPolicy as HttpPolicy
@@ -121,6 +124,7 @@ if TYPE_CHECKING:
     from linkspan.types.base import TextContent as TextContent
     from linkspan.types.base import TextResourceContents as TextResourceContents
     from linkspan.types.messages import CallToolResult as CallToolResult
+    from linkspan.types.messages import Params as Params
     from linkspan.types.messages import PromptArgument as PromptArgument
     from linkspan.types.messages import PromptMessage as PromptMessage
     from linkspan.types.messages import ToolAnnotations as ToolAnnotations
@@ -338,11 +342,7 @@ def __getattr__(name: str) -> object:
 
 
 def _no_such_name(name: str) -> Exception:
-    from linkspan.core.extension import Extension as Extension
-    from linkspan.core.extension import ExtensionMethod as ExtensionMethod
-    from linkspan.core.extension import ListenMember as ListenMember
     from linkspan.habits import PACKAGE, missing
-    from linkspan.types.messages import Params as Params
 
     if name in PACKAGE:  # `from linkspan import ...` would hide the text of an AttributeError
         return ImportError(missing("linkspan", name, PACKAGE), name="linkspan")
