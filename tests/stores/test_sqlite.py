@@ -178,3 +178,28 @@ def test_a_store_that_breaks_the_contract_is_named(tmp_path: Path) -> None:
 
     with pytest.raises(AssertionError, match="put with expect wrote a record that did not exist"):
         check_store(lambda: Forgetful(tmp_path / "store.db"))
+
+
+def test_messages_go_though_nothing_but_messages_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = SqliteStore(tmp_path / "store.db")
+    monkeypatch.setattr("linkspan.stores.sql._PURGE", 0.0)
+    monkeypatch.setattr("linkspan.stores.sql._MESSAGES", -1.0)
+    for _ in range(5):
+        store.publish("channel", b"data")
+    assert store._run("SELECT count(*) FROM messages") == [(0,)]
+    store.close()
+
+
+def test_what_was_written_is_written_though_nothing_can_be_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SqliteStore(tmp_path / "store.db")
+    monkeypatch.setattr("linkspan.stores.sql._PURGE", 0.0)
+
+    def locked() -> None:
+        raise StoreError("database is locked")
+
+    monkeypatch.setattr(store, "_purge", locked)
+    assert store.put("key", b"value")
+    store.append("log", b"entry")
+    store.close()

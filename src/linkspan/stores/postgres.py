@@ -148,6 +148,7 @@ class PostgresStore(SqlStore):
                 statement = "INSERT INTO {p}messages (channel, data, at) VALUES (?, ?, ?) RETURNING id"
                 where = f"#{self._run(statement, channel, data, self._now())[0][0]}"
             self._run("SELECT pg_notify(?, ?)", f"{self._namespace}_channels", f"{where} {channel}")
+        self._purge_if_due()
 
     def subscribe(self, channel: str, hear: Hear) -> Callable[[], None]:
         """Call `hear` with what is published from now on."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import Any, Final
 
-from linkspan.stores.port import ABSENT, DEFAULT_BOUNDS, Bounds, Entry, Record, first_number, shared_secret
+from linkspan.stores.port import ABSENT, DEFAULT_BOUNDS, Bounds, Entry, Record, StoreError, first_number, shared_secret
 
 __all__ = ["NEVER", "SqlStore", "tables"]
 
@@ -84,7 +84,7 @@ class SqlStore:
         return Record(bytes(rows[0][0]), rows[0][1]) if rows else None
 
     def put(self, key: str, value: bytes, *, expect: int | None = None, ttl: float | None = None) -> int | None:
-        """Write a record under compare-and-set; now and then, delete what has expired."""
+        """Write a record under compare-and-set."""
         now = self._now()
         expires = NEVER if ttl is None else now + ttl
         if expect is None:
@@ -93,9 +93,7 @@ class SqlStore:
             rows = self._run(_PUT_NEW, key, value, first_number(), expires, now)
         else:
             rows = self._run(_PUT_EXPECTED, value, expires, key, expect, now)
-        if (since := time.monotonic()) - self._purged >= _PURGE:
-            self._purged = since
-            self._purge()
+        self._purge_if_due()
         return rows[0][0] if rows else None
 
     def delete(self, key: str, *, expect: int | None = None) -> bool:
@@ -127,6 +125,7 @@ class SqlStore:
             self._run("DELETE FROM {p}entries WHERE log = ? AND position <= ?", log, last - bounds.items)
             if size > bounds.bytes:
                 self._cut(log, bounds)
+        self._purge_if_due()
         position: int = last
         return position
 
@@ -149,6 +148,13 @@ class SqlStore:
         )
         rows = self._run(statement, log, after, log, self._now())
         return [Entry(position, bytes(data)) for position, data in rows]
+
+    def _purge_if_due(self) -> None:
+        """Delete what has expired, now and then, after a write. That was carried out, so what fails here does not fail it."""
+        if (since := time.monotonic()) - self._purged >= _PURGE:
+            self._purged = since
+            with suppress(StoreError):
+                self._purge()
 
     def _purge(self) -> None:
         """Delete what has expired, and messages that every subscriber has had the time to read."""

@@ -116,6 +116,7 @@ class SqliteStore(SqlStore):
     def publish(self, channel: str, data: bytes) -> None:
         """Send data to all who are subscribed, in every process."""
         self._run("INSERT INTO {p}messages (channel, data, at) VALUES (?, ?, ?)", channel, data, self._now())
+        self._purge_if_due()
 
     def subscribe(self, channel: str, hear: Hear) -> Callable[[], None]:
         """Call `hear` with what is published from now on."""
