@@ -143,6 +143,12 @@ class World:
             return f"hello {ctx.ask('name', str, 'Who?')} of {ctx.ask('town', str, 'Where?')}"
 
         @server.tool
+        def hold_and_ask(ctx: Context) -> str:
+            self.begun.put(1)
+            assert self.held.wait(PATIENCE)
+            return f"hello {ctx.ask('name', str, 'Who?')}"
+
+        @server.tool
         def refuse() -> str:
             raise RemoteProtocolError(-32000, "not today")
 
@@ -472,6 +478,70 @@ def test_a_result_waits_until_the_store_can_be_reached(tmp_path: Path) -> None:
     failing.down = False
     process.turn(world.clock.now + 2)
     assert process.wait(task_id, "completed")
+
+
+def test_a_call_that_ends_while_it_cannot_become_a_task_leaves_room_for_others() -> None:
+    clock = Time()
+    failing = Failing(MemoryStore(clock))
+    world = World(lambda: failing, clock)  # type: ignore[arg-type, return-value]
+    process = world.process(max_tasks=1)
+    request = Request(1, "tools/call", json_params(b'{"name": "quick"}'), Peer(LATEST, read_only({})))
+    step = process.begin(request)
+    assert isinstance(step, Call)
+    run = process.begin_in_foreground(request, step)
+    assert run.ended.result(PATIENCE)
+    failing.down = True
+    with pytest.raises(StoreError):
+        process.become_task(run, DEFAULT)
+    process.abandon(run, "the client does not wait any more")
+    assert process.has_room
+    failing.down = False
+    world.end()
+
+
+class Hasty(Failing):
+    """A store that fails after it has carried out what it was asked for, as one does whose answer is lost."""
+
+    def __getattr__(self, name: str) -> Any:
+        operation = getattr(self._store, name)
+
+        def carried_out(*arguments: Any, **options: Any) -> Any:
+            found = operation(*arguments, **options)
+            if self.down:
+                raise StoreError("the answer of the store was lost")
+            return found
+
+        return carried_out
+
+
+def test_a_question_is_asked_once_though_the_store_seemed_to_fail() -> None:
+    clock = Time()
+    store = Hasty(MemoryStore(clock))
+    world = World(lambda: store, clock)  # type: ignore[arg-type, return-value]
+    process = world.process()
+    task_id = process.call("hold_and_ask")
+    world.begun.get(timeout=PATIENCE)
+    run, store.down = process._runs[task_id], True
+    world.held.set()
+    assert run.ended.result(PATIENCE)
+    store.down = False
+    assert list(process.see(task_id)["inputRequests"]) == ["name"]
+    reply(process, task_id, "Ada")
+    process.turn(clock.now)
+    assert process.wait(task_id, "completed")["result"]["content"][0]["text"] == "hello Ada"
+    world.end()
+
+
+def test_a_task_that_cannot_be_read_does_not_keep_others_from_their_turn(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = world.process(max_tasks=0), world.process()
+    alien, task_id = new_id(SYSTEM.random), first.call("quick")
+    first.tasks._store().put(first.tasks._key(alien), b"of another release")
+    first.tasks.attend(alien, world.clock.now - 60)
+    second.turn(world.clock.now)
+    assert second.wait(task_id, "completed")
+    assert f"task {alien} could not be looked after" in caplog.text
 
 
 # Engines.

@@ -160,6 +160,12 @@ class Run:
         if has_ended:
             self._settle(self)
 
+    def give_up(self) -> bool:
+        """Throw away what it still brings; return whether it has ended already."""
+        with self._lock:
+            self.abandoned = True
+            return self.outcome is not None
+
     def emit(self, _: Request, __: str, params: Wire | Raw) -> None:
         """Keep progress as the message of the task; nothing else is sent on its behalf (TSK-S10)."""
         if not isinstance(params, ProgressParams):
@@ -278,7 +284,8 @@ class TaskRunner:
 
     def abandon(self, run: Run, reason: str) -> None:
         """Stop a run whose outcome does not count any more."""
-        run.abandoned = True
+        if run.give_up():
+            self.forget(run)
         self._calls.perform(run, run.cancel(reason))
 
     # A call that becomes a task.
@@ -382,6 +389,8 @@ class TaskRunner:
     def _concluded(self, run: Run, now: float, record: TaskRecord) -> TaskRecord:
         outcome, request = run.outcome, run.request
         assert outcome is not None
+        if not record.running:  # it was written, though the store failed then
+            return record
         if isinstance(outcome, InputRequired):
             return task_record.asked(record, outcome.requests, outcome.state, now)
         if isinstance(outcome, RemoteProtocolError) and request.cancelled:
@@ -518,7 +527,7 @@ class TaskRunner:
         if now >= self._look_at and not self._stopping:
             self._look_at = now + _LOOK
             for task_id in self.tasks.due(now):
-                found += self._look(task_id, now)
+                found += self._look_safely(task_id, now)
         if self._holds_lifespan and not self._runs and self._host.lifespan is not None:
             self._holds_lifespan = False
             self._host.lifespan.close(self._calls)
@@ -560,6 +569,17 @@ class TaskRunner:
             self._tell("changed", record)
         if record.stopping and not run.request.cancelled:
             self._act("cancelled", run.id)
+
+    def _look_safely(self, task_id: str, now: float) -> bool:
+        """Look at a task. Put off one that cannot be read, such as that of another release: others must have their turn."""
+        try:
+            return self._look(task_id, now)
+        except StoreError:
+            raise
+        except Exception:
+            logging.getLogger("linkspan.tasks").exception("task %s could not be looked after", task_id)
+            self.tasks.attend(task_id, now + _SUBMIT_AGAIN)
+            return False
 
     def _look(self, task_id: str, now: float) -> bool:
         """Claim a task that is due, and run it or end it; return whether it is still due."""
