@@ -155,6 +155,8 @@ class SharedEndpoint(Endpoint):
         self._room = 0
         """As many sessions may begin before they are counted again."""
         self._pairs_noted = self.clock()
+        self._touches = False
+        """Whether sessions are being noted as used."""
 
     def may_wait(self, method: str, headers: Mapping[str, str]) -> bool:
         """Return whether `open` may need the store for a request with this head."""
@@ -282,6 +284,8 @@ class SharedEndpoint(Endpoint):
             try:
                 yield from session.save()
             except LinkspanError:
+                if opened.events:  # calls that have begun must end; the next request saves what has changed
+                    return opened
                 self.disconnect(opened)
                 raise
         return opened
@@ -528,19 +532,30 @@ class SharedEndpoint(Endpoint):
 
     def _end_idle(self, now: float) -> Todo:
         """Forget the sessions that nothing of this process needs; note that the others are in use."""
+        stale: list[SharedSession] = []
         for session in self.sessions:
             assert isinstance(session, SharedSession)
             if session.working or session.listening:
                 if session.is_stale:
-                    self._runner.spawn(session.touch())
+                    stale.append(session)
             elif now - session.used >= min(_CACHED, self.policy.session_idle):
                 self.sessions.remove(session)
                 self._runner.spawn(session.leave_home())
+        if stale and not self._touches:  # a store may stand still for many ticks
+            self._touches = True
+            self._runner.spawn(self._touch(stale))
         if now - self._pairs_noted > self.policy.session_idle / 10:
             self._pairs_noted = now
             self._runner.spawn(each_of(map(self._save_pair, self.pairs)))
         self._end_waits(now)
         return []
+
+    def _touch(self, sessions: Sequence[SharedSession]) -> StoreFlow[None]:
+        try:
+            for each in sessions:
+                yield from each.touch()
+        finally:
+            self._touches = False
 
     def _end_waits(self, now: float) -> None:
         """Ask processes of which nothing has come for a while; go on without those that do not respond."""

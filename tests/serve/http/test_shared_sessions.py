@@ -116,6 +116,20 @@ def test_an_unused_session_expires_for_all_processes(three: Scattered) -> None:
     assert not stream.ended
 
 
+def test_the_use_of_sessions_is_noted_once_however_long_the_store_stands_still(three: Scattered) -> None:
+    session, waiting = Session(three), list[Any]()
+    stream = session.get().begin()
+    runner = three.endpoint.runner
+    runner.spawn = waiting.append  # type: ignore[union-attr, method-assign, assignment]
+    for _ in range(5):
+        three.tick(200)
+    (touch,) = [each for each in waiting if "touch" in each.__name__]
+    runner.run(touch)  # type: ignore[union-attr]
+    three.tick(200)
+    assert len([each for each in waiting if "touch" in each.__name__]) == 2
+    assert not stream.ended
+
+
 def test_unused_sessions_take_no_memory_of_any_process(three: Scattered) -> None:
     sessions = [Session(three) for _ in range(50)]
     three.tick(31)
@@ -392,6 +406,33 @@ def test_without_the_store_only_handshake_clients_are_refused(face: Callable[...
         assert "store" in refused.json()["error"]["message"]
         store.fails = False
         assert text_of(session.call("t", number=2).json()) == "ok"
+    finally:
+        store.fails = False
+        served.stop()
+
+
+class Full(Broken):
+    """A store that can be read, but not written."""
+
+    def __getattr__(self, name: str) -> Any:
+        if self.fails and name == "put":
+            raise StoreError("it is full")
+        return getattr(self._store, name)
+
+
+def test_a_call_ends_though_a_change_before_it_cannot_be_saved() -> None:
+    store, server = Full(), shop()
+    server._profile.store = store  # type: ignore[assignment]
+    served = Wsgi(server)
+    try:
+        session = Session(served)
+        store.fails = True
+        assert session.send("logging/setLevel", {"level": "debug"}, 1).whole().status == 503
+        answer = session.call("client", number=2).whole()
+        assert answer.status == 200
+        store.fails = False
+        assert text_of(session.call("client", number=2).messages()[-1]) == f"old {NEWEST}"
+        assert [each.working for each in served.app.endpoint.sessions] == [False]
     finally:
         store.fails = False
         served.stop()
