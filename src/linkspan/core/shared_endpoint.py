@@ -20,7 +20,15 @@ from linkspan.core.http_endpoint import Arrived, Endpoint, Opened, Todo
 from linkspan.core.http_exchange import ServerExchange
 from linkspan.core.http_sessions import SESSION_HEADER, HttpSession, Pair
 from linkspan.core.params import read_params
-from linkspan.core.shared_sessions import SharedSession, is_event_id, is_general, merged, process_of, queues
+from linkspan.core.shared_sessions import (
+    SharedSession,
+    entries,
+    entries_of,
+    is_event_id,
+    is_general,
+    merged,
+    process_of,
+)
 from linkspan.core.shared_state import (
     Changed,
     Drop,
@@ -181,8 +189,8 @@ class SharedEndpoint(Endpoint):
             return opened
         try:
             yield from session.create()
-            for queue in queues(self._space.scope, principal):
-                yield Schedule(queue, session.id, self._wall_clock())
+            for queue, key in entries(self._space.scope, principal, session.id):
+                yield Schedule(queue, key, self._wall_clock())
         except LinkspanError:
             self.disconnect(opened)
             raise
@@ -196,13 +204,13 @@ class SharedEndpoint(Endpoint):
         """Let a session of long ago go where there are too many; return the bound if none can go."""
         now = self._wall_clock()
         bounds = ("max_sessions", "max_sessions_per_principal")
-        for queue, name in zip(queues(self._space.scope, principal), bounds, strict=False):
+        for (queue, _), name in zip(entries(self._space.scope, principal, ""), bounds, strict=False):
             if name == "max_sessions" and self._room > 0:
                 self._room -= 1
                 continue
             bound: int = getattr(self.policy, name)
             for key in (yield Due(queue, now - self._space.lifetime, bound)):
-                yield Schedule(queue, key, None)  # its record has gone
+                yield from each_of(Schedule(*entry, None) for entry in entries_of(queue, key))  # its record has gone
             keys: Sequence[str] = yield Due(queue, now + self._space.lifetime, bound)
             if len(keys) >= bound and not (yield from self._evict(keys[:_CANDIDATES])):
                 return name
@@ -214,20 +222,21 @@ class SharedEndpoint(Endpoint):
     def _evict(self, keys: Sequence[str]) -> StoreFlow[bool]:
         """End the session that was used longest ago, as far as this process knows; return whether there is room now."""
         for key in keys:
-            local = self.sessions.get(key)
+            session_id = key.partition("/")[0]
+            local = self.sessions.get(session_id)
             if local is not None and local.working:
                 continue
-            found = yield Load(self._space.key("session", key))
+            found = yield Load(self._space.key("session", session_id))
             principal = decode_session(found.value).principal if found is not None else None
-            yield from self._forget(key, principal)
+            yield from self._forget(session_id, principal)
             return True
         return False
 
     def _forget(self, session_id: str, principal: str | None) -> StoreFlow[None]:
         """End a session for all processes."""
         yield Drop(self._space.key("session", session_id))
-        for queue in queues(self._space.scope, principal):
-            yield Schedule(queue, session_id, None)
+        for queue, key in entries(self._space.scope, principal, session_id):
+            yield Schedule(queue, key, None)
         yield Publish(self._space.everyone, encode_value(Gone(session_id)))
 
     def _find(self, request: Arrived) -> StoreFlow[SharedSession | Opened]:

@@ -39,7 +39,16 @@ from linkspan.errors import INTERNAL_ERROR, INVALID_REQUEST, LinkspanError, Remo
 from linkspan.revisions.neutral import NO_FACTS, TransportInfo
 from linkspan.wire.framing import encode_event
 
-__all__ = ["SharedSession", "events_after", "is_event_id", "is_general", "merged", "process_of", "queues"]
+__all__ = [
+    "SharedSession",
+    "entries",
+    "entries_of",
+    "events_after",
+    "is_event_id",
+    "is_general",
+    "merged",
+    "process_of",
+]
 
 _GENERAL_LOG: Final = "get"
 _NAME: Final = re.compile(r"([0-9a-f]{12})\.[0-9]{1,12}\.")
@@ -164,8 +173,8 @@ class SharedSession(HttpSession):
         """Note that the session is in use."""
         touched = yield from self._rewrite(lambda record: record)
         if touched is not None:
-            for queue in queues(self._space.scope, self.principal):
-                yield Schedule(queue, self.id, touched.used)
+            for queue, key in entries(self._space.scope, self.principal, self.id):
+                yield Schedule(queue, key, touched.used)
 
     def _rewrite(self, change: Callable[[SessionRecord], SessionRecord]) -> StoreFlow[SessionRecord | None]:
         """Change the record, whatever other processes do to it meanwhile; None if it is gone."""
@@ -413,14 +422,20 @@ class _Relay:
         self._space.spawn_send(self._to, Relayed(self.ticket, b"", True))
 
 
-def queues(scope: str, principal: str | None) -> tuple[str, ...]:
-    """Return the queues that count a session, by when it was used last: that of all, and that of its principal."""
-    everyone = f"sessions/{scope}"
+def entries(scope: str, principal: str | None, session_id: str) -> tuple[tuple[str, str], ...]:
+    """Return the queues that count a session by when it was used last, with its key there: that of all, and its principal's."""
     if principal is None:
-        return (everyone,)
+        return ((f"sessions/{scope}", session_id),)
     import hashlib  # loads OpenSSL, which most servers never need
 
-    return everyone, f"{everyone}/{hashlib.sha256(principal.encode()).hexdigest()[:32]}"
+    owner = hashlib.sha256(principal.encode()).hexdigest()[:32]
+    return (f"sessions/{scope}", f"{session_id}/{owner}"), (f"sessions/{scope}/{owner}", session_id)
+
+
+def entries_of(queue: str, key: str) -> tuple[tuple[str, str], ...]:
+    """Return an entry, and the one in the queue of the principal that it names: its record may have gone."""
+    session_id, _, owner = key.partition("/")
+    return ((queue, key), (f"{queue}/{owner}", session_id)) if owner else ((queue, key),)
 
 
 def process_of(name: object) -> str | None:

@@ -154,6 +154,17 @@ def test_the_bounds_hold_for_all_processes_together() -> None:
     assert second.send("tools/list", number=3).whole().status == 404
 
 
+def test_nothing_is_kept_of_principals_whose_sessions_have_gone() -> None:
+    three = Scattered(shop(), max_sessions=3)
+    for principal in ("mia", "ada"):
+        Session(three, principal=principal)
+        three.tick(2000)
+    three.tick(31)
+    Session(three)
+    queues = three.endpoint.runner.store._state.queues  # type: ignore[union-attr]
+    assert [len(each) for each in queues.values()] == [1]
+
+
 # Questions, and what a client takes back.
 
 
