@@ -389,16 +389,20 @@ def compare_headers(
     if error is not None or params is None or (member := params.named_by) is None:
         return None
     name: str = getattr(params, member)
-    if headers.get("mcp-name") != name and (problem := _wrong_name(headers.get("mcp-name"), name)) is not None:
+    if headers.get("mcp-name") != name and (problem := _wrong_name(headers.get("mcp-name"), name, method)) is not None:
         return problem
     if isinstance(params, CallToolParams) and (plan := header_plan(name)):
         return compare_parameters(headers, plan, params)
     return None
 
 
-def _wrong_name(found: str | None, name: str) -> RemoteProtocolError | None:
+_NAMED: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
+"""The methods whose `Mcp-Name` the transport requires. Clients in use leave it out of methods of extensions."""
+
+
+def _wrong_name(found: str | None, name: str, method: str) -> RemoteProtocolError | None:
     if found is None:
-        return _mismatch("Mcp-Name is missing")
+        return _mismatch("Mcp-Name is missing") if method in _NAMED else None
     try:
         return None if decode_value(found) == name else _mismatch("Mcp-Name does not match the name in the body")
     except BadEncoding as problem:

@@ -22,7 +22,8 @@ DECLARED = {"extensions": {PARCELS: {}}}
         ("p7", DECLARED, 200, None),
         ("=?base64?cDc=?=", DECLARED, 200, None),
         ("p8", DECLARED, 400, HEADER_MISMATCH),
-        (None, DECLARED, 400, HEADER_MISMATCH),
+        ("", DECLARED, 400, HEADER_MISMATCH),
+        (None, DECLARED, 200, None),  # the transport requires it of tools/call, prompts/get and resources/read only
         ("p7", {}, 400, MISSING_CLIENT_CAPABILITY),
     ],
 )
