@@ -6,51 +6,17 @@ import json
 import subprocess
 import threading
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import pytest
 from npm_servers import modern_node, node_modules
+from task_server import make_server
 
-from linkspan import Ask, Context, Server, Task
 from over_http import serving
 
 pytestmark = pytest.mark.timeout(180)
 
-SOON = Task(poll=0.05)
 SCRIPT = Path(__file__).with_name("tasks_client.mjs")
-
-
-def make_server(going: threading.Event) -> Server:
-    server = Server("peer")
-
-    @server.tool(task=SOON)
-    def slow(ctx: Context) -> int:
-        ctx.progress(1, total=2, message="half")
-        return 12
-
-    @server.tool(task=SOON)
-    def greet(ctx: Context) -> str:
-        return f"hello {ctx.ask('name', str, 'Your name?')}"
-
-    @server.tool(task=SOON)
-    def invite(name: Annotated[str, Ask("Your name?")]) -> str:
-        return f"come, {name}"
-
-    @server.tool(task=SOON)
-    def broken() -> str:
-        raise ValueError("a secret")
-
-    @server.tool(task=Task(after=20.0))
-    def quick() -> str:
-        return "at once"
-
-    @server.tool(task=SOON)
-    def endless(ctx: Context) -> str:
-        while not ctx.cancelled:
-            going.wait(0.01)
-        return "over"
-
-    return server
 
 
 def test_the_reference_client_of_npm_drives_our_tasks(tmp_path: Path) -> None:
