@@ -12,15 +12,19 @@ import sys
 from base64 import b64encode
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from shell import DICE, TRAVEL, AtTerminal, Done, at_terminal, command
 
 from linkspan import Server
+from linkspan.cli.chat_commands import Commands
 from linkspan.cli.chat_offers import Offers, read_arguments
+from linkspan.cli.markdown import markdown_writer
 from linkspan.cli.options import WrongUse
 from linkspan.cli.pictures import drawing, protocol_of, save_picture
+from linkspan.cli.terminal import Terminal
 from linkspan.host.host import Host
 from linkspan.host.messages import Image
 from linkspan.types.messages import Prompt, PromptArgument
@@ -123,6 +127,24 @@ def test_arguments_of_a_prompt(text: str, given: dict[str, str]) -> None:
 def test_an_open_quote_is_explained() -> None:
     with pytest.raises(WrongUse, match="quotes go in pairs"):
         read_arguments(Prompt(name="p", arguments=[PromptArgument(name="a")]), "a='x")
+
+
+def test_a_near_name_of_a_server_is_not_obeyed_by_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    nothing: Any = None
+    offers: Any = SimpleNamespace(prompts={"sumari\x1b]0;evil\x07ze": nothing})
+    Commands(Terminal(), nothing, nothing, offers, nothing, nothing).run("/sumarize")
+    assert "did you mean /sumari\\x1b]0;evil\\x07ze?" in capsys.readouterr().err
+
+
+def test_a_reference_in_markdown_hides_nothing() -> None:
+    pytest.importorskip("rich", reason="Markdown needs rich")
+    written: list[str] = []
+    writer = markdown_writer(written.append, lambda: 80)
+    assert writer is not None
+    writer.add("&#8238;live&ZeroWidthSpace; **&#x202e;**")
+    writer.end()
+    assert "\\u202elive\\u200b" in "".join(written)
+    assert "\u202e" not in "".join(written)
 
 
 # At a terminal.

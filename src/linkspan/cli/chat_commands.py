@@ -80,7 +80,7 @@ class Commands:
                 getattr(self, command)(rest.strip())
             return
         near = nearest(name, [*_HELP, *_ALIASES, *self._offers.prompts])
-        meant = f"; did you mean /{near}?" if near is not None else "."
+        meant = f"; did you mean /{one_line(near, 100)}?" if near is not None else "."
         self._advise(f"There is no /{one_line(name, 40)}{meant} /help lists the commands.")
 
     def help(self, _: str) -> None:

@@ -1,7 +1,7 @@
 """A model's answer as Markdown, block by block, if rich is installed (the extra `cli`).
 
 A block is shown when it is complete, so that nothing on the terminal is ever written a second time. Law: the text of a model is
-made harmless before it is rendered, and a link shows its address.
+made harmless before it is rendered, and once more after it, and a link shows its address.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ __all__ = ["MarkdownWriter", "markdown_writer"]
 _FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
 _INDENTED: Final = re.compile(r"\s")
 _TRAILING: Final = re.compile(r"[ \t]+((?:\x1b\[[\d;]*m)*)$", re.MULTILINE)
+_STYLES: Final = re.compile(r"(\x1b\[[\d;]*m)")
+"""What rich adds to the text."""
 _BLANK_END: Final = re.compile(r"(?:\n(?:\x1b\[[\d;]*m)*)+\Z")
 _CODE_THEME: Final = "ansi_dark"
 """The colours of the terminal, without a background."""
@@ -85,5 +87,7 @@ class MarkdownWriter:
         with self._console.capture() as captured:
             self._console.print(markdown, width=max(20, self._columns() - 1))
         shown = _BLANK_END.sub("", _TRAILING.sub(r"\1", captured.get())).lstrip("\n")
-        self._write(("\n" if self._wrote else "") + shown)
+        # A reference such as &#8238; is harmless until it is rendered.
+        pieces = [each if _STYLES.fullmatch(each) else neutral(each) for each in _STYLES.split(shown)]
+        self._write(("\n" if self._wrote else "") + "".join(pieces))
         self._wrote = True
