@@ -218,8 +218,8 @@ const random = () => base64url(crypto.getRandomValues(new Uint8Array(32)));
 async function readJson(url, options) {
   const { host } = new URL(url);
   const answer = await fetch(url, { redirect: "error", ...options }).catch(() => Promise.reject(new Error(`${host} does not answer pages of ${location.origin}: get a token in another way, and paste it`)));
-  const found = (await answer.json().catch(() => null)) ?? {};
-  if (!answer.ok) throw new Error(`${host}: ${found.error_description ?? found.error ?? `HTTP ${answer.status}`}`);
+  const found = await answer.json().catch(() => null);
+  if (!answer.ok || !isObject(found)) throw new Error(`${host}: ${found?.error_description ?? found?.error ?? `HTTP ${answer.status}${isObject(found) ? "" : " without a JSON object"}`}`);
   return found;
 }
 
@@ -482,6 +482,7 @@ function inline(text) {
     if (code) out.push(make("code", { textContent: code }));
     else if (strong) out.push(make("strong", { textContent: strong }));
     else if (slanted) out.push(make("em", { textContent: slanted }));
+    else if (!URL.canParse(address)) out.push(whole);
     else out.push(make("a", { href: address, target: "_blank", rel: "noopener noreferrer", textContent: label }), " ", make("code", { className: "quiet", textContent: new URL(address).host }));
     last = found.index + whole.length;
   }

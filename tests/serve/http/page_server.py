@@ -63,7 +63,7 @@ def prices(port: str) -> list[dict[str, Any]]:
 def guide() -> str:
     """Describe the crossing."""
     words = "# Crossing\n\nTake the **early** boat, see [the map](https://maps.example/7).\n\n"
-    return f"{words}- {NASTY}\n- [no](javascript:alert(1))\n"
+    return f"{words}- {NASTY}\n- [no](javascript:alert(1))\n- [broken](https://[)\n"
 
 
 @server.tool(name="nasty", title=NASTY, description=NASTY)

@@ -30,6 +30,9 @@ class Login:
     def __init__(self) -> None:
         self.base = ""
         self.closed = False
+        self.place = "/.well-known/oauth-authorization-server"
+        """Where its metadata are."""
+        self.missing: tuple[int, dict[str, str], Any] = (404, {}, None)
         self.asked: list[dict[str, str]] = []
         self.registered: list[dict[str, Any]] = []
         self.metadata: dict[str, Any] = {}
@@ -59,7 +62,7 @@ class Login:
         match method, path:
             case "OPTIONS", _:
                 return 204, {}, None
-            case "GET", "/.well-known/oauth-authorization-server":
+            case "GET", self.place:
                 ends = {f"{name}_endpoint": f"{self.base}/{path}" for name, path in ENDPOINTS.items()}
                 about = {"issuer": self.base, "code_challenge_methods_supported": ["S256"]}
                 return 200, {}, about | ends | self.metadata
@@ -79,7 +82,7 @@ class Login:
                 self.tokens[token] = asked.get("scope", "")
                 return 200, {}, {"access_token": token, "token_type": "Bearer"}
             case _:
-                return 404, {}, None
+                return self.missing
 
 
 ENDPOINTS = {"authorization": "authorize", "token": "token", "registration": "register"}
@@ -194,6 +197,14 @@ def test_a_login_comes_back_to_the_page_with_all_that_the_token_allows(browser: 
         assert (asked["scope"], asked["resource"], asked["client_id"]) == ("files:read", url, "page-1")
         assert (registered["redirect_uris"], registered["token_endpoint_auth_method"]) == ([url], "none")
         assert "token-0" not in page.locator("#history").inner_text()
+
+
+def test_a_page_for_people_in_place_of_the_metadata_is_passed_over(browser: Any, login: Login) -> None:
+    login.place, login.missing = "/.well-known/openid-configuration", (200, {}, "<!doctype html>")
+    with protected(login) as url, opened(browser, url) as page:
+        page.get_by_role("button", name="Log in at").click()
+        page.get_by_role("heading", name="Tools").wait_for()
+        assert "ann" in call(page, "who")
 
 
 def test_scopes_that_a_tool_lacks_are_asked_for_with_the_next_login(browser: Any, login: Login) -> None:
