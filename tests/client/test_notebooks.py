@@ -7,6 +7,7 @@ import asyncio
 import inspect
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any, Literal
 
@@ -200,6 +201,19 @@ def test_structured_content_is_shown_once_and_as_a_table() -> None:
             "| &lt;script&gt;alert\\(1\\)&lt;/script&gt; | x\\|y |\n| 2 |  |"
         )
         assert client.tools.add(a=1)._repr_markdown_() == "```text\n3\n```"
+
+
+def test_marks_in_a_table_are_shown_as_they_are() -> None:
+    rows = result(content=[], structuredContent={"result": [{"price": "it's $5 & #1"}]})
+    assert str(rows._repr_markdown_()).splitlines()[-1] == "| it&#x27;s \\$5 &amp; \\#1 |"
+    assert '<table class="tex2jax_ignore mathjax_ignore">' in str(rows._repr_html_())
+
+
+def test_white_space_in_place_of_a_picture_takes_no_time() -> None:
+    began = time.process_time()
+    assert ImageContent(" " * 1_000_000 + "!", "image/png")._repr_html_().startswith("<pre")
+    assert "base64,AAAA" in ImageContent(" AA\nAA ", "image/png")._repr_html_()
+    assert time.process_time() - began < 1.0
 
 
 def test_a_long_table_is_cut_and_a_fence_cannot_be_closed_from_within() -> None:

@@ -18,8 +18,10 @@ _ROWS: Final = 100
 """Rows of a table that are shown."""
 _PICTURES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp")
 _SOUNDS: Final = ("audio/wav", "audio/mpeg", "audio/ogg", "audio/flac", "audio/mp4", "audio/webm")
-_BASE64: Final = re.compile(r"[A-Za-z0-9+/\s]+={0,2}\s*")
+_BASE64: Final = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 _LEFT: Final = "text-align:left;vertical-align:top"
+_NO_MATH: Final = 'class="tex2jax_ignore mathjax_ignore"'
+"""Keeps notebooks from reading what is between two dollar signs as a formula."""
 
 
 class _Table:
@@ -83,8 +85,9 @@ def _parts(value: Any) -> list[Part] | None:
 
 def _embedded(kind: str, mime_type: str, data: str) -> list[Part]:
     known = _PICTURES if kind == "image" else _SOUNDS
-    if mime_type in known and _BASE64.fullmatch(data):
-        return [(kind, mime_type, "".join(data.split()))]
+    compact = "".join(data.split())
+    if mime_type in known and _BASE64.fullmatch(compact):
+        return [(kind, mime_type, compact)]
     return [f"[{kind}: {mime_type or 'an unknown type'}, {len(data) * 3 // 4} bytes]"]
 
 
@@ -162,7 +165,7 @@ def _html(part: Part) -> str:
             head = "".join(f'<th style="{_LEFT}">{_escaped(str(each))}</th>' for each in part.head)
             rows = [_row(each, _escaped, f'<td style="{_LEFT}">', "</td>") for each in part.rows[:_ROWS]]
             body = "".join(f"<tr>{each}</tr>" for each in rows)
-            return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{_left_out(part)}"
+            return f"<table {_NO_MATH}><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{_left_out(part)}"
         case ("audio", mime_type, data):
             return f'<audio controls src="data:{mime_type};base64,{data}"></audio>'
         case (_, mime_type, data):
@@ -200,4 +203,4 @@ def _escaped(text: str) -> str:
 
 
 def _escaped_markdown(text: str) -> str:
-    return re.sub(r"([\\`*_{}\[\]()#+!|~$-])", r"\\\1", _escaped(" ".join(text.split())))
+    return _escaped(re.sub(r"([\\`*_{}\[\]()#+!|~$-])", r"\\\1", " ".join(text.split())))
