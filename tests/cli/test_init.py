@@ -25,6 +25,7 @@ def test_the_tests_of_a_new_project_pass(
     folder = tmp_path / "Über Ferries"
     done = linkspan("init", str(folder), *([option] if option else []))
     assert (done.status, sorted(each.name for each in folder.iterdir())) == (0, sorted(FILES))
+    assert f"cd '{folder}' && " in done.out
     environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # those of this environment only cost time
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", "-q"], cwd=folder, env=environment, capture_output=True, text=True, timeout=60

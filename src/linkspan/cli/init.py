@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Final
 
 from linkspan._version import __version__
@@ -54,7 +55,7 @@ def main(arguments: Sequence[str]) -> int:
         print(dump({"directory": str(folder.resolve()), "files": [*files]}))
         return 0
     print(neutral(f"Written to {folder}: {', '.join(files)}"))
-    enter = "" if options.dir == "." else f"cd {options.dir} && "
+    enter = "" if options.dir == "." else f"cd {quote(options.dir)} && "
     print(neutral(f"Try it: {enter}python -m pytest && linkspan list server.py"))
     return 0
 
