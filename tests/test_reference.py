@@ -38,6 +38,11 @@ def test_every_table_is_on_a_page() -> None:
     assert placed == set(TABLES.TABLES)
 
 
+@pytest.mark.parametrize("name", [*TABLES.SETTINGS])
+def test_no_table_of_limits_is_empty(name: str) -> None:
+    assert TABLES.TABLES[name]().count("\n") > 1, "each limit needs a docstring below it"
+
+
 def texts_by_code() -> dict[str, set[str]]:
     """Return the texts of the sources that carry a code."""
     conf = module("conf")

@@ -50,11 +50,14 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
-    """What a log holds at most: the oldest entries go first, but the newest stays. `ttl`: seconds after the last entry."""
+    """What a log holds at most: the oldest entries go first, but the newest stays."""
 
     items: int = 500
+    """Entries."""
     bytes: int = 1024 * 1024
+    """Bytes of all entries together."""
     ttl: float = 3600.0
+    """Seconds after the last entry, when the whole log goes."""
 
 
 DEFAULT_BOUNDS: Final = Bounds()
