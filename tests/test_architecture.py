@@ -247,7 +247,7 @@ FILES = {
 }
 CODE_LINES = {
     "auth": 2254,
-    "cli": 4750,
+    "cli": 4752,
     "client": 6132,
     "core": 3774,
     "engines": 119,
@@ -262,7 +262,7 @@ CODE_LINES = {
     "server": 5741,
     "stores": 1341,
     "testing": 705,
-    "types": 574,
+    "types": 576,
     "wire": 1084,
 }
 
