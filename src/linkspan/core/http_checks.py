@@ -389,7 +389,8 @@ def compare_headers(
     if error is not None or params is None or (member := params.named_by) is None:
         return None
     name: str = getattr(params, member)
-    if headers.get("mcp-name") != name and (problem := _wrong_name(headers.get("mcp-name"), name, method)) is not None:
+    found = headers.get("mcp-name")
+    if found != name and (problem := _wrong_name(found, name, rpc.method)) is not None:
         return problem
     if isinstance(params, CallToolParams) and (plan := header_plan(name)):
         return compare_parameters(headers, plan, params)
