@@ -381,7 +381,11 @@ class SharedEndpoint(Endpoint):
     def _ask(self, awaited: _Awaited) -> StoreFlow[None]:
         ticket = next(self._tickets)
         self._awaited[ticket] = awaited
-        yield self._space.send(awaited.process, self._question(ticket, awaited))
+        try:
+            yield self._space.send(awaited.process, self._question(ticket, awaited))
+        except LinkspanError:
+            self.disconnect(Opened(awaited.exchange, (), awaited.session))
+            raise
 
     def _question(self, ticket: int, awaited: _Awaited) -> PeerMessage:
         session_id, me = awaited.session.id, self._space.process

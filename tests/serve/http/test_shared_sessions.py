@@ -422,17 +422,38 @@ def test_without_the_store_only_handshake_clients_are_refused(face: Callable[...
         served.stop()
 
 
-class Full(Broken):
-    """A store that can be read, but not written."""
+class Lame(Broken):
+    """A store of which one operation fails."""
+
+    def __init__(self, operation: str) -> None:
+        super().__init__()
+        self._operation = operation
 
     def __getattr__(self, name: str) -> Any:
-        if self.fails and name == "put":
+        if self.fails and name == self._operation:
             raise StoreError("it is full")
         return getattr(self._store, name)
 
 
+def test_a_get_stream_that_cannot_be_taken_from_another_process_is_not_kept() -> None:
+    store, made = Lame("publish"), [shop(), shop()]
+    for server in made:
+        server._profile.store = store  # type: ignore[assignment]
+    one, other = map(Wsgi, made)
+    try:
+        session = Session(one)
+        session.get().begin()
+        session.face, store.fails = other, True
+        assert session.get().whole().status == 503
+        assert [each.listening for each in other.endpoint.sessions] == [False]
+    finally:
+        store.fails = False
+        one.stop()
+        other.stop()
+
+
 def test_a_call_ends_though_a_change_before_it_cannot_be_saved() -> None:
-    store, server = Full(), shop()
+    store, server = Lame("put"), shop()
     server._profile.store = store  # type: ignore[assignment]
     served = Wsgi(server)
     try:
