@@ -249,7 +249,7 @@ CODE_LINES = {
     "auth": 2254,
     "cli": 4752,
     "client": 6132,
-    "core": 3775,
+    "core": 3787,
     "engines": 119,
     "extensions": 947,
     "flows": 2158,

@@ -546,9 +546,12 @@ class SharedEndpoint(Endpoint):
     def _end_idle(self, now: float) -> Todo:
         """Forget the sessions that nothing of this process needs; note that the others are in use."""
         stale: list[SharedSession] = []
+        ended: Todo = []
         for session in self.sessions:
             assert isinstance(session, SharedSession)
-            if session.working or session.listening:
+            if session.has_gone:
+                ended += self._end(session.id)
+            elif session.working or session.listening:
                 if session.is_stale:
                     stale.append(session)
             elif now - session.used >= min(_CACHED, self.policy.session_idle):
@@ -561,7 +564,7 @@ class SharedEndpoint(Endpoint):
             self._pairs_noted = now
             self._runner.spawn(each_of(map(self._save_pair, self.pairs)))
         self._end_waits(now)
-        return []
+        return ended
 
     def _touch(self, sessions: Sequence[SharedSession]) -> StoreFlow[None]:
         try:

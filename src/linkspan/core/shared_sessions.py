@@ -59,7 +59,7 @@ _NOT_SAVED: Final = RemoteProtocolError(INTERNAL_ERROR, "The session could not b
 class SharedSession(HttpSession):
     """What this process has in memory of a session: as much as it needs while it serves it."""
 
-    __slots__ = ("_away", "_facts", "_record", "_saved", "_space", "_unwritten", "_version")
+    __slots__ = ("_away", "_facts", "_has_gone", "_record", "_saved", "_space", "_unwritten", "_version")
 
     def __init__(
         self, session_id: str, principal: str | None, connect: Connect, space: SessionSpace, load: int
@@ -80,6 +80,7 @@ class SharedSession(HttpSession):
         """The streams that have no client any more: their events go to their logs."""
         self._unwritten = 0
         """Events that are on their way to a log."""
+        self._has_gone = False
 
     # The record.
 
@@ -107,6 +108,11 @@ class SharedSession(HttpSession):
     def is_stale(self) -> bool:
         """Whether the record must note that the session is in use."""
         return self._record is not None and self._space.is_stale(self._record.used)
+
+    @property
+    def has_gone(self) -> bool:
+        """Whether the record was missing when it was to be written: the session has ended, or expired."""
+        return self._has_gone
 
     def adopt(self, record: SessionRecord, version: int) -> None:
         """Go on with what another process has written, and what was changed here since."""
@@ -187,6 +193,7 @@ class SharedSession(HttpSession):
                 return new
             found = yield Load(self.key)
             if found is None:
+                self._has_gone = True
                 break
             record, version = decode_session(found.value), found.version
         return None

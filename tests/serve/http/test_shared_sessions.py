@@ -106,6 +106,18 @@ def test_a_session_that_ends_in_one_process_ends_in_all(three: Scattered) -> Non
     assert loaded(three) == 0
 
 
+def test_a_session_that_has_ended_ends_where_that_was_not_heard(three: Scattered) -> None:
+    session = Session(three)
+    stream = session.get().begin()
+    three.bring = three.published.clear  # type: ignore[method-assign]
+    assert session.delete().whole().status == 204
+    assert not stream.ended
+    three.tick(200)
+    three.tick(1)
+    assert stream.whole().ended
+    assert loaded(three) == 0
+
+
 def test_an_unused_session_expires_for_all_processes(three: Scattered) -> None:
     session, listening = Session(three), Session(three)
     stream = listening.get().begin()
