@@ -41,3 +41,11 @@ def test_what_is_not_a_store_is_a_wrong_command_line(linkspan: Shell) -> None:
     assert done.status == 2
     assert done.err.startswith("linkspan store: a store is given as ")
     assert linkspan("store", "rotate", "redis://127.0.0.1:1").status == 3
+
+
+@pytest.mark.parametrize("url", ["redis://[", "redis://ann:hunter/2@127.0.0.1/0"])
+def test_a_url_that_cannot_be_read_is_explained_without_its_password(linkspan: Shell, url: str) -> None:
+    pytest.importorskip("redis", reason="redis is not installed")
+    done = linkspan("store", "rotate", url)
+    assert (done.status, "the URL of the store is invalid: check" in done.err) == (2, True)
+    assert "hunter" not in done.err

@@ -26,7 +26,11 @@ def open_store(url: str, *, store_key: bytes | str | None = None) -> Store:
 
     Raises: LinkspanError for a URL of another form, or where a package is missing; StoreError if the store cannot be opened.
     """
-    store = _OPENERS[_scheme(url)](url)
+    scheme = _scheme(url)
+    try:
+        store = _OPENERS[scheme](url)
+    except ValueError:  # its text may contain a part of a password
+        raise LinkspanError(_INVALID) from None
     if store_key is None:
         return store
     from linkspan.stores.sealed import SealedStore
@@ -46,7 +50,10 @@ def check_url(url: str) -> None:
 
 
 def _scheme(url: str) -> str:
-    scheme = urlsplit(url).scheme
+    try:
+        scheme = urlsplit(url).scheme
+    except ValueError:
+        raise LinkspanError(_INVALID) from None
     if scheme not in _OPENERS:
         raise LinkspanError(f"a store is given as {', '.join(_EXAMPLES)}; not as {scheme or url!r}")
     return scheme
@@ -96,6 +103,7 @@ def _with_namespace(url: str) -> tuple[str, dict[str, Any]]:
     return urlunsplit(parts._replace(query=others)), {name: value for name, value in given if name == "namespace"}
 
 
+_INVALID: Final = "the URL of the store is invalid: check its host and port, and percent-encode its password"
 _EXAMPLES: Final = (
     "memory:",
     "sqlite:///var/lib/app/linkspan.db",
