@@ -247,7 +247,7 @@ FILES = {
 }
 CODE_LINES = {
     "auth": 2254,
-    "cli": 4752,
+    "cli": 4754,
     "client": 6132,
     "core": 3787,
     "engines": 119,
@@ -260,7 +260,7 @@ CODE_LINES = {
     "schema": 3217,
     "serve": 3651,
     "server": 5741,
-    "stores": 1341,
+    "stores": 1349,
     "testing": 705,
     "types": 576,
     "wire": 1084,

@@ -147,6 +147,16 @@ def test_a_reference_in_markdown_hides_nothing() -> None:
     assert "\u202e" not in "".join(written)
 
 
+def test_a_prompt_without_messages_asks_nothing_and_is_named(chat: Chat, tmp_path: Path) -> None:
+    code = (
+        "from linkspan import Server\nserver = Server('s')\n\n@server.prompt\ndef nothing() -> list:\n    return []\n"
+    )
+    (tmp_path / "empty.py").write_text(code)
+    done = chat.run(str(tmp_path / "empty.py"), "--model", chat.model(ECHO), typed="/nothing\n")
+    assert "the prompt has no messages, so nothing is asked" in done.err
+    assert answers(done) == []
+
+
 # At a terminal.
 
 

@@ -214,6 +214,8 @@ class ChatSession:
             self._ask(last, messages[:-1])
         elif messages is None:
             self._commands.run(text)
+        else:
+            self._terminal.warn("the prompt has no messages, so nothing is asked")
 
     def _messages(self, text: str) -> Sequence[Message] | None:
         """Return what a line adds to the conversation, None for a command. Raises: Stopped, ClientError, WrongUse, EOFError."""
