@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from queue import Queue
+from threading import Barrier, Lock
 
 import pytest
 
@@ -45,6 +48,31 @@ def test_procrastinate_defers_a_task_and_runs_it() -> None:
     assert (job["queue_name"], job["priority"], job["args"]) == ("linkspan", 5, {"task_id": "t1"})
     app.run_worker(queues=["linkspan"], wait=False, install_signal_handlers=False)
     assert ran.get(timeout=20) == "t1"
+
+
+def test_a_worker_of_procrastinate_runs_as_many_tasks_at_once_as_it_has_threads() -> None:
+    procrastinate = pytest.importorskip("procrastinate", reason="procrastinate is not installed")
+    from procrastinate.testing import InMemoryConnector
+
+    from linkspan.engines import Procrastinate
+
+    count = 33  # more than the threads that asyncio has by itself, on any machine
+    together, passed, is_over = Barrier(count), Queue[str](), Lock()
+    engine = Procrastinate(procrastinate.App(connector=InMemoryConnector()), retry=0)
+
+    def run(task_id: str) -> None:
+        try:
+            together.wait(20)
+            passed.put(task_id)
+        finally:
+            if (together.broken or passed.qsize() == count) and is_over.acquire(blocking=False):
+                os.kill(os.getpid(), signal.SIGINT)  # stops the worker
+
+    engine.bind("indexer", run)
+    for number in range(count):
+        engine.submit(f"t{number}")
+    engine.work(count, 20.0)
+    assert passed.qsize() == count
 
 
 def test_celery_runs_a_task_and_acknowledges_it_at_its_end() -> None:

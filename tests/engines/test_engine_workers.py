@@ -8,7 +8,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -92,12 +93,43 @@ def test_the_worker_of_an_engine_on_redis_runs_the_tasks(
         server.store.close()
 
 
-def test_procrastinate_runs_the_tasks_on_postgresql(monkeypatch: pytest.MonkeyPatch) -> None:
+@contextmanager
+def procrastinate_tables() -> Iterator[str]:
+    """Run PostgreSQL with the tables of Procrastinate; give its URL."""
     procrastinate = pytest.importorskip("procrastinate", reason="procrastinate is not installed")
     with postgres_server() as url:
         app = procrastinate.App(connector=procrastinate.SyncPsycopgConnector(conninfo=url))
         with app.open():
             app.schema_manager.apply_schema()
+        yield url
+
+
+def test_a_worker_of_procrastinate_submits_tasks_of_workers_that_are_gone() -> None:
+    with procrastinate_tables() as url:
+        from procrastinate import App, PsycopgConnector
+
+        from linkspan.engines import Procrastinate
+
+        server, worker = (Procrastinate(App(connector=PsycopgConnector(conninfo=url)), retry=0) for _ in range(2))
+        ran = list[str]()
+
+        def run(task_id: str) -> None:
+            ran.append(task_id)
+            with ExitStack() as at_end, ThreadPoolExecutor(1) as elsewhere:
+                at_end.callback(os.kill, os.getpid(), signal.SIGINT)  # stops the worker
+                if task_id == "lost":  # another thread than that of a job looks for lost tasks
+                    elsewhere.submit(worker.submit, "again").result(20)
+                    at_end.pop_all()
+
+        for engine in (server, worker):
+            engine.bind("indexer", run)
+        server.submit("lost")
+        worker.work(1, 20.0)
+    assert ran == ["lost", "again"]
+
+
+def test_procrastinate_runs_the_tasks_on_postgresql(monkeypatch: pytest.MonkeyPatch) -> None:
+    with procrastinate_tables() as url:
         monkeypatch.setenv("STORE", url)
         monkeypatch.setenv("ENGINE", "procrastinate")
         server = load_server(str(FILE))

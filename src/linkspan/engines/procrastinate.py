@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from linkspan.runtime.forks import renew
@@ -30,6 +32,7 @@ class Procrastinate:
         """Open connections anew, in a forked child."""
         self._lock = threading.Lock()
         self._is_open = False
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def bind(self, name: str, run: Callable[[str], object]) -> None:
         """Let jobs of the server `name` call `run`, in workers that import this file."""
@@ -41,6 +44,9 @@ class Procrastinate:
 
     def submit(self, task_id: str) -> None:
         """Have a worker run a task soon."""
+        if self._loop is not None:  # this is a worker: its connections belong to its event loop
+            asyncio.run_coroutine_threadsafe(self._job.defer_async(task_id=task_id), self._loop).result()
+            return
         with self._lock:
             if not self._is_open:
                 self._app.open()
@@ -49,4 +55,16 @@ class Procrastinate:
 
     def work(self, threads: int, drain: float) -> None:
         """Run jobs in this process until it is asked to stop; those that run have `drain` seconds then."""
-        self._app.run_worker(queues=[self._queue], concurrency=threads, shutdown_graceful_timeout=drain)
+        asyncio.run(self._work(threads, drain))
+
+    async def _work(self, threads: int, drain: float) -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(threads))  # that of asyncio is smaller on most machines
+        async with self._app.open_async():
+            self._loop = loop
+            try:
+                await self._app.run_worker_async(
+                    queues=[self._queue], concurrency=threads, shutdown_graceful_timeout=drain
+                )
+            finally:
+                self._loop, self._is_open = None, False
