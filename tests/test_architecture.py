@@ -258,7 +258,7 @@ CODE_LINES = {
     "revisions": 1286,
     "runtime": 2471,
     "schema": 3217,
-    "serve": 3651,
+    "serve": 3653,
     "server": 5741,
     "stores": 1349,
     "testing": 705,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import operator
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from linkspan.core.shared_state import (
@@ -82,8 +83,10 @@ class StoreFlows:
         if self._endpoint is not None and self._heard is not (channels := self._endpoint.channels):
             with self._lock:
                 if self._heard is not channels:  # those of a forked child are others
-                    for channel in channels:
-                        store.subscribe(channel, self._hear)
+                    with ExitStack() as if_one_fails:
+                        for channel in channels:
+                            if_one_fails.callback(store.subscribe(channel, self._hear))
+                        if_one_fails.pop_all()
                     self._heard = channels
         result: Any = None
         problem: LinkspanError | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Annotated, Any
 
 import pytest
@@ -11,7 +12,9 @@ from http_faces import Asgi, Bare, Face, Http, Live, Scattered, Wsgi
 from http_talk import Session, text_of
 
 from linkspan import Ask, Context, Server
+from linkspan.core.shared_state import each_of
 from linkspan.revisions import LEGACY
+from linkspan.serve.store_flows import StoreFlows
 from linkspan.stores import MemoryStore
 from linkspan.stores.port import StoreError
 
@@ -445,6 +448,26 @@ class Lame(Broken):
         if self.fails and name == self._operation:
             raise StoreError("it is full")
         return getattr(self._store, name)
+
+
+def test_a_process_is_subscribed_once_though_that_failed_before() -> None:
+    store, subscribed = Broken(), list[str]()
+
+    def subscribe(channel: str, _: object) -> Callable[[], None]:
+        if store.fails and channel == "second":
+            raise StoreError("it is away")
+        subscribed.append(channel)
+        return lambda: subscribed.remove(channel)
+
+    store.subscribe = subscribe  # type: ignore[attr-defined]
+    flows, store.fails = StoreFlows(lambda: store), True  # type: ignore[arg-type, return-value]
+    flows.deliver(SimpleNamespace(channels=("first", "second")), bool)  # type: ignore[arg-type]
+    for _ in range(3):
+        with pytest.raises(StoreError):
+            flows.run(each_of(()))
+    store.fails = False
+    flows.run(each_of(()))
+    assert subscribed == ["first", "second"]
 
 
 def test_a_get_stream_that_cannot_be_taken_from_another_process_is_not_kept() -> None:
