@@ -250,7 +250,7 @@ CODE_LINES = {
     "cli": 4754,
     "client": 6132,
     "core": 3787,
-    "engines": 134,
+    "engines": 140,
     "extensions": 947,
     "flows": 2158,
     "host": 3282,

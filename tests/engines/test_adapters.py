@@ -82,6 +82,8 @@ def test_celery_runs_a_task_and_acknowledges_it_at_its_end() -> None:
 
     app, ran = celery.Celery(broker="memory://", set_as_current=False), Queue[str]()
     app.conf.task_always_eager = True
+    other = celery.Celery(broker="memory://", set_as_current=False)
+    Celery(other).bind("indexer", lambda _: None)  # another app of this process, with a server of the same name
     engine = Celery(app)
     engine.bind("indexer", ran.put)
     engine.submit("t1")

@@ -18,7 +18,14 @@ class Celery:
         """
         self._app: Any = app
         self._queue = queue
-        self._options = {"acks_late": True, "reject_on_worker_lost": True, "ignore_result": True, **options}
+        # A task that is shared would be in the other apps of this process, too.
+        self._options = {
+            "shared": False,
+            "acks_late": True,
+            "reject_on_worker_lost": True,
+            "ignore_result": True,
+            **options,
+        }
         self._job: Any = None
 
     def bind(self, name: str, run: Callable[[str], object]) -> None:
