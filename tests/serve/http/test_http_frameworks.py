@@ -84,9 +84,12 @@ def _django() -> None:
     from django.urls import path  # type: ignore[import-untyped]
 
     if not settings.configured:
-        urls = type("urls", (), {"urlpatterns": [path("other", lambda _: JsonResponse({"hello": "Django"}))]})
-        settings.configure(ROOT_URLCONF=urls, ALLOWED_HOSTS=["*"], SECRET_KEY="for tests", USE_TZ=True)
+        settings.configure(ALLOWED_HOSTS=["*"], SECRET_KEY="for tests", USE_TZ=True)
         django.setup()
+    # A process configures Django once, and another test may have done so, with other addresses.
+    settings.ROOT_URLCONF = type(
+        "urls", (), {"urlpatterns": [path("other", lambda _: JsonResponse({"hello": "Django"}))]}
+    )
 
 
 def django_asgi(server: Server) -> Any:
