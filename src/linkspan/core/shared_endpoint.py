@@ -61,7 +61,7 @@ from linkspan.core.shared_state import (
 )
 from linkspan.errors import LinkspanError, RemoteProtocolError
 from linkspan.revisions import REVISIONS
-from linkspan.revisions.neutral import TransportInfo
+from linkspan.revisions.neutral import CREDENTIALS, TransportInfo
 from linkspan.types.messages import CancelledParams
 from linkspan.wire.jsonrpc import (
     Batch,
@@ -87,8 +87,6 @@ _CANDIDATES: Final = 16
 """Sessions among which one is found that may go for another one."""
 _KNOWN: Final = Handed(0, known=True)
 _UNKNOWN: Final = Handed(0)
-_CREDENTIALS: Final = frozenset({"authorization", "cookie", "dpop", "proxy-authorization"})
-"""Headers that never leave the process, though a server may show them to its handlers."""
 _FAILED: Final = "The store of the sessions cannot be reached; try again later"
 
 
@@ -427,8 +425,9 @@ class SharedEndpoint(Endpoint):
         message = decode(request.body, self.limits)
         if isinstance(message, Malformed):
             return request.refuse(400, encode_error(message.reply_id, message.code, message.message))
-        stays = _CREDENTIALS.__contains__, self._is_secret
-        headers = {name: value for name, value in facts.headers.items() if not any(each(name) for each in stays)}
+        # Credentials stay here even where the server shows them to its handlers.
+        secret = {name for name in facts.headers if name in CREDENTIALS or self._is_secret(name)}
+        headers = {name: value for name, value in facts.headers.items() if name not in secret}
         posted = Posted(pair_id, request.body, facts.principal, facts.address, headers, facts.grant)
         yield self._space.send(pair.home, posted)
         return request.accept()

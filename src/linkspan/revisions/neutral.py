@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 import msgspec
 from msgspec import Raw
@@ -28,6 +28,7 @@ from linkspan.wire.jsonrpc import RequestId
 from linkspan.wire.values import Limits, from_builtins
 
 __all__ = [
+    "CREDENTIALS",
     "ELICIT",
     "LIST_ROOTS",
     "NOTHING",
@@ -148,6 +149,10 @@ class Access(Protocol):
     def token_for(self, audience: str, scopes: Collection[str]) -> str | Awaitable[str]:
         """Exchange the token for one for another service: at once, or to be awaited where an event loop runs."""
         ...
+
+
+CREDENTIALS: Final = ("authorization", "cookie", "proxy-authorization", "dpop")
+"""HTTP headers by which a caller proves who it is."""
 
 
 class TransportInfo(msgspec.Struct, frozen=True):

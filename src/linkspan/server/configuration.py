@@ -14,7 +14,7 @@ from msgspec import structs
 from linkspan.errors import UnsupportedProtocolVersion
 from linkspan.revisions import ALL, REVISIONS, Served, supported_versions
 from linkspan.revisions.modern import result_suffix
-from linkspan.revisions.neutral import NO_FACTS, NOTHING, Request, log_facts
+from linkspan.revisions.neutral import CREDENTIALS, NO_FACTS, NOTHING, Request, log_facts
 from linkspan.revisions.record import Revision
 from linkspan.schema.annotations import is_coroutine_function
 from linkspan.types.base import UNSET, Implementation, UnsetType
@@ -292,10 +292,7 @@ def reset_configuration() -> None:
 
 
 SECRET_HEADERS: Final = (
-    "authorization",
-    "cookie",
-    "proxy-authorization",
-    "dpop",
+    *CREDENTIALS,
     "x-forwarded-access-token",
     "cf-access-jwt-assertion",
     "x-amzn-oidc-*",
