@@ -14,10 +14,10 @@ from linkspan.core.call import Call
 from linkspan.core.extension import Extension, ExtensionMethod, ListenMember
 from linkspan.core.waiting import Change
 from linkspan.errors import INVALID_PARAMS, RemoteProtocolError
-from linkspan.flows.tasks import TASKS
 from linkspan.revisions.neutral import Outcome, Request
 from linkspan.types.base import JSON
 from linkspan.types.messages import CallToolParams, Params
+from linkspan.types.task_messages import TASKS
 from linkspan.wire.jsonrpc import encode
 
 FORM = {"type": "object", "properties": {"name": {"type": "string"}}}

@@ -40,7 +40,7 @@ from linkspan.revisions.neutral import (
     TransportInfo,
     read_only,
 )
-from linkspan.server.task_settings import Task, is_repeatable, reason_to_fail, task_of
+from linkspan.server.task_settings import Task, reason_to_fail, task_of
 from linkspan.types.base import Implementation, TextContent
 from linkspan.types.messages import CallToolParams, CallToolResult, ElicitParams, ToolAnnotations
 
@@ -321,10 +321,9 @@ def test_task_takes_true_or_settings() -> None:
 
 
 def test_only_hints_say_that_a_tool_may_run_again() -> None:
-    assert not is_repeatable(None)
-    assert not is_repeatable(ToolAnnotations(destructive_hint=False))
-    assert is_repeatable(ToolAnnotations(idempotent_hint=True))
-    assert is_repeatable(ToolAnnotations(read_only_hint=True))
+    assert not ToolAnnotations(destructive_hint=False).is_repeatable
+    assert ToolAnnotations(idempotent_hint=True).is_repeatable
+    assert ToolAnnotations(read_only_hint=True).is_repeatable
     assert reason_to_fail(Task(attempts=1, restart="always"), repeatable=True, lost=1) == (
         "the server stopped while it ran"
     )

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import AsyncIterator, Awaitable, Iterator
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from linkspan.core.flow import Flow
 from linkspan.flows.state import CallOptions, ClientState
 from linkspan.flows.tasks import (
-    TASKS,
     Following,
     StartedTask,
     StatusCallback,
@@ -19,11 +18,13 @@ from linkspan.flows.tasks import (
     task_result,
 )
 from linkspan.flows.tool_results import ToolResult
+from linkspan.types.task_messages import TASKS
 
 __all__ = ["ClientTask", "SyncClientTask", "check_tasks", "settled"]
 
 
 T = TypeVar("T")
+RunT = TypeVar("RunT")
 
 
 class Awaits(Protocol):
@@ -53,15 +54,12 @@ _AT_ONCE = TaskStatus(task_id="", status="completed")
 """The state of a call that was answered at once."""
 
 
-class ClientTask:
-    """A task of a server: of a call that `start_tool` began, or one that another process began (`client.task(id)`).
-
-    `id` is None where the server answered at once; the result is there then, and there is nothing to cancel.
-    """
+class _BaseTask(Generic[RunT]):
+    """What both kinds have: which task it is, and how its flows run."""
 
     def __init__(
         self,
-        run: Awaits,
+        run: RunT,
         state: ClientState,
         task_id: str | None,
         tool: str,
@@ -73,11 +71,18 @@ class ClientTask:
         self._state = state
         self._tool = tool
         self._options = options
-        self._result = result
+        self._result: ToolResult | None = result
 
     def __repr__(self) -> str:
         """Show what it is about."""
-        return f"ClientTask({self.id!r})"
+        return f"{type(self).__name__}({self.id!r})"
+
+
+class ClientTask(_BaseTask[Awaits]):
+    """A task of a server: of a call that `start_tool` began, or one that another process began (`client.task(id)`).
+
+    `id` is None where the server answered at once; the result is there then, and there is nothing to cancel.
+    """
 
     async def status(self) -> TaskStatus:
         """Return its state now. Raises: ClientError."""
@@ -121,31 +126,11 @@ class ClientTask:
             following.close()
 
 
-class SyncClientTask:
+class SyncClientTask(_BaseTask[Runs]):
     """A task of a server: of a call that `start_tool` began, or one that another process began (`client.task(id)`).
 
     `id` is None where the server answered at once; the result is there then, and there is nothing to cancel.
     """
-
-    def __init__(
-        self,
-        run: Runs,
-        state: ClientState,
-        task_id: str | None,
-        tool: str,
-        options: CallOptions,
-        result: ToolResult | None = None,
-    ) -> None:
-        self.id = task_id
-        self._run = run
-        self._state = state
-        self._tool = tool
-        self._options = options
-        self._result = result
-
-    def __repr__(self) -> str:
-        """Show what it is about."""
-        return f"SyncClientTask({self.id!r})"
 
     def status(self) -> TaskStatus:
         """Return its state now. Raises: ClientError."""

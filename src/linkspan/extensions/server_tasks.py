@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import ClassVar, Final
+from typing import Final
 
 from msgspec import Raw
 
@@ -23,7 +23,7 @@ from linkspan.errors import (
     RemoteProtocolError,
     RequestCancelled,
 )
-from linkspan.extensions.task_record import TASKS, TaskRecord, TaskRequest, described, detailed
+from linkspan.extensions.task_record import TaskRecord, TaskRequest, described, detailed
 from linkspan.extensions.task_runner import Run, TaskRunner
 from linkspan.extensions.task_store import TaskStore
 from linkspan.revisions.neutral import Encoded, Outcome, Request
@@ -32,11 +32,12 @@ from linkspan.server.dispatch import Dispatcher
 from linkspan.server.handlers import target_of
 from linkspan.server.observation import tool_error
 from linkspan.server.steps import Step, Steps, await_steps, run_steps
-from linkspan.server.task_settings import Task, is_repeatable
+from linkspan.server.task_settings import Task
 from linkspan.server.tools import BoundTool
 from linkspan.stores.port import Store, StoreError
 from linkspan.types.base import ABSENT, JSON, is_array
-from linkspan.types.messages import CallToolParams, Params
+from linkspan.types.messages import CallToolParams
+from linkspan.types.task_messages import TASKS, TaskParams
 from linkspan.wire.jsonrpc import encode
 
 __all__ = ["ServerTasks"]
@@ -44,14 +45,7 @@ __all__ = ["ServerTasks"]
 _ACKNOWLEDGED: Final = Encoded(b"{}")
 
 
-class _TaskParams(Params, frozen=True, kw_only=True):
-    """Which task."""
-
-    named_by: ClassVar[str | None] = "task_id"
-    task_id: str
-
-
-class _UpdateParams(_TaskParams, frozen=True, kw_only=True):
+class _UpdateParams(TaskParams, frozen=True, kw_only=True):
     """Answers to what a task asks."""
 
     input_responses: Raw = ABSENT
@@ -87,9 +81,9 @@ class ServerTasks:
             id=TASKS,
             server={},
             methods={
-                "tasks/get": ExtensionMethod(params=_TaskParams, begin=partial(self._begin_about, self._get)),
+                "tasks/get": ExtensionMethod(params=TaskParams, begin=partial(self._begin_about, self._get)),
                 "tasks/update": ExtensionMethod(params=_UpdateParams, begin=partial(self._begin_about, self._update)),
-                "tasks/cancel": ExtensionMethod(params=_TaskParams, begin=partial(self._begin_about, self._cancel)),
+                "tasks/cancel": ExtensionMethod(params=TaskParams, begin=partial(self._begin_about, self._cancel)),
             },
             listen={"taskIds": ListenMember(honoured=self._honoured)},
             around_call=self._around_call,
@@ -153,7 +147,7 @@ class ServerTasks:
     def _about(self, serve: Callable[[Request, TaskRecord], Outcome], request: Request) -> Outcome:
         """Serve a request about a task, which must be of the same principal: others' do not exist (TSK-S7, TSK-S13)."""
         params = request.params
-        assert isinstance(params, _TaskParams)
+        assert isinstance(params, TaskParams)
         try:
             record = self._find(request, params.task_id)
             if record is None:
@@ -224,7 +218,8 @@ class ServerTasks:
     def settings(self, record: TaskRecord) -> tuple[Task | None, bool]:
         """Return how the tool of a task runs, and whether it may be repeated."""
         tool = self._dispatcher.catalogue.tools.registered(record.tool)
-        return (None, False) if tool is None else (tool.task, is_repeatable(tool.spec.annotations))
+        hints = tool.spec.annotations if tool is not None else None
+        return tool.task if tool is not None else None, hints is not None and hints.is_repeatable
 
     def unsendable(self, request: Request, error: Exception) -> RemoteProtocolError:
         """Report a result that cannot be encoded."""

@@ -38,7 +38,6 @@ from linkspan.wire.jsonrpc import encode
 
 __all__ = [
     "FINAL",
-    "TASKS",
     "Status",
     "TaskRecord",
     "TaskRequest",
@@ -59,7 +58,6 @@ __all__ = [
     "with_message",
 ]
 
-TASKS: Final = "io.modelcontextprotocol/tasks"
 
 Status: TypeAlias = Literal["working", "input_required", "completed", "failed", "cancelled"]
 FINAL: Final = frozenset({"completed", "failed", "cancelled"})

@@ -20,8 +20,8 @@ from weakref import WeakKeyDictionary
 
 from msgspec import Raw
 
-from linkspan.core.call import Call, CallCancelled, CallReady, Event, Lifespan
-from linkspan.errors import INTERNAL_ERROR, RemoteProtocolError
+from linkspan.core.call import CANCELLED, Call, CallCancelled, CallReady, Event, Lifespan
+from linkspan.errors import RemoteProtocolError
 from linkspan.extensions import task_record
 from linkspan.extensions.task_record import FINAL, TaskRecord
 from linkspan.extensions.task_store import TaskStore, new_id
@@ -179,11 +179,8 @@ class Run:
         """Ask the function to end; return what stops it. One that has not begun has ended with this."""
         self.request.cancel(reason)
         if not self._began:
-            self.end(_CANCELLED)
+            self.end(CANCELLED)
         return [CallCancelled(self.call)] if self.call is not None else []
-
-
-_CANCELLED: Final = RemoteProtocolError(INTERNAL_ERROR, "cancelled")
 
 
 class TaskRunner:

@@ -119,7 +119,7 @@ class TaskStore:
     # Between processes.
 
     def publish(self, what: str, task_id: str) -> None:
-        """Notify the processes of a task: that it has "changed", can be "claimed", or must be "cancelled"."""
+        """Notify the processes of a task: that it has "changed", is "waiting" to be run, or must be "cancelled"."""
         self._store().publish(self._name, f"{what} {task_id}".encode())
 
     def subscribe(self, hear: Callable[[str, str], object]) -> Callable[[], None]:

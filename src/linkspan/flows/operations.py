@@ -124,7 +124,7 @@ class _MarkedSafe(Repeatable, frozen=True):
             catalogue = _catalogue(state, self.options)
         tool = catalogue.tools.get(self.name)
         hints = tool.annotations if tool is not None else None
-        return hints is not None and bool(hints.read_only_hint or hints.idempotent_hint)
+        return hints is not None and hints.is_repeatable
 
 
 def call_tool(

@@ -7,7 +7,7 @@ handlers of the client, each once. Spec: https://github.com/modelcontextprotocol
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import ClassVar, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 from msgspec import Raw, structs
@@ -27,11 +27,10 @@ from linkspan.flows.requesting import SHORTEST, Question, TimeLeft, read_questio
 from linkspan.flows.state import NO_RESULTS, CallOptions, ClientState
 from linkspan.flows.tool_results import Head, ToolResult, check_output
 from linkspan.types.base import ABSENT, JSONObject, is_array
-from linkspan.types.messages import Params
+from linkspan.types.task_messages import TASKS, TaskParams
 from linkspan.wire.jsonrpc import ErrorResponse, Notification, encode
 
 __all__ = [
-    "TASKS",
     "DetailedTask",
     "Following",
     "StartedTask",
@@ -43,8 +42,6 @@ __all__ = [
     "start_tool",
     "task_result",
 ]
-
-TASKS: Final = "io.modelcontextprotocol/tasks"
 
 _FINAL: Final = frozenset({"completed", "failed", "cancelled"})
 _SHORTEST_POLL: Final = 0.05
@@ -106,13 +103,6 @@ class DetailedTask(TaskStatus, frozen=True, kw_only=True, omit_defaults=True, re
 
 
 _read_task: Final = msgspec.json.Decoder(DetailedTask).decode
-
-
-class _TaskParams(Params, frozen=True, kw_only=True):
-    """Which task."""
-
-    named_by: ClassVar[str | None] = "task_id"
-    task_id: str
 
 
 # One request about a task.
@@ -326,7 +316,7 @@ class Tasks(Extension, frozen=True, kw_only=True, eq=False):
     client: JSONObject | None = msgspec.field(default_factory=dict[str, object])
     methods: Mapping[str, ExtensionMethod] = msgspec.field(
         default_factory=lambda: dict.fromkeys(
-            ("tasks/get", "tasks/update", "tasks/cancel"), ExtensionMethod(params=_TaskParams)
+            ("tasks/get", "tasks/update", "tasks/cancel"), ExtensionMethod(params=TaskParams)
         )
     )
     results: Mapping[str, ResultFlow] = msgspec.field(default_factory=lambda: {"task": _finish})

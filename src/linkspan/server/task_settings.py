@@ -12,9 +12,8 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 import msgspec
 
 from linkspan.errors import RegistrationError
-from linkspan.types.messages import ToolAnnotations
 
-__all__ = ["Restart", "Task", "TaskEngine", "is_repeatable", "reason_to_fail", "task_of"]
+__all__ = ["Restart", "Task", "TaskEngine", "reason_to_fail", "task_of"]
 
 Restart: TypeAlias = Literal["safe", "never", "always"]
 
@@ -80,11 +79,6 @@ def task_of(value: object, tool: str) -> Task | None:
     if isinstance(value, Task):
         return value
     raise RegistrationError(f"{tool}: task= takes True or a Task(...), not {type(value).__name__}")
-
-
-def is_repeatable(annotations: ToolAnnotations | None) -> bool:
-    """Return whether a tool may be repeated, by its annotations: it is read-only or idempotent."""
-    return annotations is not None and bool(annotations.read_only_hint or annotations.idempotent_hint)
 
 
 _RUNS_AGAIN: Final[Mapping[tuple[Restart, bool], bool]] = {

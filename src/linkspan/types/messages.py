@@ -140,6 +140,11 @@ class ToolAnnotations(Wire, frozen=True):
     idempotent_hint: bool | None = None
     open_world_hint: bool | None = None
 
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether a call may be repeated: the tool only reads, or a second call changes nothing more."""
+        return bool(self.read_only_hint or self.idempotent_hint)
+
 
 class Tool(Wire, frozen=True):
     """A tool as a list shows it. The schemas go out verbatim (MSG-55)."""
