@@ -249,7 +249,7 @@ CODE_LINES = {
     "auth": 2254,
     "cli": 4754,
     "client": 6117,
-    "core": 3786,
+    "core": 3787,
     "engines": 140,
     "extensions": 942,
     "flows": 2153,

@@ -114,6 +114,11 @@ class Arrived(msgspec.Struct, frozen=True):
         """Refuse what may be tried again later."""
         return self.refuse(status, _error(problem), (("retry-after", str(seconds)),))
 
+    def too_many_sessions(self, bound: str) -> Opened:
+        """Refuse to begin a session beyond the bound of this name: that of the server, or that of one principal."""
+        status = 503 if bound == "max_sessions" else 429
+        return self.busy(status, f"Too many sessions ({bound}); try again later [LS-505]", 5)
+
 
 class Opened(msgspec.Struct, frozen=True):
     """A request that was taken in: its response, what has to run for it, and whose it is; None: of no connection."""
@@ -310,8 +315,7 @@ class Endpoint:
             try:
                 victim = self.sessions.victim(principal)
             except OverflowError as bound:
-                status = 503 if str(bound) == "max_sessions" else 429
-                return request.busy(status, f"Too many sessions ({bound}); try again later [LS-505]", 5)
+                return request.too_many_sessions(str(bound))
             session = self.sessions.new(principal, self._connect)
             opened = self._in_session(request, session, message, announces=True)
             if not session.connection.session.negotiated:

@@ -179,8 +179,7 @@ class SharedEndpoint(Endpoint):
         principal = request.facts.principal
         full = yield from self._make_room(principal)
         if full is not None:
-            status = 503 if full == "max_sessions" else 429
-            return request.busy(status, f"Too many sessions ({full}); try again later", 5)
+            return request.too_many_sessions(full)
         session = self._new_session(self._random(16).hex(), principal)
         opened = self._in_session(request, session, message, announces=True)
         if not session.connection.session.negotiated:
