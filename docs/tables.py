@@ -26,7 +26,9 @@ from linkspan.host.conversation import Bounds
 from linkspan.host.models import Backoff, ModelTimeouts
 from linkspan.revisions import METHODS, REVISIONS
 from linkspan.revisions.record import Revision
+from linkspan.server.configuration import Profile
 from linkspan.stores.port import Bounds as LogBounds
+from linkspan.types.base import Implementation
 from linkspan.wire.values import Limits
 
 PAGES = Path(__file__).parent
@@ -156,14 +158,14 @@ def rows(head: Sequence[str], body: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(' '.join(cell.split()) for cell in line)} |" for line in lines)
 
 
-def settings(values: Any) -> str:
-    """Return the bounds among some settings: numbers above zero, and None where it means a bound."""
+def settings(values: Any, only: str = "") -> str:
+    """Return the bounds among some settings, with names that begin so: numbers above zero, and None where it means a bound."""
     about = docstrings(type(values))
     found: list[tuple[str, str, str]] = []
     for name, words in about.items():
         value: object = getattr(values, name)
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if is_number or (value is None and name.startswith("max_")):
+        if name.startswith(only) and (is_number or (value is None and name.startswith("max_"))):
             found.append((f"`{name}`", amount(value) if value is not None else "none", words.replace("|", "\\|")))
     return rows(("name", "default", "what it bounds"), found)
 
@@ -299,6 +301,7 @@ def place(shape: Any, name: str) -> int:
 
 TABLES: dict[str, Callable[[], str]] = {
     **{name: partial(settings, values) for name, values in SETTINGS.items()},
+    "tasks": partial(settings, Profile(Implementation("server", "1")), "max_tasks"),
     "client-limits": lambda: f"`max_line_bytes` of a client is {amount(CLIENT_LIMITS.max_line_bytes)}.",
     "fixed": fixed,
     "commands": commands,

@@ -344,6 +344,43 @@ def test_cancelling_is_an_acknowledgement_however_often(server: Server) -> None:
     assert caller.send("tasks/cancel", taskId=created["taskId"])["result"]
 
 
+# Bounds.
+
+
+def test_a_principal_has_a_bound_on_tasks_that_have_not_ended() -> None:
+    server = Server("bounded", max_tasks_per_principal=2)
+    held = threading.Event()
+
+    @server.tool(task=True)
+    def hold() -> str:
+        assert held.wait(PATIENCE)
+        return "let go"
+
+    @server.tool(task=Task(after=5.0))
+    def soon() -> str:
+        return "soon"
+
+    ada, eve, unknown = (Caller(server, TransportInfo(principal=name)) for name in ("ada", "eve", None))
+    mine = [ada.call("hold")["taskId"] for _ in range(2)]
+    problem = "Too many tasks of this principal have not ended (max_tasks_per_principal); try again later [LS-505]"
+    for tool in ("hold", "soon"):
+        assert ada.send("tools/call", name=tool)["error"] == {"code": -32603, "message": problem}
+    assert text_of(ada.call("soon", UNDECLARED)) == "soon", "a call in the foreground is no task"
+    others = [(who, who.call("hold")["taskId"]) for who in (eve, eve, unknown, unknown, unknown)]
+    held.set()
+    assert [each["status"] for each in (ada.wait(task_id, "completed") for task_id in mine)] == ["completed"] * 2
+    assert all(who.wait(task_id, "completed") for who, task_id in others)
+    assert text_of(ada.call("soon")) == "soon"
+    assert ada.wait(ada.call("hold")["taskId"], "completed")
+
+
+@pytest.mark.parametrize("bound", ["max_tasks", "max_tasks_per_principal"])
+def test_a_bound_on_tasks_is_at_least_one(bound: str) -> None:
+    options: dict[str, Any] = {bound: 0}
+    with pytest.raises(ValueError, match=f"^{bound} must be at least 1; got 0$"):
+        Server("bounded", **options)
+
+
 # Listening.
 
 

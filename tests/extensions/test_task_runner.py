@@ -20,7 +20,7 @@ from linkspan.extensions.task_record import TaskRecord, detailed
 from linkspan.extensions.task_runner import TaskEngine, TaskRunner
 from linkspan.extensions.task_store import TaskStore, new_id
 from linkspan.revisions import LATEST
-from linkspan.revisions.neutral import Outcome, Peer, Request, read_only
+from linkspan.revisions.neutral import NO_FACTS, Outcome, Peer, Request, TransportInfo, read_only
 from linkspan.runtime.system import SYSTEM
 from linkspan.server.handlers import target_of
 from linkspan.server.task_settings import Task
@@ -80,11 +80,12 @@ class Process(TaskRunner):
 
     # For the tests.
 
-    def call(self, tool: str, settings: Task | None = None, **arguments: object) -> str:
+    def call(self, tool: str, settings: Task | None = None, owner: str | None = None, **arguments: object) -> str:
         text = json.dumps({"name": tool, "arguments": arguments}).encode()
         params = json_params(text)
         peer = Peer(LATEST, read_only({"elicitation": {}}))
-        return self.create(Request(1, "tools/call", params, peer), settings or self.restart_settings).id
+        facts = NO_FACTS if owner is None else TransportInfo(principal=owner)
+        return self.create(Request(1, "tools/call", params, peer, facts=facts), settings or self.restart_settings).id
 
     def see(self, task_id: str) -> dict[str, Any]:
         record = self.tasks.get(task_id)
@@ -253,6 +254,52 @@ def test_another_process_takes_a_task_for_which_there_is_no_room(world: World) -
     second.turn(world.clock.now)
     assert second.wait(waiting, "completed")
     world.held.set()
+
+
+def test_one_principal_cannot_take_all_places(world: World) -> None:
+    process = world.process(max_tasks=4)
+    tasks = [process.call("index", owner="ada", shards=number) for number in range(70)]
+    assert {world.begun.get(timeout=PATIENCE) for _ in range(3)} == {0, 1, 2}
+    others = process.call("index", owner="eve", shards=100)
+    assert world.begun.get(timeout=PATIENCE) == 100, "her place is free"
+    world.held.set()
+    give_up = time.monotonic() + PATIENCE
+    while any(process.see(each)["status"] == "working" for each in [*tasks, others]):
+        world.clock.now += 0.1
+        process.turn(world.clock.now)
+        assert time.monotonic() < give_up
+    assert sorted(world.begun.queue) == list(range(3, 70)), "each once"
+
+
+def test_a_task_of_a_principal_waits_for_its_place_while_others_run(world: World) -> None:
+    process = world.process(max_tasks=4)
+    for number in range(70):
+        process.call("index", owner="ada", shards=number)
+    assert {world.begun.get(timeout=PATIENCE) for _ in range(3)} == {0, 1, 2}
+    elsewhere = world.process(max_tasks=4)
+    elsewhere._stopping = True  # so that it only writes
+    late = elsewhere.call("index", owner="eve", shards=100)
+    world.clock.now += 1.0
+    process.turn(world.clock.now)  # the tasks of ada are older
+    process._look_at = 0.0
+    process.turn(world.clock.now)
+    assert world.begun.get(timeout=PATIENCE) == 100
+    assert process.see(late)["status"] == "working"
+
+
+def test_tasks_that_have_ended_or_gone_are_not_counted(world: World) -> None:
+    first, second = (world.process(max_tasks_per_principal=2) for _ in range(2))
+    for process in (first, second):
+        assert process.wait(process.call("quick", owner="ada"), "completed")
+    settings = Task(ttl=60.0)
+    asked = first.call("ask", settings, owner="ada")
+    first.wait(asked, "input_required")
+    second.call("index", settings, owner="ada", shards=1)
+    with pytest.raises(RemoteProtocolError, match="max_tasks_per_principal"):
+        first.call("quick", owner="ada")
+    assert first.call("quick", owner="eve")
+    world.clock.now += 200.0  # nothing looked after the tasks until their records went
+    assert first.wait(first.call("quick", owner="ada"), "completed")
 
 
 @pytest.mark.parametrize("restart", ["never", "safe", "always"])

@@ -73,6 +73,7 @@ class ServerTasks:
             random=system.random,
             clock=system.wall_clock,
             max_tasks=profile.max_tasks,
+            max_tasks_per_principal=profile.max_tasks_per_principal,
             engine=profile.tasks,
             shared=shared,
         )
@@ -120,9 +121,10 @@ class ServerTasks:
     def _start(self, request: Request, settings: Task, step: Call, is_async: bool) -> Steps:
         blocking = not self._tasks.quick
         try:
-            if not settings.after or not self.runner.has_room:
+            if not settings.after or not self.runner.has_room(request.facts.principal):
                 record = yield Step(partial(self.runner.create, request, settings), blocking)
                 return _created(record)
+            yield Step(partial(self.runner.admit, request), blocking and request.facts.principal is not None)
             run = self.runner.begin_in_foreground(request, step)
             try:
                 yield Step(partial(_wait_on_loop if is_async else _wait, run, settings.after))
@@ -136,6 +138,8 @@ class ServerTasks:
                 self.runner.abandon(run, request.cancel_reason or "the client does not wait any more")
                 raise
             return _created(record)
+        except RemoteProtocolError as error:
+            return error
         except StoreError:
             return _store_failed()
 

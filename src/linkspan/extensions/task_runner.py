@@ -21,7 +21,7 @@ from weakref import WeakKeyDictionary
 from msgspec import Raw
 
 from linkspan.core.call import CANCELLED, Call, CallCancelled, CallReady, Event, Lifespan
-from linkspan.errors import RemoteProtocolError
+from linkspan.errors import INTERNAL_ERROR, RemoteProtocolError
 from linkspan.extensions import task_record
 from linkspan.extensions.task_record import FINAL, TaskRecord
 from linkspan.extensions.task_store import TaskStore, new_id
@@ -53,6 +53,11 @@ _SUBMIT_AGAIN: Final = 60.0
 
 _SOON: Final = 5.0
 """Seconds after which a task is looked at whose process was lost between two writes."""
+
+_MOST_HELD_BACK: Final = 1000
+"""Tasks without a place of their principal that a process remembers; it meets others again when it looks."""
+
+_TOO_MANY: Final = "Too many tasks of this principal have not ended (max_tasks_per_principal); try again later [LS-505]"
 
 
 class TaskHost(Protocol):
@@ -194,16 +199,22 @@ class TaskRunner:
         random: Callable[[int], bytes],
         clock: Callable[[], float] = time.time,
         max_tasks: int = 16,
+        max_tasks_per_principal: int = 100,
         engine: TaskEngine | None = None,
         shared: Callable[[], bool] = bool,
         lease: float = LEASE,
     ) -> None:
-        """Run up to `max_tasks` at a time, or leave them to `engine`; `shared()` is whether other processes see the store."""
+        """Run up to `max_tasks` at a time, or leave them to `engine`; `shared()` is whether other processes see the store.
+
+        One principal has three quarters of these places at most, and `max_tasks_per_principal` tasks that have not ended.
+        """
         self.tasks = tasks
         self._host = host
         self._random = random
         self._clock = clock
         self._max_tasks = max_tasks
+        self._share = max(1, max_tasks * 3 // 4)
+        self._most_open = max_tasks_per_principal
         self._engine = engine
         self._shared = shared
         self._lease = lease
@@ -219,6 +230,8 @@ class TaskRunner:
         self._idle = threading.Condition(self._lock)
         self._woken = threading.Event()
         self._heard: deque[tuple[str, str]] = deque()
+        self._held_back: dict[str, str] = {}
+        """Tasks that wait for a place of their principal, with that."""
         self._thread: threading.Thread | None = None
         self._look_at = 0.0
         self._stopping = self._left = self._failing = self._holds_lifespan = False
@@ -287,10 +300,20 @@ class TaskRunner:
 
     # A call that becomes a task.
 
-    @property
-    def has_room(self) -> bool:
-        """Whether fewer tasks run here than may."""
-        return len(self._runs) < self._max_tasks
+    def has_room(self, owner: str | None = None) -> bool:
+        """Return whether one more task may run here, also one of `owner`."""
+        if len(self._runs) >= self._max_tasks:
+            return False
+        return (
+            owner is None
+            or [run.request.facts.principal for run in list(self._runs.values())].count(owner) < self._share
+        )
+
+    def admit(self, request: Request) -> None:
+        """Refuse a call that may become a task, where its principal has too many. Raises: RemoteProtocolError, StoreError."""
+        owner = request.facts.principal
+        if owner is not None and self.tasks.count(owner, self._clock(), self._most_open) >= self._most_open:
+            raise RemoteProtocolError(INTERNAL_ERROR, _TOO_MANY)
 
     def begin_in_foreground(self, request: Request, step: Call) -> Run:
         """Run a call that becomes a task if it takes long."""
@@ -309,11 +332,12 @@ class TaskRunner:
         return record
 
     def create(self, request: Request, settings: Task) -> TaskRecord:
-        """Make a task of a call that has not begun, and return its record. Raises: StoreError."""
+        """Make a task of a call that has not begun, and return its record. Raises: RemoteProtocolError, StoreError."""
         self.use()
+        self.admit(request)
         now = self._clock()
         record = task_record.created(request, new_id(self._random), settings, now)
-        if self._engine is None and self.has_room and not self._stopping:
+        if self._engine is None and self.has_room(record.owner) and not self._stopping:
             record = task_record.begun(record, now)
             lease = self._write(record, now, now + self._lease)
             self._run(record, lease, now)
@@ -325,7 +349,10 @@ class TaskRunner:
     def _write(self, record: TaskRecord, now: float, until: float) -> Lease:
         """Write a new task. It is scheduled first: without a record that does no harm, and not the other way round."""
         self.tasks.attend(record.id, now + self._lease)
-        return self.tasks.create(record, new_id(self._random), now, until)
+        lease = self.tasks.create(record, new_id(self._random), now, until)
+        with suppress(StoreError):  # the task is there; it is not counted, which does no harm
+            self.tasks.note(record, now)
+        return lease
 
     # Runs.
 
@@ -401,6 +428,8 @@ class TaskRunner:
 
     def _settled(self, record: TaskRecord, now: float) -> None:
         """Do what a change of a task brings with it."""
+        if record.status in FINAL:
+            self.tasks.note_end(record)
         self.tasks.attend(record.id, self._next_look(record, now))
         self._tell("changed", record)
         if record.status != "working" or record.running:
@@ -523,6 +552,9 @@ class TaskRunner:
         found = 0
         if now >= self._look_at and not self._stopping:
             self._look_at = now + _LOOK
+            for task_id, owner in list(self._held_back.items()):
+                if self.has_room(owner):
+                    found += self._look_safely(task_id, now)
             for task_id in self.tasks.due(now):
                 found += self._look_safely(task_id, now)
         if self._holds_lifespan and not self._runs and self._host.lifespan is not None:
@@ -580,19 +612,25 @@ class TaskRunner:
 
     def _look(self, task_id: str, now: float) -> bool:
         """Claim a task that is due, and run it or end it; return whether it is still due."""
+        self._held_back.pop(task_id, None)
         if task_id in self._runs:
             return False
         if self._claim(task_id, now, partial(self._resume, now)) is not None:
             return False
         record = self.tasks.get(task_id)
-        if record is None or record.status in FINAL:
+        if record is None:
+            self.tasks.attend(task_id, None)
+        elif record.status in FINAL:
+            self.tasks.note_end(record)
             self.tasks.attend(task_id, None)
         elif record.status == "input_required":
             self.tasks.attend(task_id, record.ends)
         elif self._engine is not None and not record.running:
             self.tasks.attend(task_id, now + _SUBMIT_AGAIN)
             self._submit(self._engine, task_id)
-        elif self.has_room:  # another process has it, or was faster
+        elif self.has_room():  # another process has it, or was faster; or its principal has no place left here
+            if record.owner is not None and not self.has_room(record.owner) and len(self._held_back) < _MOST_HELD_BACK:
+                self._held_back[task_id] = record.owner
             self.tasks.attend(task_id, now + _LOOK)
         else:
             return True
@@ -603,7 +641,7 @@ class TaskRunner:
         if self._engine is not None:
             return task_record.lost(record, settings, now, repeatable=repeatable)
         resumed = task_record.resumed(record, settings, now, repeatable=repeatable)
-        return record if resumed.running and not self.has_room else resumed
+        return record if resumed.running and not self.has_room(record.owner) else resumed
 
     def _claim(self, task_id: str, now: float, change: Callable[[TaskRecord], TaskRecord]) -> Run | TaskRecord | None:
         """Claim a task with a change, and run it if it runs then; None if there was nothing to change, or no claim."""

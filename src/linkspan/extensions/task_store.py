@@ -19,6 +19,8 @@ __all__ = ["TaskStore", "new_id"]
 _ID: Final = re.compile("[0-9a-f]{32}")
 _BATCH: Final = 64
 """Tasks that are looked at in one go."""
+_FOR_EVER: Final = 253402300799.0
+"""When a task without an end is not counted any more: at the end of the year 9999."""
 
 
 def new_id(random: Callable[[int], bytes]) -> str:
@@ -115,6 +117,29 @@ class TaskStore:
     def due(self, now: float) -> Sequence[str]:
         """Return the tasks to look at, some of them if there are many."""
         return self._store().due(self._name, now, _BATCH)
+
+    # How many there are of one principal.
+
+    def count(self, owner: str, now: float, limit: int) -> int:
+        """Return how many tasks of a principal have not ended, in all processes; no more than `limit`."""
+        store, queue = self._store(), self._queue_of(owner)
+        for task_id in store.due(queue, now, limit):  # their records have gone
+            store.schedule(queue, task_id, None)
+        return len(store.due(queue, _FOR_EVER, limit))
+
+    def note(self, record: TaskRecord, now: float) -> None:
+        """Count a new task for its principal, until it has ended or its record goes."""
+        if record.owner is not None:
+            kept = record.kept_for(now)
+            self._store().schedule(self._queue_of(record.owner), record.id, _FOR_EVER if kept is None else now + kept)
+
+    def note_end(self, record: TaskRecord) -> None:
+        """Count a task no more."""
+        if record.owner is not None:
+            self._store().schedule(self._queue_of(record.owner), record.id, None)
+
+    def _queue_of(self, owner: str) -> str:
+        return f"{self._name}/{sha256(owner.encode()).hexdigest()[:32]}"
 
     # Between processes.
 

@@ -558,7 +558,9 @@ class Profile(msgspec.Struct):
     tasks: TaskEngine | None = None
     """What runs tasks; None runs them in the processes that serve."""
     max_tasks: int = 16
-    """How many of them run at a time in each process."""
+    """Tasks that run at the same time in each process; more wait in the store. One principal gets three quarters of them."""
+    max_tasks_per_principal: int = 100
+    """Tasks of one principal that have not ended, in all processes together. Beyond, its calls of such tools are refused."""
     result_suffix: bytes = b""
     """What ends every complete result of the newest revision."""
 
@@ -571,8 +573,9 @@ class Profile(msgspec.Struct):
             raise ValueError(f"cache_scope must be 'public' or 'private', got {self.cache_scope!r}")
         if self.page_size is not None and self.page_size < 1:
             raise ValueError(f"page_size must be at least 1, or None for all; got {self.page_size!r}")
-        if self.max_tasks < 1:
-            raise ValueError(f"max_tasks must be at least 1; got {self.max_tasks!r}")
+        for bound in ("max_tasks", "max_tasks_per_principal"):
+            if (value := getattr(self, bound)) < 1:
+                raise ValueError(f"{bound} must be at least 1; got {value!r}")
         self.result_suffix = result_suffix(self.implementation)
 
     def rename(self, **changes: str) -> None:

@@ -127,6 +127,7 @@ class BaseServer(metaclass=ProposesRevision):
         extensions: Iterable[Extension] = (),
         tasks: TaskEngine | None = None,
         max_tasks: int = 16,
+        max_tasks_per_principal: int = 100,
     ) -> None:
         """Make a server. It does nothing until it is served.
 
@@ -151,6 +152,7 @@ class BaseServer(metaclass=ProposesRevision):
         - `store`: what processes that serve the same clients share: a URL, or a `Store`. `store_key` seals what is in it.
         - `extensions`: the extensions of the protocol that are on.
         - `tasks`: the engine that runs tasks. Without one each process that serves runs up to `max_tasks` at a time.
+          One principal may have `max_tasks_per_principal` that have not ended.
 
         Raises: RegistrationError, TypeError, UnsupportedProtocolVersion.
         """
@@ -179,6 +181,7 @@ class BaseServer(metaclass=ProposesRevision):
             store_key=store_key,
             tasks=tasks,
             max_tasks=max_tasks,
+            max_tasks_per_principal=max_tasks_per_principal,
         )
         self._catalogue = Catalogue(capabilities)
         self.auth = auth
