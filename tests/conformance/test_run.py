@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import subprocess
 import sys
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
@@ -118,6 +120,51 @@ def test_a_machine_without_npm_is_told_so(run: Any, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.raises(run.Unable, match="npm is missing"):
         run.install()
+
+
+NPM = """#!/bin/sh
+echo began >> "$FAKE_NPM/log"
+if [ -e "$FAKE_NPM/problem" ]; then cat "$FAKE_NPM/problem" >&2; exit 1; fi
+mkdir -p node_modules/it
+sleep 0.5
+echo whole > node_modules/it/file
+"""
+WANT = "import npm, sys; from pathlib import Path; print(npm.package(Path(sys.argv[1]), 'it', 'it/file').read_text())"
+
+
+@pytest.fixture
+def fake_npm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Put an npm on the PATH that fails with the text of `problem`, if that exists, and keeps a log."""
+    program = tmp_path / "npm"
+    program.write_text(NPM)
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("FAKE_NPM", str(tmp_path))
+    return tmp_path
+
+
+def test_processes_that_want_a_package_together_install_it_once_and_find_all_of_it(fake_npm: Path) -> None:
+    command = [sys.executable, "-c", WANT, str(fake_npm / "cache" / "it")]
+    piped: Any = {"cwd": FILE.parent, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    running = [subprocess.Popen(command, **piped) for _ in range(4)]
+    assert [each.communicate(timeout=60)[0] for each in running] == ["whole\n\n"] * 4
+    assert (fake_npm / "log").read_text() == "began\n"
+
+
+@pytest.mark.parametrize(
+    ("problem", "unreachable", "attempts"),
+    [("npm error code ECONNRESET", True, 3), ("npm error code EUSAGE", False, 1)],
+    ids=["the network is tried again", "anything else is not"],
+)
+def test_what_npm_says_decides_whether_it_is_tried_again(
+    run: Any, fake_npm: Path, problem: str, unreachable: bool, attempts: int
+) -> None:
+    (fake_npm / "problem").write_text(problem)
+    with pytest.raises(run.Unable, match=problem) as caught:
+        run.npm.package(fake_npm / "cache" / "it", "it", "it/file")
+    assert isinstance(caught.value, run.npm.Unreachable) == unreachable
+    assert (fake_npm / "log").read_text() == "began\n" * attempts
+    assert sorted(each.name for each in (fake_npm / "cache").iterdir()) == ["it.lock"]
 
 
 def test_a_server_that_ends_at_once_is_told_with_its_last_words(

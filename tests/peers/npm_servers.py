@@ -5,78 +5,77 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import subprocess
 import sys
-import tempfile
+from collections.abc import Callable
+from functools import cache
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-__all__ = ["modern_node", "node_modules"]
+__all__ = ["INSTALLING", "modern_node", "node_modules"]
 
 HERE = Path(__file__).parent
 FILES = ("package.json", "package-lock.json")
+INSTALLING = pytest.mark.timeout(600)
+"""For tests that may be the first to want packages: node and the servers, 240 s at most for each."""
 
 
 def node_modules() -> Path:
-    """Return the folder with the packages; skip the test, with the reason, where they cannot be had.
-
-    With CI set, packages that cannot be installed though there is an npm are a failure.
-    """
-    npm = shutil.which("npm")
-    if npm is None or shutil.which("node") is None:
+    """Return the folder with the packages; skip the test, with the reason, where they cannot be had."""
+    if shutil.which("npm") is None or shutil.which("node") is None:
         pytest.skip("node and npm are not installed")
-    digest = hashlib.sha256(b"".join((HERE / name).read_bytes() for name in FILES)).hexdigest()[:16]
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "linkspan-tests"
-    home = cache / f"npm-{digest}"
-    if not home.exists():
-        problem = _install(npm, cache, home)
-        if problem is not None and os.environ.get("CI"):
-            pytest.fail(problem)
-        if problem is not None:
-            pytest.skip(problem)
-    return home / "node_modules"
-
-
-def _install(npm: str, cache: Path, home: Path) -> str | None:
-    """Install beside the place and move there, so that nobody finds half of it. Return what went wrong, or None."""
-    cache.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=cache) as folder:
-        for name in FILES:
-            shutil.copy(HERE / name, folder)
-        command = [npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
-        try:
-            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
-        except subprocess.TimeoutExpired:
-            return "npm ci took more than two minutes"
-        if done.returncode:
-            return f"npm ci failed: {done.stderr.strip()[-500:]}"
-        try:
-            os.rename(folder, home)
-        except OSError:
-            return None if home.exists() else "the cache cannot be written"  # another run was quicker
-        os.mkdir(folder)  # for the one who tidies up
-    return None
+    return Path(_had(_packages))
 
 
 def modern_node() -> str:
     """Return a node that the newest packages run on: that of the conformance suite, installed if there is none."""
+    return _had(_node)
+
+
+def _had(install: Callable[[], tuple[str | None, Exception | None]]) -> str:
+    """Return what is installed. With CI set, what cannot be installed from a registry that answers is a failure."""
+    found, problem = install()
+    if found is not None:
+        return found
+    is_missing = shutil.which("npm") is None or isinstance(problem, _conformance_run().npm.Unreachable)
+    if os.environ.get("CI") and not is_missing:
+        pytest.fail(str(problem))
+    pytest.skip(str(problem))
+
+
+@cache  # problems too: one attempt is enough for all tests of a process
+def _packages() -> tuple[str | None, Exception | None]:
+    files = {name: (HERE / name).read_bytes() for name in FILES}
+    digest = hashlib.sha256(b"".join(files.values())).hexdigest()[:16]
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "linkspan-tests" / f"npm-{digest}"
+    run = _conformance_run()
+    try:
+        run.npm.install(home, files, "ci", "--ignore-scripts")
+    except run.Unable as problem:
+        return None, problem
+    return str(home / "node_modules"), None
+
+
+@cache
+def _node() -> tuple[str | None, Exception | None]:
+    run = _conformance_run()
+    try:
+        return str(run.node()), None
+    except run.Unable as problem:
+        return None, problem
+
+
+@cache
+def _conformance_run() -> Any:
     file = HERE.parents[1] / "conformance" / "run"
     loader = SourceFileLoader("conformance_run_for_peers", str(file))
     spec = spec_from_loader(loader.name, loader)
     assert spec is not None
     run = module_from_spec(spec)
     sys.modules[loader.name] = run
-    sys.path.append(str(file.parent))  # for what it imports from beside it
-    try:
-        loader.exec_module(run)
-    finally:
-        sys.path.remove(str(file.parent))
-    try:
-        return str(run.node())
-    except run.Unable as problem:
-        if os.environ.get("CI"):
-            pytest.fail(str(problem))
-        pytest.skip(str(problem))
+    loader.exec_module(run)
+    sys.path.remove(str(file.parent))  # which it has put there for what it imports from beside it
+    return run

@@ -22,7 +22,7 @@ from urllib.parse import urlencode, urljoin
 from urllib.request import HTTPCookieProcessor, Request, build_opener, urlopen
 
 import pytest
-from npm_servers import modern_node, node_modules
+from npm_servers import INSTALLING, modern_node, node_modules
 
 from http_browser import chromium
 from linkspan import Client, Context, LoginRequired, Server, SyncClient
@@ -36,6 +36,7 @@ SERVERS = {"client_id": "the-mcp-server", "client_secret": "a-secret-of-the-serv
 slow = pytest.mark.skipif(
     os.environ.get("LINKSPAN_LOGINS") != "all", reason="takes a minute in all: set LINKSPAN_LOGINS=all"
 )
+pytestmark = INSTALLING
 DOCUMENT = "https://desk.example/client.json"
 
 

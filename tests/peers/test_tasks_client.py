@@ -8,13 +8,12 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import pytest
-from npm_servers import modern_node, node_modules
+from npm_servers import INSTALLING, modern_node, node_modules
 from task_server import make_server
 
 from over_http import serving
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = INSTALLING
 
 SCRIPT = Path(__file__).with_name("tasks_client.mjs")
 
@@ -27,8 +26,10 @@ def test_the_reference_client_of_npm_drives_our_tasks(tmp_path: Path) -> None:
     calls = json.dumps([[name, {}] for name in ("slow", "greet", "invite", "broken", "quick")])
     with serving(make_server(going).asgi()) as url:
         command = [node, str(script), url, calls]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-        going.set()
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+        finally:
+            going.set()
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     assert {name: each["kind"] for name, each in found.items() if "kind" in each} == {

@@ -16,13 +16,13 @@ from typing import Any
 
 import pytest
 from listening import listening
-from npm_servers import node_modules
+from npm_servers import INSTALLING, node_modules
 from ours import Ours
 
 from linkspan import CallStopped, CallTimeout, Change, ServerError, Stopper
 from linkspan.types.messages import PromptReference, ResourceTemplateReference
 
-pytestmark = pytest.mark.timeout(180)  # the first of them may have to install the servers
+pytestmark = INSTALLING
 Step = Callable[[Any], Any]
 FACES = ("async", "sync")
 
