@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -10,13 +12,17 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
-from linkspan.stores import Store, open_store
+from client.faces import wait_until
+from linkspan.stores import Store, StoreError, open_store
 from ports import reserve_port
+
+_T = TypeVar("_T")
 
 
 def keep_the_contract(check: Callable[[Callable[[], Store]], None], url: str) -> None:
@@ -50,9 +56,49 @@ store.close()
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+def eventually(operation: Callable[[], _T]) -> _T:
+    """Return what an operation returns once it works: the short timeout of a store may be over for other reasons, too."""
+    give_up = time.monotonic() + 30
+    while True:
+        try:
+            return operation()
+        except StoreError:
+            assert time.monotonic() < give_up
+            time.sleep(0.01)
+
+
+def delete_store(path: Path) -> None:
+    """Delete the file of a store that is in use. The log goes first: that of a file made anew meanwhile must not be deleted."""
+    for each in (f"{path}-wal", f"{path}-shm", path):
+        Path(each).unlink(missing_ok=True)
+
+
+@contextmanager
+def standing_still(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Stop a server for the length of the block, which begins when none of its threads runs any more.
+
+    `os.kill` returns before that: a server with several threads answers for a while.
+    """
+    os.kill(process.pid, signal.SIGSTOP)
+    wait_until(lambda: set(_states(process.pid)) == {"T"})
+    yield
+    os.kill(process.pid, signal.SIGCONT)
+
+
+def _states(pid: int) -> Iterator[str]:
+    """Return the states of the threads of a process, as far as the system shows them: of the process where there is no /proc."""
+    threads = Path(f"/proc/{pid}/task")
+    if not threads.exists():
+        yield subprocess.run(["ps", "-o", "state=", "-p", str(pid)], capture_output=True, text=True).stdout[:1]
+        return
+    for each in threads.iterdir():
+        with suppress(OSError):  # it ended just now
+            yield (each / "stat").read_text().rpartition(")")[2].split()[0]
+
+
 def wait_for_port(port: int, process: subprocess.Popen[bytes]) -> None:
     """Wait until a server takes connections."""
-    give_up = time.monotonic() + 20
+    give_up = time.monotonic() + 60
     while time.monotonic() < give_up:
         assert process.poll() is None, "the server ended"
         try:
@@ -116,7 +162,3 @@ def postgres_server() -> Iterator[str]:
     finally:
         server.cleanup()
         shutil.rmtree(directory, ignore_errors=True)
-
-
-if sys.platform == "win32":
-    pytest.skip("the servers are not made for Windows", allow_module_level=True)

@@ -16,6 +16,7 @@ import pytest
 from client.faces import wait_until
 from linkspan import LinkspanError
 from linkspan.stores import SealedStore, SqliteStore, StoreError, open_store
+from stores.servers import delete_store
 
 
 def test_the_file_is_private(tmp_path: Path) -> None:
@@ -34,15 +35,28 @@ def test_a_file_that_was_deleted_is_made_again_and_subscribers_may_have_missed_s
     heard: Queue[bytes | None] = Queue()
     other.subscribe("channel", heard.put)
     one.put("key", b"value")
-    for each in tmp_path.iterdir():
-        each.unlink()
+    delete_store(path)
     wait_until(lambda: one.get("key") is None)
-    assert heard.get(timeout=10) is None
+    assert heard.get(timeout=30) is None
     wait_until(lambda: other.get("key") is None)
     one.publish("channel", b"again")
-    assert heard.get(timeout=10) == b"again"
+    assert heard.get(timeout=30) == b"again"
     assert "was deleted or replaced" in caplog.text
     one.close()
+    other.close()
+
+
+def test_a_message_is_in_the_file_that_is_there_now(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    store = SqliteStore(path)
+    store.publish("channel", b"before")
+    delete_store(path)
+    other = SqliteStore(path)
+    heard: Queue[bytes | None] = Queue()
+    other.subscribe("channel", heard.put)
+    store.publish("channel", b"after")
+    assert heard.get(timeout=30) == b"after"
+    store.close()
     other.close()
 
 
@@ -54,7 +68,7 @@ def test_a_file_that_another_program_has_locked_is_an_error_within_the_time(tmp_
     began = time.monotonic()
     with pytest.raises(StoreError, match="database is locked"):
         store.put("key", b"value")
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 15
     other.execute("ROLLBACK")
     other.close()
     assert store.put("key", b"value")
@@ -95,11 +109,11 @@ for number in range(100):
 store.publish("channel", b"done")
 """
     running = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(3)]
-    assert [each.wait(30) for each in running] == [0, 0, 0]
+    assert [each.wait(100) for each in running] == [0, 0, 0]
     found = store.get("counter")
     assert found is not None
     assert found.value == b"300"
-    assert [heard.get(timeout=10) for _ in running] == [b"done"] * 3
+    assert [heard.get(timeout=30) for _ in running] == [b"done"] * 3
     store.close()
 
 
@@ -139,7 +153,7 @@ def test_what_is_sealed_cannot_be_read_moved_or_changed_in_the_file(tmp_path: Pa
     heard: Queue[bytes | None] = Queue()
     store.subscribe("channel", heard.put)
     plain.publish("channel", b"not sealed")
-    assert heard.get(timeout=10) is None
+    assert heard.get(timeout=30) is None
     store.close()
     with pytest.raises(LinkspanError, match="at least 16 bytes"):
         SealedStore(plain, "short")

@@ -115,7 +115,12 @@ class SqliteStore(SqlStore):
 
     def publish(self, channel: str, data: bytes) -> None:
         """Send data to all who are subscribed, in every process."""
-        self._run("INSERT INTO {p}messages (channel, data, at) VALUES (?, ?, ?)", channel, data, self._now())
+        with self._lock:
+            written = None
+            while self._open() is not written:
+                self._run("INSERT INTO {p}messages (channel, data, at) VALUES (?, ?, ?)", channel, data, self._now())
+                # Look at the file again: subscribers that have opened a new one do not see what is written to the old one.
+                written, self._looked = self._connection, 0.0
         self._purge_if_due()
 
     def subscribe(self, channel: str, hear: Hear) -> Callable[[], None]:
