@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from queue import Queue
-from typing import Any
 
 import pytest
 
-from client.faces import wait_until
 from linkspan import LinkspanError
 from linkspan.stores import Store, StoreError, open_store
 from linkspan.testing.store_contract import CHECKS
-from stores.servers import fork_with_a_store, keep_the_contract, postgres_server
+from stores.servers import eventually, fork_with_a_store, keep_the_contract, postgres_server
 
 
 @pytest.fixture(scope="module")
@@ -29,19 +27,6 @@ def cut_connections(url: str) -> None:
         connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
 
 
-def succeeds(operation: Callable[[], Any]) -> Callable[[], bool]:
-    """Return whether an operation works by now."""
-
-    def attempt() -> bool:
-        try:
-            operation()
-        except StoreError:
-            return False
-        return True
-
-    return attempt
-
-
 @pytest.mark.parametrize("check", CHECKS, ids=lambda each: each.__name__.lstrip("_"))
 def test_the_store_keeps_the_contract(check: Callable[[Callable[[], Store]], None], server: str) -> None:
     keep_the_contract(check, server)
@@ -53,10 +38,10 @@ def test_after_connections_were_cut_the_store_works_and_subscribers_may_have_mis
     store.subscribe("channel", heard.put)
     store.put("key", b"value")
     cut_connections(server)
-    wait_until(succeeds(lambda: store.get("key")))
-    assert heard.get(timeout=20) is None
+    eventually(lambda: store.get("key"))
+    assert heard.get(timeout=30) is None
     store.publish("channel", b"again")
-    assert heard.get(timeout=20) == b"again"
+    assert heard.get(timeout=30) == b"again"
     store.close()
 
 
@@ -66,7 +51,7 @@ def test_a_message_that_is_too_large_for_a_notification_arrives(server: str) -> 
     store.subscribe("a channel", heard.put)
     large = bytes(range(256)) * 400
     store.publish("a channel", large)
-    assert heard.get(timeout=20) == large
+    assert heard.get(timeout=30) == large
     store.close()
 
 
