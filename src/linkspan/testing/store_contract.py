@@ -16,7 +16,7 @@ from linkspan.stores.port import ABSENT, Bounds, Store, StoreError
 __all__ = ["CHECKS", "check_store"]
 
 Make: TypeAlias = Callable[[], Store]
-_PATIENCE: Final = 10.0
+_PATIENCE: Final = 30.0
 _BRIEF: Final = 0.2
 """Seconds of a short time to live."""
 
@@ -95,10 +95,12 @@ def _of_many_who_change_a_record_one_wins(make: Make) -> None:
 def _records_expire(make: Make) -> None:
     store = make()
     key, kept = _name("short"), _name("kept")
+    began = time.monotonic()
     version = store.put(key, b"1", ttl=_BRIEF)
     store.put(kept, b"1", ttl=_BRIEF)
     store.put(kept, b"2")
-    assert store.get(key) is not None, "a record expired before its time"
+    early = store.get(key) is None
+    assert not early or time.monotonic() - began >= _BRIEF, "a record expired before its time"
     _wait(lambda: store.get(key) is None, "a record did not expire")
     assert store.put(key, b"2", expect=version) is None, "the version of an expired record still counts"
     assert not store.delete(key), "an expired record was deleted"
