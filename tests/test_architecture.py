@@ -260,8 +260,8 @@ CODE_LINES = {
     "schema": 3217,
     "serve": 3653,
     "server": 5740,
-    "stores": 1349,
-    "testing": 705,
+    "stores": 1353,
+    "testing": 707,
     "types": 584,
     "wire": 1084,
 }
