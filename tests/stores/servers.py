@@ -14,12 +14,15 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from queue import Queue
 from typing import TypeVar
 
 import pytest
 
 from client.faces import wait_until
+from linkspan.runtime import unexpected
 from linkspan.stores import Store, StoreError, open_store
+from linkspan.stores.subscribers import Subscribers
 from ports import reserve_port
 
 _T = TypeVar("_T")
@@ -94,6 +97,25 @@ def _states(pid: int) -> Iterator[str]:
     for each in threads.iterdir():
         with suppress(OSError):  # it ended just now
             yield (each / "stat").read_text().rpartition(")")[2].split()[0]
+
+
+def goes_on_after_an_unexpected_error(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check that the thread of a store outlives a mistake: subscribers hear that they may have missed something."""
+    monkeypatch.setattr(unexpected, "PAUSE", 0.01)
+    heard: Queue[bytes | None] = Queue()
+    store.subscribe("channel", heard.put)
+    deliver = Subscribers.deliver
+
+    def fail_once(subscribers: Subscribers, channel: str, data: bytes | None) -> None:
+        monkeypatch.setattr(Subscribers, "deliver", deliver)
+        raise RuntimeError("a mistake")
+
+    monkeypatch.setattr(Subscribers, "deliver", fail_once)
+    store.publish("channel", b"lost")
+    assert heard.get(timeout=30) is None
+    store.publish("channel", b"arrives")
+    assert heard.get(timeout=30) == b"arrives"
+    store.close()
 
 
 def wait_for_port(port: int, process: subprocess.Popen[bytes]) -> None:

@@ -10,7 +10,13 @@ import pytest
 from linkspan import LinkspanError
 from linkspan.stores import Store, StoreError, open_store
 from linkspan.testing.store_contract import CHECKS
-from stores.servers import eventually, fork_with_a_store, keep_the_contract, postgres_server
+from stores.servers import (
+    eventually,
+    fork_with_a_store,
+    goes_on_after_an_unexpected_error,
+    keep_the_contract,
+    postgres_server,
+)
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +69,10 @@ def test_namespaces_are_separate_and_must_be_able_to_name_tables(server: str) ->
     other.close()
     with pytest.raises(LinkspanError, match="namespace 'a;b' cannot name tables"):
         open_store(f"{server}&namespace=a%3Bb")
+
+
+def test_messages_are_delivered_on_after_an_unexpected_error(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    goes_on_after_an_unexpected_error(open_store(server), monkeypatch)
 
 
 def test_no_server_is_an_error_with_a_sentence() -> None:

@@ -13,7 +13,14 @@ import pytest
 from client.faces import wait_until
 from linkspan.stores import Store, StoreError, open_store
 from linkspan.testing.store_contract import CHECKS
-from stores.servers import eventually, fork_with_a_store, keep_the_contract, redis_server, standing_still
+from stores.servers import (
+    eventually,
+    fork_with_a_store,
+    goes_on_after_an_unexpected_error,
+    keep_the_contract,
+    redis_server,
+    standing_still,
+)
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +89,10 @@ def test_a_channel_without_subscribers_is_left(server: str) -> None:
     wait_until(lambda: other._client.pubsub_channels("{left}:*") == [b"{left}:channel:kept"])  # type: ignore[attr-defined]
     store.close()
     other.close()
+
+
+def test_messages_are_delivered_on_after_an_unexpected_error(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    goes_on_after_an_unexpected_error(open_store(server), monkeypatch)
 
 
 def test_no_server_is_an_error_with_a_sentence() -> None:

@@ -28,6 +28,7 @@ from linkspan.extensions.task_store import TaskStore, new_id
 from linkspan.revisions.neutral import InputRequired, Outcome, Request, unsayable
 from linkspan.runtime.calls import CallRunner
 from linkspan.runtime.forks import renew
+from linkspan.runtime.unexpected import Unexpected
 from linkspan.server.task_settings import Task, TaskEngine
 from linkspan.stores.leases import Lease
 from linkspan.stores.port import StoreError
@@ -523,6 +524,7 @@ class TaskRunner:
 
     def _tend(self) -> None:
         woken = self._woken
+        unexpected = Unexpected("linkspan.tasks", "the tasks could not be looked after")
         leave: Callable[[], object] | None = None
         pause: float | None = 0.0
         while pause is not None and woken is self._woken:
@@ -536,9 +538,8 @@ class TaskRunner:
             except StoreError as problem:
                 self._report(problem)
                 pause = _LOOK
-            except Exception:
-                logging.getLogger("linkspan.tasks").exception("the tasks could not be looked after")
-                pause = _LOOK
+            except Exception as error:
+                pause = unexpected.log(error)
         if leave is not None:
             leave()
 

@@ -101,10 +101,12 @@ class _Process:
 
     def _read(self) -> None:
         assert self._process.stdout is not None
-        with self._process.stdout as output:
-            while frame := read_frame(output.fileno()):
-                self._replies.put(frame)
-        self._replies.put(b"")
+        try:
+            with self._process.stdout as output:
+                while frame := read_frame(output.fileno()):
+                    self._replies.put(frame)
+        finally:  # a call that waits for its reply ends with this
+            self._replies.put(b"")
 
     def load(self) -> None:
         """Let it load the file of its function, if it has not done that. Raises: ToolError if it cannot."""

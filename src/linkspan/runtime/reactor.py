@@ -14,10 +14,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 from linkspan.runtime.descriptors import DescriptorWaiter, WakePipe
 from linkspan.runtime.forks import keep, lead_nowhere, start_afresh_with
+from linkspan.runtime.unexpected import Unexpected
 
 __all__ = ["Reactor", "Watched", "reactor"]
 
@@ -112,6 +113,15 @@ class Reactor:
     def _serve(self) -> None:
         wakes = self._wakes
         assert wakes is not None
+        unexpected = Unexpected("linkspan", "connections of clients had to wait")
+        while True:
+            try:
+                self._take_turns(wakes)
+            except Exception as error:
+                self._waiter = None  # it may be what failed
+                time.sleep(unexpected.log(error))
+
+    def _take_turns(self, wakes: WakePipe) -> NoReturn:
         while True:
             if self._waiter is None:
                 self._waiter = DescriptorWaiter(wakes.reader, *self._fds)

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from linkspan.errors import INVALID_PARAMS, RemoteProtocolError
 from linkspan.runtime.files import Directory, FileFacts, type_of_name
 from linkspan.runtime.forks import ForkedLock, renew
+from linkspan.runtime.unexpected import Unexpected
 from linkspan.serve.media import File
 from linkspan.server.observation import warn
 from linkspan.server.resources import OF_A_FILE, BoundResource
@@ -142,7 +143,7 @@ class FileResources:
         threading.Thread(target=self._keep_looking, args=(self._poll,), name="linkspan-files", daemon=True).start()
 
     def _keep_looking(self, poll: float) -> None:
-        pause = _SOON
+        pause, unexpected = _SOON, Unexpected("linkspan.server", "changes of files were not looked for")
         while True:
             time.sleep(pause)
             with self._lock:
@@ -153,7 +154,10 @@ class FileResources:
             pause = min(2 * pause, poll)
             if listening:
                 began = time.monotonic()
-                self.refresh()
+                try:
+                    self.refresh()
+                except Exception as error:
+                    unexpected.log(error)
                 pause = max(poll, _SHARE * (time.monotonic() - began))
 
     def _uri_of(self, path: str) -> str:

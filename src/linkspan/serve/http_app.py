@@ -11,6 +11,7 @@ from linkspan.core.http_exchange import TEXT, HttpResponse
 from linkspan.core.principal import UnknownIdentity, principal_of
 from linkspan.revisions.neutral import TransportInfo, log_facts
 from linkspan.runtime.calls import CallRunner
+from linkspan.runtime.unexpected import Unexpected
 
 if TYPE_CHECKING:
     import asyncio
@@ -51,6 +52,7 @@ class HttpApp:
         policy = endpoint.policy
         self.calls = CallRunner(loop, max_workers=policy.max_workers, share=policy.share)
         self._refusals = RefusalLog()
+        self._unexpected = Unexpected("linkspan.http", "streams and sessions were not looked after")
         self.slow: SharedEndpoint | None = None
         """The endpoint, where an event loop must not wait for what it may need of the store."""
         if endpoint.runner is not None:
@@ -180,7 +182,14 @@ class HttpApp:
         await self.calls.aleave(self.endpoint.lifespan)
 
     def tick(self, now: float) -> bool:
-        """Run due timers; return whether anything is left that waits for time to pass."""
+        """Run due timers; return whether anything is left that waits for time to pass. Never raises: the next tick goes on."""
+        try:
+            return self._tick(now)
+        except Exception as error:
+            self._unexpected.log(error)
+            return True
+
+    def _tick(self, now: float) -> bool:
         if self.metrics is not None:
             self.metrics.refresh()
         if self.endpoint.streams and is_stopping():

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from linkspan.runtime.forks import renew
+from linkspan.runtime.unexpected import Unexpected
 from linkspan.stores.subscribers import pause_after
 
 if TYPE_CHECKING:
@@ -112,11 +113,12 @@ class ProcessChannel:
                 failures = _pause(problem, failures)
         if failures:
             inbox.put(None)
+        unexpected = Unexpected("linkspan.server", "a change of another process was not announced")
         while True:
             try:
                 receive(inbox.get())
-            except Exception:
-                logging.getLogger("linkspan.server").exception("a change of another process was not announced")
+            except Exception as error:
+                unexpected.log(error)  # no rest: each change is another matter
 
 
 class _Queue:

@@ -6,12 +6,13 @@ import os
 import threading
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, cast
 from weakref import ref
 
 from linkspan.errors import INTERNAL_ERROR, LinkspanError, RegistrationError, RemoteProtocolError
 from linkspan.runtime.forks import ForkedLock, renew
+from linkspan.runtime.unexpected import Unexpected
 from linkspan.serve.process_channel import ProcessChannel
 from linkspan.server.configuration import Profile, SharedState
 from linkspan.stores.port import StoreError
@@ -195,12 +196,17 @@ def _refresh(reference: ref[StoredKeys]) -> None:
     """Read keys now and then, for as long as they are in use."""
     from linkspan.stores.key_ring import REFRESH
 
+    unexpected = Unexpected("linkspan.server", "the keys of requestState could not be read again")
     while True:
         time.sleep(REFRESH)
         if (keys := reference()) is None:
             return
-        with suppress(LinkspanError):
+        try:
             keys.refresh()
+        except LinkspanError:  # they are known, and stay as they are until the store works
+            pass
+        except Exception as error:
+            unexpected.log(error)
         del keys
 
 

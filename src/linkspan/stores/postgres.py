@@ -16,9 +16,10 @@ from typing import Any, Final
 
 from linkspan.errors import LinkspanError, install_hint
 from linkspan.runtime.forks import keep, renew
+from linkspan.runtime.unexpected import Unexpected
 from linkspan.stores.port import Hear, StoreError
 from linkspan.stores.sql import SqlStore, tables
-from linkspan.stores.subscribers import Subscribers, pause_after
+from linkspan.stores.subscribers import MISSED, Subscribers, pause_after
 
 __all__ = ["PostgresStore", "library"]
 
@@ -206,7 +207,7 @@ class _Listener:
         return connection
 
     def _run(self) -> None:
-        failures = 0
+        failures, unexpected = 0, Unexpected("linkspan.stores", MISSED)
         while not self.stopped.is_set():
             try:
                 if self._connection.closed:
@@ -223,6 +224,9 @@ class _Listener:
                 with suppress(Exception):
                     self._connection.close()
                 self.stopped.wait(pause_after(failures))
+            except Exception as error:
+                self.stopped.wait(unexpected.log(error))
+                self._subscribers.missed()
         with suppress(Exception):
             self._connection.close()
 

@@ -14,8 +14,9 @@ from typing import Any, Final
 
 from linkspan.errors import LinkspanError, install_hint
 from linkspan.runtime.forks import keep, renew
+from linkspan.runtime.unexpected import Unexpected
 from linkspan.stores.port import DEFAULT_BOUNDS, Bounds, Entry, Hear, Record, StoreError, first_number, shared_secret
-from linkspan.stores.subscribers import Subscribers, pause_after
+from linkspan.stores.subscribers import MISSED, Subscribers, pause_after
 
 __all__ = ["RedisStore", "library"]
 
@@ -224,17 +225,19 @@ class _Listener:
             self._pubsub.unsubscribe(self._prefix + channel)
 
     def _run(self) -> None:
-        failures = 0
+        failures, unexpected = 0, Unexpected("linkspan.stores", MISSED)
         while not self.stopped.is_set():
             try:
                 message = self._pubsub.get_message(timeout=_WAIT)  # it subscribes again where it connects again
                 failures = 0
+                if message is not None:
+                    self._receive(message)
             except self._errors:
                 failures += 1
                 self.stopped.wait(pause_after(failures))
-                continue
-            if message is not None:
-                self._receive(message)
+            except Exception as error:
+                self.stopped.wait(unexpected.log(error))
+                self._subscribers.missed()
         self._pubsub.close()
         self._client.close()
 

@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from linkspan.runtime.forks import keep, renew
+from linkspan.runtime.unexpected import Unexpected
 from linkspan.stores.port import Hear, StoreError
 from linkspan.stores.sql import SqlStore, tables
-from linkspan.stores.subscribers import Subscribers
+from linkspan.stores.subscribers import MISSED, Subscribers
 
 __all__ = ["SqliteStore"]
 
@@ -178,6 +179,7 @@ class _Poller:
         return connection
 
     def _run(self) -> None:
+        unexpected = Unexpected("linkspan.stores", MISSED)
         while not self.stopped.wait(_POLL):
             try:
                 self._look(self._connection)
@@ -185,6 +187,9 @@ class _Poller:
                 if self._connection is not None:
                     self._connection.close()
                 self._connection = None
+            except Exception as error:
+                self.stopped.wait(unexpected.log(error))
+                self._subscribers.missed()
         if self._connection is not None:
             self._connection.close()
 

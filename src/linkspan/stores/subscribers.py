@@ -9,7 +9,10 @@ from typing import Final
 
 from linkspan.stores.port import Hear
 
-__all__ = ["Subscribers", "pause_after"]
+__all__ = ["MISSED", "Subscribers", "pause_after"]
+
+MISSED: Final = "subscribers of a store may have missed something"
+"""What the log has of an exception that a thread of a store does not expect."""
 
 _LONGEST_PAUSE: Final = 2.0
 
