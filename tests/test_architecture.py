@@ -259,7 +259,7 @@ CODE_LINES = {
     "runtime": 2500,
     "schema": 3217,
     "serve": 3669,
-    "server": 5740,
+    "server": 5741,
     "stores": 1363,
     "testing": 707,
     "types": 584,

@@ -166,7 +166,8 @@ def _connect(about: Implementation, url: str) -> str:
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", about.name).strip("-") or "server"
     ways = {
         "Claude Code": _shell(f"claude mcp add --transport http {name} {_URL}", url),
-        "Claude Desktop": "In claude_desktop_config.json; mcp-remote needs Node.js:"
+        "Claude Desktop": "In claude_desktop_config.json. mcp-remote needs Node.js, and for http:// to another machine "
+        'the argument "--allow-http" after the URL:'
         + _entry("mcpServers", name, {"command": "npx", "args": ["-y", "mcp-remote", _URL]}, url),
         "Cursor": _link("cursor", name) + "or in .cursor/mcp.json:" + _entry("mcpServers", name, {"url": _URL}, url),
         "VS Code": _link("vscode", name)
