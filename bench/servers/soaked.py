@@ -54,6 +54,12 @@ def ask(number: int, seconds: float, ctx: Context) -> str:
     return f"done {ctx.ask('number', int, 'Which number?')}"
 
 
+async def rest(number: int, seconds: float) -> str:
+    note(number)
+    await asyncio.sleep(600 + seconds)
+    return f"done {number}"
+
+
 def note(number: int) -> None:
     os.write(journal, f"{number}\n".encode())
 
@@ -75,6 +81,7 @@ def make(store: str, engine: str) -> Server:
     add("always", work, "always")
     add("coroutine", work_on_loop, "safe", idempotent)
     add("asks", ask, "always")
+    add("endless", rest, "always")
     return made
 
 

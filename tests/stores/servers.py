@@ -184,3 +184,16 @@ def postgres_server() -> Iterator[str]:
     finally:
         server.cleanup()
         shutil.rmtree(directory, ignore_errors=True)
+
+
+@contextmanager
+def store_server(scheme: str, directory: Path) -> Iterator[str]:
+    """Run the server of a kind of store, if it has one; give its URL."""
+    if scheme == "sqlite":
+        yield f"sqlite://{directory / 'store.db'}"
+    elif scheme == "postgresql":
+        with postgres_server() as url:
+            yield url
+    else:
+        with {"redis": redis_server, "nats": nats_server}[scheme](directory) as (url, _):
+            yield url

@@ -18,16 +18,19 @@ from typing import Any
 
 import pytest
 
-from linkspan.revisions import LEGACY
+from linkspan.revisions import LATEST, LEGACY
+from linkspan.revisions.modern import CAPABILITIES, PROTOCOL_VERSION
+from linkspan.types.task_messages import TASKS
 from ports import reserve_port
+from stores.servers import store_server
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="workers need a system that can fork")
 NEWEST = LEGACY[-1]
 BOTH = "application/json, text/event-stream"
 APP = """
-import os, sys
+import asyncio, os, sys
 from typing import Annotated
-from linkspan import Ask, Server
+from linkspan import Ask, Context, Server
 
 server = Server("shared", store=os.environ.get("STORE"), capabilities={"resources": {"subscribe": True}})
 
@@ -46,6 +49,15 @@ def today() -> str:
 @server.tool
 def write() -> int:
     return server.notify_resource_updated("note://today")
+
+@server.tool(task=True)
+def order(ctx: Context) -> str:
+    return f"{ctx.ask('what', str, 'What?')} from {os.getpid()}"
+
+@server.tool(task=True)
+async def rest() -> str:
+    await asyncio.sleep(600)
+    return "rested"
 
 def django():
     import django
@@ -135,6 +147,38 @@ class Client:
         return [tuple(each.split(" from ")) for each in texts]
 
 
+class TaskClient:
+    """A modern client with tasks, which sends each request to the next server."""
+
+    def __init__(self, ports: list[int]) -> None:
+        self._ports = cycle(ports)
+
+    def send(self, method: str, **params: Any) -> Any:
+        can = {"elicitation": {}, "extensions": {TASKS: {}}}
+        meta = {PROTOCOL_VERSION: LATEST.date, CAPABILITIES: can}
+        headers = {
+            "accept": BOTH,
+            "content-type": "application/json",
+            "mcp-protocol-version": LATEST.date,
+            "mcp-method": method,
+            "mcp-name": params.get("taskId") or params["name"],
+        }
+        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params | {"_meta": meta}})
+        connection = http.client.HTTPConnection("127.0.0.1", next(self._ports), timeout=30)
+        connection.request("POST", "/mcp", body, headers)
+        answer = json.loads(connection.getresponse().read())
+        connection.close()
+        assert "result" in answer, answer
+        return answer["result"]
+
+    def wait(self, task_id: str, status: str) -> Any:
+        give_up = time.monotonic() + 30
+        while (task := self.send("tasks/get", taskId=task_id))["status"] != status:
+            assert time.monotonic() < give_up, task
+            time.sleep(0.01)
+        return task
+
+
 @contextmanager
 def running(folder: Path, command: list[str], port: int, **settings: str) -> Iterator[None]:
     (folder / "shared.py").write_text(APP)
@@ -192,14 +236,10 @@ def test_a_handshake_client_is_asked_in_the_middle_of_a_call_whichever_worker_it
         assert len(pids) > 1
 
 
-@pytest.mark.parametrize("scheme", ["sqlite", "redis"])
+@pytest.mark.parametrize("scheme", ["sqlite", "redis", "postgresql", "nats"])
 def test_three_servers_with_one_store_serve_one_client(scheme: str, tmp_path: Path) -> None:
     with ExitStack() as stack:
-        url = f"sqlite://{tmp_path / 'store.db'}"
-        if scheme == "redis":
-            from stores.servers import redis_server
-
-            url, _ = stack.enter_context(redis_server(tmp_path))
+        url = stack.enter_context(store_server(scheme, tmp_path))
         ports = [reserve_port() for _ in range(3)]
         for port in ports:
             stack.enter_context(running(tmp_path, ["shared.py", f"{port}", "1"], port, STORE=url))
@@ -208,6 +248,7 @@ def test_three_servers_with_one_store_serve_one_client(scheme: str, tmp_path: Pa
         assert [text for text, _ in client.book("Monday", "Friday")] == ["3 seats on Monday", "3 seats on Friday"]
         _it_is_notified_once(client)
         _it_goes_on_elsewhere(client)
+        _tasks_are_answered_and_cancelled_anywhere(TaskClient(ports))
         assert client.send("DELETE").status == 204
         assert [client.post({"id": 99, "method": "ping"}).status for _ in range(3)] == [404] * 3
 
@@ -236,3 +277,13 @@ def _it_goes_on_elsewhere(client: Client) -> None:
     assert client.post({"id": question["id"], "result": answer}).status == 202
     (message,) = back.messages()
     assert message["result"]["content"][0]["text"].startswith("5 seats on Sunday")
+
+
+def _tasks_are_answered_and_cancelled_anywhere(client: TaskClient) -> None:
+    asking, resting = (client.send("tools/call", name=name, arguments={})["taskId"] for name in ("order", "rest"))
+    assert [*client.wait(asking, "input_required")["inputRequests"]] == ["what"]
+    answers = {"what": {"action": "accept", "content": {"what": "tea"}}}
+    client.send("tasks/update", taskId=asking, inputResponses=answers)
+    client.send("tasks/cancel", taskId=resting)
+    assert client.wait(asking, "completed")["result"]["content"][0]["text"].startswith("tea from ")
+    client.wait(resting, "cancelled")
