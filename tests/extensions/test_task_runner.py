@@ -48,6 +48,7 @@ class Process(TaskRunner):
     def __init__(self, server: Server, store: Store, clock: Time, settings: Task, **options: Any) -> None:
         self.server = server
         self.announced: Queue[dict[str, Any]] = Queue()
+        self.listened: set[str] = set()
         self.restart_settings, self.repeatable = settings, False
         super().__init__(
             self, TaskStore(lambda: store, server.name), random=SYSTEM.random, clock=clock, lease=LEASE, **options
@@ -72,8 +73,8 @@ class Process(TaskRunner):
     def announce(self, record: TaskRecord) -> None:
         self.announced.put(json.loads(detailed(record)))
 
-    def is_listened_to(self, task_id: str) -> bool:
-        return True
+    def listened_to(self) -> set[str]:
+        return self.listened
 
     def unsendable(self, request: Request, error: Exception) -> RemoteProtocolError:
         return self.server._dispatcher.unsendable(request, error)
@@ -351,6 +352,37 @@ def test_the_lease_of_a_long_task_is_renewed(world: World) -> None:
     assert world.begun.qsize() == 1
 
 
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_lease_that_ran_out_while_no_process_had_a_turn_is_its_owners_for_a_while(
+    world: World, is_there: bool
+) -> None:
+    """The store was away from all of them, or their host was."""
+    owner, other = world.process(Task(restart="never")), world.process(Task(restart="never"))
+    task_id = owner.call("index", shards=1)
+    other.attach(world, lambda: None)
+    other.turn(world.clock.now)
+    world.clock.now += LEASE + 1
+    other.turn(world.clock.now)
+    assert other.see(task_id)["status"] == "working"
+    for _ in range(4):
+        world.clock.now += LEASE / 4
+        if is_there:
+            owner.turn(world.clock.now)
+        other.turn(world.clock.now)
+    world.held.set()
+    assert owner.wait(task_id, "completed" if is_there else "failed")
+
+
+def test_a_process_whose_turns_are_slow_takes_tasks_over_all_the_same(world: World) -> None:
+    gone, other = world.process(Task(restart="never")), world.process()
+    task_id = gone.call("index", shards=1)
+    other.attach(world, lambda: None)
+    for _ in range(10):
+        world.clock.now += LEASE / 2
+        other.turn(world.clock.now)
+    assert other.see(task_id)["status"] == "failed"
+
+
 def test_progress_becomes_the_message_of_the_task(world: World) -> None:
     owner, other = world.process(), world.process()
     task_id = owner.call("index", shards=12)
@@ -576,6 +608,72 @@ def test_a_question_is_asked_once_though_the_store_seemed_to_fail() -> None:
     reply(process, task_id, "Ada")
     process.turn(clock.now)
     assert process.wait(task_id, "completed")["result"]["content"][0]["text"] == "hello Ada"
+    world.end()
+
+
+def test_a_claim_whose_answer_was_lost_is_not_a_lost_run() -> None:
+    clock = Time()
+    store = Hasty(MemoryStore(clock))
+    world = World(lambda: store, clock)  # type: ignore[arg-type, return-value]
+    process = world.process(Task(restart="never"), max_tasks=0)
+    task_id = process.call("quick")
+    process._max_tasks, store.down = 1, True
+    with pytest.raises(StoreError):
+        process._look(task_id, clock.now)
+    store.down = False
+    clock.now += 2
+    process.turn(clock.now)
+    assert process.wait(task_id, "completed")
+    assert world.begun.qsize() == 1
+    world.end()
+
+
+class Silent(Failing):
+    """A store that publishes nothing while `down` is set."""
+
+    def __getattr__(self, name: str) -> Any:
+        return super().__getattr__(name) if name == "publish" else getattr(self._store, name)
+
+
+def test_an_end_that_could_not_be_published_is_published_later() -> None:
+    clock = Time()
+    store = Silent(MemoryStore(clock))
+    world = World(lambda: store, clock)  # type: ignore[arg-type, return-value]
+    process = world.process(max_tasks=0, shared=lambda: True)
+    task_id = process.call("index", Task(ttl=60.0), shards=1)
+    heard: Queue[str] = Queue()
+    process.tasks.subscribe(lambda what, _: heard.put(what))
+    clock.now += 61
+    store.down = True
+    with pytest.raises(StoreError):
+        process.turn(clock.now)
+    assert process.see(task_id)["status"] == "failed"
+    store.down = False
+    clock.now += 2
+    process.turn(clock.now)
+    assert heard.get(timeout=PATIENCE) == "changed"
+    assert process.tasks.due(clock.now + LEASE) == []
+    world.end()
+
+
+def test_after_something_was_missed_clients_get_the_state_of_the_tasks_that_they_listen_for() -> None:
+    clock = Time()
+    store = Failing(MemoryStore(clock))
+    world = World(lambda: store, clock)  # type: ignore[arg-type, return-value]
+    process = world.process()
+    task_id = process.call("quick")
+    process.wait(task_id, "completed")
+    while not process.announced.empty():
+        process.announced.get()
+    process.listened = {task_id}
+    process._hear("", "")
+    store.down = True
+    with pytest.raises(StoreError):
+        process.turn(clock.now)
+    store.down = False
+    process.turn(clock.now)
+    assert process.announced.get(timeout=PATIENCE)["status"] == "completed"
+    assert process.announced.empty()
     world.end()
 
 

@@ -307,6 +307,11 @@ class ServerConnection:
 
     # What the server behind it calls.
 
+    def listened_for(self, member: str) -> Sequence[JSON]:
+        """Return what the client listens for under a member that an extension has added."""
+        with self.lock:
+            return [] if self._subscriptions is None else list(self._subscriptions.values(member))
+
     def listeners(self, change: Change) -> dict[RequestId | None, Request]:
         """Return the requests that subscribed to a change, by id; under None one that stands for the session, if it did."""
         with self.lock:

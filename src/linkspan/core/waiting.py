@@ -111,6 +111,10 @@ class Subscriptions(msgspec.Struct):
         """Return the resources that are subscribed to."""
         return (uri for each in self._open.values() for uri in each.uris)
 
+    def values(self, member: str) -> Iterator[JSON]:
+        """Return what is listened for under a member that an extension has added."""
+        return (value for each in self._open.values() for name, value in each.extended if name == member)
+
     def listeners(self, change: Change) -> dict[RequestId | None, Request]:
         """Return the requests that asked for notifications of a change, by id."""
         return {

@@ -190,10 +190,9 @@ class ServerTasks:
         except StoreError:
             raise _store_failed() from None
 
-    def is_listened_to(self, task_id: str) -> bool:
-        """Return whether a client of this process listens for a task."""
-        change = _change(task_id)
-        return any(each.listeners(change) for each in self._connections())
+    def listened_to(self) -> set[str]:
+        """Return the tasks that clients of this process listen for."""
+        return {f"{task_id}" for each in self._connections() for task_id in each.listened_for("taskIds")}
 
     def announce(self, record: TaskRecord) -> None:
         """Notify the clients of this process that listen for a task: with all that `tasks/get` would return (TSK-S10)."""

@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -85,8 +85,8 @@ class TaskHost(Protocol):
         """Notify the clients of this process that listen for a task."""
         ...
 
-    def is_listened_to(self, task_id: str) -> bool:
-        """Return whether a client of this process listens for a task."""
+    def listened_to(self) -> Collection[str]:
+        """Return the tasks that clients of this process listen for."""
         ...
 
     def unsendable(self, request: Request, error: Exception) -> RemoteProtocolError:
@@ -234,7 +234,10 @@ class TaskRunner:
         self._held_back: dict[str, str] = {}
         """Tasks that wait for a place of their principal, with that."""
         self._thread: threading.Thread | None = None
-        self._look_at = 0.0
+        self._doubtful: dict[str, str] = {}
+        """The owners of claims that the store may have carried out, by task: it failed."""
+        self._look_at = self._trusting = 0.0
+        self._turned: float | None = None
         self._stopping = self._left = self._failing = self._holds_lifespan = False
 
     # The processes that serve.
@@ -429,10 +432,13 @@ class TaskRunner:
 
     def _settled(self, record: TaskRecord, now: float) -> None:
         """Do what a change of a task brings with it."""
-        if record.status in FINAL:
-            self.tasks.note_end(record)
-        self.tasks.attend(record.id, self._next_look(record, now))
+        has_ended = record.status in FINAL
+        if not has_ended:
+            self.tasks.attend(record.id, self._next_look(record, now))
         self._tell("changed", record)
+        if has_ended:  # not before: the process that looks at it next announces it, if this one cannot
+            self.tasks.note_end(record)
+            self.tasks.attend(record.id, None)
         if record.status != "working" or record.running:
             return
         if self._engine is not None:
@@ -498,9 +504,13 @@ class TaskRunner:
         self.wake()
 
     def _take_in(self, what: str, task_id: str) -> None:
+        if not what:  # something may have been missed
+            for each in self._host.listened_to():
+                if (record := self.tasks.get(each)) is not None:
+                    self._host.announce(record)
         if what != "changed":
             self._act(what, task_id)
-        elif self._host.is_listened_to(task_id) and (record := self.tasks.get(task_id)) is not None:
+        elif task_id in self._host.listened_to() and (record := self.tasks.get(task_id)) is not None:
             self._host.announce(record)
 
     def _act(self, what: str, task_id: str) -> None:
@@ -533,6 +543,8 @@ class TaskRunner:
             try:
                 if leave is None and self._shared():
                     leave = self.tasks.subscribe(self._hear)
+                    if self._failing:
+                        self._heard.append(("", ""))
                 pause = self.turn(self._clock())
                 self._failing = False
             except StoreError as problem:
@@ -545,8 +557,14 @@ class TaskRunner:
 
     def turn(self, now: float) -> float | None:
         """Do what is due; return how many seconds there is nothing to do, and None if nothing is left. Raises: StoreError."""
+        self._notice_absence(now)
         while self._heard:
-            self._take_in(*self._heard.popleft())
+            try:
+                self._take_in(*self._heard[0])
+            except StoreError:
+                self._heard[0] = ("", "")
+                raise
+            self._heard.popleft()
         for run in list(self._runs.values()):
             if run.lease is not None:
                 self._look_after(run, run.lease, now)
@@ -558,6 +576,7 @@ class TaskRunner:
                     found += self._look_safely(task_id, now)
             for task_id in self.tasks.due(now):
                 found += self._look_safely(task_id, now)
+        self._turned = now
         if self._holds_lifespan and not self._runs and self._host.lifespan is not None:
             self._holds_lifespan = False
             self._host.lifespan.close(self._calls)
@@ -567,8 +586,17 @@ class TaskRunner:
                 return _MESSAGES if waiting else min(_LOOK, self._lease / 4)
             if self._users or found or self._woken.is_set():
                 return _LOOK
-            self._thread = None
+            self._thread, self._turned = None, None
         return None
+
+    def _notice_absence(self, now: float) -> None:
+        """Trust, for a while, that the processes of tasks are there if this one has had no turn for long.
+
+        The store was away, or the whole host stood still: then other leases have run out, too, and their owners renew them now.
+        A process whose turns are always slow trusts only now and then, or it would never take a task over.
+        """
+        if self._turned is not None and now - self._turned > self._lease / 4 and now > self._trusting + self._lease:
+            self._trusting = now + self._lease / 2
 
     def _look_after(self, run: Run, lease: Lease, now: float) -> None:
         """Renew the lease of a run, and write down how far it has come and that its time is over."""
@@ -621,9 +649,8 @@ class TaskRunner:
         record = self.tasks.get(task_id)
         if record is None:
             self.tasks.attend(task_id, None)
-        elif record.status in FINAL:
-            self.tasks.note_end(record)
-            self.tasks.attend(task_id, None)
+        elif record.status in FINAL:  # its process could not do what an end brings with it
+            self._settled(record, now)
         elif record.status == "input_required":
             self.tasks.attend(task_id, record.ends)
         elif self._engine is not None and not record.running:
@@ -638,6 +665,8 @@ class TaskRunner:
         return False
 
     def _resume(self, now: float, record: TaskRecord) -> TaskRecord:
+        if record.running and now < self._trusting:
+            return record
         settings, repeatable = self._host.settings(record)
         if self._engine is not None:
             return task_record.lost(record, settings, now, repeatable=repeatable)
@@ -646,7 +675,12 @@ class TaskRunner:
 
     def _claim(self, task_id: str, now: float, change: Callable[[TaskRecord], TaskRecord]) -> Run | TaskRecord | None:
         """Claim a task with a change, and run it if it runs then; None if there was nothing to change, or no claim."""
-        lease, record = self.tasks.claim(task_id, new_id(self._random), now, now + self._lease, change)
+        owner = self._doubtful.pop(task_id, None) or new_id(self._random)
+        try:
+            lease, record = self.tasks.claim(task_id, owner, now, now + self._lease, change)
+        except StoreError:
+            self._doubtful[task_id] = owner
+            raise
         if lease is None or record is None:
             return None
         if not record.running:

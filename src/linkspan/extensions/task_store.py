@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from hashlib import sha256
 from typing import Final
 
+from msgspec import structs
+
 from linkspan.extensions.task_record import TaskRecord, decode_record
 from linkspan.stores.leases import Lease, amend, claim, create, look
 from linkspan.stores.port import Store
@@ -78,7 +80,7 @@ class TaskStore:
     ) -> tuple[Lease | None, TaskRecord | None]:
         """Claim a task, with a change; return its lease if it was claimed, and the task if it is there.
 
-        A task that `change` leaves as it is is not claimed.
+        A task that `change` leaves as it is is not claimed. An owner that claims again, since the store failed, has not begun.
         """
         found = look(self._store(), self._key(task_id))
         if found is None:
@@ -88,6 +90,8 @@ class TaskStore:
         def step(value: bytes) -> bytes | None:
             nonlocal record
             before = decode_record(value)
+            if found.owner == owner:
+                before = structs.replace(before, running=False)
             record = change(before)
             return None if record is before else record.encoded()
 
