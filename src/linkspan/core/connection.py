@@ -47,7 +47,7 @@ from linkspan.revisions.legacy import OWN_METHODS, LegacySession
 from linkspan.revisions.modern import NO_ENVELOPE, Envelope, read_envelope
 from linkspan.revisions.neutral import NO_FACTS, InputRequired, Outcome, Request, TransportInfo, stay
 from linkspan.revisions.stepdown import encode_as
-from linkspan.types.base import ABSENT, Wire
+from linkspan.types.base import ABSENT, JSON, Wire
 from linkspan.types.messages import CancelledParams, InputParams, ListenParams
 from linkspan.wire.framing import LineReader, TooLong
 from linkspan.wire.jsonrpc import (
@@ -307,7 +307,7 @@ class ServerConnection:
 
     # What the server behind it calls.
 
-    def listened_for(self, member: str) -> Sequence[JSON]:
+    def listened_for(self, member: str) -> list[JSON]:
         """Return what the client listens for under a member that an extension has added."""
         with self.lock:
             return [] if self._subscriptions is None else list(self._subscriptions.values(member))

@@ -24,7 +24,8 @@ from linkspan.errors import (
     RequestCancelled,
 )
 from linkspan.extensions.task_record import TaskRecord, TaskRequest, described, detailed
-from linkspan.extensions.task_runner import Run, TaskRunner
+from linkspan.extensions.task_run import Run
+from linkspan.extensions.task_runner import TaskRunner
 from linkspan.extensions.task_store import TaskStore
 from linkspan.revisions.neutral import Encoded, Outcome, Request
 from linkspan.server.asking import asks_first, read_responses
