@@ -21,12 +21,13 @@ def serving(app: Any, port: int = 0, **options: Any) -> Iterator[str]:
     )
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
-    give_up = time.monotonic() + 10
-    while not server.started and time.monotonic() < give_up:
+    give_up = time.monotonic() + 60
+    while not server.started:
+        assert time.monotonic() < give_up, "the server does not start"
         time.sleep(0.005)
     try:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
     finally:
         server.should_exit = True
-        thread.join(10)
+        thread.join(30)
         listener.close()

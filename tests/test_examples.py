@@ -22,7 +22,7 @@ FILES = sorted([*(path.name for path in EXAMPLES.glob("*.py")), "from_scratch/se
 PREFIX = "io.modelcontextprotocol/"
 ME = {"name": "test", "version": "1"}
 NEWEST = MODERN[-1]
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 CALLS: dict[str, tuple[str, dict[str, Any], str]] = {
     "dice.py": ("roll", {"sides": 1, "count": 2}, "[1,1]"),

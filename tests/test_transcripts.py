@@ -64,7 +64,7 @@ def test_the_bare_core_says_what_the_transcript_says(transcript: Transcript, rev
         compare(expected, connection.messages_to_send(), revision)
 
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 def converse(

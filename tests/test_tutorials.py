@@ -25,3 +25,11 @@ def test_the_picture_of_the_chat_shows_what_the_tutorial_shows() -> None:
     shown = [re.sub(r"<.*?>", "", line) for line in picture.splitlines() if line.startswith("<text")]
     tutorial = (DOCS / "tutorial-3-chat.md").read_text().replace(">", "&gt;").replace("<", "&lt;")
     assert [line for line in shown if line not in tutorial] == [], "run python docs/pictures.py"
+
+
+def test_a_duration_is_no_difference_whatever_its_unit() -> None:
+    from tutorials import VARIES, pattern_of
+
+    shown = VARIES.sub("N", "<- departures after 1.2 s: []\n3 passed in 12.01s\n")
+    assert re.fullmatch(pattern_of(["<- departures after 7.3 ms: []", "3 passed in 0.27s"]), shown)
+    assert not re.fullmatch(pattern_of(["<- departures after 7.3 minutes: []", "3 passed in 0.27s"]), shown)

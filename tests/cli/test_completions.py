@@ -70,7 +70,7 @@ def test_bash_completes_it(script: Path) -> None:
         given = " ".join(f"'{each}'" for each in words)
         lines.append(f"COMP_WORDS=({given}) COMP_CWORD={len(words) - 1} no_files=; _linkspan")
         lines.append('echo "${COMPREPLY[*]-}|$no_files"')
-    done = subprocess.run(["bash", "-c", "\n".join(lines)], capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run(["bash", "-c", "\n".join(lines)], capture_output=True, text=True, timeout=60, check=True)
     assert done.stderr == ""
     for (typed, expected), line in zip(CASES, done.stdout.splitlines(), strict=True):
         words, _, no_files = line.partition("|")
@@ -87,7 +87,7 @@ def test_fish_completes_it(script: Path) -> None:
     lines = [f"source {script}"]
     lines += [f"complete -C 'linkspan {typed}'; echo --" for typed, _ in CASES]
     done = subprocess.run(
-        ["fish", "--no-config", "-c", "\n".join(lines)], capture_output=True, text=True, timeout=30, check=True
+        ["fish", "--no-config", "-c", "\n".join(lines)], capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stderr == ""
     for (typed, expected), block in zip(CASES, done.stdout.split("--\n"), strict=False):
@@ -124,7 +124,7 @@ def test_zsh_completes_it(script: Path, tmp_path: Path) -> None:
 
 def until(master: int, *texts: str) -> None:
     """Read until all of the texts came."""
-    seen, end = "", time.monotonic() + 20
+    seen, end = "", time.monotonic() + 60
     while not all(each in seen for each in texts):
         ready, _, _ = select.select([master], [], [], max(0.0, end - time.monotonic()))
         assert ready, f"{texts} did not come: {seen!r}"

@@ -45,7 +45,7 @@ def log_in(site: Site, *options: str) -> Done:
     back = visit(process.stderr.readline().strip())
     assert back is not None
     visit(back)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=60)
     return Done(process.returncode, out, err)
 
 

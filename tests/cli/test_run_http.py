@@ -44,12 +44,12 @@ class Running:
     def stop(self, number: int = signal.SIGTERM) -> int:
         """Ask it to stop, and return the exit status."""
         self.process.send_signal(number)
-        self.process.communicate(timeout=20)
+        self.process.communicate(timeout=60)
         return self.process.returncode
 
 
 def run(*arguments: str) -> tuple[int, str]:
-    done = subprocess.run([*LINKSPAN, *arguments], capture_output=True, text=True, timeout=20)
+    done = subprocess.run([*LINKSPAN, *arguments], capture_output=True, text=True, timeout=60)
     return done.returncode, done.stderr.splitlines()[-1]
 
 

@@ -138,8 +138,8 @@ def test_the_deadlines_of_calls_and_of_the_negotiation_stand_still_while_a_perso
     site: Site, face: str
 ) -> None:
     person = Person()
-    timeouts = Timeouts(connect=0.6, probe=0.3, list=0.6, call=0.6, total=0.6)
-    threading.Thread(target=lambda: (person.asked.wait(30), time.sleep(1.2), person.may.set()), daemon=True).start()
+    timeouts = Timeouts(connect=2.0, probe=1.5, list=2.0, call=2.0, total=2.0)
+    threading.Thread(target=lambda: (person.asked.wait(30), time.sleep(2.5), person.may.set()), daemon=True).start()
     answer = outcome(
         face, site.url, lambda client: client.call_tool("who"), auth=OAuth(open_url=person), timeouts=timeouts
     )
@@ -157,11 +157,11 @@ def test_a_step_up_in_the_middle_of_a_session_takes_none_of_the_time_of_the_call
     def slowly(url: str) -> str | None:
         calls.append(url)
         if len(calls) > 1:
-            time.sleep(0.9)
+            time.sleep(2.5)
         return visit(url)
 
     def step(client: Any) -> Any:
-        return client.call_tool("write", {"text": "x"}, timeout=0.5, total=0.5)
+        return client.call_tool("write", {"text": "x"}, timeout=2.0, total=2.0)
 
     assert outcome(face, site.url, step, auth=OAuth(open_url=slowly)).text == "x"
     assert site.seen["/authorize"] == 2
@@ -189,6 +189,7 @@ def test_a_login_that_is_not_finished_ends_with_its_url(site: Site) -> None:
         SyncClient(site.url, auth=OAuth(open_url=person), timeouts=Timeouts(login=0.2)) as client,
     ):
         client.call_tool("who")
+    assert person.asked.wait(30)
     person.may.set()
     assert caught.value.login_url == person.urls[0]
     assert caught.value.seconds == 0.2

@@ -305,7 +305,7 @@ def test_connecting_again_while_it_closes_does_not_hang() -> None:
             client.call_tool("hi")
         except ClientClosed:
             continue
-    closing.join(10)
+    closing.join(30)
     client.connect()
     assert client.call_tool("hi").text == "hi"
     client.close()
@@ -328,7 +328,7 @@ def test_a_client_that_is_dropped_without_close_takes_its_server_along(face: str
     dropped = asyncio.run(use()) if face == "async" else use_sync()
     gc.collect()
     try:
-        assert gone({*started.wait()}, 2)
+        assert gone({*started.wait()})
     finally:
         if (client := dropped()) is not None:
             client.close_now()
@@ -415,7 +415,7 @@ EXITS = {
 
 def run_script(code: str) -> tuple[subprocess.CompletedProcess[str], list[int]]:
     code = PROLOGUE + textwrap.dedent(code)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=False)
     return done, [int(each) for each in done.stdout.split()]
 
 
@@ -436,8 +436,8 @@ def test_the_interpreter_ends_and_its_servers_with_it(name: str, exits: Any) -> 
     done, pids, seconds = exits[name]
     assert (done.returncode, done.stderr) == (7 if name == "an exception" else 0, "")
     assert len(pids) == 1
-    assert gone({*pids}, 10)  # where a server was only being started, its guard ends it just after us
-    assert seconds < 10
+    assert gone({*pids})  # where a server was only being started, its guard ends it just after us
+    assert seconds < 40  # and not 60, as long as the server would live
 
 
 def test_a_client_that_is_killed_takes_its_servers_along() -> None:
@@ -448,7 +448,7 @@ def test_a_client_that_is_killed_takes_its_servers_along() -> None:
     for done, pids in results:
         assert done.returncode != 0
         assert len(pids) == 1
-        assert gone({*pids}, 10)
+        assert gone({*pids})
 
 
 def test_a_forked_child_neither_closes_nor_uses_its_parents_server() -> None:

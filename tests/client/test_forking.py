@@ -118,7 +118,7 @@ def test_who_listens_in_the_parent_is_not_told_by_the_child() -> None:
 def test_a_server_sees_the_parent_hang_up_while_a_child_lives() -> None:
     found = run("hanging_up", "stdio")
     assert_well(found, own_server=True)
-    assert found["after"]["seconds"] < 10
+    assert found["after"]["seconds"] < 20
 
 
 def test_a_call_is_cancelled_while_a_child_lives(http: tuple[str, Counted]) -> None:
@@ -159,7 +159,7 @@ def test_gunicorn_with_preload(tmp_path: Path) -> None:
             served = {tuple(through(f"http://127.0.0.1:{port}/")) for _ in range(20)}
         finally:
             server.send_signal(signal.SIGTERM)
-            output = server.communicate(timeout=20)[0].decode()
+            output = server.communicate(timeout=60)[0].decode()
     assert "Traceback" not in output, output
     workers = {worker for worker, _ in served}
     assert server.pid not in workers
@@ -169,10 +169,10 @@ def test_gunicorn_with_preload(tmp_path: Path) -> None:
 def through(url: str) -> list[int]:
     """Call the tool, as soon as there is a server."""
     request = urllib.request.Request(url, forked.call("through"), forked.HEADERS | {"mcp-name": "through"})
-    give_up = time.monotonic() + 15
+    give_up = time.monotonic() + 60
     while True:
         try:
-            with urllib.request.urlopen(request, timeout=5) as answer:
+            with urllib.request.urlopen(request, timeout=30) as answer:
                 found: list[int] = json.load(answer)["result"]["structuredContent"]["result"]
                 return found
         except ConnectionRefusedError:

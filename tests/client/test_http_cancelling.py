@@ -144,7 +144,7 @@ def test_calls_that_are_cancelled_while_they_are_open_are_all_closed(quiet: str)
                 await asyncio.sleep(0.01)
             return waited
 
-    assert asyncio.run(run()) < 5.0
+    assert asyncio.run(run()) < 15.0
 
 
 def test_calls_can_be_cancelled_by_the_thousand_while_their_client_connects() -> None:

@@ -152,7 +152,7 @@ def test_callbacks_run_on_the_loop_that_uses_the_client() -> None:
 
         async with Client(wild({"tools/call hi": [{"stderr": "x"}]}), on_stderr=on_stderr) as client:
             call = asyncio.create_task(client.call_tool("hi"))
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 await heard.wait()
             call.cancel()
 
@@ -175,7 +175,7 @@ def test_callbacks_go_on_after_a_loop_has_ended_in_the_middle_of_one() -> None:
     async def lose() -> None:
         with pytest.raises(ConnectionLost):
             await client.call_tool("die")
-        await asyncio.to_thread(later.wait, 1)
+        await asyncio.to_thread(later.wait, 30)
 
     asyncio.run(client.call_tool("hi"))
     asyncio.run(lose())
@@ -218,7 +218,7 @@ def test_callbacks_go_on_in_a_thread_after_one_that_raised_what_nobody_catches(e
         assert heard.wait(30)
         threads[0].join()
     else:
-        asyncio.run(asyncio.wait_for(run(), 5))
+        asyncio.run(asyncio.wait_for(run(), 30))
 
 
 @pytest.fixture

@@ -213,7 +213,7 @@ def test_white_space_in_place_of_a_picture_takes_no_time() -> None:
     began = time.process_time()
     assert ImageContent(" " * 1_000_000 + "!", "image/png")._repr_html_().startswith("<pre")
     assert "base64,AAAA" in ImageContent(" AA\nAA ", "image/png")._repr_html_()
-    assert time.process_time() - began < 1.0
+    assert time.process_time() - began < 10.0  # a pattern that goes back for each space takes hours
 
 
 def test_a_long_table_is_cut_and_a_fence_cannot_be_closed_from_within() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -10,16 +13,28 @@ from faces import FACES, outcome, wait_until
 
 from linkspan import Connected, ConnectError, HttpError, Server, SyncClient, Timeouts
 from over_http import serving
-from raw_http import RawServer, http, message
+from raw_http import RawServer, Request, http, message
 
 pytestmark = pytest.mark.timeout(60)
 QUICK = Timeouts(connect=30.0, probe=0.3, close=0.5)
-EASY = Timeouts(connect=30.0, probe=1.5, close=0.5)
-"""For servers whose first answer is in time, on a busy machine too."""
 MODERN, LEGACY = "2026-07-28", "2025-11-25"
 GREETED = {"protocolVersion": LEGACY, "capabilities": {}, "serverInfo": {"name": "raw", "version": "1"}}
 DISCOVERED = {"resultType": "complete", "supportedVersions": [MODERN], "capabilities": {}, "_meta": {}}
 SESSION = ["Mcp-Session-Id: late"]
+BESIDE = object()
+"""Stands for waiting until the handshake is asked for beside the probe."""
+
+
+def server_of(discover: Sequence[Any], initialize: Sequence[Any]) -> RawServer:
+    """Return a server that takes these steps for the two questions."""
+    asked = threading.Event()
+
+    def on_initialize(_: Request) -> Sequence[Any]:
+        asked.set()
+        return initialize
+
+    steps = [(lambda _: asked.wait(30)) if each is BESIDE else each for each in discover]
+    return RawServer({"server/discover": steps, "initialize": on_initialize})
 
 
 def greeted() -> http:
@@ -30,9 +45,9 @@ def greeted() -> http:
 @pytest.mark.parametrize(
     ("discover", "initialize", "agreed"),
     [
-        ([1.0, http(200, message(DISCOVERED))], [http(400, "no", "text/plain")], MODERN),
-        ([1.0, http(200, message(DISCOVERED))], [3.0, greeted()], MODERN),
-        ([1.0, http(400, "no", "text/plain")], [1.5, greeted()], LEGACY),
+        ([BESIDE, 0.2, http(200, message(DISCOVERED))], [http(400, "no", "text/plain")], MODERN),
+        ([BESIDE, http(200, message(DISCOVERED))], [3.0, greeted()], MODERN),
+        ([BESIDE, http(400, "no", "text/plain")], [1.0, greeted()], LEGACY),
         ([3.0, http(400, "no", "text/plain")], [greeted()], LEGACY),
         ([30.0], [greeted()], LEGACY),
         ([30.0], [0.5, greeted()], LEGACY),
@@ -40,7 +55,7 @@ def greeted() -> http:
 )
 def test_what_answers_first_decides(face: str, discover: Any, initialize: Any, agreed: str) -> None:
     seen: list[Any] = []
-    with RawServer({"server/discover": discover, "initialize": initialize}) as server:
+    with server_of(discover, initialize) as server:
         began = time.monotonic()
         step = lambda client: client.call_tool("hi")  # noqa: E731
         assert outcome(face, server.url, step, timeouts=QUICK, on_event=seen.append).text == "hi"
@@ -50,8 +65,8 @@ def test_what_answers_first_decides(face: str, discover: Any, initialize: Any, a
 
 
 def test_the_session_of_a_handshake_that_came_too_late_is_ended() -> None:
-    plan = {"server/discover": [1.0, http(200, message(DISCOVERED))], "initialize": [2.0, greeted()]}
-    with RawServer(plan) as server, SyncClient(server.url, timeouts=QUICK) as client:
+    steps = [BESIDE, http(200, message(DISCOVERED))], [2.0, greeted()]
+    with server_of(*steps) as server, SyncClient(server.url, timeouts=QUICK) as client:
         assert client.protocol_version == MODERN
         assert client.call_tool("hi").text == "hi"
         wait_until(lambda: "DELETE" in server.methods())
@@ -63,11 +78,11 @@ def test_the_session_of_a_handshake_that_came_too_late_is_ended() -> None:
 
 def test_a_session_whose_number_came_before_the_modern_answer_is_ended_too() -> None:
     head, *_ = greeted().encode(b"$ID").partition(b"\r\n\r\n")
-    plan = {
-        "server/discover": [1.0, http(200, message(DISCOVERED))],
-        "initialize": [head.replace(b"Content-Length: ", b"Content-Length: 1") + b"\r\n\r\n", 5.0],
-    }
-    with RawServer(plan) as server, SyncClient(server.url, timeouts=QUICK) as client:
+    half = [head.replace(b"Content-Length: ", b"Content-Length: 1") + b"\r\n\r\n", 5.0]
+    with (
+        server_of([BESIDE, 0.5, http(200, message(DISCOVERED))], half) as server,
+        SyncClient(server.url, timeouts=QUICK) as client,
+    ):
         assert client.protocol_version == MODERN
         wait_until(lambda: "DELETE" in server.methods())
         assert client.call_tool("hi").text == "hi"
@@ -75,18 +90,19 @@ def test_a_session_whose_number_came_before_the_modern_answer_is_ended_too() -> 
 
 
 def test_a_server_that_is_quick_is_greeted_in_one_way_only() -> None:
-    with RawServer() as server, SyncClient(server.url, timeouts=EASY) as client:
+    with RawServer() as server, SyncClient(server.url, timeouts=Timeouts(probe=3.0)) as client:
         client.call_tool("hi")
-        time.sleep(1.7)
+        time.sleep(3.2)
         assert "initialize" not in server.methods()
 
 
 def test_a_server_that_was_modern_is_not_demoted_because_it_is_slow() -> None:
     """ERA-7."""
-    with RawServer() as server, SyncClient(server.url, timeouts=EASY) as client:
+    with RawServer() as server, SyncClient(server.url, timeouts=QUICK) as client:
         assert client.protocol_version == MODERN
         client.close()
-        server.plan(server_discover=[2.5, http(200, message(DISCOVERED))])
+        server.requests.clear()  # a busy machine may have asked for a handshake before it knew
+        server.plan(server_discover=[1.0, http(200, message(DISCOVERED))])
         client.connect()
         assert client.protocol_version == MODERN
         assert "initialize" not in server.methods()
@@ -123,9 +139,9 @@ def test_our_own_server_forgets_the_session_that_lost() -> None:
     app = Server("slow").asgi(path="/mcp")
     sessions: list[Any] = []
 
-    async def slowly(scope: Any, receive: Any, send: Any) -> None:
-        import asyncio
+    asked, answered = asyncio.Event(), asyncio.Event()
 
+    async def slowly(scope: Any, receive: Any, send: Any) -> None:
         headers = {name.decode(): value.decode() for name, value in scope.get("headers", ())}
         if scope["type"] == "http" and scope["method"] == "DELETE":
 
@@ -136,9 +152,16 @@ def test_our_own_server_forgets_the_session_that_lost() -> None:
 
             await app(scope, receive, watched)
             return
-        if scope["type"] == "http":
-            await asyncio.sleep(1.0 if "mcp-method" in headers else 1.5)
+        is_modern = "mcp-method" in headers
+        if scope["type"] == "http" and is_modern:
+            await asked.wait()
+        elif scope["type"] == "http":
+            asked.set()
+            await answered.wait()
+            await asyncio.sleep(1.0)
         await app(scope, receive, send)
+        if is_modern:
+            answered.set()
 
     with serving(slowly) as url, SyncClient(url, timeouts=QUICK) as client:
         assert client.protocol_version == MODERN

@@ -733,7 +733,7 @@ def make_task(server: Server, name: str, **arguments: Any) -> dict[str, Any]:
 
 
 def follow(server: Server, task: dict[str, Any]) -> dict[str, Any]:
-    give_up = time.monotonic() + 20
+    give_up = time.monotonic() + 60
     while task["status"] == "working":
         assert time.monotonic() < give_up
         time.sleep(0.01)

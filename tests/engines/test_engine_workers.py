@@ -41,7 +41,7 @@ def start_task(server: Server, until: str = "") -> str:
 
 def result_of(server: Server, task_id: str) -> int:
     """Wait for the end of a task; return the process that ran it."""
-    give_up = time.monotonic() + 30
+    give_up = time.monotonic() + 60
     while (task := ask(server, "tasks/get", taskId=task_id))["status"] == "working":
         assert time.monotonic() < give_up, task
         time.sleep(0.02)
@@ -59,7 +59,7 @@ def worker(**environment: str) -> Iterator[subprocess.Popen[str]]:
         assert "Running the tasks of indexer" in process.stderr.readline()
         yield process
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
     finally:
         process.kill()
         process.communicate()

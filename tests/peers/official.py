@@ -24,7 +24,7 @@ CORNERS = Path(__file__).parent / "corners.py"
 LINKSPAN = ["-m", "linkspan", "run"]
 MODES = {"legacy": "legacy", "modern": "auto"}
 REVISIONS = {"legacy": "2025-11-25", "modern": "2026-07-28"}
-PATIENCE = 20.0  # seconds that anything may take on a machine that has much else to do
+PATIENCE = 40.0  # seconds that anything may take on a machine that has much else to do
 
 
 def transport(file: Path, errlog: TextIO | None, launcher: list[str] = LINKSPAN) -> Any:

@@ -11,7 +11,7 @@ from linkspan import Client, SyncClient, Timeouts
 
 __all__ = ["Heard", "Ours"]
 
-PATIENCE = 20.0
+PATIENCE = 40.0
 
 
 class Heard:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from linkspan import CallTimeout, Client, ServerError, SyncClient, TaskCancelled, Tasks
+from ports import reserve_port
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -54,14 +55,13 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     pytest.importorskip("fastmcp_tasks", reason="fastmcp[tasks] is not installed: pip install 'fastmcp[tasks]'")
     file = tmp_path_factory.mktemp("theirs") / "theirs.py"
     file.write_text(SERVER)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = reserve_port()
     process = subprocess.Popen([sys.executable, str(file), str(port)])
     try:
         yield reachable(port, process)
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(60)
 
 
 def reachable(port: int, process: subprocess.Popen[bytes]) -> str:
@@ -95,7 +95,7 @@ def test_a_failure_of_a_tool_is_a_result(url: str) -> None:
 
 def test_a_task_is_taken_up_and_cancelled_elsewhere(url: str) -> None:
     with SyncClient(url, extensions=[Tasks()]) as client, pytest.raises(CallTimeout) as caught:
-        client.call_tool("work", {"seconds": 60}, total=1.0)
+        client.call_tool("work", {"seconds": 60}, total=3.0)
     assert caught.value.task_id is not None
     with SyncClient(url, extensions=[Tasks()]) as client:
         task = client.task(caught.value.task_id)

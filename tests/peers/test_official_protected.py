@@ -48,7 +48,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     assert line.startswith("Serving MCP at "), line
     yield line.removeprefix("Serving MCP at ").split(",")[0].strip()
     process.terminate()
-    process.wait(10)
+    process.wait(30)
     process.stderr.close()
 
 
@@ -61,15 +61,15 @@ def talk(url: str, given: str, mode: str) -> Any:
             assert [each.name for each in (await client.list_tools()).tools] == ["who"]
             return await client.call_tool("who", {})
 
-    return asyncio.run(asyncio.wait_for(run(), 20))
+    return asyncio.run(asyncio.wait_for(run(), 60))
 
 
 def answering(url: str) -> None:
     """Wait until a server answers: workers start after their parent has said where."""
-    give_up = time.monotonic() + 10
+    give_up = time.monotonic() + 60
     while True:
         try:
-            urllib.request.urlopen(url.replace("/mcp", "/health"), timeout=5).close()
+            urllib.request.urlopen(url.replace("/mcp", "/health"), timeout=30).close()
             return
         except urllib.error.URLError:
             assert time.monotonic() < give_up

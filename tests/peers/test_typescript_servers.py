@@ -212,7 +212,7 @@ def test_the_folders_are_asked_for(everything: Ours) -> None:
     everything.client.notify_roots_changed()
     if everything.transport == "stdio":  # type: ignore[attr-defined]
         everything.wait_for(everything.stderr, lambda _: True)  # it starts with a word there
-    give_up = time.monotonic() + 10  # a client for asyncio hears of things while its loop runs
+    give_up = time.monotonic() + 30  # a client for asyncio hears of things while its loop runs
     while not any("root" in str(item.data).lower() for item in everything.logs.items):
         assert time.monotonic() < give_up
         everything.do(lambda c: c.ping())

@@ -20,7 +20,7 @@ from linkspan.serve.event_loop import AsyncMemoryTransport
 from linkspan.serve.memory import MemoryTransport
 
 pydantic = pytest.importorskip("pydantic")
-PATIENCE = 10.0
+PATIENCE = 30.0
 
 
 class Meeting:
