@@ -247,7 +247,7 @@ FILES = {
 }
 CODE_LINES = {
     "auth": 2254,
-    "cli": 4754,
+    "cli": 4764,
     "client": 6117,
     "core": 3792,
     "engines": 140,

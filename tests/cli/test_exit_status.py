@@ -89,6 +89,47 @@ def test_json_has_the_error_with_its_fields(linkspan: Shell) -> None:
     assert linkspan("call", "refuse", "--json", "--", *ODD).json["error"]["code"] == -32000
 
 
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["call", DICE, "roll", "--no-such-option"], "unrecognized arguments: --no-such-option"),
+        (["list"], "the following arguments are required: TARGET"),
+        (["list", DICE, "--timeout", "soon"], "--timeout"),
+        (["login"], "the following arguments are required: URL"),
+        (["chat", "-p", "x", "--model"], "--model: expected one argument"),
+        (["install", "cursor"], "the following arguments are required: SERVER"),
+        (["uninstall"], "the following arguments are required: HOST, NAME"),
+        (["init", "--http", "--auth"], "not allowed with argument"),
+        (["no-such-verb"], "no-such-verb"),
+    ],
+)
+def test_a_wrong_command_line_is_json_where_json_was_asked_for(
+    linkspan: Shell, arguments: list[str], problem: str
+) -> None:
+    done = linkspan(*arguments, "--json")
+    assert (done.status, done.json["error"]["type"], done.err) == (2, "WrongUse", "")
+    assert problem in done.json["error"]["problem"]
+    text = linkspan(*arguments)
+    assert (text.status, text.out) == (2, "")
+    assert problem in text.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["trace", "--json"],
+        ["run", "--json"],
+        ["list", "--no-such-option", "--", "server", "--json"],
+    ],
+)
+def test_a_wrong_command_line_is_text_where_stdout_or_the_option_is_not_ours(
+    linkspan: Shell, arguments: list[str]
+) -> None:
+    done = linkspan(*arguments)
+    assert (done.status, done.out) == (2, "")
+    assert done.err.startswith("usage: linkspan")
+
+
 SHOWN = "\\x1b]0;owned\\x07\\x1b[2J\\x9b31mred\\u202eevil"
 
 

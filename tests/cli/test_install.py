@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from linkspan import SyncClient
 from linkspan.cli.config_edit import CannotEdit, with_entry, without_entry
 from linkspan.cli.install import install, uninstall
+from linkspan.cli.main import main
 from linkspan.client.config import config_path, plain_json, read_config
 
 DICE = Path(__file__).parents[2] / "examples" / "dice.py"
@@ -127,9 +128,7 @@ def test_the_former_file_is_kept_and_so_are_its_permissions_and_links(home: Path
 def test_what_cannot_be_installed_is_said(
     arguments: list[str], says: str, capsys: pytest.CaptureFixture[str], home: Path
 ) -> None:
-    with pytest.raises(SystemExit) as ended:
-        install(arguments)
-    assert ended.value.code == 2
+    assert main(["install", *arguments]) == 2
     assert says in capsys.readouterr().err
 
 
@@ -170,29 +169,29 @@ def test_a_command_gets_absolute_paths_of_the_files_that_it_names(home: Path) ->
 
 
 def test_as_json_a_change_is_one_document(capsys: pytest.CaptureFixture[str], home: Path) -> None:
-    def run(verb: Any, *arguments: str) -> tuple[int, Any]:
-        status = verb([*arguments, "--json"])
+    def run(verb: str, *arguments: str) -> tuple[int, Any]:
+        status = main([verb, *arguments, "--json"])
         shown = capsys.readouterr()
         assert shown.err == ""
         return status, json.loads(shown.out)
 
     path = str(home / ".cursor" / "mcp.json")
-    status, found = run(install)
+    status, found = run("install")
     assert (status, [each["host"] for each in found["hosts"]]) == (0, [*HOSTS])
-    status, found = run(install, "cursor", str(DICE), "--env", "TOKEN=tk-2")
+    status, found = run("install", "cursor", str(DICE), "--env", "TOKEN=tk-2")
     assert (status, found["error"]["problem"]) == (1, "nothing is written without --yes")
-    status, found = run(install, "cursor", str(DICE), "--env", "TOKEN=tk-2", "--dry-run")
+    status, found = run("install", "cursor", str(DICE), "--env", "TOKEN=tk-2", "--dry-run")
     assert (status, found["written"], found["path"], found["name"]) == (0, False, path, "dice")
     assert "tk-2" not in found["difference"]
-    status, found = run(install, "cursor", str(DICE), "--yes")
+    status, found = run("install", "cursor", str(DICE), "--yes")
     assert (status, found["written"], found["backup"]) == (0, True, None)
-    status, found = run(install, "cursor", str(DICE), "--yes")
+    status, found = run("install", "cursor", str(DICE), "--yes")
     assert (status, found["written"], found["difference"]) == (0, False, "")
-    status, found = run(uninstall, "cursor", "dice", "--yes")
+    status, found = run("uninstall", "cursor", "dice", "--yes")
     assert (status, found["written"], Path(found["backup"]).parent) == (0, True, home / ".cursor")
-    assert run(uninstall, "cursor", "dice", "--yes")[0] == 1
-    assert run(install, "nohost", str(DICE))[1]["error"]["type"] == "WrongUse"
-    assert run(install, "windsurf", str(DICE), "--workspace")[0] == 2
+    assert run("uninstall", "cursor", "dice", "--yes")[0] == 1
+    assert run("install", "nohost", str(DICE))[1]["error"]["type"] == "WrongUse"
+    assert run("install", "windsurf", str(DICE), "--workspace")[0] == 2
 
 
 # The text of the file.

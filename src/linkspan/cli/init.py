@@ -10,7 +10,6 @@ from typing import Final
 
 from linkspan._version import __version__
 from linkspan.cli.main import parser_for
-from linkspan.cli.session import WRONG_USE
 from linkspan.cli.terminal import dump
 from linkspan.wire.redaction import neutral
 
@@ -47,10 +46,7 @@ def main(arguments: Sequence[str]) -> int:
                 file.write(text)
     except OSError as error:
         problem = str(error) if error.strerror is None else f"{folder} cannot be written: {error.strerror}"
-        if options.json:
-            print(dump({"error": {"type": "WrongUse", "problem": problem}}))
-            return WRONG_USE
-        parser.error(neutral(problem))
+        parser.error(problem)
     if options.json:
         print(dump({"directory": str(folder.resolve()), "files": [*files]}))
         return 0

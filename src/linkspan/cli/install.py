@@ -9,7 +9,7 @@ import os
 import re
 import sys
 import time
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from difflib import unified_diff
@@ -91,9 +91,8 @@ def install(arguments: Sequence[str]) -> int:
     sent = "send this with every request to a URL (repeatable); it is written to the file"
     add("--header", type=header, metavar="NAME:VALUE", help=sent, **REPEATABLE)
     _add_options(parser)
-    options: Any = Namespace()
     try:
-        parser.parse_args(given, options)
+        options: Any = parser.parse_args(given)
         host = _host(options.host)
         name, entry = _described(host, None if command is not None else options.server, command)
         if host.types:
@@ -103,7 +102,7 @@ def install(arguments: Sequence[str]) -> int:
                 raise WrongUse(f"--{'env' if needed else 'header'} is for a server that {_KIND[needed]}")
             entry |= {member: dict(given_)} if given_ else {}
     except WrongUse as problem:
-        return _wrong(parser, options, problem)
+        parser.error(str(problem))
     options.name = options.name or name
 
     def change(text: str, toml: bool) -> str:
@@ -126,14 +125,6 @@ def _list_hosts(*, as_json: bool) -> int:
     return 0
 
 
-def _wrong(parser: ArgumentParser, options: Any, problem: WrongUse) -> int:
-    """Report a wrong command line. Raises: SystemExit, without --json."""
-    if not getattr(options, "json", False):
-        parser.error(str(problem))
-    print(dump({"error": {"type": "WrongUse", "problem": str(problem)}}))
-    return WRONG_USE
-
-
 _KIND: Final = {True: "the host starts; this one has a URL", False: "has a URL; the host starts this one"}
 
 
@@ -147,7 +138,7 @@ def uninstall(arguments: Sequence[str]) -> int:
     try:
         host = _host(options.host)
     except WrongUse as problem:
-        return _wrong(parser, options, problem)
+        parser.error(str(problem))
 
     def change(text: str, toml: bool) -> str:
         if not has_entry(text, host.section, options.name, toml=toml):

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from linkspan._version import __version__
 from linkspan.loading import load
@@ -62,23 +62,52 @@ class Described(SystemExit):
         self.parser = parser
 
 
+class WrongCommandLine(SystemExit):
+    """A parser refuses a command line: what `main` reports."""
+
+    def __init__(self, prog: str, usage: str, problem: str) -> None:
+        super().__init__(2)
+        self.prog = prog
+        self.usage = usage
+        self.problem = problem
+
+    def report(self, *, as_json: bool) -> None:
+        """Print a usage line and the problem on stderr, or the problem as JSON on stdout."""
+        if as_json:
+            from linkspan.cli.terminal import dump
+
+            print(dump({"error": {"type": "WrongUse", "problem": self.problem}}))
+            return
+        from linkspan.wire.redaction import neutral
+
+        sys.stderr.write(f"{self.usage}{self.prog}: error: {neutral(self.problem)}\n")
+
+
+_FOR_A_CLIENT: Final = ("run", "trace")
+"""Verbs whose stdout is read by a client, so that no report may go there."""
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb and return the exit status."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    if given and given[0] in VERBS:
-        module, _, function = VERBS[given[0]][0].partition(":")
-        try:
+    try:
+        if given and given[0] in VERBS:
+            module, _, function = VERBS[given[0]][0].partition(":")
             status: int = getattr(load(f"linkspan.cli.{module}"), function)(given[1:])
-        except KeyboardInterrupt:
-            return 130
-        return status
-    parser = parser_for("linkspan", "The Model Context Protocol for Python.", _EPILOG)
-    parser.add_argument("--version", action="version", version=f"linkspan {__version__}")
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB")
-    for name, (_, summary) in VERBS.items():
-        verbs.add_parser(name, help=summary, add_help=False)
-    parser.parse_args(given)
-    parser.print_help()
+            return status
+        parser = parser_for("linkspan", "The Model Context Protocol for Python.", _EPILOG)
+        parser.add_argument("--version", action="version", version=f"linkspan {__version__}")
+        verbs = parser.add_subparsers(dest="verb", metavar="VERB")
+        for name, (_, summary) in VERBS.items():
+            verbs.add_parser(name, help=summary, add_help=False)
+        parser.parse_args(given)
+        parser.print_help()
+    except KeyboardInterrupt:
+        return 130
+    except WrongCommandLine as wrong:
+        ours = given[: given.index("--")] if "--" in given else given
+        wrong.report(as_json="--json" in ours and ours[0] not in _FOR_A_CLIENT)
+        return 2
     return 0
 
 
@@ -91,11 +120,15 @@ def parser_for(prog: str, about: str, epilog: str, **more: Any) -> ArgumentParse
         def __call__(self, parser: ArgumentParser, *_: object) -> None:
             raise Described(parser)
 
+    class Parser(ArgumentParser):
+        def error(self, message: str) -> NoReturn:
+            raise WrongCommandLine(self.prog, self.format_usage(), message)
+
     columns = os.environ.get("COLUMNS", "")
     width = int(columns) if columns.isdecimal() else 0
     with suppress(OSError, ValueError):
         width = width or os.get_terminal_size().columns
     formatter = partial(RawDescriptionHelpFormatter, width=(width or 80) - 2)
-    parser = ArgumentParser(prog=prog, description=about, epilog=epilog, formatter_class=formatter, **more)
+    parser = Parser(prog=prog, description=about, epilog=epilog, formatter_class=formatter, **more)
     parser.add_argument("--describe", action=Describe, nargs=0, help=SUPPRESS)
     return parser
