@@ -62,6 +62,20 @@ def test_a_server_that_stands_still_is_an_error_within_the_time_and_nothing_is_s
         store.close()
 
 
+def test_a_late_answer_to_what_was_published_does_not_end_the_connection(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    from linkspan.stores.nats import NatsStore
+
+    with nats_server(tmp_path) as (url, process):
+        store = eventually(lambda: NatsStore(url, timeout=0.5))
+        with standing_still(process), pytest.raises(StoreError, match="the store in NATS failed: "):
+            store.publish("channel", b"late")
+        eventually(lambda: store.publish("channel", b"again"))
+        store.close()
+    assert "encountered error" not in caplog.text
+
+
 def test_no_server_is_an_error_with_a_sentence() -> None:
     pytest.importorskip("nats", reason="nats-py is not installed")
     from linkspan.stores.nats import NatsStore

@@ -16,6 +16,9 @@ import msgspec
 __all__ = ["JetStream", "Kept", "Message"]
 
 _EXPECTED: Final = "Nats-Expected-Last-Subject-Sequence"
+_PING: Final = 5
+_STALE: Final = 60
+"""Seconds: much more than the library takes to find a connection stale, after a few pings."""
 _CHANGED: Final = 10071
 """The code of the error for a message that was not the last one any more."""
 
@@ -65,6 +68,7 @@ class JetStream:
         self._lost = lost
         self.client: Any = None
         self._opening = asyncio.Lock()
+        self._flushes: set[asyncio.Future[None]] = set()
 
     async def opened(self) -> Any:
         """Return the context of the library, on a new connection if there is none."""
@@ -79,7 +83,7 @@ class JetStream:
             connect_timeout=math.ceil(self._timeout),
             max_reconnect_attempts=-1,
             reconnect_time_wait=0.2,
-            ping_interval=5,
+            ping_interval=_PING,
             error_cb=_ignore,
             reconnected_cb=self._reconnected,
         )
@@ -139,6 +143,21 @@ class JetStream:
             return found
         finally:
             await reader.unsubscribe()
+
+    async def flush(self) -> None:
+        """Return when the server has what was sent. Raises: an error of the library.
+
+        The library stops reading if it gets the answer to a flush that was cut short, until it finds its connection stale. So one
+        that takes too long goes on, at most until then.
+        """
+        flush = asyncio.ensure_future(self.client.flush(_STALE))
+        self._flushes.add(flush)
+        flush.add_done_callback(self._flushes.discard)
+        done, _ = await asyncio.wait([flush], timeout=self._timeout)
+        if not done:
+            flush.add_done_callback(asyncio.Future.exception)  # or asyncio reports that it was not looked at
+            raise self._library.errors.FlushTimeoutError
+        flush.result()
 
     async def close(self) -> None:
         """Close the connection, if there is one."""

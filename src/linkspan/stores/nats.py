@@ -206,7 +206,7 @@ class NatsStore:
         async def send() -> None:
             await self._messages.opened()
             await self._messages.client.publish(self._subject("channel", channel), bytes(data))
-            await self._messages.client.flush(self._timeout)
+            await self._messages.flush()
 
         self._do(send)
 
@@ -222,7 +222,7 @@ class NatsStore:
                 client = self._messages.client
                 if channel not in self._subscriptions:
                     self._subscriptions[channel] = await client.subscribe(self._subject("channel", channel), cb=receive)
-                await client.flush(self._timeout)  # the server knows it now
+                await self._messages.flush()  # the server knows it now
                 self._subscribers.add(channel, hear)
 
         async def end() -> None:
