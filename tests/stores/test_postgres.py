@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 from collections.abc import Callable, Iterator
 from queue import Queue
 
@@ -51,6 +54,36 @@ def test_after_connections_were_cut_the_store_works_and_subscribers_may_have_mis
     store.close()
 
 
+@pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="this system cannot stop a process for a while")
+def test_a_server_that_stands_still_is_an_error_within_the_time_for_all_who_wait(server: str) -> None:
+    from linkspan.stores.postgres import PostgresStore
+
+    store = PostgresStore(server, namespace="still", timeout=0.5)
+    pid: int = store._connection.info.backend_pid
+    results: Queue[str] = Queue()
+
+    def write() -> None:
+        try:
+            store.put("key", b"value")
+            results.put("written")
+        except StoreError as problem:
+            results.put(str(problem))
+
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        threads = [threading.Thread(target=write) for _ in range(20)]
+        for each in threads:
+            each.start()
+        assert results.get(timeout=15).startswith("the store in PostgreSQL failed: no answer within 1.5 s")
+        for each in threads:
+            each.join(15)  # one after the other would take half a minute
+        assert not any(each.is_alive() for each in threads)
+        eventually(lambda: store.put("key", b"value"))
+    finally:
+        os.kill(pid, signal.SIGCONT)
+        store.close()
+
+
 def test_a_message_that_is_too_large_for_a_notification_arrives(server: str) -> None:
     store = open_store(server)
     heard: Queue[bytes | None] = Queue()
@@ -72,7 +105,8 @@ def test_namespaces_are_separate_and_must_be_able_to_name_tables(server: str) ->
 
 
 def test_messages_are_delivered_on_after_an_unexpected_error(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    goes_on_after_an_unexpected_error(open_store(server), monkeypatch)
+    # in a namespace of its own: stores of other tests may still listen for a moment
+    goes_on_after_an_unexpected_error(open_store(f"{server}&namespace=mistaken"), monkeypatch)
 
 
 def test_no_server_is_an_error_with_a_sentence() -> None:

@@ -27,6 +27,8 @@ _TABLES: Final = tables("BYTEA", "BIGSERIAL PRIMARY KEY")
 _INLINE: Final = 5000
 """Bytes of a message that go with its notification, whose payload is below 8000 characters; a larger one is a row."""
 _WAIT: Final = 0.5
+_LATE: Final = 1.0
+"""Seconds that we wait for longer than the server should: then it stands still, and its own bounds with it."""
 
 
 def library() -> Any:
@@ -54,6 +56,7 @@ class PostgresStore(SqlStore):
                 f"namespace {namespace!r} cannot name tables: use letters, digits and underscores, 30 at most"
             )
         self._url, self._timeout, self._namespace = url, timeout, namespace.lower()
+        self._class = _bounded(self._library, timeout + _LATE)
         self._closed = False
         self._connection: Any = None
         self.start_afresh()
@@ -67,7 +70,7 @@ class PostgresStore(SqlStore):
             keep(self._connection)
         self._lock = threading.RLock()
         self._connection = None
-        self._offset = self._purged = 0.0
+        self._offset = self._purged = self._failed = 0.0
         self._in_transaction = False
         self._subscribers = Subscribers()
         self._listener: _Listener | None = None
@@ -75,9 +78,18 @@ class PostgresStore(SqlStore):
     # Statements.
 
     def _now(self) -> float:
-        with self._lock:
+        with self._turn():
             self._open()
             return time.time() + self._offset
+
+    @contextmanager
+    def _turn(self) -> Generator[None]:
+        """Have the connection; fail where another operation failed while we waited for it, instead of being as late again."""
+        came = time.monotonic()
+        with self._lock:
+            if came < self._failed:
+                raise StoreError("the store in PostgreSQL failed: it did not answer another operation in time")
+            yield
 
     def connect(self) -> Any:
         """Return a new connection. Raises: an error of psycopg."""
@@ -89,7 +101,7 @@ class PostgresStore(SqlStore):
             "keepalives_count": 3,
             "tcp_user_timeout": seconds * 1000,
         }
-        return self._library.connect(self._url, autocommit=True, connect_timeout=seconds, options=options, **idle)
+        return self._class.connect(self._url, autocommit=True, connect_timeout=seconds, options=options, **idle)
 
     def _open(self) -> Any:
         """Return the connection; a new one if there is none. With the lock."""
@@ -100,12 +112,13 @@ class PostgresStore(SqlStore):
                 self._connection = self.connect()
                 now = self._connection.execute("SELECT extract(epoch FROM clock_timestamp())").fetchone()[0]
             except self._library.Error as problem:
+                self._failed = time.monotonic()
                 raise _failed(problem) from None
             self._offset = float(now) - time.time()
         return self._connection
 
     def _run(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
-        with self._lock:
+        with self._turn():
             connection = self._connection if self._in_transaction else self._open()
             text = statement.format(p=f"{self._namespace}_").replace("?", "%s")
             try:
@@ -113,13 +126,14 @@ class PostgresStore(SqlStore):
                 return cursor.fetchall() if cursor.description is not None else []
             except self._library.Error as problem:
                 if isinstance(problem, self._library.OperationalError):  # lost, or late: it may still be at work
+                    self._failed = time.monotonic()
                     with suppress(Exception):
                         connection.close()
                 raise _failed(problem) from None
 
     @contextmanager
     def _transaction(self) -> Generator[None]:
-        with self._lock:
+        with self._turn():
             connection = self._open()
             self._in_transaction = True
             try:
@@ -238,3 +252,22 @@ class _Listener:
 
 def _failed(problem: Exception) -> StoreError:
     return StoreError(f"the store in PostgreSQL failed: {str(problem).strip() or type(problem).__name__}")
+
+
+def _bounded(library: Any, seconds: float) -> Any:
+    """Return the class of connections that wait so long for an answer at most: the library waits for ever."""
+
+    def wait(self: Any, answer: Generator[Any, Any, Any], *arguments: Any, **options: Any) -> Any:
+        return library.Connection.wait(self, within(answer), *arguments, **options)
+
+    def within(answer: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
+        give_up, ready = time.monotonic() + seconds, None
+        while True:
+            try:
+                ready = yield answer.send(ready)
+            except StopIteration as end:
+                return end.value
+            if not ready and time.monotonic() > give_up:  # it is asked now and then, also if nothing has come
+                raise library.OperationalError(f"no answer within {seconds:g} s")
+
+    return type("BoundedConnection", (library.Connection,), {"wait": wait})
