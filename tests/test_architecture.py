@@ -260,7 +260,7 @@ CODE_LINES = {
     "schema": 3217,
     "serve": 3669,
     "server": 5741,
-    "stores": 1363,
+    "stores": 1408,
     "testing": 707,
     "types": 584,
     "wire": 1084,

@@ -217,3 +217,22 @@ def test_what_was_written_is_written_though_nothing_can_be_deleted(
     assert store.put("key", b"value")
     store.append("log", b"entry")
     store.close()
+
+
+def test_while_another_program_holds_the_lock_only_the_first_write_waits_for_it(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "store.db", busy_timeout=1.5)
+    store.put("key", b"before")
+    other = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    began = time.monotonic()
+    for _ in range(20):
+        with pytest.raises(StoreError, match="locked"):
+            store.put("key", b"meanwhile")
+        assert store.get("key") is not None
+    assert time.monotonic() - began < 15, "20 times the wait would be 30 s"
+    other.execute("ROLLBACK")
+    other.close()
+    assert store.put("key", b"after")
+    assert store._connection is not None
+    assert store._connection.execute("PRAGMA busy_timeout").fetchone() == (1500,)
+    store.close()

@@ -27,6 +27,8 @@ __all__ = ["SqliteStore"]
 
 _POLL: Final = 0.05
 _LOOK_AT_FILE: Final = 1.0
+_LOCKED: Final = 0.02
+"""Seconds that a write waits for a lock for which another has waited for too long."""
 _TABLES: Final = tables("BLOB", "INTEGER PRIMARY KEY AUTOINCREMENT")
 
 
@@ -57,7 +59,7 @@ class SqliteStore(SqlStore):
         self._connection = None
         self._file: tuple[int, int] | None = None
         self._looked = self._purged = 0.0
-        self._in_transaction = False
+        self._in_transaction = self._is_locked = False
         self._subscribers = Subscribers()
         self._poller: _Poller | None = None
 
@@ -86,16 +88,26 @@ class SqliteStore(SqlStore):
         except (sqlite3.Error, OSError) as problem:
             self._connection = None
             raise _failed(self._path, problem) from None
-        self._file, self._looked = _identity(self._path), now
+        self._file, self._looked, self._is_locked = _identity(self._path), now, False
         return self._connection
 
     def _run(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         with self._lock:
             connection = self._open()
             try:
-                return connection.execute(statement.format(p=""), values).fetchall()
+                rows = connection.execute(statement.format(p=""), values).fetchall()
             except sqlite3.Error as problem:
+                if getattr(problem, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY:
+                    self._wait_at_most(connection, min(_LOCKED, self._busy_timeout))
                 raise _failed(self._path, problem) from None
+            if self._is_locked and not statement.startswith("SELECT"):  # reading does not wait for a lock
+                self._wait_at_most(connection, self._busy_timeout)
+            return rows
+
+    def _wait_at_most(self, connection: sqlite3.Connection, seconds: float) -> None:
+        """Wait so long for others who write: after one operation was late, the next ones, and an event loop, fail at once."""
+        self._is_locked = seconds < self._busy_timeout
+        connection.execute(f"PRAGMA busy_timeout = {round(seconds * 1000)}")
 
     @contextmanager
     def _transaction(self) -> Generator[None]:
