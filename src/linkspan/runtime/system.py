@@ -89,8 +89,10 @@ class RealSystem(msgspec.Struct, frozen=True):
 
         return run_awaitable(cast("Awaitable[object]", value))
 
-    async def in_thread(self, function: Callable[[], object]) -> object:
-        """Run a function that may block in a thread, in a copy of the context; give its outcome.
+    async def in_thread(
+        self, function: Callable[[], object], purpose: Literal["calls", "sessions"] = "calls"
+    ) -> object:
+        """Run a function that may block in a thread for a purpose, in a copy of the context; give its outcome.
 
         A waiter that is cancelled waits for the end of the function all the same, and is cancelled then.
         """
@@ -99,7 +101,7 @@ class RealSystem(msgspec.Struct, frozen=True):
         from contextvars import copy_context
 
         outcome: Future[object] = Future()
-        _threads("calls").submit(partial(_settle, outcome, partial(copy_context().run, function)))
+        _threads(purpose).submit(partial(_settle, outcome, partial(copy_context().run, function)))
         waiting = asyncio.wrap_future(outcome)
         cancelled: asyncio.CancelledError | None = None
         while not waiting.done():
@@ -187,8 +189,8 @@ def _settle(outcome: Future[object], function: Callable[[], object]) -> None:
 
 
 @cache
-def _threads(_purpose: Literal["hooks", "calls"]) -> Workers[Callable[[], object]]:
-    """Return the threads for one purpose: hooks must not wait for functions that block."""
+def _threads(_purpose: Literal["hooks", "calls", "sessions"]) -> Workers[Callable[[], object]]:
+    """Return the threads for one purpose: hooks must not wait for functions that block, nor calls for the store of sessions."""
     from linkspan.runtime.workers import Workers
 
     return Workers(operator.call)

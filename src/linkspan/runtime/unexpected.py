@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from types import TracebackType
 from typing import Final
 
 __all__ = ["PAUSE", "Unexpected"]
@@ -23,19 +22,13 @@ class Unexpected:
 
     def log(self, error: Exception) -> float:
         """Log an exception with its traceback, unless one of its class came from the same line; return how long to rest."""
-        kind = (type(error), *_origin(error.__traceback__))
+        origin, traceback = (os.devnull, 0), error.__traceback__
+        while traceback is not None:
+            origin, traceback = (traceback.tb_frame.f_code.co_filename, traceback.tb_lineno), traceback.tb_next
+        kind = (type(error), *origin)
         if kind not in self._kinds:
             self._kinds.add(kind)
             from logging import getLogger
 
             getLogger(self._logger).error("%s; it is logged once", self._message, exc_info=error)
         return PAUSE
-
-
-def _origin(traceback: TracebackType | None) -> tuple[str, int]:
-    """Return the file and the line that raised."""
-    if traceback is None:
-        return os.devnull, 0
-    while traceback.tb_next is not None:
-        traceback = traceback.tb_next
-    return traceback.tb_frame.f_code.co_filename, traceback.tb_lineno

@@ -119,7 +119,7 @@ class HttpApp:
         opened: list[Opened] = []
         try:
             await SYSTEM.in_thread(
-                lambda: opened.append(self.endpoint.open(method, url, headers, body, facts, query=query))
+                lambda: opened.append(self.endpoint.open(method, url, headers, body, facts, query=query)), "sessions"
             )
         except BaseException:
             if opened:  # it was cancelled: the client has gone
@@ -184,17 +184,14 @@ class HttpApp:
     def tick(self, now: float) -> bool:
         """Run due timers; return whether anything is left that waits for time to pass. Never raises: the next tick goes on."""
         try:
-            return self._tick(now)
+            if self.metrics is not None:
+                self.metrics.refresh()
+            if self.endpoint.streams and is_stopping():
+                self.drain()
+            self._perform_all(self.endpoint.tick(now))
         except Exception as error:
             self._unexpected.log(error)
             return True
-
-    def _tick(self, now: float) -> bool:
-        if self.metrics is not None:
-            self.metrics.refresh()
-        if self.endpoint.streams and is_stopping():
-            self.drain()
-        self._perform_all(self.endpoint.tick(now))
         return bool(self.endpoint.streams or len(self.endpoint.sessions))
 
     def _perform_all(self, todo: Todo) -> None:

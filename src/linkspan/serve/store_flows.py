@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import operator
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -66,6 +67,8 @@ class StoreFlows:
         self._endpoint: SharedEndpoint | None = None
         self._hear: Callable[[bytes | None], object] = bool
         self._heard: tuple[str, ...] = ()
+        self._attempt: tuple[tuple[str, ...], Future[None]] | None = None
+        """To subscribe to these channels: it goes on."""
         self._lock = ForkedLock()
 
     @property
@@ -81,13 +84,7 @@ class StoreFlows:
         """Run a flow here, and return its value."""
         store = self._store()
         if self._endpoint is not None and self._heard is not (channels := self._endpoint.channels):
-            with self._lock:
-                if self._heard is not channels:  # those of a forked child are others
-                    with ExitStack() as if_one_fails:
-                        for channel in channels:
-                            if_one_fails.callback(store.subscribe(channel, self._hear))
-                        if_one_fails.pop_all()
-                    self._heard = channels
+            self._subscribe(store, channels)
         result: Any = None
         problem: LinkspanError | None = None
         while True:
@@ -101,6 +98,31 @@ class StoreFlows:
                 result = perform(store, operation)
             except LinkspanError as error:
                 problem = error
+
+    def _subscribe(self, store: Store, channels: tuple[str, ...]) -> None:
+        """Subscribe this process, once: all who come meanwhile wait for one attempt, and fail with it. Raises: LinkspanError."""
+        with self._lock:
+            if self._heard is channels:
+                return None
+            is_first = self._attempt is None or self._attempt[0] is not channels  # those of a forked child are others
+            if is_first:
+                self._attempt = channels, Future()
+            assert self._attempt is not None
+            attempt = self._attempt[1]
+        if not is_first:
+            return attempt.result()
+        try:
+            with ExitStack() as if_one_fails:
+                for channel in channels:
+                    if_one_fails.callback(store.subscribe(channel, self._hear))
+                if_one_fails.pop_all()
+        except BaseException as problem:
+            self._attempt = None
+            attempt.set_exception(problem)
+            raise
+        self._heard, self._attempt = channels, None
+        attempt.set_result(None)
+        return None
 
     def spawn(self, flow: StoreFlow[object]) -> None:
         """Run a flow soon; what fails is logged."""

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from queue import Queue
 from types import SimpleNamespace
 from typing import Annotated, Any
 
 import pytest
 from http_faces import Asgi, Bare, Face, Http, Live, Scattered, Wsgi
-from http_talk import Session, text_of
+from http_talk import Session, call, text_of
 
+from client.faces import wait_until
 from linkspan import Ask, Context, Server
 from linkspan.core.shared_state import each_of
 from linkspan.revisions import LEGACY
@@ -468,6 +472,59 @@ def test_a_process_is_subscribed_once_though_that_failed_before() -> None:
     store.fails = False
     flows.run(each_of(()))
     assert subscribed == ["first", "second"]
+
+
+def test_first_requests_wait_for_one_attempt_to_subscribe_and_fail_with_it() -> None:
+    store, waits, began = Broken(), threading.Event(), Queue[str]()
+
+    def subscribe(channel: str, _: object) -> Callable[[], None]:
+        began.put(channel)
+        assert waits.wait(30)
+        raise StoreError("it is away")
+
+    store.subscribe = subscribe  # type: ignore[attr-defined]
+    flows = StoreFlows(lambda: store)  # type: ignore[arg-type, return-value]
+    flows.deliver(SimpleNamespace(channels=("first", "second")), bool)  # type: ignore[arg-type]
+    arrived = threading.Barrier(21)
+
+    def run() -> None:
+        arrived.wait(30)
+        flows.run(each_of(()))
+
+    with ThreadPoolExecutor(20) as threads:
+        running = [threads.submit(run) for _ in range(20)]
+        arrived.wait(30)
+        assert began.get(timeout=30) == "first"
+        attempt = flows._attempt
+        assert attempt is not None
+        wait_until(lambda: len(attempt[1]._condition._waiters) == 19)  # type: ignore[attr-defined]
+        waits.set()
+        assert all(isinstance(each.exception(30), StoreError) for each in running)
+    assert began.empty()
+
+
+def test_calls_do_not_wait_for_sessions_whose_store_stands_still() -> None:
+    store, stands_still, waiting = Broken(), threading.Event(), Queue[str]()
+
+    def get(key: str) -> None:
+        waiting.put(key)
+        assert stands_still.wait(60)
+
+    server = Server("broken", store=store)  # type: ignore[arg-type]
+    server.tool(name="t", timeout=30.0)(lambda: "ok")
+    face = Asgi(server)
+    store.get = get  # type: ignore[attr-defined]
+    try:
+        session = {"mcp-session-id": "0" * 32, "mcp-protocol-version": NEWEST}
+        ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+        pings = [face.open("POST", session, ping) for _ in range(70)]
+        for _ in range(64):  # as many threads as there are
+            waiting.get(timeout=30)
+        assert text_of(call(face, "t").json()) == "ok"
+        assert all(each.waiting for each in pings)
+    finally:
+        stands_still.set()
+        face.stop()
 
 
 def test_a_get_stream_that_cannot_be_taken_from_another_process_is_not_kept() -> None:
