@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from client.faces import wait_until
 from linkspan import Context, Server
 from linkspan.core.call import Call, Lifespan
 from linkspan.errors import RemoteProtocolError
@@ -573,7 +574,7 @@ def test_a_call_that_ends_while_it_cannot_become_a_task_leaves_room_for_others()
     with pytest.raises(StoreError):
         process.become_task(run, DEFAULT)
     process.abandon(run, "the client does not wait any more")
-    assert process.has_room
+    assert process.has_room()
     failing.down = False
     world.end()
 
@@ -720,6 +721,52 @@ def test_an_engine_runs_what_processes_that_serve_make(world: World) -> None:
     worker.run_now(again)  # an engine may deliver twice
     assert worker.see(task_id)["status"] == "completed"
     assert world.begun.qsize() == 3
+
+
+def test_an_engine_that_blocks_delays_neither_leases_nor_answers(world: World) -> None:
+    class Blocked(Jobs):
+        goes_on = threading.Event()
+
+        def submit(self, task_id: str) -> None:
+            super().submit(task_id)
+            assert self.goes_on.wait(PATIENCE)
+
+    engine = Blocked()
+    serving = world.process(engine=engine)
+    first = serving.call("index", shards=1)
+    assert engine.jobs.get(timeout=PATIENCE) == first
+    running = threading.Thread(target=serving.run_now, args=(first,), daemon=True)
+    running.start()
+    assert world.begun.get(timeout=PATIENCE) == 1
+    world.clock.now += 61.0  # the engine gets what it has not begun again
+    waiting = serving.call("quick")
+    world.clock.now += 61.0
+    serving.turn(world.clock.now)
+    lease = serving._runs[first].lease
+    assert lease is not None
+    assert lease.until == world.clock.now + LEASE
+    assert engine.jobs.empty(), "it blocks"
+    engine.goes_on.set()
+    assert engine.jobs.get(timeout=PATIENCE) == waiting
+    world.held.set()
+    running.join(PATIENCE)
+    assert serving.wait(first, "completed")
+
+
+def test_an_engine_that_refuses_a_task_gets_the_next(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    class Full(Jobs):
+        def submit(self, task_id: str) -> None:
+            super().submit(task_id)
+            raise OSError("the queue is full")
+
+    engine = Full()
+    process = world.process(engine=engine)
+    tasks = [process.call("quick") for _ in range(3)]
+    assert [engine.jobs.get(timeout=PATIENCE) for _ in tasks] == tasks
+    wait_until(lambda: process._handover is not None and not process._handover._is_working)
+    assert [each.message for each in caplog.records] == [
+        "the engine did not take a task, which it gets again later; it is logged once"
+    ]
 
 
 def test_an_engine_gets_a_task_again_that_it_has_lost(world: World) -> None:
