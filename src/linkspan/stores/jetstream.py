@@ -150,12 +150,12 @@ class JetStream:
         The library stops reading if it gets the answer to a flush that was cut short, until it finds its connection stale. So one
         that takes too long goes on, at most until then.
         """
-        flush = asyncio.ensure_future(self.client.flush(_STALE))
+        flush: asyncio.Future[Any] = asyncio.ensure_future(self.client.flush(_STALE))
         self._flushes.add(flush)
         flush.add_done_callback(self._flushes.discard)
         done, _ = await asyncio.wait([flush], timeout=self._timeout)
         if not done:
-            flush.add_done_callback(asyncio.Future.exception)  # or asyncio reports that it was not looked at
+            flush.add_done_callback(lambda late: late.cancelled() or late.exception())  # or asyncio logs the error
             raise self._library.errors.FlushTimeoutError
         flush.result()
 
