@@ -258,7 +258,7 @@ CODE_LINES = {
     "revisions": 1288,
     "runtime": 2499,
     "schema": 3217,
-    "serve": 3685,
+    "serve": 3696,
     "server": 5741,
     "stores": 1408,
     "testing": 707,

@@ -100,7 +100,13 @@ class Http:
 @contextmanager
 def serving(file: Path, *arguments: str) -> Iterator[tuple[Http, subprocess.Popen[bytes]]]:
     port = reserve_port()
-    process = subprocess.Popen([sys.executable, str(file), str(port), *arguments], stderr=subprocess.DEVNULL)
+    with started([str(file), str(port), *arguments], port) as (served, process):
+        yield served, process
+
+
+@contextmanager
+def started(command: list[str], port: int, **options: Any) -> Iterator[tuple[Http, subprocess.Popen[bytes]]]:
+    process = subprocess.Popen([sys.executable, *command], stderr=subprocess.DEVNULL, **options)
     served, give_up = Http(port), time.monotonic() + PATIENCE
     while True:
         try:
@@ -190,3 +196,18 @@ def test_a_server_that_stops_gives_back_what_does_not_end(file: Path, tmp_path: 
     with serving(file, f"sqlite://{path}", "drain=0.2") as (served, process):
         done = served.wait(again)
         assert done["result"]["structuredContent"] == {"result": process.pid}, "at once, and in the next process"
+
+
+def test_a_worker_of_gunicorn_that_stops_gives_back_what_does_not_end(file: Path, tmp_path: Path) -> None:
+    """A server of WSGI does not call an application when it stops."""
+    pytest.importorskip("gunicorn", reason="gunicorn is not installed: pip install '.[peers]'")
+    path, port = tmp_path / "tasks.db", reserve_port()
+    code = file.read_text().replace("sys.argv[2] if len(sys.argv) > 2 else None", f"'sqlite://{path}'")
+    (tmp_path / "served.py").write_text(code.split("\nif len(sys.argv)")[0] + "\napp = server.wsgi(path='/mcp')\n")
+    application = ["served:app", "--threads", "2", "-b", f"127.0.0.1:{port}"]
+    with started(["-m", "gunicorn", *application], port, cwd=tmp_path) as (served, process):
+        again, never = served.call("sleep", PATIENCE), served.call("rest", PATIENCE)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == 0
+    assert (stored(path, again).status, stored(path, again).running) == ("working", False)
+    assert stored(path, never).message == "the server stopped while it ran; it may have been carried out"

@@ -6,13 +6,15 @@ background. Spec: https://peps.python.org/pep-3333/
 
 from __future__ import annotations
 
+import atexit
 import operator
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from weakref import ref
 
 from linkspan.core.http_checks import Arrival
 from linkspan.core.http_endpoint import Endpoint, Opened
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
     from linkspan.serve.guarding import Guard
 
 __all__ = ["WsgiApp", "send_whole"]
+
+_AT_EXIT: Final = 1.0
+"""Seconds that tasks have to end when the process does."""
 
 Environ: TypeAlias = Mapping[str, Any]
 StartResponse: TypeAlias = Callable[[str, list[tuple[str, str]]], object]
@@ -54,6 +59,7 @@ class WsgiApp(HttpApp):
         self._heard: Workers[Callable[[], object]] = Workers(operator.call, 1)
         self._incoming = _Incoming(max(endpoint.policy.max_incoming_bytes, endpoint.policy.max_body_bytes + 1))
         self._ticked = 0.0
+        self._leaves = False
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         """Answer one request."""
@@ -78,6 +84,16 @@ class WsgiApp(HttpApp):
             self._ticked = now
             self.tick(now)
             self.work(_background)
+
+    def work(self, loop: Callable[[], asyncio.AbstractEventLoop | None]) -> None:
+        """Let the server do what it does besides answering, until the process ends: no server of WSGI calls us then."""
+        super().work(loop)
+        if self.endpoint.background is not None and not self._leaves:
+            import linkspan.runtime.background  # what ends its loop must be registered before, to run after us
+
+            assert linkspan.runtime.background
+            self._leaves = True
+            atexit.register(_leave, ref(self))
 
     def hear(self, perform: Callable[[], object]) -> None:
         """Call `perform` in a thread."""
@@ -251,6 +267,12 @@ def _headers(environ: Environ) -> dict[str, str]:
         if environ.get(key):
             headers[name] = str(environ[key])
     return headers
+
+
+def _leave(app: ref[WsgiApp]) -> None:
+    """Give back what the server does besides answering, so that other processes go on with it."""
+    if (found := app()) is not None and found.endpoint.background is not None:
+        found.endpoint.background.leave(found.calls, _AT_EXIT)
 
 
 def _background() -> asyncio.AbstractEventLoop:
