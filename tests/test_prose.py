@@ -44,7 +44,6 @@ BOUNDS: dict[str, int] = {
     "docs/changes.md": 1,
     "docs/chat.md": 4,
     "docs/client-errors.md": 1,
-    "docs/client.md": 12,
     "docs/command-line.md": 4,
     "docs/decisions/0001-msgspec.md": 3,
     "docs/decisions/0002-json-schema-validator.md": 1,
