@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 from shell import Shell
 
+from linkspan import Server, Task
 from linkspan.stores import open_store
+from linkspan.stores.key_ring import read_keys
 
 
 def test_a_key_is_put_in_front_of_those_before_it(linkspan: Shell, tmp_path: Path) -> None:
@@ -18,6 +21,35 @@ def test_a_key_is_put_in_front_of_those_before_it(linkspan: Shell, tmp_path: Pat
         "a new key seals requestState; older keys that still open what they have sealed: 1\n",
         "",
     )
+
+
+@pytest.mark.parametrize(("ttl", "needs"), [(86400.0, "for 86400 s"), (None, "for ever"), (60.0, "for 3600 s")])
+def test_an_old_key_is_kept_as_long_as_tasks_may_be_answered(
+    linkspan: Shell, tmp_path: Path, ttl: float | None, needs: str
+) -> None:
+    url = f"sqlite://{tmp_path}/store.db"
+    server = Server("indexer", store=url)
+    server.define_tool("ask", handler=lambda: "done", task=Task(ttl=ttl))
+    server.sharing.keys()
+    assert linkspan("store", "rotate", url, "--keep", "600") == (
+        2,
+        "",
+        f"linkspan store: --keep 600 is too short: questions of the servers may be answered {needs} (request_state_ttl, and the "
+        "ttl of tasks), and fail without the key. Leave out --keep, or add --force to give them up\n",
+    )
+    (old,) = read_keys(server.store, time.time())
+    assert linkspan("store", "rotate", url).status == 0
+    needed = {"for ever": 10.0**9}.get(needs, ttl or 0.0)
+    assert old in read_keys(server.store, time.time() + needed)
+    assert linkspan("store", "rotate", url, "--keep", "0", "--force").status == 0
+    assert old not in read_keys(server.store, time.time() + 61)
+
+
+def test_the_server_that_needs_keys_for_longest_decides(linkspan: Shell, tmp_path: Path) -> None:
+    url = f"sqlite://{tmp_path}/store.db"
+    for name, seconds in (("one", 9000.0), ("other", 60.0), ("one", 5000.0)):
+        Server(name, store=url, request_state_ttl=seconds).sharing.keys()
+    assert "may be answered for 5000 s" in linkspan("store", "rotate", url, "--keep", "60").err
 
 
 def test_the_keys_of_a_sealed_store_need_its_key(linkspan: Shell, tmp_path: Path) -> None:

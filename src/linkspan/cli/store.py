@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
+from math import inf
 from pathlib import Path
 
 from linkspan.cli.main import parser_for
@@ -14,11 +15,18 @@ from linkspan.errors import LinkspanError
 __all__ = ["main"]
 
 _UNREACHABLE = 3
+_KEPT = 3600.0
+"""Seconds, where no server has noted for how long it needs old keys: the default of `request_state_ttl`."""
 _EPILOG = """example:
-  linkspan store rotate redis://host:6379/0 --keep 3600
+  linkspan store rotate redis://host:6379/0
 
 The new key seals half a minute later, when all processes have read it. Exit status: 0, 2 for a wrong command line, 3 if the store
 cannot be opened."""
+
+_TOO_SHORT = (
+    "--keep {:g} is too short: questions of the servers may be answered {} (request_state_ttl, and the ttl of tasks), "
+    "and fail without the key. Leave out --keep, or add --force to give them up"
+)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -26,11 +34,15 @@ def main(arguments: Sequence[str]) -> int:
     parser = parser_for("linkspan store", "Rotate the keys that the processes of a server share.", _EPILOG)
     parser.add_argument("action", choices=["rotate"], help="put a new key for requestState in front")
     parser.add_argument("url", metavar="URL", help="the store, as in Server(store=URL)")
-    keep = "how long the old key still opens what it has sealed: request_state_ttl of the servers (3600)"
-    parser.add_argument("--keep", type=float, default=3600.0, metavar="SECONDS", help=keep)
+    about = (
+        "how long the old key still opens what it has sealed: as long as its servers may need it, as they have noted"
+    )
+    parser.add_argument("--keep", type=float, metavar="SECONDS", help=about)
+    about = "take a shorter --keep than the servers need, as after a leak: what is answered later than that fails"
+    parser.add_argument("--force", action="store_true", help=about)
     parser.add_argument("--store-key-file", metavar="FILE", help="a file that holds the store_key of the servers")
     options = parser.parse_args(list(arguments))
-    from linkspan.stores.key_ring import rotate_keys
+    from linkspan.stores.key_ring import longest_use, rotate_keys
     from linkspan.stores.opening import check_url, open_store
     from linkspan.stores.port import StoreError
 
@@ -39,7 +51,12 @@ def main(arguments: Sequence[str]) -> int:
         check_url(options.url)
         store = open_store(options.url, store_key=key)
         try:
-            count = rotate_keys(store, time.time(), options.keep)
+            needed = longest_use(store)
+            keep: float = options.keep if options.keep is not None else _KEPT if needed is None else needed
+            if needed is not None and keep < needed and not options.force:
+                needs = "for ever" if needed == inf else f"for {needed:g} s"
+                raise LinkspanError(_TOO_SHORT.format(keep, needs))
+            count = rotate_keys(store, time.time(), keep)
         finally:
             store.close()
     except (LinkspanError, OSError) as problem:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import cached_property, partial
+from math import inf
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Literal, Never, TypedDict, Unpack, cast, overload
 
@@ -96,7 +97,12 @@ class Server(BaseServer):
         """What opens the store."""
         from linkspan.serve.sharing import SharedStore
 
-        return SharedStore(self._profile)
+        return SharedStore(self._profile, self._answerable)
+
+    def _answerable(self) -> float:
+        """Return for how many seconds a question may be answered: that of a task for as long as the task lives."""
+        ttls = [each.task.ttl for each in self._catalogue.tools.all() if each.task is not None]
+        return max(self._profile.request_state_ttl, *(inf if each is None else each for each in ttls), 0.0)
 
     @property
     def tasks(self) -> ServerTasks:

@@ -27,13 +27,13 @@ __all__ = ["SharedStore", "StoredKeys", "open_given"]
 class SharedStore:
     """The store of one server. A forked child connects anew: stores see to that themselves."""
 
-    def __init__(self, profile: Profile) -> None:
-        """Open nothing yet."""
+    def __init__(self, profile: Profile, answerable: Callable[[], float]) -> None:
+        """Open nothing yet. `answerable` returns for how many seconds a question of the server may be answered."""
         self._profile = profile
         self._lock = ForkedLock()
         self._store: Store | None = None
         self._in_workers = False
-        self._keys = StoredKeys(lambda: self.store)
+        self._keys = StoredKeys(lambda: self.store, lambda: profile.implementation.name, answerable)
         self._channel = ProcessChannel(lambda: self.store, lambda: profile.implementation.name)
 
     def check(self) -> None:
@@ -152,9 +152,12 @@ class SharedStore:
 class StoredKeys:
     """The keys of `requestState` in a store, as this process knows them: it reads them now and then."""
 
-    def __init__(self, store: Callable[[], Store]) -> None:
-        """Read nothing yet; `store` opens the store."""
+    def __init__(self, store: Callable[[], Store], name: Callable[[], str], answerable: Callable[[], float]) -> None:
+        """Read nothing yet; `store` opens the store. The server `name` uses keys for `answerable()` seconds."""
         self._store = store
+        self._name = name
+        self._answerable = answerable
+        self._noted: float | None = None
         self._secrets: list[bytes] = []
         self._keys: RequestStateKeys | None = None
         self.start_afresh()
@@ -179,10 +182,13 @@ class StoredKeys:
     def refresh(self) -> RequestStateKeys:
         """Read the keys again, and return them; those that are known if the store fails. Raises: StoreError if none are."""
         from linkspan.server.request_state import RequestStateKeys
-        from linkspan.stores.key_ring import read_keys
+        from linkspan.stores.key_ring import note_use, read_keys
 
         try:
-            secrets = read_keys(self._store(), time.time())
+            secrets = read_keys(store := self._store(), time.time())
+            if (seconds := self._answerable()) != self._noted:
+                note_use(store, self._name(), seconds)
+                self._noted = seconds
         except StoreError:
             if self._keys is None:
                 raise

@@ -14,13 +14,15 @@ import msgspec
 
 from linkspan.stores.port import ABSENT, Record, Store
 
-__all__ = ["REFRESH", "read_keys", "rotate_keys"]
+__all__ = ["REFRESH", "longest_use", "note_use", "read_keys", "rotate_keys"]
 
 REFRESH: Final = 10.0
 """Seconds after which a process reads the keys again."""
 _SETTLED: Final = 3 * REFRESH
 """Seconds after which every process has read a new key, also one whose store stood still for a moment."""
 _RECORD: Final = "keys/request-state"
+_USES: Final = "keys/request-state-uses"
+"""For how many seconds each server may have to open what it has sealed, by its name."""
 
 
 class _Key(msgspec.Struct, array_like=True, frozen=True):
@@ -32,6 +34,7 @@ class _Key(msgspec.Struct, array_like=True, frozen=True):
 
 
 _decode = msgspec.msgpack.Decoder(list[_Key]).decode
+_decode_uses = msgspec.msgpack.Decoder(dict[str, float]).decode
 
 
 def read_keys(store: Store, now: float) -> list[bytes]:
@@ -56,6 +59,24 @@ def rotate_keys(store: Store, now: float, keep: float) -> int:
         keys = [_Key(secrets.token_bytes(32), seals if old else 0.0), *ending]
         if _write(store, keys, found.version if found is not None else ABSENT):
             return len(keys)
+
+
+def note_use(store: Store, server: str, seconds: float) -> None:
+    """Note for how long a server may have to open what it has sealed: for ever is `inf`. Raises: StoreError."""
+    while True:
+        found = store.get(_USES)
+        uses = _decode_uses(found.value) if found is not None else {}
+        if uses.get(server) == seconds:
+            return
+        data = msgspec.msgpack.encode(uses | {server: seconds})
+        if store.put(_USES, data, expect=found.version if found is not None else ABSENT) is not None:
+            return
+
+
+def longest_use(store: Store) -> float | None:
+    """Return for how many seconds an old key is needed; None if no server has noted it. Raises: StoreError."""
+    found = store.get(_USES)
+    return max(_decode_uses(found.value).values()) if found is not None else None
 
 
 def _write(store: Store, keys: list[_Key], version: int) -> bool:
