@@ -247,7 +247,7 @@ FILES = {
 }
 CODE_LINES = {
     "auth": 2254,
-    "cli": 4764,
+    "cli": 4778,
     "client": 6117,
     "core": 3792,
     "engines": 140,
@@ -258,9 +258,9 @@ CODE_LINES = {
     "revisions": 1288,
     "runtime": 2499,
     "schema": 3217,
-    "serve": 3696,
+    "serve": 3705,
     "server": 5741,
-    "stores": 1408,
+    "stores": 1424,
     "testing": 707,
     "types": 584,
     "wire": 1084,

@@ -136,6 +136,25 @@ with tempfile.TemporaryDirectory() as directory:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_the_end_of_a_line_is_no_part_of_a_store_key(tmp_path: Path, end: str) -> None:
+    pytest.importorskip("cryptography", reason="cryptography is not installed")
+    path, key = tmp_path / "store.db", "0123456789abcdef"
+    with pytest.raises(LinkspanError, match="store_key needs at least 16 bytes"):
+        SealedStore(SqliteStore(path), f"{key[:15]}{end}")
+    printed, echoed, earlier = (SealedStore(SqliteStore(path), each) for each in (key, f"{key}{end}", f"{key}{end}"))
+    earlier._ciphers = earlier._ciphers[1:]  # as when it was a part of it
+    earlier.put("old", b"1")
+    assert echoed.get("old") == earlier.get("old")
+    with pytest.raises(StoreError, match="record old was not sealed with this store_key"):
+        printed.get("old")
+    echoed.put("new", b"2")
+    assert printed.get("new") == echoed.get("new")
+    assert printed.secret("name") == echoed.secret("name")
+    for each in (printed, echoed, earlier):
+        each.close()
+
+
 def test_what_is_sealed_cannot_be_read_moved_or_changed_in_the_file(tmp_path: Path) -> None:
     pytest.importorskip("cryptography", reason="cryptography is not installed")
     plain = SqliteStore(tmp_path / "store.db")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hmac
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from linkspan.errors import LinkspanError, install_hint
@@ -24,8 +25,13 @@ class SealedStore:
     """The wrapper: every process needs the same key."""
 
     def __init__(self, store: Store, key: bytes | str) -> None:
-        """Seal what goes into `store`. Raises: LinkspanError for a key below 16 bytes, or without `cryptography`."""
-        secret = key.encode() if isinstance(key, str) else bytes(key)
+        """Seal what goes into `store`. The end of a line is no part of the key: `echo` writes the same as `printf`.
+
+        What was sealed while it was a part of the key can still be read. Raises: LinkspanError for a key below 16 bytes, or
+        without `cryptography`.
+        """
+        given = key.encode() if isinstance(key, str) else bytes(key)
+        secret = given.rstrip(b"\r\n")
         if len(secret) < _LEAST:
             raise LinkspanError(f"store_key needs at least {_LEAST} bytes: make one with secrets.token_bytes(32)")
         try:
@@ -34,7 +40,9 @@ class SealedStore:
             raise LinkspanError(f"store_key needs cryptography: {install_hint('auth')}") from None
         self._store = store
         self._secret = hmac.digest(b"linkspan store", secret, "sha256")
-        self._cipher: Any = AESGCM(hmac.digest(self._secret, b"encrypt\x01", "sha256"))
+        secrets = [self._secret, hmac.digest(b"linkspan store", given, "sha256")][: 1 if given == secret else 2]
+        self._ciphers: list[Any] = [AESGCM(hmac.digest(each, b"encrypt\x01", "sha256")) for each in secrets]
+        """The first one seals, all of them open."""
 
     @property
     def quick(self) -> bool:
@@ -43,17 +51,17 @@ class SealedStore:
 
     def _seal(self, place: str, value: bytes) -> bytes:
         nonce = os.urandom(_NONCE)
-        sealed: bytes = self._cipher.encrypt(nonce, bytes(value), place.encode())
+        sealed: bytes = self._ciphers[0].encrypt(nonce, bytes(value), place.encode())
         return nonce + sealed
 
     def _open(self, place: str, value: bytes) -> bytes:
         from cryptography.exceptions import InvalidTag
 
-        try:
-            opened: bytes = self._cipher.decrypt(value[:_NONCE], value[_NONCE:], place.encode())
-        except (InvalidTag, ValueError):
-            raise StoreError(f"{place} was not sealed with this store_key, or was changed") from None
-        return opened
+        for cipher in self._ciphers:
+            with suppress(InvalidTag, ValueError):
+                opened: bytes = cipher.decrypt(value[:_NONCE], value[_NONCE:], place.encode())
+                return opened
+        raise StoreError(f"{place} was not sealed with this store_key, or was changed")
 
     def secret(self, name: str) -> bytes:
         """Return 32 bytes that the store cannot know, the same for every process."""
