@@ -80,7 +80,7 @@ class Client:
     """A connection that sends raw bytes."""
 
     def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=20)
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=60)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._answers = Answers()
         self.ended = False
@@ -139,7 +139,7 @@ class Edge:
         self.port = self.listener.getsockname()[1]
         self.thread = threading.Thread(target=self.serving.run, kwargs={"sockets": [self.listener]}, daemon=True)
         self.thread.start()
-        assert started.wait(20)
+        assert started.wait(60)
         self.clients: list[Client] = []
 
     def connect(self) -> Client:
@@ -154,7 +154,7 @@ class Edge:
         return client
 
     def until(self, true: Callable[[], bool]) -> None:
-        give_up = time.monotonic() + 20
+        give_up = time.monotonic() + 60
         while not true():
             assert time.monotonic() < give_up
             time.sleep(0.005)
@@ -164,7 +164,7 @@ class Edge:
         for client in self.clients:
             client.socket.close()
         self.serving.should_exit = True
-        self.thread.join(20)
+        self.thread.join(60)
         self.listener.close()
         assert not self.thread.is_alive()
 
@@ -197,6 +197,31 @@ def ours(edges: list[Edge]) -> Callable[..., Edge]:
         return edges[-1]
 
     return start
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Callable[[str], Edge]]:
+    """Servers for the tests that change nothing in them."""
+    edges: dict[str, Edge] = {}
+
+    def find(kind: str) -> Edge:
+        return edges.get(kind) or edges.setdefault(kind, Edge(kind))
+
+    yield find
+    for edge in edges.values():
+        edge.stop()
+
+
+@pytest.fixture(params=["ours", "uvicorn"])
+def same_edge(request: pytest.FixtureRequest, running: Callable[[str], Edge]) -> Edge:
+    """Use the running server of each protocol."""
+    return running(request.param)
+
+
+@pytest.fixture
+def same_ours(running: Callable[[str], Edge]) -> Edge:
+    """Use the running server of our protocol."""
+    return running("ours")
 
 
 def value(answer: tuple[int, dict[str, str], bytes]) -> Any:
@@ -260,9 +285,8 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("what", BROKEN)
-def test_what_is_no_request_is_refused_and_nothing_behind_it_is_served(what: str, edge: Callable[..., Edge]) -> None:
-    server = edge()
-    with server.connect().socket as connection:
+def test_what_is_no_request_is_refused_and_nothing_behind_it_is_served(what: str, same_edge: Edge) -> None:
+    with same_edge.connect().socket as connection:
         connection.sendall(BROKEN[what].encode("latin-1") + SMUGGLED)
         found = b""
         try:
@@ -272,8 +296,8 @@ def test_what_is_no_request_is_refused_and_nothing_behind_it_is_served(what: str
             pass
     assert found.startswith(b"HTTP/1.1 400 ")
     assert found.count(b"HTTP/1.1 ") == 1
-    assert server.world.seen == []
-    assert server.send(request()).answers(1)[0][0] == 200
+    assert same_edge.world.seen == []
+    assert same_edge.send(request()).answers(1)[0][0] == 200
 
 
 ONLY_OURS = {
@@ -283,28 +307,27 @@ ONLY_OURS = {
 
 
 @pytest.mark.parametrize("what", ONLY_OURS)
-def test_what_uvicorn_would_let_pass_is_refused_too(what: str, ours: Callable[..., Edge]) -> None:
-    server = ours()
-    assert server.send(ONLY_OURS[what].encode() + SMUGGLED).statuses() == [400]
-    assert server.world.seen == []
+def test_what_uvicorn_would_let_pass_is_refused_too(what: str, same_ours: Edge) -> None:
+    assert same_ours.send(ONLY_OURS[what].encode() + SMUGGLED).statuses() == [400]
+    assert same_ours.world.seen == []
 
 
 @pytest.mark.parametrize("at_once", [True, False])
-def test_what_follows_a_chunked_body_is_no_header(at_once: bool, ours: Callable[..., Edge]) -> None:
+def test_what_follows_a_chunked_body_is_no_header(at_once: bool, same_ours: Edge) -> None:
     """A trailer must not add to the headers that were checked."""
     message = body("tools/call", {"name": "facts", "arguments": {}})
     content = json.dumps(message).encode()
     head = request(message, length=False, transfer_encoding="chunked").partition(b"\r\n\r\n")[0] + b"\r\n\r\n"
     pieces = [head, b"%x\r\n%b\r\n" % (len(content), content), b"0\r\nX-Probe: late\r\nHost: evil.com\r\n\r\n"]
-    client = ours().send(*([b"".join(pieces)] if at_once else pieces))
+    client = same_ours.send(*([b"".join(pieces)] if at_once else pieces))
     assert json.loads(client.answers(1)[0][2])["result"]["structuredContent"]["probe"] is None
 
 
 # Several requests on one connection.
 
 
-def test_requests_of_one_connection_are_answered_in_their_order(edge: Callable[..., Edge]) -> None:
-    client = edge().send(b"".join(tool("add", n, a=n, b=1) for n in range(200)))
+def test_requests_of_one_connection_are_answered_in_their_order(same_edge: Edge) -> None:
+    client = same_edge.send(b"".join(tool("add", n, a=n, b=1) for n in range(200)))
     assert [value(each) for each in client.answers(200)] == [n + 1 for n in range(200)]
     client.send(tool("add", 7, a=1, b=1))
     assert value(client.answers(201)[-1]) == 2
@@ -327,7 +350,7 @@ def test_what_follows_a_running_request_is_not_kept_without_bound(ours: Callable
     client.socket.settimeout(1.0)
     with pytest.raises(TimeoutError):  # the server has stopped reading
         client.send((b"10000\r\n" + b" " * 0x10000 + b"\r\n") * 1000)
-    client.socket.settimeout(20)
+    client.socket.settimeout(60)
     server.world.let_go.set()
     assert client.answers(2)[1][0] == 413
 
@@ -343,13 +366,13 @@ def test_a_client_that_goes_before_its_turn_leaves_nothing(ours: Callable[..., E
     assert server.send(head, request().partition(b"\r\n\r\n")[2]).answers(1)[0][0] == 200
 
 
-def test_what_is_good_before_what_is_broken_is_answered(ours: Callable[..., Edge]) -> None:
-    client = ours().send(tool("add", a=1, b=2) + tool("add_async", 2, a=3, b=4), b"nonsense\r\n\r\n")
+def test_what_is_good_before_what_is_broken_is_answered(same_ours: Edge) -> None:
+    client = same_ours.send(tool("add", a=1, b=2) + tool("add_async", 2, a=3, b=4), b"nonsense\r\n\r\n")
     assert client.statuses() == [200, 200, 400]
 
 
-def test_a_stream_and_the_next_answer_share_a_connection(edge: Callable[..., Edge]) -> None:
-    client = edge().send(tool("count", token="t", to=3) + tool("add", 2, a=1, b=2))
+def test_a_stream_and_the_next_answer_share_a_connection(same_edge: Edge) -> None:
+    client = same_edge.send(tool("count", token="t", to=3) + tool("add", 2, a=1, b=2))
     first, second = client.answers(2)
     assert first[1]["content-type"] == "text/event-stream"
     assert first[2].count(b"notifications/progress") == 3
@@ -383,20 +406,20 @@ def test_what_a_request_sets_in_its_context_is_not_seen_by_the_next(ours: Callab
         assert json.loads(data)["result"]["content"][0]["text"] == "nothing"
 
 
-def test_connection_close_is_obeyed(edge: Callable[..., Edge]) -> None:
-    answers = edge().send(request(connection="close")).rest()
+def test_connection_close_is_obeyed(same_edge: Edge) -> None:
+    answers = same_edge.send(request(connection="close")).rest()
     assert [(status, headers["connection"]) for status, headers, _ in answers] == [(200, "close")]
 
 
 @pytest.mark.parametrize("headers", [{}, {"connection": "keep-alive"}])
-def test_http_1_0_gets_one_answer(headers: dict[str, str], edge: Callable[..., Edge]) -> None:
-    assert [value(each) for each in edge().send(request(first="POST /mcp HTTP/1.0", **headers)).rest()] == [3]
+def test_http_1_0_gets_one_answer(headers: dict[str, str], same_edge: Edge) -> None:
+    assert [value(each) for each in same_edge.send(request(first="POST /mcp HTTP/1.0", **headers)).rest()] == [3]
 
 
-def test_a_stream_in_http_1_0_ends_with_its_connection(ours: Callable[..., Edge]) -> None:
+def test_a_stream_in_http_1_0_ends_with_its_connection(same_ours: Edge) -> None:
     """That version has no chunks."""
     message = body("tools/call", {"name": "count", "arguments": {"to": 2}}, token="t")
-    found = ours().send(request(message, first="POST /mcp HTTP/1.0")).raw()
+    found = same_ours.send(request(message, first="POST /mcp HTTP/1.0")).raw()
     head, _, rest = found.partition(b"\r\n\r\n")
     assert b"transfer-encoding" not in head
     assert b"connection: close" in head
@@ -405,23 +428,23 @@ def test_a_stream_in_http_1_0_ends_with_its_connection(ours: Callable[..., Edge]
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1/mcp", "/mcp/", "/mcp?x=y", "/%6dcp", "http://127.0.0.1/mcp?x#y"])
-def test_urls_of_the_endpoint(url: str, edge: Callable[..., Edge]) -> None:
-    assert edge().send(request(first=f"POST {url} HTTP/1.1")).answers(1)[0][0] == 200
+def test_urls_of_the_endpoint(url: str, same_edge: Edge) -> None:
+    assert same_edge.send(request(first=f"POST {url} HTTP/1.1")).answers(1)[0][0] == 200
 
 
 @pytest.mark.parametrize(("url", "status"), [("/health", 200), ("/", 404), ("/mcp/x", 404), ("*", 404)])
-def test_other_urls(url: str, status: int, ours: Callable[..., Edge]) -> None:
-    client = ours().send(f"GET {url} HTTP/1.1\r\n{HOST}\r\n\r\n".encode())
+def test_other_urls(url: str, status: int, same_ours: Edge) -> None:
+    client = same_ours.send(f"GET {url} HTTP/1.1\r\n{HOST}\r\n\r\n".encode())
     assert client.answers(1)[0][0] == status
 
 
-def test_empty_lines_before_a_request_are_let_pass(edge: Callable[..., Edge]) -> None:
-    client = edge().send(b"\r\n\r\n" + request(), b"\r\n" + request())
+def test_empty_lines_before_a_request_are_let_pass(same_edge: Edge) -> None:
+    client = same_edge.send(b"\r\n\r\n" + request(), b"\r\n" + request())
     assert [status for status, _, _ in client.answers(2)] == [200, 200]
 
 
-def test_head_has_no_body(edge: Callable[..., Edge]) -> None:
-    found = edge().send(f"HEAD /mcp HTTP/1.1\r\n{HOST}\r\nConnection: close\r\n\r\n".encode()).raw()
+def test_head_has_no_body(same_edge: Edge) -> None:
+    found = same_edge.send(f"HEAD /mcp HTTP/1.1\r\n{HOST}\r\nConnection: close\r\n\r\n".encode()).raw()
     assert found.startswith(b"HTTP/1.1 405 ")
     assert found.endswith(b"\r\n\r\n")
 
@@ -430,46 +453,45 @@ def test_head_has_no_body(edge: Callable[..., Edge]) -> None:
 
 
 @pytest.mark.parametrize("at_once", [True, False])
-def test_a_body_after_a_wish_for_another_protocol_is_a_body(at_once: bool, ours: Callable[..., Edge]) -> None:
+def test_a_body_after_a_wish_for_another_protocol_is_a_body(at_once: bool, same_ours: Edge) -> None:
     """So Java's client asks for HTTP/2 by default. llhttp takes no body then: what comes would be the next request."""
     wish = request(tool("hold"), connection="Upgrade, HTTP2-Settings", upgrade="h2c", http2_settings="AAMAAABk")
     good = request(connection="Upgrade, HTTP2-Settings", upgrade="h2c", http2_settings="AAMAAABk")
-    server = ours()
     for message, status in ((wish, 400), (good, 200)):
         head, _, rest = message.partition(b"\r\n\r\n")
         pieces = [head + b"\r\n\r\n", rest, request()]
-        client = server.send(*([b"".join(pieces)] if at_once else pieces))
+        client = same_ours.send(*([b"".join(pieces)] if at_once else pieces))
         assert [found for found, _, _ in client.answers(2)] == [status, 200]
-    assert server.world.seen == []
+    assert same_ours.world.seen == []
 
 
-def test_a_websocket_is_refused(edge: Callable[..., Edge]) -> None:
+def test_a_websocket_is_refused(same_edge: Edge) -> None:
     wish = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA=="
-    status = edge().send(f"GET /mcp HTTP/1.1\r\n{HOST}\r\n{wish}\r\n\r\n".encode()).answers(1)[0][0]
+    status = same_edge.send(f"GET /mcp HTTP/1.1\r\n{HOST}\r\n{wish}\r\n\r\n".encode()).answers(1)[0][0]
     assert status in (403, 405)
 
 
-def test_a_wish_to_close_stays_when_the_other_is_declined(ours: Callable[..., Edge]) -> None:
-    assert ours().send(request(connection="close, upgrade", upgrade="h2c")).statuses() == [200]
+def test_a_wish_to_close_stays_when_the_other_is_declined(same_ours: Edge) -> None:
+    assert same_ours.send(request(connection="close, upgrade", upgrade="h2c")).statuses() == [200]
 
 
 # Bodies.
 
 
-def test_a_client_that_asks_is_told_to_go_on(edge: Callable[..., Edge]) -> None:
+def test_a_client_that_asks_is_told_to_go_on(same_edge: Edge) -> None:
     head, _, rest = request(expect="100-continue").partition(b"\r\n\r\n")
-    client = edge().send(head + b"\r\n\r\n")
+    client = same_edge.send(head + b"\r\n\r\n")
     assert client.socket.recv(1000) == b"HTTP/1.1 100 Continue\r\n\r\n"
     assert client.send(rest).answers(1)[0][0] == 200
 
 
-def test_a_client_that_does_not_wait_is_not_told(ours: Callable[..., Edge]) -> None:
-    assert ours().send(request(expect="100-continue")).answers(1)[0][0] == 200
+def test_a_client_that_does_not_wait_is_not_told(same_ours: Edge) -> None:
+    assert same_ours.send(request(expect="100-continue")).answers(1)[0][0] == 200
 
 
-def test_a_body_that_would_be_refused_is_not_asked_for(edge: Callable[..., Edge]) -> None:
+def test_a_body_that_would_be_refused_is_not_asked_for(same_edge: Edge) -> None:
     head = request(expect="100-continue", origin="https://evil.com").partition(b"\r\n\r\n")[0] + b"\r\n\r\n"
-    assert edge().send(head).answers(1)[0][0] == 403
+    assert same_edge.send(head).answers(1)[0][0] == 403
 
 
 def test_a_client_sees_why_its_body_is_refused_though_it_goes_on_sending(ours: Callable[..., Edge]) -> None:
@@ -484,17 +506,17 @@ def test_a_client_sees_why_its_body_is_refused_though_it_goes_on_sending(ours: C
     assert b"max_body_bytes" in data
 
 
-def test_chunks_that_are_all_framing_are_refused(ours: Callable[..., Edge]) -> None:
+def test_chunks_that_are_all_framing_are_refused(same_ours: Edge) -> None:
     head = request(length=False, transfer_encoding="chunked").partition(b"\r\n\r\n")[0] + b"\r\n\r\n"
-    client = ours().send(head)
+    client = same_ours.send(head)
     for _ in range(10):
         client.send(b"1;" + b"a" * 20_000 + b"\r\nx\r\n")
         time.sleep(0.01)
     assert client.statuses() == [400]
 
 
-def test_a_head_without_an_end_is_refused(ours: Callable[..., Edge]) -> None:
-    client = ours().send(f"{PLAIN}X: ".encode())
+def test_a_head_without_an_end_is_refused(same_ours: Edge) -> None:
+    client = same_ours.send(f"{PLAIN}X: ".encode())
     for _ in range(40):
         client.send(b"a" * 10_000)
         time.sleep(0.001)
@@ -565,8 +587,8 @@ def test_a_client_that_goes_cancels_its_call(name: str, how: str, edge: Callable
     server.until(lambda: server.endpoint.streams == 0)
 
 
-def test_a_client_that_half_closes_gets_what_was_answered(ours: Callable[..., Edge]) -> None:
-    client = ours().send(request(body("server/discover")))
+def test_a_client_that_half_closes_gets_what_was_answered(same_ours: Edge) -> None:
+    client = same_ours.send(request(body("server/discover")))
     client.socket.shutdown(socket.SHUT_WR)
     assert client.statuses() in ([200], [])
 
@@ -586,11 +608,11 @@ def test_who_does_not_read_is_not_served_on(edge: Callable[..., Edge]) -> None:
     served = server.serving.server_state.total_requests
     assert served < many / 2  # a few fill the buffers between us
     assert [json.loads(each[2])["id"] for each in client.answers(many)] == list(range(many))
-    sender.join(10)
+    sender.join(60)
 
 
-def test_an_answer_of_megabytes_arrives_whole(edge: Callable[..., Edge]) -> None:
-    _, _, data = edge().send(tool("text", size=5_000_000)).answers(1)[0]
+def test_an_answer_of_megabytes_arrives_whole(same_edge: Edge) -> None:
+    _, _, data = same_edge.send(tool("text", size=5_000_000)).answers(1)[0]
     assert json.loads(data)["result"]["content"][0]["text"] == "x" * 5_000_000
 
 
@@ -662,7 +684,7 @@ def test_limit_concurrency(edge: Callable[..., Edge]) -> None:
 def test_limit_max_requests_ends_the_server(edge: Callable[..., Edge]) -> None:
     server = edge(limit_max_requests=3)
     assert len(server.send(request() * 3).answers(3)) == 3
-    server.thread.join(20)
+    server.thread.join(60)
     assert not server.thread.is_alive()
 
 
