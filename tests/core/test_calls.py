@@ -32,7 +32,7 @@ def test_nobody_waits_for_a_hook_that_hears_of_a_call() -> None:
     def hook(data: Any) -> None:
         if data["method"] == "tools/call":
             heard.set()
-            go_on.wait(5)
+            go_on.wait(60)
 
     server = Server(instrumentation_callback=hook)
     server.tool(name="t")(lambda: "ok")

@@ -145,7 +145,7 @@ def test_tasks_run_over_stdio(file: Path) -> None:
     send("tools/call", name="rest", arguments={"seconds": PATIENCE})
     process.stdin.close()
     process.stdout.close()
-    assert process.wait(10) == 0, "a task does not keep a server whose client is gone"
+    assert process.wait(60) == 0, "a task does not keep a server whose client is gone"
 
 
 def test_any_worker_answers_for_any_task(file: Path) -> None:

@@ -25,7 +25,7 @@ class Short:
 
 
 def until(reactor: Reactor, sleeps_until: float) -> None:
-    give_up = time.monotonic() + 30
+    give_up = time.monotonic() + 60
     while reactor._sleeps_until != sleeps_until:
         assert time.monotonic() < give_up
         time.sleep(0.001)

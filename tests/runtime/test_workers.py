@@ -65,7 +65,7 @@ def test_threads_with_nothing_to_do_go_away_and_new_ones_come(monkeypatch):
     for _ in range(3):
         pool.submit(0)
         thread = idents.get(timeout=30)
-        thread.join(30)
+        thread.join(60)
         assert not thread.is_alive()
 
 

@@ -66,7 +66,7 @@ def test_lines_from_many_threads_leave_once_and_in_order(pipe):
         writer.flush_now()
     assert read_all(reader, 2500) == list(range(2500))
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     writer.wait_empty(30)
     assert writer.unsent == 0
 
@@ -108,7 +108,7 @@ def test_an_output_that_breaks_frees_those_who_wait(pipe):
     waiting = threading.Thread(target=writer.flush)
     waiting.start()
     hang_up(reader)
-    waiting.join(30)
+    waiting.join(60)
     assert not waiting.is_alive()
 
 
@@ -122,7 +122,7 @@ def test_the_descriptor_is_given_back_only_when_nobody_writes_any_more(pipe):
     writer.leave(given_back.set)
     assert not given_back.is_set()
     assert read_all(reader, 1) == [0]
-    assert given_back.wait(5)
+    assert given_back.wait(60)
     source.produce()
     writer.flush_now()
     os.set_blocking(reader, False)
@@ -169,7 +169,7 @@ def test_what_is_not_written_when_the_writer_leaves_counts_no_longer_and_keeps_n
     waiting = threading.Thread(target=writer.flush)
     waiting.start()
     writer.leave(lambda: None)
-    waiting.join(30)
+    waiting.join(60)
     assert not waiting.is_alive()
     assert read_all(reader, 1) == [0]
     writer.wait_empty(30)

@@ -97,7 +97,7 @@ class Process:
     def exit_code(self) -> int:
         """Wait for the end and return the exit code."""
         code = self.popen.wait(DEADLINE)
-        self.drainer.join(5)
+        self.drainer.join(60)
         return code
 
     def seconds_to_exit(self) -> float:
@@ -113,9 +113,13 @@ class Process:
         for stream in (self.popen.stdin, self.popen.stdout):
             if stream is not None:
                 stream.close()
-        self.drainer.join(5)
+        self.drainer.join(60)
         if self.popen.stderr is not None and not self.drainer.is_alive():
             self.popen.stderr.close()
+
+
+PATIENT = {"GRACE": "60"}
+"""The environment of a server that answers what was asked before its input ended, however slow the machine is."""
 
 
 def line(message: object) -> bytes:

@@ -153,7 +153,7 @@ def test_a_client_on_a_loop_talks_over_an_async_channel(era: Any) -> None:
             assert [each.structured["result"] for each in await asyncio.gather(*calls)] == list(range(1, 21))
             assert (await client.call_tool("who")).text == "bob {}"
             assert (await client.call_tool("confirm")).text == "yes"
-        await asyncio.wait_for(asyncio.gather(*serving), 10)
+        await asyncio.wait_for(asyncio.gather(*serving), 60)
 
     asyncio.run(main())
 
@@ -182,7 +182,7 @@ def test_what_is_no_message_is_answered_and_disturbs_nothing() -> None:
     mine.send(json.dumps(ping, indent=2))
     assert json.loads(mine.incoming.get()) == {"jsonrpc": "2.0", "id": 1, "result": {}}
     mine.close()
-    serving.join(10)
+    serving.join(60)
     assert not serving.is_alive()
 
 
@@ -201,9 +201,9 @@ def test_a_lost_channel_ends_the_call_and_the_next_call_opens_another() -> None:
         thread = threading.Thread(target=call)
         client.call_tool("add", {"a": 1, "b": 2})
         thread.start()
-        assert server.started.wait(10)
+        assert server.started.wait(60)
         opened.ends[0].close()
-        thread.join(10)
+        thread.join(60)
         (error,) = failing
         assert isinstance(error, ConnectionLost)
         assert error.delivery == "maybe_sent"
@@ -295,7 +295,7 @@ def test_an_async_channel_that_opens_after_it_was_given_up_is_closed() -> None:
 
 def test_what_was_asked_before_the_end_is_answered() -> None:
     server, release = Server(), threading.Event()
-    server.tool(name="slow")(lambda: release.wait(10) and "done")
+    server.tool(name="slow")(lambda: release.wait(60) and "done")
     mine, theirs = pair()
     serving = threading.Thread(target=server.attach, args=(theirs,), kwargs={"grace": 10.0})
     serving.start()
@@ -303,7 +303,7 @@ def test_what_was_asked_before_the_end_is_answered() -> None:
     theirs.incoming.put(None)  # the client sends no more, and still reads
     release.set()
     assert json.loads(mine.incoming.get())["result"]["content"][0]["text"] == "done"
-    serving.join(10)
+    serving.join(60)
     assert not serving.is_alive()
 
 
@@ -313,7 +313,7 @@ def test_a_client_that_does_not_read_is_not_read_from() -> None:
     class Slow(Bridge):
         def send(self, message: str) -> None:
             taken.release()
-            room.wait(10)
+            room.wait(60)
             super().send(message)
 
     here: SimpleQueue[Any] = SimpleQueue()
@@ -330,13 +330,13 @@ def test_a_client_that_does_not_read_is_not_read_from() -> None:
     serving.start()
     for number in range(10):
         here.put(json.dumps({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": {"name": "count"}}))
-    assert taken.acquire(timeout=10)
+    assert taken.acquire(timeout=60)
     assert called < 3
     room.set()
     answers = [json.loads(there.get())["id"] for _ in range(10)]
     assert answers == list(range(10))
     here.put(None)
-    serving.join(10)
+    serving.join(60)
 
 
 @pytest.mark.parametrize("name", ["server.py", "client.py"])
@@ -356,6 +356,6 @@ def test_the_example_over_websockets_runs() -> None:
         assert done.stdout == "sounding for alice\n6.5\n7.5\n"
     finally:
         server.terminate()
-        server.wait(10)
+        server.wait(60)
         assert server.stdout is not None
         server.stdout.close()

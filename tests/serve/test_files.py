@@ -273,7 +273,7 @@ def test_a_thread_looks_as_long_as_there_is_a_connection(docs: Path) -> None:
     connection = server.connect()
     (thread,) = looking() - before
     del connection
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive()
     again = server.connect()
     assert len(looking() - before) == 1

@@ -39,7 +39,7 @@ class Process:
     def stop(self, number: int = signal.SIGTERM) -> tuple[int, str]:
         """Ask it to stop; return the exit status and what was on stderr after the first line."""
         self.process.send_signal(number)
-        rest = self.process.communicate(timeout=20)[1]
+        rest = self.process.communicate(timeout=60)[1]
         return self.process.returncode, rest
 
 
@@ -55,7 +55,7 @@ def serving(**options: Any) -> Generator[Process]:
 
 
 def get(url: str) -> bytes:
-    with urlopen(url, timeout=30) as answer:
+    with urlopen(url, timeout=60) as answer:
         return bytes(answer.read())
 
 
@@ -89,7 +89,7 @@ def test_a_signal_ends_an_idle_server_with_the_status_that_says_which(number: in
 
 
 def test_calls_end_in_their_time_when_the_server_is_asked_to_stop() -> None:
-    with serving(drain=5.0) as server, SyncClient(server.url) as client:
+    with serving(drain=60.0) as server, SyncClient(server.url) as client:
         begun = threading.Event()
         texts: list[str] = []
 
@@ -98,9 +98,9 @@ def test_calls_end_in_their_time_when_the_server_is_asked_to_stop() -> None:
 
         caller = threading.Thread(target=call)
         caller.start()
-        assert begun.wait(10)
+        assert begun.wait(60)
         assert server.stop() == (0, "")
-        caller.join(10)
+        caller.join(60)
         assert texts == ["awake"]
 
 
@@ -109,11 +109,11 @@ def test_a_call_that_takes_longer_than_the_drain_does_not_hold_the_process() -> 
         begun = threading.Event()
         caller = threading.Thread(target=_ignoring_errors, args=(client, begun), daemon=True)
         caller.start()
-        assert begun.wait(10)
+        assert begun.wait(60)
         started = time.monotonic()
         status, _ = server.stop()
         assert status == 0
-        assert time.monotonic() - started < 10
+        assert time.monotonic() - started < 30  # the call takes a minute
 
 
 def _ignoring_errors(client: SyncClient, begun: threading.Event) -> None:
@@ -128,7 +128,7 @@ def test_streams_end_at_once_when_the_server_is_asked_to_stop() -> None:
         client, _, _ = listening_until_the_end(server.url)
         started = time.monotonic()
         assert server.stop() == (0, "")
-        assert time.monotonic() - started < 10  # not the thirty seconds that calls would have had
+        assert time.monotonic() - started < 15  # not the thirty seconds that calls would have had
         client.close()
 
 
@@ -136,7 +136,7 @@ def test_a_port_that_is_taken_is_one_line_that_says_what_to_do() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         command = [sys.executable, str(TOOLS), json.dumps({"port": port})]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=20)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=100)
     assert (done.returncode, done.stderr) == (
         1,
         f"tools: cannot serve HTTP on 127.0.0.1:{port}: address already in use; choose another port, or port 0 for any "
@@ -147,7 +147,7 @@ def test_a_port_that_is_taken_is_one_line_that_says_what_to_do() -> None:
 def test_a_connection_that_sends_no_head_is_closed_and_others_are_not() -> None:
     with serving(head_timeout=1.0) as server:
         host, port = server.url.split("/")[2].split(":")
-        with socket.create_connection((host, int(port)), timeout=10) as silent:
+        with socket.create_connection((host, int(port)), timeout=60) as silent:
             silent.sendall(b"POST /mcp HTTP/1.1\r\nHos")
             with SyncClient(server.url) as client:
                 assert client.call_tool("sleep", {"seconds": 2.5}).text == "awake"
@@ -162,7 +162,7 @@ class TestWorkers:
             for _ in range(8):  # each client has a connection of its own, so they come to different workers
                 with SyncClient(server.url, elicitation=lambda _: {"seats": 2}, era="modern") as client:
                     assert client.call_tool("book").text == "2 seats"
-            assert len(_pids(server.url)) > 1
+            assert _pids(server.url, 2)
 
     def test_handshake_clients_are_asked_whichever_worker_their_requests_reach(self) -> None:
         with serving(workers=4) as server:
@@ -172,25 +172,26 @@ class TestWorkers:
 
     def test_a_worker_that_dies_is_replaced(self) -> None:
         with serving(workers=2) as server:
-            before = _pids(server.url)
+            before = _pids(server.url, 2)
             with SyncClient(server.url, retry="never") as client, pytest.raises(ClientError):
                 client.call_tool("die")
             assert server.process.stderr is not None
             line = server.process.stderr.readline()
             assert re.fullmatch(r"linkspan: worker \d+ has ended \(exit status 7\); starting another\n", line)
-            give_up = time.monotonic() + 20
-            while not _pids(server.url) - before:  # it takes its time to start
-                assert time.monotonic() < give_up
+            assert _pids(server.url, 2) - before
             assert server.stop() == (0, "")
 
     def test_a_listener_hears_every_change_that_any_worker_announces(self) -> None:
-        seats = [f"seat://{number}" for number in range(20)]
-        workers = set[object]()
+        seats = [f"seat://{number}" for number in range(100)]
+        workers, announced = set[object](), set[str]()
         with serving(workers=2) as server, SyncClient(server.url) as client, client.listen(*seats) as changes:
             for seat in seats:  # each client has a connection of its own, so they come to different workers
                 with SyncClient(server.url) as other:
                     workers.add(other.call_tool("update", {"uri": seat}).decode(int))
-            assert {next(changes) for _ in seats} == {Change("resource", seat) for seat in seats}
+                announced.add(seat)
+                if len(announced) >= 10 and len(workers) == 2:
+                    break
+            assert {next(changes) for _ in announced} == {Change("resource", seat) for seat in announced}
         assert len(workers) == 2
 
     def test_workers_that_are_killed_while_they_serve_are_replaced_however_many(self) -> None:
@@ -207,7 +208,7 @@ class TestWorkers:
 
     def test_no_worker_outlives_its_parent_however_that_ends(self) -> None:
         with serving(workers=2) as server:
-            pids = _pids(server.url)
+            pids = _pids(server.url, 2)
             server.process.kill()
             server.process.wait()
             assert all(_ends(pid) for pid in pids)
@@ -221,7 +222,7 @@ class TestWorkers:
     @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
     def test_a_signal_ends_them_all(self, number: int, status: int) -> None:
         with serving(workers=2) as server:
-            pids = _pids(server.url)
+            pids = _pids(server.url, 2)
             assert server.stop(number) == (status, "")
             assert all(_ends(pid) for pid in pids)
 
@@ -255,17 +256,19 @@ def test_workers_are_asked_to_end_and_killed_only_when_the_patience_is_over() ->
         assert all(_ends(pid) for pid in pids)
 
 
-def _pids(url: str) -> set[int]:
-    """Return the processes that answered a number of clients."""
+def _pids(url: str, count: int) -> set[int]:
+    """Return so many processes that answer: which one does is up to the system."""
     found: set[int] = set()
-    for _ in range(24):
+    give_up = time.monotonic() + 60
+    while len(found) < count:
+        assert time.monotonic() < give_up
         with SyncClient(url) as client:
             found.add(client.call_tool("pid").structured["result"])
     return found
 
 
 def _ends(pid: int) -> bool:
-    give_up = time.monotonic() + 10
+    give_up = time.monotonic() + 60
     while time.monotonic() < give_up:
         try:
             os.kill(pid, 0)

@@ -128,8 +128,8 @@ class Process:
 
     def __exit__(self, *_: object) -> None:
         self._child.send_signal(self._stop)
-        self.status = self._child.wait(10)
-        self._reading.join(10)
+        self.status = self._child.wait(60)
+        self._reading.join(60)
         assert self._child.stderr is not None
         self._child.stderr.close()
 
@@ -152,7 +152,7 @@ HEADERS = {"content-type": "application/json", "accept": "application/json, text
 
 
 def ask(url: str, name: str) -> Any:
-    with urlopen(Request(url, body(name), HEADERS), timeout=10) as answer:
+    with urlopen(Request(url, body(name), HEADERS), timeout=60) as answer:
         return json.loads(answer.read())
 
 
@@ -178,7 +178,7 @@ def test_run_ends_with_one_line_and_a_status_if_it_cannot_be_entered(tmp_path: P
         cwd=tmp_path,
         env=os.environ | {"KIND": kind, "FAILS": "1"},
         capture_output=True,
-        timeout=20,
+        timeout=100,
     )
     assert ended.returncode == 1
     last = ended.stderr.decode().splitlines()[-1]
@@ -279,7 +279,7 @@ for child_calls in (False, True):
         sys.exit(0)
     assert os.waitpid(pid, 0)[1] == 0
 """
-    subprocess.run([PYTHON, "-c", code], cwd=tmp_path, env=os.environ | {"KIND": kind}, check=True, timeout=20)
+    subprocess.run([PYTHON, "-c", code], cwd=tmp_path, env=os.environ | {"KIND": kind}, check=True, timeout=100)
     lines = [line.split() for line in (tmp_path / "notes").read_text().splitlines()]
     assert [what for what, _ in lines] == ["enter", "enter", "leave", "leave"]
     (_, parent), (_, child), (_, first), (_, last) = lines

@@ -107,8 +107,8 @@ class Stdio:
         """End it, by closing its input if not otherwise, and return the status and what it wrote to stderr."""
         if stop is not None:
             stop(self.child)
-            self.child.wait(10)
-        _, errors = self.child.communicate(timeout=10)
+            self.child.wait(60)
+        _, errors = self.child.communicate(timeout=60)
         return self.child.returncode, [line for line in errors.decode().splitlines() if line]
 
 

@@ -86,7 +86,7 @@ def test_all_who_wait_for_a_connection_that_is_closed_get_its_end(server):
         each.start()
     pipe.close()
     for each in waiting:
-        each.join(30)
+        each.join(60)
     assert found == [b""] * 4
 
 
@@ -108,7 +108,7 @@ def test_the_async_face_answers_too(server, tool):
     async def main() -> bytes:
         async with AsyncMemoryTransport(server) as pipe:
             await pipe.send(tool_call(1, tool, a=1, b=2))
-            return await asyncio.wait_for(pipe.receive(), 30)
+            return await asyncio.wait_for(pipe.receive(), 60)
 
     assert said(json.loads(asyncio.run(main())), 1) == "3"
 

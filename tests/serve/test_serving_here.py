@@ -101,7 +101,7 @@ def nothing_stays() -> Iterator[None]:
     before, ours = state(), threads()
     yield
     for thread in threads() - ours:
-        thread.join(5)
+        thread.join(60)
         assert not thread.is_alive(), thread.name
     after = state()
     assert after[0] == before[0]
@@ -115,12 +115,12 @@ def test_stdio_is_served_on_the_callers_loop_until_the_client_hangs_up(pipes: Pi
         serving = asyncio.create_task(server.serve(input_fd=pipes.input_fd, output_fd=pipes.output_fd))
         for number, name in enumerate(("same_loop", "in_thread")):
             pipes.send(line(number, name))
-            answer = await asyncio.wait_for(pipes.answer(), 10)
+            answer = await asyncio.wait_for(pipes.answer(), 60)
             assert answer["result"]["structuredContent"] == {"result": True}
         pipes.send(line(7, "same_loop"))
         pipes.hang_up()
         assert (await pipes.answer())["id"] == 7
-        assert await asyncio.wait_for(serving, 10) is None
+        assert await asyncio.wait_for(serving, 60) is None
 
     asyncio.run(main())
     assert events == ["enter", "leave"]
@@ -132,12 +132,12 @@ def test_stdio_ends_when_its_task_is_cancelled(pipes: Pipes) -> None:
     async def main() -> None:
         serving = asyncio.create_task(server.serve(input_fd=pipes.input_fd, output_fd=pipes.output_fd))
         pipes.send(line(1, "in_thread"))
-        await asyncio.wait_for(pipes.answer(), 10)
+        await asyncio.wait_for(pipes.answer(), 60)
         pipes.send(line(2, "endless") + line(3, "same_loop"))
-        await asyncio.wait_for(pipes.answer(), 10)
+        await asyncio.wait_for(pipes.answer(), 60)
         serving.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await asyncio.wait_for(serving, 10)
+            await asyncio.wait_for(serving, 60)
         assert events == ["enter", "began", "cancelled", "leave"]
 
     asyncio.run(main())
@@ -145,7 +145,7 @@ def test_stdio_ends_when_its_task_is_cancelled(pipes: Pipes) -> None:
 
 def ask(url: str, name: str) -> Any:
     headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
-    with urlopen(Request(url, line(1, name), headers), timeout=10) as answer:
+    with urlopen(Request(url, line(1, name), headers), timeout=60) as answer:
         return json.loads(answer.read())
 
 
@@ -156,14 +156,14 @@ def test_http_is_served_on_the_callers_loop_until_its_task_is_cancelled() -> Non
     async def main() -> None:
         url: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         serving = asyncio.create_task(server.serve("http", port=0, sessions=False, ready=url.set_result))
-        address = await asyncio.wait_for(url, 10)
+        address = await asyncio.wait_for(url, 60)
         assert events == ["enter"]
         for name in ("same_loop", "in_thread"):
             answer = await asyncio.to_thread(ask, address, name)
             assert answer["result"]["content"][0]["text"] == "true"
         serving.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await asyncio.wait_for(serving, 10)
+            await asyncio.wait_for(serving, 60)
         assert events == ["enter", "leave"]
         with pytest.raises(OSError, match="refused"):
             await asyncio.to_thread(ask, address, "same_loop")

@@ -14,7 +14,7 @@ import threading
 
 import pytest
 from fake_server import Server
-from stdio_process import HERE, ping, said, tool_call
+from stdio_process import HERE, PATIENT, ping, said, tool_call
 
 import linkspan
 from linkspan.runtime import descriptors
@@ -104,14 +104,14 @@ def test_requests_can_come_from_a_file(tmp_path, serve):
     requests = tmp_path / "requests.jsonl"
     requests.write_bytes(ping(1) + tool_call(2, "add", a=1, b=2) + tool_call(3, "async_add", a=1, b=2))
     with requests.open("rb") as source:
-        process = serve(stdin=source)
+        process = serve(stdin=source, env=PATIENT)
     assert {process.read()["id"] for _ in range(3)} == {1, 2, 3}
     assert process.exit_code() == 0
 
 
 def test_answers_can_go_to_a_file(tmp_path, serve):
     with (tmp_path / "answers.jsonl").open("wb") as target:
-        process = serve(stdout=target)
+        process = serve(stdout=target, env=PATIENT)
     process.write(ping(1) + tool_call(2, "text", size=100_000) + tool_call(3, "async_add", a=1, b=2))
     process.close_input()
     assert process.exit_code() == 0
@@ -194,7 +194,7 @@ class Served:
 
     def end(self) -> None:
         os.close(self.input)
-        self.thread.join(30)
+        self.thread.join(60)
         assert not self.thread.is_alive()
         for fd in (self.input_reader, self.output, self.output_writer):
             os.close(fd)
@@ -313,7 +313,7 @@ def test_an_input_that_cannot_be_polled_is_pumped(monkeypatch):
     while received.count(b"\n") < 2:
         received += os.read(output_reader, 65536)
     os.close(writer)
-    served.join(30)
+    served.join(60)
     assert not served.is_alive()
     for fd in (reader, source, output_reader, output_writer):
         os.close(fd)
@@ -393,6 +393,6 @@ def test_progress_is_a_write_of_its_own_before_its_answer(kind, monkeypatch):
             assert first["params"]["progressToken"] == second["id"] == number
             streams[0].writer.wait_empty(30)  # the client may read an answer before its writer knows that it is written
         os.close(writer)
-        thread.join(30)
+        thread.join(60)
         assert not thread.is_alive()
     os.close(reader)

@@ -129,7 +129,7 @@ if os.fork() == 0:
     store.put("key", b"child")
     store.subscribe("channel", heard.put)
     store.publish("channel", b"again")
-    os._exit(0 if (inherited, heard.get(timeout=10)) == (b"parent", b"again") else 1)
+    os._exit(0 if (inherited, heard.get(timeout=60)) == (b"parent", b"again") else 1)
 assert os.wait()[1] == 0
 assert store.get("key").value == b"parent"
 """

@@ -171,6 +171,6 @@ async def take_the_signals() -> str:
 
 if __name__ == "__main__":
     try:
-        server.run(max_workers=int(os.environ.get("MAX_WORKERS", "64")))
+        server.run(max_workers=int(os.environ.get("MAX_WORKERS", "64")), grace=float(os.environ.get("GRACE", "1")))
     finally:
         print("printed after it served")

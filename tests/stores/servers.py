@@ -61,7 +61,7 @@ store.close()
 
 def eventually(operation: Callable[[], _T]) -> _T:
     """Return what an operation returns once it works: the short timeout of a store may be over for other reasons, too."""
-    give_up = time.monotonic() + 30
+    give_up = time.monotonic() + 60
     while True:
         try:
             return operation()

@@ -1,15 +1,17 @@
-"""A server with small bounds, for hostile clients: `python hostile_target.py`."""
+"""A server with small bounds, for hostile clients: `python hostile_target.py SECONDS`, which is how long it waits for them."""
 
 from __future__ import annotations
 
-import time
+import sys
+import threading
 
 from linkspan import Context, Server
 from linkspan.core.http_checks import HttpPolicy
 
 server = Server("target", "1")
 floods: list[str] = []
-begun: list[float] = []
+begun: list[bool] = []
+let_go = threading.Event()
 
 
 @server.tool
@@ -18,19 +20,25 @@ def add(a: int, b: int) -> int:
 
 
 @server.tool
-def wait(seconds: float, ctx: Context) -> str:
-    """Work for a while, unless nobody wants it any more."""
-    begun.append(seconds)
+def wait(ctx: Context) -> str:
+    """Work until `go_on` is called, unless nobody wants it any more."""
+    begun.append(True)
     ctx.progress(0)
-    until = time.monotonic() + seconds
-    while time.monotonic() < until and not ctx.cancelled:
-        time.sleep(0.005)
+    while not let_go.wait(0.005) and not ctx.cancelled:
+        pass
     return "cancelled" if ctx.cancelled else "done"
 
 
 @server.tool
 def waits() -> int:
     """Return how many calls of `wait` have begun."""
+    return len(begun)
+
+
+@server.tool
+def go_on() -> int:
+    """Let the calls of `wait` end, and all that come later."""
+    let_go.set()
     return len(begun)
 
 
@@ -52,5 +60,6 @@ def flooded() -> list[str]:
 
 
 if __name__ == "__main__":
-    policy = HttpPolicy(body_timeout=1.0, send_timeout=0.5, max_unsent_bytes=500_000, max_body_bytes=1_000_000)
-    server.run("http", port=0, drain=1.0, policy=policy, head_timeout=2.0)
+    seconds = float(sys.argv[1])
+    policy = HttpPolicy(body_timeout=seconds, send_timeout=seconds, max_unsent_bytes=500_000, max_body_bytes=1_000_000)
+    server.run("http", port=0, drain=1.0, policy=policy, head_timeout=seconds)

@@ -33,7 +33,7 @@ class World:
     def wait_for(self, what: str) -> None:
         """Wait until a tool has noted something."""
         with self.changed:
-            assert self.changed.wait_for(lambda: what in self.seen, 20), self.seen
+            assert self.changed.wait_for(lambda: what in self.seen, 60), self.seen
 
     def _add_tools(self, server: Server) -> None:
         @server.tool

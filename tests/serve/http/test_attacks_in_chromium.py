@@ -67,7 +67,7 @@ class Target:
         self.port = reserve_port()
         command = [sys.executable, "target.py", kind, str(self.port)]
         self.process = subprocess.Popen(command, cwd=folder, stderr=subprocess.DEVNULL)
-        give_up = time.monotonic() + 30
+        give_up = time.monotonic() + 60
         while True:
             try:
                 socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
@@ -88,7 +88,7 @@ def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     found = Target(request.param, tmp_path_factory.mktemp("target"))
     yield found
     found.process.terminate()
-    found.process.wait(20)
+    found.process.wait(60)
 
 
 def send(browser: Any, page_at: str, url: str, options: dict[str, Any], message: Any) -> str:
@@ -128,7 +128,7 @@ def test_the_same_message_from_this_machine_runs(target: Target) -> None:
     head = {"host": f"127.0.0.1:{target.port}", "content-type": "application/json", "content-length": str(len(content))}
     lines = "".join(f"{name}: {value}\r\n" for name, value in (head | mirror(CALL)).items())
     before = target.calls
-    with socket.create_connection(("127.0.0.1", target.port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", target.port), timeout=60) as connection:
         connection.sendall(f"POST / HTTP/1.1\r\n{lines}connection: close\r\n\r\n".encode() + content)
         assert connection.makefile("rb").readline().split()[1] == b"200"
     assert target.calls == before + 1

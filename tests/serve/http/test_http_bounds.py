@@ -165,7 +165,7 @@ class _Reading(io.BytesIO):
 
     def read(self, size: int | None = -1) -> bytes:
         self.begun.set()
-        assert self.go_on.wait(10)
+        assert self.go_on.wait(60)
         return super().read(size)
 
 
@@ -175,7 +175,7 @@ def test_a_body_is_refused_under_wsgi_where_the_others_take_all_room() -> None:
     statuses: list[str] = []
     first = threading.Thread(target=lambda: statuses.append(post(app, slow, 900)))
     first.start()
-    assert slow.begun.wait(10)
+    assert slow.begun.wait(60)
     assert post(app, io.BytesIO(PING + b" " * (601 - len(PING))), 601).startswith("503")
     assert post(app, io.BytesIO(PING + b" " * (600 - len(PING))), 600).startswith("200")
     slow.go_on.set()
@@ -215,7 +215,7 @@ def noting(world: World) -> Server:
 
     def note() -> None:
         world.note("noted")
-        world.let_go.wait(10)
+        world.let_go.wait(60)
 
     world.server.define_custom_method("notifications/note", handler=note)
     return world.server

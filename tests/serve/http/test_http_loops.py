@@ -142,7 +142,7 @@ def test_an_async_function_runs_on_the_loop_of_its_request_though_another_loop_s
 
     thread = threading.Thread(target=lambda: asyncio.run(run()), name="of the request")
     thread.start()
-    thread.join(30)
+    thread.join(60)
     found = json.loads(sent[1]["body"])["result"]
     assert found["content"][0]["text"] == "of the request", found
 
@@ -178,7 +178,7 @@ def test_an_eager_task_that_ends_at_once_answers() -> None:
         async def receive() -> Message:
             return {"type": "http.request", "body": request}
 
-        await asyncio.wait_for(ask(app, "quick", receive, sent), 20)
+        await asyncio.wait_for(ask(app, "quick", receive, sent), 60)
 
     asyncio.run(run())
     assert sent[0]["status"] == 200
@@ -203,7 +203,7 @@ def test_a_call_whose_loop_was_closed_ends() -> None:
     request = decode(json.dumps(body("tools/call", {"name": "later", "arguments": {}})).encode(), connection.limits)
     assert isinstance(request, RpcRequest)
     calls.perform(connection, connection.receive(request))
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while connection.running and time.monotonic() < deadline:
         time.sleep(0.01)
     assert connection.running == 0
@@ -261,9 +261,9 @@ def test_a_timer_function_that_raises_does_not_stop_the_others() -> None:
 
     timers.after(0.0, Due(fail))
     timers.after(0.0, Due(loop.stop))
-    loop.call_later(5.0, loop.stop)
+    loop.call_later(60.0, loop.stop)
     begun = time.monotonic()
     loop.run_forever()
     loop.close()
     assert [type(each) for each in reported] == [ValueError]
-    assert time.monotonic() - begun < 4.0
+    assert time.monotonic() - begun < 30.0

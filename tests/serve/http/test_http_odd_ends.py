@@ -109,7 +109,7 @@ def test_what_ends_itself_in_memory_has_failed(tool: str) -> None:
     async def on_a_loop() -> Any:
         async with AsyncMemoryTransport(odd()) as pipe:
             await pipe.send(line)
-            return json.loads(await asyncio.wait_for(pipe.receive(), 10))
+            return json.loads(await asyncio.wait_for(pipe.receive(), 60))
 
     assert asyncio.run(on_a_loop())["result"]["isError"] is True
 
@@ -149,7 +149,7 @@ def test_a_task_that_is_cancelled_from_outside_while_its_call_cancels_itself_end
 
     face = asgi(server)
     live = call(face, "stubborn")
-    assert begun.wait(10)
+    assert begun.wait(60)
     assert live.task is not None
     face.loop.loop.call_soon_threadsafe(live.task.cancel)
     face.until(live.task.done)
@@ -172,8 +172,11 @@ def test_a_loop_that_ends_with_calls_at_work_reports_no_failure_of_theirs() -> N
     failures: list[BaseException] = []
     server = Server("left", exception_reporter=lambda error, _: failures.append(error))
 
+    begun: list[bool] = []
+
     @server.tool
     async def wait() -> str:
+        begun.append(True)
         await asyncio.Event().wait()
         return "never"
 
@@ -183,7 +186,8 @@ def test_a_loop_that_ends_with_calls_at_work_reports_no_failure_of_theirs() -> N
         pipe = AsyncMemoryTransport(server)
         await pipe.__aenter__()
         await pipe.send(b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"wait"}}\n')
-        await asyncio.sleep(0.05)
+        while not begun:
+            await asyncio.sleep(0.001)
         return pipe
 
     loop.set_exception_handler(lambda *_: None)

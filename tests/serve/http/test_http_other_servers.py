@@ -83,7 +83,7 @@ class Doors:
 
     def wait(self) -> None:
         """Wait until it serves."""
-        give_up = time.monotonic() + 30
+        give_up = time.monotonic() + 60
         while True:
             assert self.process.poll() is None, "the server has ended"
             assert time.monotonic() < give_up
@@ -103,7 +103,7 @@ class Doors:
             for name, value in headers.items()
             if value is not None
         )
-        with closing(socket.create_connection(("127.0.0.1", self.port), timeout=10)) as connection:
+        with closing(socket.create_connection(("127.0.0.1", self.port), timeout=60)) as connection:
             connection.sendall(f"POST / HTTP/1.1\r\n{head}\r\n".encode() + content)
             line = connection.makefile("rb").readline()
         if not line:
@@ -114,7 +114,7 @@ class Doors:
         """End it."""
         self.process.terminate()
         try:
-            self.process.wait(10)
+            self.process.wait(60)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()

@@ -31,7 +31,7 @@ class Slow:
     def started(self, count: int) -> None:
         """Wait until so many more have begun; nobody else begins for a moment after that."""
         for _ in range(count):
-            assert self.at_work.acquire(timeout=10)
+            assert self.at_work.acquire(timeout=60)
         assert not self.at_work.acquire(timeout=0.1)
 
 

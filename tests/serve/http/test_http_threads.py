@@ -83,7 +83,7 @@ def test_threads_that_need_the_first_sealing_key_make_one(monkeypatch: pytest.Mo
     make = RequestStateKeys.ephemeral
 
     def made_by_both(random: Callable[[int], bytes]) -> RequestStateKeys:
-        both.wait(10)
+        both.wait(60)
         return make(random)
 
     monkeypatch.setattr(RequestStateKeys, "ephemeral", made_by_both)

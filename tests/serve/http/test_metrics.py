@@ -31,7 +31,7 @@ SERIES = "mcp_server_operation_duration_seconds"
 def fetch(url: str, path: str = "/metrics", **options: Any) -> tuple[str, str]:
     """Return the content type and the body of the page."""
     request = urllib.request.Request(url.rsplit("/", 1)[0] + path, **options)
-    with urllib.request.urlopen(request, timeout=10) as reply:
+    with urllib.request.urlopen(request, timeout=60) as reply:
         return reply.headers["content-type"], reply.read().decode()
 
 
@@ -99,12 +99,12 @@ def over_run(server: Server) -> Iterator[str]:
     )
     thread = threading.Thread(target=uvicorn.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
-    ready.wait(10)
+    ready.wait(60)
     try:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
     finally:
         uvicorn.should_exit = True
-        thread.join(10)
+        thread.join(60)
 
 
 FACES = {"asgi": over_asgi, "run": over_run}

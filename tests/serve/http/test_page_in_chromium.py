@@ -38,7 +38,7 @@ def url() -> Iterator[str]:
             yield process.stderr.readline().split()[3].rstrip(",")
         finally:
             process.terminate()
-            process.communicate(timeout=20)
+            process.communicate(timeout=60)
 
 
 @pytest.fixture(scope="module")

@@ -285,7 +285,7 @@ def test_requests_on_one_connection_wait_for_the_first_token_in_their_order() ->
     def check(given: str) -> Grant | None:
         seen.append(given)
         started.set()
-        go_on.wait(10)
+        go_on.wait(60)
         return Grant("https://own.example.com", subject=given)
 
     face, sent = Http(Server("files", auth=Protected(RESOURCE, verify=check))), bytearray()
@@ -308,7 +308,7 @@ def test_requests_on_one_connection_wait_for_the_first_token_in_their_order() ->
     call(lambda: connections.append(face.connect(sent.extend)))
     call(lambda: connections[0][0].data_received(data[:200]))
     call(lambda: connections[0][0].data_received(data[200:-20]))
-    started.wait(10)
+    started.wait(60)
     call(lambda: connections[0][0].data_received(data[-20:]))
     assert not sent
     go_on.set()
@@ -322,7 +322,7 @@ def test_a_client_that_goes_while_its_token_is_verified_leaves_nothing_behind() 
 
     def check(_: str) -> Grant | None:
         started.set()
-        go_on.wait(10)
+        go_on.wait(60)
         return None
 
     face, sent = Http(Server("files", auth=Protected(RESOURCE, verify=check))), bytearray()
@@ -331,7 +331,7 @@ def test_a_client_that_goes_while_its_token_is_verified_leaves_nothing_behind() 
     call(lambda: connections.append(face.connect(sent.extend)))
     head = b"POST /mcp HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\naccept: application/json\r\n"
     call(lambda: connections[0][0].data_received(head + b"authorization: Bearer x\r\ncontent-length: 2\r\n\r\n{}"))
-    started.wait(10)
+    started.wait(60)
     call(lambda: connections[0][0].connection_lost(None))
     go_on.set()
     face.until(lambda: face.app.guard._waiting == 0)

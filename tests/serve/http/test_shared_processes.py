@@ -117,7 +117,7 @@ class Client:
         self._number = 0
 
     def send(self, method: str, body: bytes | None = None, **headers: str) -> Reply:
-        connection = http.client.HTTPConnection("127.0.0.1", next(self._ports), timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", next(self._ports), timeout=60)
         more = {name.replace("_", "-"): value for name, value in headers.items()}
         connection.request(method, "/mcp", body, self.headers | {"connection": "close"} | more)
         return Reply(connection)
@@ -184,12 +184,12 @@ def running(folder: Path, command: list[str], port: int, **settings: str) -> Ite
     (folder / "shared.py").write_text(APP)
     process = subprocess.Popen([sys.executable, *command], cwd=folder, env=os.environ | settings)
     try:
-        give_up = time.monotonic() + 30
+        give_up = time.monotonic() + 60
         while True:
             assert process.poll() is None
             assert time.monotonic() < give_up
             try:
-                connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+                connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
                 connection.request("GET", "/mcp", headers={"connection": "close"})
                 connection.getresponse().read()
                 break
@@ -199,7 +199,7 @@ def running(folder: Path, command: list[str], port: int, **settings: str) -> Ite
     finally:
         process.terminate()
         try:
-            process.wait(10)
+            process.wait(60)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
