@@ -28,6 +28,7 @@ from linkspan.core.http_checks import HttpPolicy
 from linkspan.core.http_endpoint import Opened
 from linkspan.core.http_exchange import HttpEvent, ServerExchange
 from linkspan.serve.http import make_endpoint
+from linkspan.serve.http_protocol import DirectApp
 from linkspan.serve.http_uvicorn import make_uvicorn
 
 ADD = body("tools/call", {"name": "add", "arguments": {"a": 1, "b": 2}})
@@ -158,6 +159,13 @@ class Edge:
         while not true():
             assert time.monotonic() < give_up
             time.sleep(0.005)
+
+    def arriving(self) -> list[int]:
+        """Return how much has come of each body that is not complete."""
+        app: Any = self.serving._app
+        if isinstance(app, DirectApp):
+            return sorted(app._arriving.values())
+        return sorted(each.size for timers in app._timers.values() for each in timers.bodies)
 
     def stop(self) -> None:
         self.world.let_go.set()
@@ -527,7 +535,7 @@ def test_the_largest_of_too_many_bodies_is_refused(edge: Callable[..., Edge]) ->
     server = edge(max_incoming_bytes=50_000, max_body_bytes=40_000)
     head = request(length=False, content_length="40000").partition(b"\r\n\r\n")[0] + b"\r\n\r\n"
     small, large = server.send(head, b" " * 10_000), server.send(head, b" " * 30_000)
-    time.sleep(0.1)
+    server.until(lambda: server.arriving() == [10_000, 30_000])
     late = server.send(head, b" " * 15_000)
     status, headers, data = large.rest()[0]
     assert (status, headers["connection"]) == (503, "close")
@@ -540,7 +548,7 @@ def test_one_body_more_than_may_arrive_is_refused(edge: Callable[..., Edge]) -> 
     server = edge(max_streams=2)
     head, _, rest = request().partition(b"\r\n\r\n")
     first, second = server.send(head + b"\r\n\r\n"), server.send(head + b"\r\n\r\n")
-    time.sleep(0.1)
+    server.until(lambda: len(server.arriving()) == 2)
     assert b"max_streams" in server.send(head + b"\r\n\r\n").answers(1)[0][2]
     for client in (first, second):
         assert client.send(rest).answers(1)[0][0] == 200

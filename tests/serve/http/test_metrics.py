@@ -95,7 +95,7 @@ def over_run(server: Server) -> Iterator[str]:
     ready = threading.Event()
     listener = socket.create_server(("127.0.0.1", 0))
     uvicorn = make_uvicorn(
-        endpoint, path="/mcp", health="/health", metrics=page, drain=1.0, head_timeout=5.0, options={}, ready=ready.set
+        endpoint, path="/mcp", health="/health", metrics=page, drain=1.0, head_timeout=60.0, options={}, ready=ready.set
     )
     thread = threading.Thread(target=uvicorn.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()

@@ -227,13 +227,12 @@ def test_a_handshake_client_is_asked_in_the_middle_of_a_call_whichever_worker_it
     with running(tmp_path, command, port, **settings):
         client = Client([port])
         dates, pids = [f"day {number}" for number in range(6)], set[str]()
-        for _ in range(30):
+        give_up = time.monotonic() + 60
+        while len(pids) < 2:  # which one is next is up to the system, and one may be the only one that has started yet
+            assert time.monotonic() < give_up
             found = client.book(*dates)
             assert [text for text, _ in found] == [f"3 seats on {date}" for date in dates]
             pids |= {pid for _, pid in found}
-            if len(pids) > 1:
-                break
-        assert len(pids) > 1
 
 
 @pytest.mark.parametrize("scheme", ["sqlite", "redis", "postgresql", "nats"])
