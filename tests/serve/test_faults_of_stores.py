@@ -106,7 +106,7 @@ def test_a_server_of_redis_that_stands_still(tmp_path: Path) -> None:
     with redis_server(tmp_path) as (url, process):
         here, there = (shop(RedisStore(url, timeout=DEADLINE)) for _ in range(2))
         with listening(here) as (client, heard), listening(there) as (_, heard_there):
-            with standing_still(process):
+            with standing_still(process.pid):
                 goes_on(here, client, heard)
                 assert heard_there.empty()
             assert heard_there.get(timeout=PATIENCE) == Change("tools")

@@ -77,15 +77,17 @@ def delete_store(path: Path) -> None:
 
 
 @contextmanager
-def standing_still(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Stop a server for the length of the block, which begins when none of its threads runs any more.
+def standing_still(pid: int) -> Iterator[None]:
+    """Stop a process for the length of the block, which begins when none of its threads runs any more.
 
     `os.kill` returns before that: a server with several threads answers for a while.
     """
-    os.kill(process.pid, signal.SIGSTOP)
-    wait_until(lambda: set(_states(process.pid)) == {"T"})
-    yield
-    os.kill(process.pid, signal.SIGCONT)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        wait_until(lambda: set(_states(pid)) == {"T"})
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
 
 
 def _states(pid: int) -> Iterator[str]:

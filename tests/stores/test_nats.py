@@ -53,7 +53,7 @@ def test_a_server_that_stands_still_is_an_error_within_the_time_and_nothing_is_s
         store = eventually(lambda: NatsStore(url, timeout=0.5))
         heard: Queue[bytes | None] = Queue()
         eventually(lambda: store.subscribe("channel", heard.put))
-        with standing_still(process), pytest.raises(StoreError, match="the store in NATS failed: "):
+        with standing_still(process.pid), pytest.raises(StoreError, match="the store in NATS failed: "):
             store.put("key", b"value")
         eventually(lambda: store.put("key", b"value"))
         eventually(lambda: store.publish("channel", b"again"))
@@ -69,7 +69,7 @@ def test_a_late_answer_to_what_was_published_does_not_end_the_connection(
 
     with nats_server(tmp_path) as (url, process):
         store = eventually(lambda: NatsStore(url, timeout=0.5))
-        with standing_still(process), pytest.raises(StoreError, match="the store in NATS failed: "):
+        with standing_still(process.pid), pytest.raises(StoreError, match="the store in NATS failed: "):
             store.publish("channel", b"late")
         eventually(lambda: store.publish("channel", b"again"))
         store.close()

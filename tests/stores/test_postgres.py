@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ from stores.servers import (
     goes_on_after_an_unexpected_error,
     keep_the_contract,
     postgres_server,
+    standing_still,
 )
 
 
@@ -58,8 +58,7 @@ def test_after_connections_were_cut_the_store_works_and_subscribers_may_have_mis
 def test_a_server_that_stands_still_is_an_error_within_the_time_for_all_who_wait(server: str) -> None:
     from linkspan.stores.postgres import PostgresStore
 
-    store = PostgresStore(server, namespace="still", timeout=0.5)
-    pid: int = store._connection.info.backend_pid
+    store = eventually(lambda: PostgresStore(server, namespace="still", timeout=0.5))
     results: Queue[str] = Queue()
 
     def write() -> None:
@@ -69,8 +68,7 @@ def test_a_server_that_stands_still_is_an_error_within_the_time_for_all_who_wait
         except StoreError as problem:
             results.put(str(problem))
 
-    os.kill(pid, signal.SIGSTOP)
-    try:
+    with standing_still(store._connection.info.backend_pid):
         threads = [threading.Thread(target=write) for _ in range(20)]
         for each in threads:
             each.start()
@@ -79,9 +77,7 @@ def test_a_server_that_stands_still_is_an_error_within_the_time_for_all_who_wait
             each.join(15)  # one after the other would take half a minute
         assert not any(each.is_alive() for each in threads)
         eventually(lambda: store.put("key", b"value"))
-    finally:
-        os.kill(pid, signal.SIGCONT)
-        store.close()
+    store.close()
 
 
 def test_a_message_that_is_too_large_for_a_notification_arrives(server: str) -> None:

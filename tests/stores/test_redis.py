@@ -47,7 +47,7 @@ def test_a_server_that_stands_still_is_an_error_within_the_time_and_nothing_is_s
 
     with redis_server(tmp_path) as (url, process):
         store = eventually(lambda: RedisStore(url, timeout=0.3))
-        with standing_still(process), pytest.raises(StoreError, match="the store in Redis failed: "):
+        with standing_still(process.pid), pytest.raises(StoreError, match="the store in Redis failed: "):
             store.put("key", b"value")
         eventually(lambda: store.put("key", b"value"))
         store.close()
@@ -72,7 +72,7 @@ def test_a_subscription_that_is_not_confirmed_in_time_is_an_error_and_leaves_no_
         store = eventually(lambda: RedisStore(url, timeout=0.3))
         heard: Queue[bytes | None] = Queue()
         kept: Queue[bytes | None] = Queue()
-        with standing_still(process), pytest.raises(StoreError, match=r"the store in Redis failed: "):
+        with standing_still(process.pid), pytest.raises(StoreError, match=r"the store in Redis failed: "):
             store.subscribe("channel", heard.put)
         eventually(lambda: store.subscribe("channel", kept.put))
         eventually(lambda: store.publish("channel", b"again"))
