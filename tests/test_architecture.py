@@ -249,7 +249,7 @@ CODE_LINES = {
     "auth": 2254,
     "cli": 4778,
     "client": 6117,
-    "core": 3792,
+    "core": 3793,
     "engines": 140,
     "extensions": 1051,
     "flows": 2153,
@@ -263,7 +263,7 @@ CODE_LINES = {
     "stores": 1424,
     "testing": 707,
     "types": 584,
-    "wire": 1084,
+    "wire": 1087,
 }
 
 

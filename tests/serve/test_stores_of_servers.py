@@ -12,8 +12,10 @@ from typing import Annotated, Any
 import pytest
 
 from linkspan import Ask, LinkspanError, Server
+from linkspan.core.shared_endpoint import SharedEndpoint
 from linkspan.revisions import LATEST
 from linkspan.stores import MemoryStore, SealedStore, SqliteStore, StoreError
+from linkspan.wire.values import key_of
 
 
 def test_without_a_store_there_is_one_in_memory() -> None:
@@ -72,6 +74,17 @@ def test_a_missing_package_is_named_when_the_server_is_made(monkeypatch: pytest.
         monkeypatch.setitem(sys.modules, package, None)
         with pytest.raises(LinkspanError, match=r"a store in \w+ needs .*: run pip install"):
             Server("shop", store=f"{name}://localhost")
+
+
+def test_all_that_a_server_keeps_is_below_one_key_of_its_name(tmp_path: Path) -> None:
+    server = Server("a shop, and / any * name " * 20, store=f"sqlite://{tmp_path}/store.db")
+    endpoint = server.asgi().endpoint
+    assert isinstance(endpoint, SharedEndpoint)
+    names = [endpoint.channels[0], server.tasks.runner.tasks._name, server.sharing._channel._channel]
+    key = key_of(server.name)
+    assert names == [f"sessions/{key}", f"tasks/{key}", f"changes/{key}"]
+    assert len(key) == 32
+    server.store.close()
 
 
 forking = pytest.mark.skipif(not hasattr(os, "fork"), reason="workers need a system that can fork")

@@ -74,6 +74,7 @@ from linkspan.wire.jsonrpc import (
     decode,
     encode_error,
 )
+from linkspan.wire.values import key_of
 
 __all__ = ["SharedEndpoint"]
 
@@ -148,11 +149,9 @@ class SharedEndpoint(Endpoint):
     def start_afresh(self) -> None:
         """Begin without sessions and streams, as a process of its own."""
         super().start_afresh()
-        import hashlib  # loads OpenSSL, which most servers never need
-
-        # A name may be long, and contain what keys may not.
-        scope = hashlib.sha256(self._name.encode()).hexdigest()[:16]
-        self._space = SessionSpace(scope, self._random(6).hex(), self.policy, self._wall_clock, self._runner)
+        self._space = SessionSpace(
+            key_of(self._name), self._random(6).hex(), self.policy, self._wall_clock, self._runner
+        )
         self.channels = self._space.everyone, self._space.channel(self._space.process)
         """What this process must be subscribed to: what comes there goes to `receive`."""
         self._loads = count(1)

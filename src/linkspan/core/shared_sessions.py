@@ -38,6 +38,7 @@ from linkspan.core.waiting import Change, untagged
 from linkspan.errors import INTERNAL_ERROR, INVALID_REQUEST, LinkspanError, RemoteProtocolError
 from linkspan.revisions.neutral import NO_FACTS, TransportInfo
 from linkspan.wire.framing import encode_event
+from linkspan.wire.values import key_of
 
 __all__ = [
     "SharedSession",
@@ -433,9 +434,7 @@ def entries(scope: str, principal: str | None, session_id: str) -> tuple[tuple[s
     """Return the queues that count a session by when it was used last, with its key there: that of all, and its principal's."""
     if principal is None:
         return ((f"sessions/{scope}", session_id),)
-    import hashlib  # loads OpenSSL, which most servers never need
-
-    owner = hashlib.sha256(principal.encode()).hexdigest()[:32]
+    owner = key_of(principal)
     return (f"sessions/{scope}", f"{session_id}/{owner}"), (f"sessions/{scope}/{owner}", session_id)
 
 

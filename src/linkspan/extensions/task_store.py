@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from hashlib import sha256
 from typing import Final
 
 from msgspec import structs
@@ -15,6 +14,7 @@ from msgspec import structs
 from linkspan.extensions.task_record import TaskRecord, decode_record
 from linkspan.stores.leases import Lease, amend, claim, create, look
 from linkspan.stores.port import Store
+from linkspan.wire.values import key_of
 
 __all__ = ["TaskStore", "new_id"]
 
@@ -36,7 +36,7 @@ class TaskStore:
     def __init__(self, store: Callable[[], Store], server: str) -> None:
         """Keep the tasks of the server of this name in `store()`, which is opened when it is first used."""
         self._store = store
-        self._scope = sha256(server.encode()).hexdigest()[:16]
+        self._scope = key_of(server)
         self._name = f"tasks/{self._scope}"
 
     @property
@@ -143,7 +143,7 @@ class TaskStore:
             self._store().schedule(self._queue_of(record.owner), record.id, None)
 
     def _queue_of(self, owner: str) -> str:
-        return f"{self._name}/{sha256(owner.encode()).hexdigest()[:32]}"
+        return f"{self._name}/{key_of(owner)}"
 
     # Between processes.
 

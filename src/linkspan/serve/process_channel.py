@@ -7,7 +7,6 @@ stands for anything that may have been missed.
 from __future__ import annotations
 
 import atexit
-import hashlib
 import logging
 import os
 import threading
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from linkspan.runtime.forks import renew
 from linkspan.runtime.unexpected import Unexpected
 from linkspan.stores.subscribers import pause_after
+from linkspan.wire.values import key_of
 
 if TYPE_CHECKING:
     from linkspan.stores.port import Store
@@ -83,7 +83,7 @@ class ProcessChannel:
 
     @property
     def _channel(self) -> str:
-        return f"changes/{hashlib.sha256(self._name().encode()).hexdigest()[:32]}"
+        return f"changes/{key_of(self._name())}"
 
     def _publish_all(self, outbox: _Queue) -> None:
         while True:

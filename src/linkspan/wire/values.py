@@ -44,6 +44,7 @@ __all__ = [
     "encode_base64",
     "encode_base64url",
     "from_builtins",
+    "key_of",
     "sha256_base64url",
     "to_builtins",
 ]
@@ -75,6 +76,13 @@ def encode_base64url(data: bytes) -> str:
 
 
 _TO_URL = str.maketrans("+/", "-_")
+
+
+def key_of(name: str) -> str:
+    """Return what stands for a name in the keys of a store: 32 characters, since names may be long, and contain anything."""
+    from hashlib import sha256  # loads OpenSSL, which most servers never need
+
+    return sha256(name.encode()).hexdigest()[:32]
 
 
 def sha256_base64url(text: str) -> str:
