@@ -179,7 +179,7 @@ def api() -> str:
             home = "linkspan.server"
         title = next(title for prefix, title in GROUPS.items() if home.startswith(prefix))
         found[title].append(name)
-    parts = ["# The API\n\nAll names are in `linkspan`, and are loaded when they are first used.\n"]
+    parts = ["# The API\n\nImport names from `linkspan`, or from the module that the heading names.\n"]
     for title, names in found.items():
         if names:
             parts += [f"\n## {title}\n\n```{{eval-rst}}\n", *map(directive, sorted(names)), "```\n"]
