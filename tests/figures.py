@@ -38,6 +38,12 @@ def sources() -> dict[str, str]:
     return {path.relative_to(SOURCE).as_posix(): path.read_text() for path in sorted(SOURCE.rglob("*.py"))}
 
 
+@functools.cache
+def nodes(name: str) -> list[ast.AST]:
+    """Return all parts of a module's syntax tree, the module first."""
+    return list(ast.walk(ast.parse(sources()[name])))
+
+
 def package(name: str) -> str:
     """Return the first part of a module's path; modules beside the packages are in "linkspan"."""
     return name.split("/")[0] if "/" in name else "linkspan"
@@ -61,13 +67,13 @@ def code_lines() -> Counter[str]:
     """Count the lines of each package that are code: no blank line, comment, docstring or import."""
     found: Counter[str] = Counter()
     for name, text in sources().items():
-        found[package(name)] += len(_lines_of_code(text))
+        found[package(name)] += len(_lines_of_code(text, nodes(name)))
     return found
 
 
-def _lines_of_code(text: str) -> set[int]:
+def _lines_of_code(text: str, tree: list[ast.AST]) -> set[int]:
     left_out: set[int] = set()
-    for node in ast.walk(ast.parse(text)):
+    for node in tree:
         doc = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
         if doc or isinstance(node, ast.Import | ast.ImportFrom):
             left_out.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))  # type: ignore[attr-defined]
@@ -82,10 +88,10 @@ def _lines_of_code(text: str) -> set[int]:
 def foreign_attributes(where: str) -> list[str]:
     """Return each place below `where` that assigns an attribute of an object other than `self`."""
     found: list[str] = []
-    for name, text in sources().items():
+    for name in sources():
         if not name.startswith(where):
             continue
-        for node in ast.walk(ast.parse(text)):
+        for node in nodes(name):
             for target in _targets(node):
                 if isinstance(target, ast.Attribute) and not (
                     isinstance(target.value, ast.Name) and target.value.id == "self"
@@ -105,10 +111,10 @@ def _targets(node: ast.AST) -> Iterator[ast.expr]:
 def era_decisions(*packages: str) -> list[str]:
     """Return each comparison with the name of an era, and each look at an attribute called `modern`."""
     found: list[str] = []
-    for name, text in sources().items():
+    for name in sources():
         if package(name) not in packages:
             continue
-        for node in ast.walk(ast.parse(text)):
+        for node in nodes(name):
             compares = isinstance(node, ast.Compare) and any(
                 isinstance(side, ast.Constant) and side.value in ("modern", "legacy")
                 for side in (node.left, *node.comparators)
@@ -122,16 +128,16 @@ def era_decisions(*packages: str) -> list[str]:
 def private_with_one_caller() -> tuple[int, int]:
     """Return how many functions have a name with `_` in front that their module uses once, and how many there are at all."""
     private = functions = 0
-    for text in sources().values():
+    for name in sources():
         defined: list[str] = []
         used: Counter[str] = Counter()
-        for node in ast.walk(ast.parse(text)):
+        for node in nodes(name):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 defined.append(node.name)
             elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load):
                 used[node.id if isinstance(node, ast.Name) else node.attr] += 1
         functions += len(defined)
-        private += sum(name.startswith("_") and not name.startswith("__") and used[name] == 1 for name in defined)
+        private += sum(each.startswith("_") and not each.startswith("__") and used[each] == 1 for each in defined)
     return private, functions
 
 
@@ -141,7 +147,7 @@ def import_cycles() -> list[list[str]]:
     modules = {name.removesuffix(".py").removesuffix("/__init__").replace("/", "."): name for name in texts}
     graph: dict[str, set[str]] = defaultdict(set)
     for module, name in modules.items():
-        for node in ast.walk(ast.parse(texts[name])):
+        for node in nodes(name):
             if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("linkspan."):
                 base = node.module.removeprefix("linkspan.")
                 for alias in node.names:

@@ -72,17 +72,20 @@ NOT_AT_IMPORT = DRIVERS_ONLY - {"time"} | {
 DATE = re.compile(r"20\d\d-\d\d-\d\d")
 
 
-def modules() -> Iterator[tuple[str, ast.Module]]:
-    for path in sorted(SOURCE.rglob("*.py")):
-        yield path.relative_to(SOURCE).as_posix(), ast.parse(path.read_text())
-
-
-MODULES = dict(modules())
+MODULES = sorted(figures.sources())
 every_module = pytest.mark.parametrize("name", MODULES)
 
 
-def imports(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
+@pytest.fixture(scope="module", autouse=True)
+def trees() -> Iterator[None]:
+    """Forget the syntax trees in the end: they are large."""
+    yield
+    figures.nodes.cache_clear()
+
+
+def imports(name: str) -> Iterator[str]:
+    """Return the dotted names that a module imports."""
+    for node in figures.nodes(name):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -101,7 +104,7 @@ def test_imports_go_down_only(name: str) -> None:
     mine = layer(name)
     if mine in FACADES:
         return
-    for imported in imports(MODULES[name]):
+    for imported in imports(name):
         if not imported.startswith("linkspan."):
             continue
         theirs = layer(imported.removeprefix("linkspan."))
@@ -115,7 +118,7 @@ def test_imports_go_down_only(name: str) -> None:
 def test_pure_modules_touch_no_clock_thread_or_socket(name: str) -> None:
     if layer(name) not in PURE:
         return
-    touched = {imported.split(".")[0] for imported in imports(MODULES[name])} & DRIVERS_ONLY
+    touched = {imported.split(".")[0] for imported in imports(name)} & DRIVERS_ONLY
     assert not touched, f"{name} imports {', '.join(touched)}"
 
 
@@ -123,9 +126,8 @@ def test_pure_modules_touch_no_clock_thread_or_socket(name: str) -> None:
 def test_dates_stand_in_revisions_only(name: str) -> None:
     if layer(name) == "revisions":
         return
-    tree = MODULES[name]
-    said = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
+    said = {id(node.value) for node in figures.nodes(name) if isinstance(node, ast.Expr)}
+    for node in figures.nodes(name):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in said:
             named = set(DATE.findall(node.value)) & set(REVISIONS)
             assert not named, f"{name}:{node.lineno} names a revision by its date"
@@ -138,7 +140,8 @@ def test_no_name_of_a_module_stands_twice_in_the_pure_packages() -> None:
 
 @every_module
 def test_every_module_says_what_is_public(name: str) -> None:
-    tree = MODULES[name]
+    tree = figures.nodes(name)[0]
+    assert isinstance(tree, ast.Module)
     assert ast.get_docstring(tree) or name == "_version.py", f"{name} has no docstring"
     assigned = {
         target.id: node.value
@@ -156,7 +159,7 @@ def test_every_module_says_what_is_public(name: str) -> None:
     }
     brought = {
         alias.asname or alias.name
-        for node in ast.walk(tree)
+        for node in figures.nodes(name)
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import select
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -104,14 +106,47 @@ def test_memory_says_what_the_transcript_says(transcript: Transcript, revision: 
         converse(transcript, revision, pipe.send, pipe.receive)
 
 
+@pytest.fixture(scope="module")
+def prepared() -> Iterator[socket.socket]:
+    """A socket to a process that forks servers: to start Python and import everything would take most of the time."""
+    if not hasattr(os, "fork"):
+        pytest.skip("processes cannot be forked here")
+    ours, theirs = socket.socketpair()
+    ours.settimeout(PATIENCE)
+    command = [sys.executable, str(Path(__file__).parent / "serve.py"), "--prepared", str(theirs.fileno())]
+    with ours, subprocess.Popen(command, stderr=subprocess.DEVNULL, pass_fds=[theirs.fileno()]) as process:
+        theirs.close()
+        try:
+            yield ours
+        finally:
+            ours.shutdown(socket.SHUT_WR)
+            try:
+                process.wait(PATIENCE)
+            except subprocess.TimeoutExpired:  # a server has not ended, for which the process waits
+                process.kill()
+                raise
+
+
+@contextmanager
+def process_of(server: str, prepared: socket.socket) -> Iterator[tuple[int, int]]:
+    """Serve over stdio in a process; give the descriptors to write to and to read from. In the end it must leave by itself."""
+    (their_input, to), (back, their_output) = os.pipe(), os.pipe()
+    try:
+        socket.send_fds(prepared, [server.encode()], [their_input, their_output])
+        os.close(their_input)
+        os.close(their_output)
+        yield to, back
+    finally:
+        os.close(to)
+        status = prepared.recv(16)
+        os.close(back)
+    assert status == b"0\n"
+
+
 @pytest.mark.parametrize(("transcript", "revision"), CASES)
-def test_stdio_says_what_the_transcript_says(transcript: Transcript, revision: str) -> None:
-    command = [sys.executable, str(Path(__file__).parent / "serve.py"), transcript.server]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        to, back = process.stdin.fileno(), process.stdout.fileno()
-        rest = b""
+def test_stdio_says_what_the_transcript_says(transcript: Transcript, revision: str, prepared: socket.socket) -> None:
+    rest = b""
+    with process_of(transcript.server, prepared) as (to, back):
 
         def receive(timeout: float) -> bytes:
             nonlocal rest
@@ -121,8 +156,6 @@ def test_stdio_says_what_the_transcript_says(transcript: Transcript, revision: s
             return whole + newline
 
         converse(transcript, revision, lambda data: write(to, data), receive)
-        process.stdin.close()
-        assert process.wait(PATIENCE) == 0
 
 
 def write(to: int, data: bytes) -> None:
