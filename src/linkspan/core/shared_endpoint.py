@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import count
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 from msgspec import Raw, structs
@@ -107,19 +107,16 @@ class _Awaited(msgspec.Struct, frozen=True):
     """A response is awaited."""
 
 
-ResultT = TypeVar("ResultT")
+def _with_store(serve: Callable[..., Opened]) -> Callable[..., Opened]:
+    """Serve a request; refuse it where the store fails."""
 
-
-def _with_store(serve: Callable[..., StoreFlow[Opened]]) -> Callable[..., Opened]:
-    """Serve a request by a flow; refuse it where the store fails."""
-
-    def run(self: SharedEndpoint, request: Arrived, *arguments: Any) -> Opened:
+    def serve_or_refuse(self: SharedEndpoint, request: Arrived, *arguments: Any) -> Opened:
         try:
-            return self.run(serve(self, request, *arguments))
+            return serve(self, request, *arguments)
         except LinkspanError:
             return request.busy(503, _FAILED, 5)
 
-    return run
+    return serve_or_refuse
 
 
 class SharedEndpoint(Endpoint):
@@ -167,16 +164,12 @@ class SharedEndpoint(Endpoint):
         """Return whether `open` may need the store for a request with this head."""
         return method != "POST" or headers.get(VERSION_HEADER) not in self._served.with_envelope
 
-    def run(self, flow: StoreFlow[ResultT]) -> ResultT:
-        """Run a flow of this endpoint. Raises: LinkspanError if the store fails."""
-        return self._runner.run(flow)
-
     # Sessions.
 
     @_with_store
-    def _initialize(self, request: Arrived, message: Message | Batch) -> StoreFlow[Opened]:
+    def _initialize(self, request: Arrived, message: Message | Batch) -> Opened:
         principal = request.facts.principal
-        full = yield from self._make_room(principal)
+        full = self._runner.run(self._make_room(principal))
         if full is not None:
             return request.too_many_sessions(full)
         session = self._new_session(self._random(16).hex(), principal)
@@ -184,9 +177,7 @@ class SharedEndpoint(Endpoint):
         if not session.connection.session.negotiated:
             return opened
         try:
-            yield from session.create()
-            for queue, key in entries(self._space.scope, principal, session.id):
-                yield Schedule(queue, key, self._wall_clock())
+            self._runner.run(session.create())
         except LinkspanError:
             self.disconnect(opened)
             raise
@@ -235,31 +226,33 @@ class SharedEndpoint(Endpoint):
             yield Schedule(queue, key, None)
         yield Publish(self._space.everyone, encode_value(Gone(session_id)))
 
-    def _find(self, request: Arrived) -> StoreFlow[SharedSession | Opened]:
+    def _find(self, request: Arrived) -> SharedSession | Opened:
         """Return the session that a request names as it is now, or the refusal of the request."""
         session_id = request.headers.get(SESSION_HEADER)
         if session_id is None or not self.policy.sessions or not self._served.with_handshake:
             refusal = self._session_of(request)
             assert isinstance(refusal, Opened)
             return refusal
-        found = (yield Load(self._space.key("session", session_id))) if _is_id(session_id) else None
+        found = self._runner.load(self._space.key("session", session_id)) if _is_id(session_id) else None
         if found is None:
             return structs.replace(self._fitting(request, None), also=self._end(session_id))
-        with self.sessions.lock:
-            local = self.sessions.get(session_id)
-            session = local if isinstance(local, SharedSession) else None
-            if session is None or session.version != found.version:
-                record = decode_session(found.value)
-                if record.agreed.revision not in REVISIONS:  # that of a newer release
-                    return self._fitting(request, None)
-                session = session or self._new_session(session_id, record.principal)
+        session, facts = self.sessions.get(session_id), request.facts
+        if not isinstance(session, SharedSession) or session.version != found.version:
+            record = decode_session(found.value)
+            if (
+                record.principal != facts.principal or record.agreed.revision not in REVISIONS
+            ):  # that of a newer release
+                return self._fitting(request, None)
+            with self.sessions.lock:
+                local = self.sessions.get(session_id)
+                session = local if isinstance(local, SharedSession) else self._new_session(session_id, record.principal)
                 session.adopt(record, found.version)
-            if session.principal != request.facts.principal:
-                return self._fitting(request, None)  # those of other principals are not found (HL-8)
-            self.sessions.keep(session, self.clock())
-        session.note_facts(request.facts)
-        if session.is_stale:
-            yield from session.touch()
+                self.sessions.keep(session, self.clock())
+        if session.principal != facts.principal:
+            return self._fitting(request, None)  # those of other principals are not found (HL-8)
+        self.sessions.keep(session, self.clock())
+        if session.note_use(facts):
+            self._runner.run(session.touch())
         return self._fitting(request, session)
 
     def _end(self, session_id: str) -> Todo:
@@ -277,17 +270,19 @@ class SharedEndpoint(Endpoint):
     # POST.
 
     @_with_store
-    def _post_to_session(self, request: Arrived, message: Message | Batch) -> StoreFlow[Opened]:
-        session = yield from self._find(request)
+    def _post_to_session(self, request: Arrived, message: Message | Batch) -> Opened:
+        session = self._find(request)
         if isinstance(session, Opened):
             return session
-        here = yield from self._pass_on(session, message, request.body)
-        if here is None:
-            return request.accept()
-        opened = self._in_session(request, session, here)
+        if not isinstance(message, RpcRequest):  # requests are for any process
+            here = self._runner.run(self._pass_on(session, message, request.body))
+            if here is None:
+                return request.accept()
+            message = here
+        opened = self._in_session(request, session, message)
         if session.has_changes:
             try:
-                yield from session.save()
+                self._runner.run(session.save())
             except LinkspanError:
                 if opened.events:  # calls that have begun must end; the next request saves what has changed
                     return opened
@@ -330,8 +325,8 @@ class SharedEndpoint(Endpoint):
     # GET and DELETE.
 
     @_with_store
-    def _get_of_session(self, request: Arrived) -> StoreFlow[Opened]:
-        session = yield from self._find(request)
+    def _get_of_session(self, request: Arrived) -> Opened:
+        session = self._find(request)
         if isinstance(session, Opened):
             return session
         if (refusal := self._no_stream(request)) is not None:
@@ -341,8 +336,8 @@ class SharedEndpoint(Endpoint):
             return self._listening(request, session, None)
         stream = last.rpartition("-")[0] if last is not None else None
         if stream is None or is_general(stream):
-            return (yield from self._open_get_stream(request, session, last))
-        return (yield from self._resume(request, session, last or "", stream))
+            return self._runner.run(self._open_get_stream(request, session, last))
+        return self._runner.run(self._resume(request, session, last or "", stream))
 
     def _open_get_stream(self, request: Arrived, session: SharedSession, last: str | None) -> StoreFlow[Opened]:
         """Open the GET stream here, wherever it was; what another process has of it comes when that has responded."""
@@ -388,21 +383,21 @@ class SharedEndpoint(Endpoint):
         return Take(session_id, me, ticket) if awaited.stream is None else Want(session_id, awaited.stream, me, ticket)
 
     @_with_store
-    def _delete(self, request: Arrived) -> StoreFlow[Opened]:
-        session = yield from self._find(request)
+    def _delete(self, request: Arrived) -> Opened:
+        session = self._find(request)
         if isinstance(session, Opened):
             return session
-        yield from self._forget(session.id, session.principal)
+        self._runner.run(self._forget(session.id, session.principal))
         return Opened(request.respond().respond(204), also=self._end(session.id))
 
     # Pairs.
 
     @_with_store
-    def _open_pair(self, request: Arrived) -> StoreFlow[Opened]:
+    def _open_pair(self, request: Arrived) -> Opened:
         opened = super()._open_pair(request)
         if isinstance(opened.owner, Pair):
             try:
-                yield self._save_pair(opened.owner)
+                self._runner.run(each_of([self._save_pair(opened.owner)]))
             except LinkspanError:
                 self.disconnect(opened)
                 raise
@@ -413,10 +408,10 @@ class SharedEndpoint(Endpoint):
         return Save(self._space.key("pair", pair.id), encode_value(record), None, self._space.lifetime)
 
     @_with_store
-    def _post_to_pair(self, request: Arrived, pair_id: str) -> StoreFlow[Opened]:
+    def _post_to_pair(self, request: Arrived, pair_id: str) -> Opened:
         """Take a message in, or pass it on to the process that has the stream of the client."""
         elsewhere = self.pairs.find(pair_id, request.facts.principal) is None and _is_id(pair_id)
-        found = (yield Load(self._space.key("pair", pair_id))) if elsewhere else None
+        found = self._runner.load(self._space.key("pair", pair_id)) if elsewhere else None
         pair, facts = decode_pair(found.value) if found is not None else None, request.facts
         if pair is None or pair.principal != facts.principal or pair.home == self._space.process:
             return super()._post_to_pair(request, pair_id)
@@ -427,7 +422,7 @@ class SharedEndpoint(Endpoint):
         secret = {name for name in facts.headers if name in CREDENTIALS or self._is_secret(name)}
         headers = {name: value for name, value in facts.headers.items() if name not in secret}
         posted = Posted(pair_id, request.body, facts.principal, facts.address, headers, facts.grant)
-        yield self._space.send(pair.home, posted)
+        self._runner.run(each_of([self._space.send(pair.home, posted)]))
         return request.accept()
 
     # What other processes send.

@@ -130,13 +130,14 @@ class SharedSession(HttpSession):
             self._record, self._version = record, version
 
     def create(self) -> StoreFlow[None]:
-        """Write the first record, after the handshake."""
+        """Write the first record, after the handshake, and count the session."""
         with self.connection.lock:
             session, space = self.connection.session, self._space
             self._saved = session.changes
             record = SessionRecord(self.principal, space.process, space.wall_clock(), session.agreed())
         version = yield Save(self.key, encode_value(record), 0, space.lifetime)
         self.adopt(record, version)
+        yield from self._schedule(record.used)
 
     def save(self) -> StoreFlow[None]:
         """Write what the client has changed, and let the process know that notifies it."""
@@ -180,8 +181,12 @@ class SharedSession(HttpSession):
         """Note that the session is in use."""
         touched = yield from self._rewrite(lambda record: record)
         if touched is not None:
-            for queue, key in entries(self._space.scope, self.principal, self.id):
-                yield Schedule(queue, key, touched.used)
+            yield from self._schedule(touched.used)
+
+    def _schedule(self, used: float) -> StoreFlow[None]:
+        """Note in the queues of sessions when this one was used last."""
+        for queue, key in entries(self._space.scope, self.principal, self.id):
+            yield Schedule(queue, key, used)
 
     def _rewrite(self, change: Callable[[SessionRecord], SessionRecord]) -> StoreFlow[SessionRecord | None]:
         """Change the record, whatever other processes do to it meanwhile; None if it is gone."""
@@ -206,9 +211,10 @@ class SharedSession(HttpSession):
         """What was known of the last request: what is passed on comes without any."""
         return self._facts
 
-    def note_facts(self, facts: TransportInfo) -> None:
-        """Remember what is known of a request."""
+    def note_use(self, facts: TransportInfo) -> bool:
+        """Remember what is known of a request; return whether the record must note that the session is in use."""
         self._facts = facts
+        return self.is_stale
 
     def _send(self, delivery: Delivery) -> None:
         """Send a message; an answer that confirms a change only when that is in the record."""

@@ -23,6 +23,7 @@ __all__ = [
     "Handed",
     "Left",
     "Load",
+    "Loaded",
     "Logged",
     "PairRecord",
     "Passed",
@@ -117,8 +118,26 @@ StoreOperation: TypeAlias = Load | Save | Drop | Schedule | Due | Append | Read 
 StoreFlow: TypeAlias = Generator[StoreOperation, Any, ResultT]
 
 
+class Loaded(Protocol):
+    """A record that was read."""
+
+    @property
+    def value(self) -> bytes:
+        """What was saved."""
+        ...
+
+    @property
+    def version(self) -> int:
+        """What to expect when it is changed."""
+        ...
+
+
 class StoreRunner(Protocol):
     """Runs flows with a store."""
+
+    def load(self, key: str) -> Loaded | None:
+        """Get a record here, as a flow of one `Load` would: each request of a session begins so. Raises: LinkspanError."""
+        ...
 
     def run(self, flow: StoreFlow[ResultT]) -> ResultT:
         """Run a flow here, and return its value. Raises: what the flow raises, LinkspanError if the store fails."""

@@ -24,7 +24,7 @@ from linkspan.core.shared_state import (
 from linkspan.errors import LinkspanError
 from linkspan.runtime.forks import ForkedLock
 from linkspan.runtime.workers import Workers
-from linkspan.stores.port import Bounds, Store
+from linkspan.stores.port import Bounds, Record, Store
 
 if TYPE_CHECKING:
     from linkspan.core.shared_endpoint import SharedEndpoint
@@ -80,11 +80,20 @@ class StoreFlows:
         """Call `hear` with what comes for `endpoint`, in a thread of the store, once a flow has run in this process."""
         self._endpoint, self._hear = endpoint, hear
 
-    def run(self, flow: StoreFlow[ResultT]) -> ResultT:
-        """Run a flow here, and return its value."""
+    def load(self, key: str) -> Record | None:
+        """Return a record."""
+        return self._ready().get(key)
+
+    def _ready(self) -> Store:
+        """Return the store, once what comes for the endpoint arrives."""
         store = self._store()
         if self._endpoint is not None and self._heard is not (channels := self._endpoint.channels):
             self._subscribe(store, channels)
+        return store
+
+    def run(self, flow: StoreFlow[ResultT]) -> ResultT:
+        """Run a flow here, and return its value."""
+        store = self._ready()
         result: Any = None
         problem: LinkspanError | None = None
         while True:

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,6 +30,7 @@ _POLL: Final = 0.05
 _LOOK_AT_FILE: Final = 1.0
 _LOCKED: Final = 0.02
 """Seconds that a write waits for a lock for which another has waited for too long."""
+_without_prefix: Final[Callable[[str], str]] = cache(lambda statement: statement.format(p=""))
 _TABLES: Final = tables("BLOB", "INTEGER PRIMARY KEY AUTOINCREMENT")
 
 
@@ -95,7 +97,7 @@ class SqliteStore(SqlStore):
         with self._lock:
             connection = self._open()
             try:
-                rows = connection.execute(statement.format(p=""), values).fetchall()
+                rows = connection.execute(_without_prefix(statement), values).fetchall()
             except sqlite3.Error as problem:
                 if getattr(problem, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY:
                     self._wait_at_most(connection, min(_LOCKED, self._busy_timeout))

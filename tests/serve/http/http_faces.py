@@ -257,6 +257,7 @@ class _Store:
     def __init__(self, store: MemoryStore, published: list[tuple[str, bytes]]) -> None:
         self.store = store
         self.published = published
+        self.load = store.get
 
     def run(self, flow: Any) -> Any:
         result: Any = None

@@ -441,6 +441,32 @@ def test_without_the_store_only_handshake_clients_are_refused(face: Callable[...
         served.stop()
 
 
+class Noting(Broken):
+    """A store that notes its operations."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.noted: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        self.noted.append(name)
+        return super().__getattr__(name)
+
+
+def test_a_call_costs_one_read_of_the_store() -> None:
+    store, server = Noting(), shop()
+    server._profile.store = store  # type: ignore[assignment]
+    served = Wsgi(server)
+    try:
+        session = Session(served)
+        session.call("client").whole()
+        store.noted.clear()
+        assert session.call("client", number=2).whole().status == 200
+        assert store.noted == ["get"]
+    finally:
+        served.stop()
+
+
 class Lame(Broken):
     """A store of which one operation fails."""
 
