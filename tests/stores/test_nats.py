@@ -37,6 +37,18 @@ def test_namespaces_are_separate_and_must_be_able_to_name_streams(server: str) -
         open_store(f"{server}?namespace=a.b")
 
 
+def test_a_key_that_was_taken_out_of_a_queue_costs_its_readers_nothing(server: str) -> None:
+    from linkspan.stores.nats import NatsStore
+
+    store = NatsStore(server, namespace="queues")
+    for at in (1.0, None):
+        for number in range(20):
+            store.schedule("queue", f"{number}", at)
+    left = store._do(lambda: store._messages.all("queues-records", "queues.queue.>", "all"))
+    assert left == []
+    store.close()
+
+
 def test_a_log_that_has_expired_begins_anew_at_the_next_position(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     store = open_store(server)
     first = store.append("expiring", b"1", Bounds(ttl=60))

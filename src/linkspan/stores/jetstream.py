@@ -124,6 +124,10 @@ class JetStream:
         number: int = taken.seq
         return number
 
+    async def drop(self, stream: str, subject: str) -> None:
+        """Delete the messages of a subject."""
+        await (await self.opened()).purge_stream(stream, subject=subject)
+
     async def all(self, stream: str, subject: str, policy: str) -> list[Message]:
         """Return the messages of subjects, the oldest first."""
         jetstream, api = await self.opened(), self._library.js.api

@@ -147,9 +147,11 @@ class NatsStore:
 
     def schedule(self, queue: str, key: str, at: float | None) -> None:
         """Let a key be due at a time."""
-        kept = Kept(None if at is None else key.encode(), number=at or 0)
         subject = self._subject("queue", queue, key)
-        self._do(lambda: self._messages.send(subject, kept, None, _GRAVESTONE if at is None else None))
+        if at is None:  # nothing may be left: `due` reads it
+            self._do(lambda: self._messages.drop(self._records, subject))
+        else:
+            self._do(lambda: self._messages.send(subject, Kept(key.encode(), number=at), None, None))
 
     def due(self, queue: str, now: float, limit: int) -> Sequence[str]:
         """Return the keys that are due: all of the queue are read."""
