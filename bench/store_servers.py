@@ -67,8 +67,12 @@ class Proxy:
 class StoreServer:
     """A store that runs: its URL, and what can go wrong with it."""
 
-    def __init__(self, url: str, faults: dict[str, tuple[Callable[[], object], Callable[[], object]]]) -> None:
+    def __init__(
+        self, url: str, faults: dict[str, tuple[Callable[[], object], Callable[[], object]]], direct: str | None = None
+    ) -> None:
         self.url = url
+        self.direct = direct or url
+        """Its URL without the proxy, for what is measured."""
         self.faults = faults
         """What can happen, by name: how it begins and how it ends."""
 
@@ -83,7 +87,9 @@ class StoreServer:
             end()
 
 
-def _behind_a_proxy(url: str, connect: Callable[[], socket.socket], pids: Callable[[], list[int]]) -> StoreServer:
+def _behind_a_proxy(
+    url: str, connect: Callable[[], socket.socket], pids: Callable[[], list[int]], direct: str
+) -> StoreServer:
     """Return a server whose URL, with `{port}`, leads through a proxy."""
     proxy = Proxy(connect)
 
@@ -101,6 +107,7 @@ def _behind_a_proxy(url: str, connect: Callable[[], socket.socket], pids: Callab
             "stopped": (lambda: send(signal.SIGSTOP), lambda: send(signal.SIGCONT)),
             "cut": (proxy.cut, mend),
         },
+        direct,
     )
 
 
@@ -144,7 +151,9 @@ def redis(directory: str) -> Iterator[StoreServer]:
     ]
     with _process(command, port) as process:
         connect = lambda: socket.create_connection(("127.0.0.1", port))  # noqa: E731
-        yield _behind_a_proxy("redis://127.0.0.1:{port}/0", connect, lambda: [process.pid])
+        yield _behind_a_proxy(
+            "redis://127.0.0.1:{port}/0", connect, lambda: [process.pid], f"redis://127.0.0.1:{port}/0"
+        )
 
 
 @contextlib.contextmanager
@@ -163,7 +172,7 @@ def nats(directory: str) -> Iterator[StoreServer]:
     ]
     with _process(command, port) as process:
         connect = lambda: socket.create_connection(("127.0.0.1", port))  # noqa: E731
-        yield _behind_a_proxy("nats://127.0.0.1:{port}", connect, lambda: [process.pid])
+        yield _behind_a_proxy("nats://127.0.0.1:{port}", connect, lambda: [process.pid], f"nats://127.0.0.1:{port}")
 
 
 @contextlib.contextmanager
@@ -184,7 +193,7 @@ def postgresql(_: str) -> Iterator[StoreServer]:
         return [parent, *map(int, Path(f"/proc/{parent}/task/{parent}/children").read_text().split())]
 
     try:
-        yield _behind_a_proxy("postgresql://postgres@127.0.0.1:{port}/postgres", connect, pids)
+        yield _behind_a_proxy("postgresql://postgres@127.0.0.1:{port}/postgres", connect, pids, server.get_uri())
     finally:
         server.cleanup()
         shutil.rmtree(directory, ignore_errors=True)

