@@ -90,6 +90,18 @@ def test_one_question_prints_the_answer_and_nothing_else_on_stdout(chat: Scripts
     )
 
 
+def test_a_model_uses_a_tool_that_runs_as_a_task(chat: Scripts, tmp_path: Path) -> None:
+    (tmp_path / "indexer.py").write_text(
+        "from linkspan import Server, Task\n"
+        'server = Server("indexer")\n'
+        'server.define_tool("index", handler=lambda: "indexed", task=Task(required=True, poll=0.05))\n'
+        "server.run()\n"
+    )
+    arguments = [str(tmp_path / "indexer.py"), "--model", chat.model(call("index"), "I got: {last}"), "--yes"]
+    done = chat.run(*arguments, "-p", "Index")
+    assert (done.status, "<- index after" in done.err, "indexed" in done.out) == (0, True, True)
+
+
 def test_where_nobody_can_be_asked_the_model_is_told(chat: Scripts) -> None:
     done = chat.run(DICE, "--model", chat.model(ROLL, "I got: {last}"), "-p", "Roll two dice")
     assert done.status == 0

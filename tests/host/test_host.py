@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from host.saying import use
-from linkspan import Server
+from linkspan import Context, Server, Task, Tasks
 from linkspan.client.client import Client
 from linkspan.flows.client_errors import Delivery, Origin, ServerError
 from linkspan.flows.http_messages import http_error
@@ -722,3 +722,49 @@ def test_a_picture_that_a_provider_would_refuse_is_not_shown_to_it() -> None:
             ]
 
     run(work)
+
+
+# Tools that run as tasks.
+
+
+def indexer() -> Server:
+    server = Server("indexer")
+
+    @server.tool(task=Task(required=True, poll=0.05))
+    def rename(index: str, ctx: Context) -> str:
+        return f"{index} is now {ctx.ask('name', str, 'Which name?')}"
+
+    return server
+
+
+RENAME = {"index": "old"}
+
+
+def accept_new(server: str, params: Any) -> Any:
+    (member,) = params.requested_schema["properties"]
+    return {member: f"new of {server}"}
+
+
+def test_a_model_uses_a_tool_that_runs_as_a_task_and_the_person_answers_it() -> None:
+    async def work() -> None:
+        async with Host({"shop": indexer()}, policy=FREE, elicitation=accept_new, extensions=[Tasks()]) as host:
+            answer = await host.call(use("rename", **RENAME))
+            assert "old is now new of shop" in answer.text
+            assert not answer.is_error
+        async with Host({"shop": indexer()}, policy=FREE) as host:
+            assert (await host.call(use("rename", **RENAME))).is_error
+
+    run(work)
+
+
+def test_a_group_follows_tasks() -> None:
+    options: dict[str, Any] = {"extensions": [Tasks()], "elicitation": lambda params: accept_new("all", params)}
+
+    async def work() -> None:
+        async with ClientGroup({"shop": indexer(), "other": shop()}, **options) as group:
+            assert (await group.call_tool("rename", RENAME)).text == "old is now new of all"
+            assert (await group.call_tool("buy")).text == "bought"
+
+    run(work)
+    with SyncClientGroup({"shop": indexer()}, **options) as group:
+        assert group.call_tool("rename", RENAME).text == "old is now new of all"

@@ -23,6 +23,7 @@ from linkspan.cli.terminal import Interrupted, LoopWorker, Stopped, Terminal, du
 from linkspan.client.config import known_configs
 from linkspan.client.targets import ServerTarget
 from linkspan.flows.client_errors import ClientError, ClientEvent
+from linkspan.flows.tasks import Tasks
 from linkspan.host.consent import Approval, Policy, Verdict, matches
 from linkspan.host.conversation import Bounds, Conversation, TurnEnded
 from linkspan.host.host import Host
@@ -127,6 +128,7 @@ class ChatSession:
             sampling=sampling if person or options.yes else None,
             on_event=lambda event: self._worker.later(self.show_event, event),
             on_stderr=(lambda server, text: self._worker.later(self.show_stderr, server, text)) if verbose else None,
+            extensions=[Tasks()],
             timeouts=timeouts_of(options.timeout),
             auth=OAuth(open_url=PersonAtTerminal(self.show_login)) if person else None,
             roots=options.root or None,

@@ -14,6 +14,7 @@ import msgspec
 
 from linkspan.client.base import BaseClient, CallKeywords
 from linkspan.client.targets import ServerTarget, read_config
+from linkspan.core.extension import Extension
 from linkspan.flows.client_errors import ClientError
 from linkspan.flows.tool_results import ToolResult
 from linkspan.runtime.forks import ForkedLock
@@ -118,9 +119,14 @@ ItemT = TypeVar("ItemT", Tool, Prompt)
 class _Group(Generic[FaceT]):
     """The servers of a group, and its catalogue. The subclasses add how to wait."""
 
-    def __init__(self, servers: Mapping[str, ServerTarget | FaceT], **options: Any) -> None:
-        """Name the servers; each is anything that a client takes, or a client. `options` are for all clients made here."""
-        face = self._face()
+    def __init__(
+        self, servers: Mapping[str, ServerTarget | FaceT], *, extensions: Sequence[Extension] = (), **options: Any
+    ) -> None:
+        """Name the servers; each is anything that a client takes, or a client.
+
+        `extensions`, such as `Tasks()`, and `options` are for all clients made here.
+        """
+        face, options["extensions"] = self._face(), extensions
         self.clients: dict[str, FaceT] = {
             name: target if isinstance(target, face) else face(cast("ServerTarget", target), name=name, **options)
             for name, target in servers.items()

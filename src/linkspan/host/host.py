@@ -17,6 +17,7 @@ from typing import Any, Final, Self, TypeAlias, cast
 from linkspan.client.client import Client
 from linkspan.client.config import AskInput
 from linkspan.client.targets import ServerTarget, UnusableTarget, read_config
+from linkspan.core.extension import Extension
 from linkspan.flows.answers import ElicitationAnswer, SamplingAnswer
 from linkspan.flows.client_errors import Change, ClientError, ClientEvent, Connected, ConnectError, Origin
 from linkspan.host.consent import Approval, Approver, Consent, Policy, UserLock, hints_of, settled
@@ -78,6 +79,7 @@ class Host:
         tool_budget: int = 20_000,
         on_event: Callable[[ClientEvent], object] | None = None,
         on_stderr: Callable[[str, str], object] | None = None,
+        extensions: Sequence[Extension] = (),
         **options: Any,
     ) -> None:
         """Name the servers; each is anything that a client takes. One that is nothing of the kind has failed, like one that
@@ -91,6 +93,7 @@ class Host:
         - `tool_budget`: tokens of all tools together; beyond, the model searches for the ones that it needs.
         - `on_event`: is called when a server connects or disconnects.
         - `on_stderr`: is given the name of a server and what it writes there.
+        - `extensions`: those of all clients, such as `Tasks()`: a call that the server makes a task of is followed to its end.
         - `options`: for all clients, such as `timeouts=`.
         """
         memory = memory or Memory()
@@ -111,6 +114,7 @@ class Host:
         self._sampler = sampling
         self._on_stderr = on_stderr
         self._unusable: list[ServerStatus] = []
+        options["extensions"] = extensions
         clients = {name: self._client(name, target, options) for name, target in servers.items()}
         self.group = ClientGroup({name: client for name, client in clients.items() if client is not None})
         self.group.reserve_tool_names(_OWN)
