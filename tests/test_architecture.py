@@ -249,14 +249,14 @@ FILES = {
     "wire": 7,
 }
 CODE_LINES = {
-    "auth": 2254,
-    "cli": 4778,
+    "auth": 2259,
+    "cli": 4779,
     "client": 6117,
     "core": 3806,
     "engines": 140,
     "extensions": 1051,
     "flows": 2153,
-    "host": 3282,
+    "host": 3286,
     "linkspan": 499,
     "revisions": 1288,
     "runtime": 2499,

@@ -132,6 +132,9 @@ def test_the_metadata_are_where_clients_look() -> None:
         ({"scopes": ["offline_access"]}, "leave it out"),
         ({"implies": {"a": "b"}}, "must be a list"),
         ({"dpop": "yes"}, "dpop must be"),
+        ({"authorization_servers": ["login.example.com"]}, "authorization_servers must be a list of https URLs"),
+        ({"authorization_servers": ["https://a.example", "http://b.example"]}, "authorization_servers must be"),
+        ({"authorization_servers": "https://login.example.com"}, "authorization_servers must be a list"),
     ],
 )
 def test_what_makes_no_sense_is_refused_where_it_is_written(options: dict[str, Any], text: str) -> None:

@@ -15,6 +15,7 @@ import msgspec
 
 from linkspan.auth.exchanging import TokenExchange
 from linkspan.auth.metadata import METADATA_PATH, resource_metadata_urls
+from linkspan.auth.network import check_url
 from linkspan.auth.proofs import PROOF_ALGORITHMS
 from linkspan.auth.verifying import ApiKeys, Checker, FunctionVerifier, Introspection, Jwt, Verifier, require_jose
 from linkspan.core.http_exchange import HttpResponse
@@ -95,6 +96,11 @@ class Protected:
         if dpop not in ("accepted", "required"):
             raise ValueError(f'dpop must be "accepted" or "required", got {dpop!r}')
         self.resource = None if resource is None else _checked_url(resource)
+        if isinstance(authorization_servers, str) or any(check_url(each, each) for each in authorization_servers):
+            raise ValueError(
+                "authorization_servers must be a list of https URLs (or http on loopback), such as "
+                f"['https://login.example.com']; got {authorization_servers!r}"
+            )
         self.issuers = tuple(
             dict.fromkeys([*authorization_servers, *(each.issuer for each in verifiers if each.issuer)])
         )
