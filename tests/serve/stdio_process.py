@@ -120,6 +120,8 @@ class Process:
 
 PATIENT = {"GRACE": "60"}
 """The environment of a server that answers what was asked before its input ended, however slow the machine is."""
+HASTY = {"GRACE": "0.2"}
+"""That of a server that soon gives up what runs at its end."""
 
 
 def line(message: object) -> bytes:

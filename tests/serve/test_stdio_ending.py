@@ -12,7 +12,7 @@ import time
 
 import pytest
 from fake_server import Server
-from stdio_process import HERE, PATIENT, Process, line, ping, said, tool_call
+from stdio_process import HASTY, HERE, PATIENT, Process, line, ping, said, tool_call
 
 from linkspan.serve.stdio import serve_stdio
 from linkspan.serve.stream import StreamServer
@@ -53,7 +53,7 @@ def test_an_idle_server_ends_when_asked(serve, ask, code):
 @pytest.mark.parametrize(("ask", "code"), REQUESTS_TO_END)
 @pytest.mark.parametrize("tool", ["block", "block_loop", "block_executor", "wait"])
 def test_a_server_ends_while_a_tool_runs(serve, tool, ask, code):
-    process = serve()
+    process = serve(env=HASTY)
     process.call(1, tool, seconds=60)
     process.wait_for_error("ing\n")
     ask(process)
@@ -101,7 +101,7 @@ def test_a_second_interrupt_does_not_wait(serve):
 
 
 def test_the_place_where_a_blocked_server_stopped_is_told(serve):
-    process = serve()
+    process = serve(env=HASTY)
     process.call(1, "block_loop", seconds=60)
     process.wait_for_error("blocking")
     terminate(process)
@@ -167,7 +167,7 @@ def test_a_client_that_does_not_read_ends_the_server(serve):
 
 
 def test_output_that_nobody_reads_does_not_delay_the_end(serve):
-    process = serve()
+    process = serve(env=HASTY)
     process.write(tool_call(1, "text", size=1_000_000))
     process.wait_for_error("making text")
     process.close_input()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 import threading
 from typing import Annotated, Any
 
@@ -11,6 +12,12 @@ from linkspan import Ask, Context, Header, Server, ToolError
 
 KEYS = ["a key for tests that is long enough"]
 marked: contextvars.ContextVar[str] = contextvars.ContextVar("marked", default="nothing")
+
+
+@functools.cache
+def same_server() -> Server:
+    """Return the server that tests share which only ask it something: to make one takes milliseconds."""
+    return World().server
 
 
 class World:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from http_faces import Face
 from http_talk import BOTH, NOW, Session, body, call, mirror, modern
-from http_world import World
+from http_world import World, same_server
 
 from linkspan.errors import (
     HEADER_MISMATCH,
@@ -132,7 +132,7 @@ BROKEN: dict[str, tuple[bytes, int]] = {
 @pytest.mark.parametrize("name", MODERN)
 def test_a_modern_request_is_judged_as_the_checklist_says(name: str, serve: Serve) -> None:
     headers, request, status, code = MODERN[name]
-    answer = serve(World().server).ask("POST", headers, request)
+    answer = serve(same_server()).ask("POST", headers, request)
     assert (answer.status, answer.code) == (status, code), answer.body
     assert "mcp-session-id" not in answer.headers
     if isinstance(request, dict) and "id" in request and "method" in request:
@@ -142,12 +142,12 @@ def test_a_modern_request_is_judged_as_the_checklist_says(name: str, serve: Serv
 @pytest.mark.parametrize("name", BROKEN)
 def test_what_is_no_message_is_answered_with_400(name: str, serve: Serve) -> None:
     sent, code = BROKEN[name]
-    answer = serve(World().server).ask("POST", {"accept": BOTH, "content-type": "application/json"}, sent)
+    answer = serve(same_server()).ask("POST", {"accept": BOTH, "content-type": "application/json"}, sent)
     assert (answer.status, answer.code) == (400, code)
 
 
 def test_an_unsupported_version_is_answered_with_those_that_are_served(serve: Serve) -> None:
-    face = serve(World().server)
+    face = serve(same_server())
     request = body("tools/list", protocolVersion=NEVER)
     both = face.ask("POST", mirror(request), request).json()["error"]["data"]
     header = face.ask("POST", {"mcp-protocol-version": NEVER}, PLAIN).json()["error"]["data"]
@@ -159,7 +159,7 @@ def test_an_unsupported_version_is_answered_with_those_that_are_served(serve: Se
 def test_header_names_are_read_in_any_case_and_values_without_the_space_around_them(serve: Serve) -> None:
     request = body("tools/call", ADD)
     headers = {name.upper(): f" {value}\t" for name, value in mirror(request).items()}
-    assert serve(World().server).ask("POST", headers, request).status == 200
+    assert serve(same_server()).ask("POST", headers, request).status == 200
 
 
 # The handshake era, on the same endpoint.
@@ -168,7 +168,7 @@ def test_header_names_are_read_in_any_case_and_values_without_the_space_around_t
 @pytest.mark.parametrize("header", [None, OLD, "2024-11-05"], ids=str)
 def test_a_handshake_makes_a_session(header: str | None, serve: Serve) -> None:
     headers = {"accept": BOTH} | ({"mcp-protocol-version": header} if header else {})
-    answer = serve(World().server).ask("POST", headers, HELLO)
+    answer = serve(same_server()).ask("POST", headers, HELLO)
     assert answer.status == 200
     assert answer.json()["result"]["protocolVersion"] == OLD
     assert len(answer.headers["mcp-session-id"]) >= 32
@@ -200,12 +200,12 @@ LEGACY: dict[str, tuple[dict[str, str | None], Any, int, int | None]] = {
 @pytest.mark.parametrize("name", LEGACY)
 def test_a_handshake_request_is_judged_as_the_checklist_says(name: str, serve: Serve) -> None:
     changes, message, status, code = LEGACY[name]
-    answer = Session(serve(World().server), OLD).post(message, **changes).whole()
+    answer = Session(serve(same_server()), OLD).post(message, **changes).whole()
     assert (answer.status, answer.code) == (status, code), answer.body
 
 
 def test_both_eras_are_served_at_the_same_time(serve: Serve) -> None:
-    face = serve(World().server)
+    face = serve(same_server())
     first, second = Session(face, OLD), Session(face, "2025-03-26")
     assert call(face, "add", {"a": 1, "b": 2}).json()["result"]["structuredContent"] == {"result": 3}
     assert first.call("add", {"a": 2, "b": 3}).json()["result"]["structuredContent"] == {"result": 5}
@@ -215,7 +215,7 @@ def test_both_eras_are_served_at_the_same_time(serve: Serve) -> None:
 
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
 def test_without_a_session_only_post_is_possible(method: str, serve: Serve) -> None:
-    answer = serve(World().server).ask(method, {"accept": "text/event-stream"})
+    answer = serve(same_server()).ask(method, {"accept": "text/event-stream"})
     assert (answer.status, answer.headers["allow"]) == (405, "POST")
 
 
@@ -223,7 +223,7 @@ def test_without_a_session_only_post_is_possible(method: str, serve: Serve) -> N
 
 
 def test_without_sessions_each_request_stands_alone(serve: Serve) -> None:
-    face = serve(World().server, sessions=False)
+    face = serve(same_server(), sessions=False)
     hello = face.ask("POST", {"accept": BOTH}, HELLO)
     assert hello.status == 200
     assert "mcp-session-id" not in hello.headers
@@ -237,13 +237,13 @@ def test_without_sessions_each_request_stands_alone(serve: Serve) -> None:
 
 
 def test_without_sessions_and_version_the_first_revision_with_this_transport_is_assumed(serve: Serve) -> None:
-    answer = serve(World().server, sessions=False).ask("POST", {"accept": BOTH}, [PLAIN, PLAIN | {"id": 2}])
+    answer = serve(same_server(), sessions=False).ask("POST", {"accept": BOTH}, [PLAIN, PLAIN | {"id": 2}])
     assert sorted(each["id"] for each in answer.json()) == [1, 2]
 
 
 def test_without_sessions_a_client_cannot_be_asked(serve: Serve) -> None:
     message = PLAIN | {"method": "tools/call", "params": {"name": "book", "arguments": {"date": "today"}}}
-    answer = serve(World().server, sessions=False).ask("POST", {"accept": BOTH}, message)
+    answer = serve(same_server(), sessions=False).ask("POST", {"accept": BOTH}, message)
     result = answer.json()["result"]
     assert (result["isError"], result["content"][0]["text"]) == (
         True,
@@ -261,7 +261,7 @@ def test_without_sessions_a_notification_of_the_authors_own_is_served(serve: Ser
 
 
 def test_sessions_need_not_be_required(serve: Serve) -> None:
-    face = serve(World().server, require_session=False)
+    face = serve(same_server(), require_session=False)
     session = Session(face, OLD)
     assert session.send("tools/list", number=1).whole().status == 200
     assert face.ask("POST", {"accept": BOTH, "mcp-protocol-version": OLD}, PLAIN).status == 200
@@ -282,6 +282,6 @@ def test_without_sessions_nothing_is_declared_that_needs_one(serve: Serve) -> No
 def test_listening_needs_a_client_that_takes_events(serve: Serve) -> None:
     """H5-2: the only answer would be a stream, which such a client would never get."""
     request = body("subscriptions/listen", {"notifications": {"toolsListChanged": True}}, "s-1")
-    answer = serve(World().server).ask("POST", mirror(request, accept="application/json"), request)
+    answer = serve(same_server()).ask("POST", mirror(request, accept="application/json"), request)
     assert (answer.status, answer.json()["id"], answer.code) == (406, "s-1", INVALID_REQUEST)
     assert "text/event-stream" in answer.json()["error"]["message"]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from http_faces import FACES, Face, OnALoop
 from http_talk import BOTH, body, call, mirror, modern
-from http_world import World
+from http_world import same_server
 
 from linkspan.core.http_checks import LOOPBACK, Gate, HttpPolicy, is_over_loopback
 
@@ -60,7 +60,7 @@ HOSTS: dict[str | None, int] = {
 
 @pytest.mark.parametrize("host", HOSTS, ids=str)
 def test_only_listed_hosts_are_served(host: str | None, serve: Serve) -> None:
-    answer = serve(World().server, **LISTED).ask("POST", {**mirror(PING), "host": host}, PING)
+    answer = serve(same_server(), **LISTED).ask("POST", {**mirror(PING), "host": host}, PING)
     assert answer.status == HOSTS[host], answer.body
 
 
@@ -87,12 +87,12 @@ LOOPBACK_ONLY: dict[str, int] = {
 @pytest.mark.parametrize("host", LOOPBACK_ONLY, ids=str)
 def test_over_loopback_only_its_names_are_served_unless_others_are_listed(host: str, serve: Serve) -> None:
     """SEC-1: a page whose name leads to 127.0.0.1 sends its own name."""
-    answer = serve(World().server).ask("POST", mirror(PING) | {"host": host}, PING)
+    answer = serve(same_server()).ask("POST", mirror(PING) | {"host": host}, PING)
     assert answer.status == LOOPBACK_ONLY[host], answer.body
 
 
 def test_over_loopback_its_names_are_served_besides_those_that_are_listed(serve: Serve) -> None:
-    face = serve(World().server, allowed_hosts=["mcp.example.com"])
+    face = serve(same_server(), allowed_hosts=["mcp.example.com"])
     wanted = {"mcp.example.com": 200, "mcp.example.com:443": 200, "localhost:8000": 200, "evil.example": 421}
     assert {host: face.ask("POST", mirror(PING) | {"host": host}, PING).status for host in wanted} == wanted
 
@@ -125,7 +125,7 @@ ARRIVALS: dict[tuple[str | None, str | None], bool] = {
 
 @pytest.mark.parametrize("addresses", ARRIVALS, ids=str)
 def test_what_came_over_loopback(addresses: tuple[str | None, str | None], serve: Serve) -> None:
-    face = serve(World().server)
+    face = serve(same_server())
     face.own, face.peer = addresses
     status = 421 if ARRIVALS[addresses] else 200
     assert face.ask("POST", mirror(PING) | {"host": "mcp.example.com"}, PING).status == status
@@ -150,7 +150,7 @@ def test_a_wsgi_server_names_its_address_in_one_of_these_ways(server: str) -> No
     told: list[str] = []
     data = b'{"jsonrpc":"2.0","method":"notifications/initialized"}'
     body = {"CONTENT_TYPE": "application/json", "CONTENT_LENGTH": str(len(data)), "wsgi.input": io.BytesIO(data)}
-    app = World().server.wsgi(sessions=False)
+    app = same_server().wsgi(sessions=False)
     b"".join(app(request | body | environ, lambda status, _: told.append(status)))
     assert told[0].startswith("202" if status == 200 else "421")
 
@@ -158,7 +158,7 @@ def test_a_wsgi_server_names_its_address_in_one_of_these_ways(server: str) -> No
 @pytest.mark.parametrize("version", ["1.0", "1.1", "2"])
 def test_a_request_names_its_host_since_http_1_1(version: str, serve: Serve) -> None:
     """RFC 9112 section 3.2."""
-    face = serve(World().server)
+    face = serve(same_server())
     face.version = version
     assert face.ask("POST", {**mirror(PING), "host": None}, PING).status == (421 if version == "1.0" else 400)
     face.own = "10.0.0.5"
@@ -168,7 +168,7 @@ def test_a_request_names_its_host_since_http_1_1(version: str, serve: Serve) -> 
 @pytest.mark.parametrize("path", ["/mcp", "/sse"])
 @pytest.mark.parametrize("host", ["[", "[::1", "a b", "user@host", "host:x", "host:99999", "a.example,b.example", ""])
 def test_a_host_that_is_invalid_is_a_bad_request_where_any_is_served(host: str, path: str, serve: Serve) -> None:
-    face = serve(World().server, http_sse="/sse")
+    face = serve(same_server(), http_sse="/sse")
     face.own = "10.0.0.5"
     for method in ("GET", "POST", "DELETE", "OPTIONS"):
         assert face.ask(method, {"host": host, "accept": BOTH}, path=path, query="session=x").status == 400
@@ -198,7 +198,7 @@ ORIGINS: dict[str | None, int] = {
 @pytest.mark.parametrize("origin", ORIGINS, ids=str)
 def test_only_listed_origins_and_our_own_are_served(origin: str | None, serve: Serve) -> None:
     allowed = ["https://app.example.com", "http://127.0.0.1:8000", "http://localhost:6274", "http://[::1]:3000"]
-    answer = serve(World().server, allowed_origins=allowed, allowed_hosts=LOOPBACK).ask(
+    answer = serve(same_server(), allowed_origins=allowed, allowed_hosts=LOOPBACK).ask(
         "POST", {**mirror(PING), "origin": origin}, PING
     )
     assert answer.status == ORIGINS[origin], answer.body
@@ -225,7 +225,7 @@ ON_LOOPBACK: dict[str, int] = {
 @pytest.mark.parametrize("origin", ON_LOOPBACK)
 def test_on_loopback_the_pages_of_loopback_are_allowed(origin: str, serve: Serve) -> None:
     for policy in ({}, {"allowed_hosts": LOOPBACK}):
-        face = serve(World().server, **policy)
+        face = serve(same_server(), **policy)
         assert face.ask("POST", mirror(PING) | {"origin": origin}, PING).status == ON_LOOPBACK[origin]
 
 
@@ -252,7 +252,7 @@ ELSEWHERE: dict[tuple[str, str], int] = {
 @pytest.mark.parametrize(("host", "origin"), ELSEWHERE, ids=str)
 def test_elsewhere_only_the_pages_of_the_same_host_and_port_are_allowed(host: str, origin: str, serve: Serve) -> None:
     """H5-2."""
-    face = serve(World().server)
+    face = serve(same_server())
     face.own = "10.0.0.5"
     answer = face.ask("POST", mirror(PING) | {"host": host, "origin": origin}, PING)
     assert answer.status == ELSEWHERE[host, origin], answer.body
@@ -263,13 +263,13 @@ def test_elsewhere_only_the_pages_of_the_same_host_and_port_are_allowed(host: st
 def test_any_origin_is_allowed_where_it_is_listed(setting: str, origin: str, serve: Serve) -> None:
     policy: dict[str, Any] = {"cors": True} if setting == "cors=True" else {setting: [origin]}
     for own in ("127.0.0.1", "10.0.0.5"):
-        face = serve(World().server, **policy)
+        face = serve(same_server(), **policy)
         face.own = own
         assert face.ask("POST", mirror(PING) | {"origin": origin}, PING).status == 200
 
 
 def test_a_list_of_origins_replaces_the_pages_of_loopback_but_not_our_own(serve: Serve) -> None:
-    face = serve(World().server, allowed_origins=["https://app.example.com"])
+    face = serve(same_server(), allowed_origins=["https://app.example.com"])
     wanted = {"https://app.example.com": 200, "http://127.0.0.1:8000": 200, "http://localhost:6274": 403}
     assert {each: face.ask("POST", mirror(PING) | {"origin": each}, PING).status for each in wanted} == wanted
 
@@ -277,10 +277,10 @@ def test_a_list_of_origins_replaces_the_pages_of_loopback_but_not_our_own(serve:
 def test_with_a_list_of_origins_a_name_that_nobody_checks_makes_no_page_our_own(serve: Serve) -> None:
     """SEC-1: the page of an attacker whose name leads to our address has that name as Host and as Origin."""
     taken = {"host": "evil.example", "origin": "https://evil.example"}
-    face = serve(World().server, allowed_origins=["https://app.example.com"])
+    face = serve(same_server(), allowed_origins=["https://app.example.com"])
     face.own = "10.0.0.5"
     assert face.ask("POST", mirror(PING) | taken, PING).status == 403
-    checked = serve(World().server, allowed_origins=["https://app.example.com"], allowed_hosts=["evil.example"])
+    checked = serve(same_server(), allowed_origins=["https://app.example.com"], allowed_hosts=["evil.example"])
     checked.own = "10.0.0.5"
     assert checked.ask("POST", mirror(PING) | taken, PING).status == 200
 
@@ -306,7 +306,7 @@ SITES: dict[str, tuple[str, str, dict[str, str], int]] = {
 @pytest.mark.parametrize("kind", ["asgi", "wsgi"])
 def test_what_pages_of_other_sites_load_is_refused(name: str, own: str, kind: str) -> None:
     method, path, headers, status = SITES[name]
-    face = FACES[kind](World().server, page=True, cors=["http://localhost:6274"])
+    face = FACES[kind](same_server(), page=True, cors=["http://localhost:6274"])
     face.own = own
     try:
         sent, data = (mirror(PING) | headers, PING) if method == "POST" else (headers, b"")
@@ -317,12 +317,12 @@ def test_what_pages_of_other_sites_load_is_refused(name: str, own: str, kind: st
 
 
 def test_a_link_leads_nowhere_where_there_is_no_page(serve: Serve) -> None:
-    assert serve(World().server).ask("GET", NAVIGATION).status == 403
+    assert serve(same_server()).ask("GET", NAVIGATION).status == 403
 
 
 @pytest.mark.parametrize("method", ["POST", "GET", "DELETE", "OPTIONS", "PUT"])
 def test_host_and_origin_count_for_every_method(method: str, serve: Serve) -> None:
-    face = serve(World().server, allowed_hosts=LOOPBACK)
+    face = serve(same_server(), allowed_hosts=LOOPBACK)
     assert face.ask(method, {"host": "evil.com", "origin": "https://evil.com"}).status == 421
     assert face.ask(method, {"origin": "https://evil.com"}).status == 403
 
@@ -344,7 +344,7 @@ REFUSALS = {
 @pytest.mark.parametrize("kind", ["asgi", "wsgi"])
 def test_body_and_log_name_the_setting_to_change(name: str, kind: str, caplog: pytest.LogCaptureFixture) -> None:
     headers, problem = REFUSALS[name]
-    face = FACES[kind](World().server)
+    face = FACES[kind](same_server())
     try:
         with caplog.at_level(logging.WARNING, "linkspan.http"):
             answers = [face.ask("POST", mirror(PING) | headers, PING) for _ in range(3)]
@@ -355,7 +355,7 @@ def test_body_and_log_name_the_setting_to_change(name: str, kind: str, caplog: p
 
 
 def test_the_log_cannot_be_filled_by_strangers(on_a_loop: OnALoop, caplog: pytest.LogCaptureFixture) -> None:
-    face = on_a_loop(World().server, allowed_hosts=LOOPBACK)
+    face = on_a_loop(same_server(), allowed_hosts=LOOPBACK)
     for n in range(150):
         face.ask("POST", mirror(PING) | {"host": f"{n}.evil.com"}, PING)
     assert len(caplog.messages) == 100
@@ -363,7 +363,7 @@ def test_the_log_cannot_be_filled_by_strangers(on_a_loop: OnALoop, caplog: pytes
 
 @pytest.mark.parametrize("name", ["host", "origin"])
 def test_two_of_either_is_a_bad_request(name: str, on_a_loop: OnALoop) -> None:
-    face = on_a_loop(World().server)
+    face = on_a_loop(same_server())
     face.doubled = name
     assert face.ask("POST", mirror(PING) | {"origin": "http://localhost"}, PING).status == 400
 
@@ -378,7 +378,7 @@ def test_a_preflight_says_what_a_page_may_send(cors: Any, serve: Serve) -> None:
         "access-control-request-method": "POST",
         "access-control-request-headers": "content-type, mcp-param-region, x-other",
     }
-    answer = serve(World().server, cors=cors, allowed_hosts=LOOPBACK).ask("OPTIONS", headers)
+    answer = serve(same_server(), cors=cors, allowed_hosts=LOOPBACK).ask("OPTIONS", headers)
     assert (answer.status, answer.body) == (204, b"")
     assert answer.headers["access-control-allow-origin"] == "https://app.example.com"
     assert answer.headers["access-control-allow-methods"] == "POST, GET, DELETE, OPTIONS"
@@ -397,7 +397,7 @@ def test_a_preflight_says_what_a_page_may_send(cors: Any, serve: Serve) -> None:
 
 
 def test_a_page_that_is_allowed_may_read_every_answer(serve: Serve) -> None:
-    face = serve(World().server, cors=["https://app.example.com"], allowed_hosts=LOOPBACK)
+    face = serve(same_server(), cors=["https://app.example.com"], allowed_hosts=LOOPBACK)
     origin = {"origin": "https://app.example.com"}
     for answer in (
         face.ask("POST", mirror(PING) | origin, PING),
@@ -411,7 +411,7 @@ def test_a_page_that_is_allowed_may_read_every_answer(serve: Serve) -> None:
 
 
 def test_without_cors_no_page_may_read_anything(serve: Serve) -> None:
-    face = serve(World().server)
+    face = serve(same_server())
     for method in ("POST", "OPTIONS"):
         answer = face.ask(method, mirror(PING) | {"origin": "https://app.example.com"}, PING)
         assert not [each for each in answer.headers if each.startswith("access-control")]
@@ -420,7 +420,7 @@ def test_without_cors_no_page_may_read_anything(serve: Serve) -> None:
 @pytest.mark.parametrize("problem", ["slow", "large", "large and chunked", "many headers"])
 def test_a_page_that_is_allowed_may_read_what_is_wrong_with_its_body(problem: str, on_a_loop: OnALoop) -> None:
     face = on_a_loop(
-        World().server,
+        same_server(),
         cors=["https://app.example.com"],
         body_timeout=0.05 if problem == "slow" else 30.0,
         max_body_bytes=1000,
@@ -454,7 +454,7 @@ REFUSED: dict[str, tuple[str, dict[str, str | None], int]] = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_cannot_be_meant_is_refused(name: str, serve: Serve) -> None:
     method, headers, status = REFUSED[name]
-    answer = serve(World().server).ask(method, {**mirror(PING), **headers}, PING)
+    answer = serve(same_server()).ask(method, {**mirror(PING), **headers}, PING)
     assert answer.status == status
     assert status != 405 or answer.headers["allow"] == "POST, GET, DELETE"
 
@@ -472,7 +472,7 @@ ACCEPTED = [
 
 @pytest.mark.parametrize("headers", ACCEPTED, ids=str)
 def test_what_can_be_meant_is_served(headers: dict[str, str | None], serve: Serve) -> None:
-    answer = serve(World().server).ask("POST", {**mirror(PING), **headers}, PING)
+    answer = serve(same_server()).ask("POST", {**mirror(PING), **headers}, PING)
     assert answer.status == 200
     streamed = headers.get("accept") == "text/event-stream"
     assert answer.kind == ("text/event-stream" if streamed else "application/json")
@@ -485,28 +485,28 @@ def padded(size: int) -> str:
 
 @pytest.mark.parametrize(("size", "status"), [(1000, 200), (1001, 413)])
 def test_max_body_bytes(size: int, status: int, serve: Serve) -> None:
-    answer = serve(World().server, max_body_bytes=1000).ask("POST", mirror(PING), padded(size))
+    answer = serve(same_server(), max_body_bytes=1000).ask("POST", mirror(PING), padded(size))
     assert answer.status == status
     if status == 413:
         assert answer.json()["error"]["message"] == "The body is larger than 1000 bytes (max_body_bytes) [LS-504]"
 
 
 def test_max_body_bytes_counts_what_arrives_too(on_a_loop: OnALoop) -> None:
-    face = on_a_loop(World().server, max_body_bytes=1000)
+    face = on_a_loop(same_server(), max_body_bytes=1000)
     face.chunk = 100
     assert face.ask("POST", mirror(PING) | {"content-length": None}, padded(1000)).status == 200
     assert face.ask("POST", mirror(PING) | {"content-length": None}, padded(1001)).status == 413
 
 
 def test_max_headers(serve: Serve) -> None:
-    face = serve(World().server, max_headers=20)
+    face = serve(same_server(), max_headers=20)
     assert face.ask("POST", mirror(PING) | {f"x-{n}": "1" for n in range(10)}, PING).status == 200
     answer = face.ask("POST", mirror(PING) | {f"x-{n}": "1" for n in range(30)}, PING)
     assert (answer.status, answer.json()["error"]["message"]) == (431, "More than 20 headers (max_headers) [LS-504]")
 
 
 def test_max_header_bytes(serve: Serve) -> None:
-    face = serve(World().server, max_header_bytes=1000)
+    face = serve(same_server(), max_header_bytes=1000)
     assert face.ask("POST", mirror(PING) | {"x": "1" * 500}, PING).status == 200
     answer = face.ask("POST", mirror(PING) | {"x": "1" * 1000}, PING)
     assert (answer.status, answer.json()["error"]["message"]) == (
@@ -518,7 +518,7 @@ def test_max_header_bytes(serve: Serve) -> None:
 @pytest.mark.parametrize("depth", [257, 100_000])
 def test_max_depth(depth: int, serve: Serve) -> None:
     nested = '{"jsonrpc":"2.0","id":1,"method":"ping","params":' + "[" * depth + "]" * depth + "}"
-    answer = serve(World().server).ask("POST", {"content-type": "application/json"}, nested)
+    answer = serve(same_server()).ask("POST", {"content-type": "application/json"}, nested)
     assert (answer.status, answer.json()["error"]["message"]) == (
         400,
         "Parse error: nested deeper than 256 levels (max_depth)",
@@ -528,7 +528,7 @@ def test_max_depth(depth: int, serve: Serve) -> None:
 
 @pytest.mark.parametrize("after", [0, 1, 3])
 def test_body_timeout_is_for_the_whole_body(after: int, on_a_loop: OnALoop) -> None:
-    face = on_a_loop(World().server, body_timeout=0.05)
+    face = on_a_loop(same_server(), body_timeout=0.05)
     face.chunk, face.stall_after = 10, after
     answer = face.ask("POST", mirror(PING), PING)
     assert (answer.status, answer.headers["connection"]) == (408, "close")
@@ -537,7 +537,7 @@ def test_body_timeout_is_for_the_whole_body(after: int, on_a_loop: OnALoop) -> N
 
 @pytest.mark.parametrize("after", [0, 1, 3])
 def test_a_client_that_goes_in_the_middle_of_its_body_is_no_exception(after: int, on_a_loop: OnALoop) -> None:
-    face = on_a_loop(World().server)
+    face = on_a_loop(same_server())
     face.chunk, face.go_after = 10, after
     assert face.vanish("POST", mirror(PING), PING) is None
     face.go_after = None
@@ -557,11 +557,11 @@ def test_no_bound_can_be_switched_off_by_accident() -> None:
 
 def test_a_setting_that_does_not_exist_is_an_error() -> None:
     with pytest.raises(TypeError):
-        World().server.asgi(allowed_host=["x"])
+        same_server().asgi(allowed_host=["x"])
 
 
 def test_a_path_that_is_not_the_endpoint_says_where_it_is(serve: Serve) -> None:
-    face = serve(World().server)
+    face = serve(same_server())
     if face.app is not None:
         face.app = type(face.app)(face.app.endpoint, path="/mcp")
         assert face.ask("POST", mirror(PING), PING, path="/mcp/").status == 200
@@ -575,23 +575,23 @@ def test_a_path_that_is_not_the_endpoint_says_where_it_is(serve: Serve) -> None:
 @pytest.mark.parametrize("named", ["*", "app.example.com", "https://app.example.com/app", "https://["])
 def test_an_origin_in_a_setting_that_is_none_is_an_error_and_lets_nobody_in(setting: str, named: str) -> None:
     with pytest.raises(ValueError, match=f"{setting} must list origins such as https://app.example.com"):
-        World().server.asgi(**{setting: [named]})
+        same_server().asgi(**{setting: [named]})
 
 
 @pytest.mark.parametrize("named", ["*", "*.example.com", "https://mcp.example.com", "::1", "a:b", "a.example/mcp", ""])
 def test_a_host_in_a_setting_that_would_match_nothing_is_an_error(named: str) -> None:
     with pytest.raises(ValueError, match="allowed_hosts must list hosts such as mcp"):
-        World().server.asgi(allowed_hosts=[named])
+        same_server().asgi(allowed_hosts=[named])
 
 
 @pytest.mark.parametrize("setting", ["cors", "allowed_origins", "allowed_hosts"])
 def test_a_text_is_no_list(setting: str) -> None:
     with pytest.raises(ValueError, match=f"{setting} must be a list"):
-        World().server.asgi(**{setting: "https://app.example.com"})
+        same_server().asgi(**{setting: "https://app.example.com"})
 
 
 def test_pages_without_an_origin_are_let_in_where_they_are_listed(serve: Serve) -> None:
-    face = serve(World().server, cors=["null"], allowed_hosts=LOOPBACK)
+    face = serve(same_server(), cors=["null"], allowed_hosts=LOOPBACK)
     answer = face.ask("POST", mirror(PING) | {"origin": "null"}, PING)
     assert (answer.status, answer.headers["access-control-allow-origin"]) == (200, "null")
     for other in ("", "http://[", "https://evil.com"):

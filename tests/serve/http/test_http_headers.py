@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from http_faces import Face
 from http_talk import body, mirror
-from http_world import World
+from http_world import World, same_server
 
 from linkspan.errors import HEADER_MISMATCH
 
@@ -55,7 +55,7 @@ def test_arguments_in_headers_agree_with_those_in_the_body(name: str, serve: Ser
     arguments, parameters, agree = PARAMETERS[name]
     request = body("tools/call", {"name": "routed", "arguments": arguments})
     headers = mirror(request) | {f"Mcp-Param-{each}": value for each, value in parameters.items()}
-    answer = serve(World().server).ask("POST", headers, request)
+    answer = serve(same_server()).ask("POST", headers, request)
     expected = (200, None) if agree else (400, HEADER_MISMATCH)
     assert (answer.status, answer.code) == expected, answer.body
 
@@ -81,7 +81,7 @@ def test_the_name_in_the_header_may_be_encoded(name: str, serve: Serve) -> None:
 
 def test_a_mismatch_says_which_header_it_is_and_nothing_of_its_value(serve: Serve) -> None:
     request = body("tools/call", {"name": "routed", "arguments": {"region": "secret-place"}})
-    answer = serve(World().server).ask("POST", mirror(request) | {"Mcp-Param-Region": "us"}, request)
+    answer = serve(same_server()).ask("POST", mirror(request) | {"Mcp-Param-Region": "us"}, request)
     assert (
         answer.json()["error"]["message"]
         == "Header mismatch: Mcp-Param-Region does not match the value in the body [LS-507]"
@@ -91,6 +91,6 @@ def test_a_mismatch_says_which_header_it_is_and_nothing_of_its_value(serve: Serv
 def test_handshake_clients_need_none_of_these_headers(serve: Serve) -> None:
     params = {"name": "routed", "arguments": {"region": "eu"}}
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
-    face = serve(World().server, sessions=False)
+    face = serve(same_server(), sessions=False)
     headers = {"accept": "application/json", "mcp-param-region": "other"}
     assert face.ask("POST", headers, message).json()["result"]["content"][0]["text"] == "eu 1 None"
