@@ -361,7 +361,7 @@ class Context(_Base[LifespanT]):
 
         For what must not happen twice, such as a charge, and for what must not differ between runs, such as a generated id.
         With an async function, await the result; a cancelled request does not stop it. What raises is not remembered.
-        The values are kept in this process only (`max_once` requests, each for `request_state_ttl`).
+        The values are kept in this process only, also with `store=` (`max_once` requests, each for `request_state_ttl`).
         """
         return self._round.once(key, function)
 
