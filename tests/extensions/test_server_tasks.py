@@ -26,7 +26,7 @@ from linkspan.revisions.neutral import Grant, TransportInfo
 from linkspan.serve.memory import MemoryTransport
 from talk import connected, say
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 TASKS = "io.modelcontextprotocol/tasks"
 DECLARED = {"elicitation": {}, "extensions": {TASKS: {}}}
 META = {PROTOCOL_VERSION: "2026-07-28", CAPABILITIES: DECLARED}

@@ -28,7 +28,7 @@ from linkspan.server.task_settings import Task
 from linkspan.stores import MemoryStore, SqliteStore, Store, StoreError
 from linkspan.types.messages import CallToolParams
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 LEASE = 20.0
 DEFAULT = Task()
 

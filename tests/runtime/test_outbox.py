@@ -7,7 +7,7 @@ import threading
 
 from linkspan.runtime.descriptors import Outbox
 
-PATIENCE = 10.0
+PATIENCE = 60.0
 MUCH = b"x" * (1 << 20)
 
 

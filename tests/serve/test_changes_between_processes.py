@@ -24,6 +24,10 @@ from parcels import EXTENSION, arrived
 from test_transcripts import feed
 
 SEATS = [f"seat://{number}" for number in range(20)]
+WAIT_AT_EXIT = """
+from linkspan.serve import process_channel
+process_channel._AT_EXIT = 60.0  # a second may be too short on a slow machine
+"""
 
 
 def shop(name: str = "shop", **options: Any) -> Server:
@@ -119,6 +123,7 @@ def test_a_forked_process_is_another_one_that_announces_and_ends_by_itself(tmp_p
     code = f"""
 import os
 from linkspan import Server
+{WAIT_AT_EXIT}
 server = Server("shop", store="sqlite://{tmp_path}/store.db")
 server.notify_tools_list_changed()
 if os.fork() == 0:
@@ -186,6 +191,7 @@ def test_a_process_without_clients_subscribes_to_nothing_and_tells_others_before
     code = f"""
 import threading
 from linkspan import Server
+{WAIT_AT_EXIT}
 server = Server("shop", store="sqlite://{tmp_path}/store.db")
 for _ in range(3):
     server.notify_tools_list_changed()

@@ -20,8 +20,6 @@ from http_talk import body, mirror
 from http_browser import chromium
 from ports import reserve_port
 
-pytestmark = pytest.mark.timeout(60)
-
 SERVER = """
 import sys
 from linkspan import Server

@@ -17,9 +17,7 @@ from linkspan import Grant, Server
 from linkspan.auth import ApiKeys, Protected
 from over_http import serving
 
-pytestmark = pytest.mark.timeout(60)
-
-PATIENCE = 10_000
+PATIENCE = 45_000
 EMPTY = Server("empty").asgi()
 """Takes part in the lifespan of what serves it."""
 

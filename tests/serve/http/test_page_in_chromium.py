@@ -21,9 +21,7 @@ from over_http import serving
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install '.[peers]'")
 
-pytestmark = pytest.mark.timeout(60)
-
-PATIENCE = 10_000
+PATIENCE = 45_000
 DOT = b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")
 """A PNG of one pixel."""
 
