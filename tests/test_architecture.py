@@ -263,7 +263,7 @@ CODE_LINES = {
     "schema": 3217,
     "serve": 3710,
     "server": 5741,
-    "stores": 1429,
+    "stores": 1432,
     "testing": 707,
     "types": 584,
     "wire": 1087,

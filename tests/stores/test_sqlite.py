@@ -15,7 +15,7 @@ import pytest
 
 from client.faces import wait_until
 from linkspan import LinkspanError
-from linkspan.stores import SealedStore, SqliteStore, StoreError, open_store
+from linkspan.stores import SealedStore, SqliteStore, StoreError, open_store, sqlite
 from stores.servers import delete_store
 
 
@@ -44,6 +44,22 @@ def test_a_file_that_was_deleted_is_made_again_and_subscribers_may_have_missed_s
     assert "was deleted or replaced" in caplog.text
     one.close()
     other.close()
+
+
+def test_after_a_message_the_next_one_is_not_waited_for_as_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "_LIVELY", 1e9)
+    store = SqliteStore(tmp_path / "store.db")
+    heard: Queue[bytes | None] = Queue()
+    store.subscribe("channel", heard.put)
+    store.publish("channel", b"first")
+    assert heard.get(timeout=30) == b"first"
+    monkeypatch.setattr(sqlite, "_POLL", 120.0)
+    store.publish("channel", b"second")
+    store.publish("channel", b"third")
+    assert [heard.get(timeout=30), heard.get(timeout=30)] == [b"second", b"third"]
+    store.close()
 
 
 def test_a_message_is_in_the_file_that_is_there_now(tmp_path: Path) -> None:
