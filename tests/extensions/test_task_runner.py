@@ -629,6 +629,48 @@ def test_a_claim_whose_answer_was_lost_is_not_a_lost_run() -> None:
     world.end()
 
 
+class Late(Failing):
+    """A store that carries out what was written while `down` was set, but only when it is read again."""
+
+    late: Callable[[], object] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "get":
+            return self._get
+        if name == "put" and self.down:
+            return self._put
+        return getattr(self._store, name)
+
+    def _put(self, *arguments: Any, **options: Any) -> None:
+        self.late = lambda: self._store.put(*arguments, **options)
+        raise StoreError("the answer did not come in time")
+
+    def _get(self, key: str) -> Any:
+        found = self._store.get(key)
+        if not self.down and self.late is not None:
+            self.late, late = None, self.late
+            late()
+        return found
+
+
+def test_a_claim_that_is_carried_out_late_is_not_a_lost_run() -> None:
+    clock = Time()
+    store = Late(MemoryStore(clock))
+    world = World(lambda: store, clock)  # type: ignore[arg-type, return-value]
+    process = world.process(Task(restart="never"), max_tasks=0)
+    task_id = process.call("quick")
+    process._max_tasks, store.down = 1, True
+    with pytest.raises(StoreError):
+        process._look(task_id, clock.now)
+    store.down = False
+    for _ in range(3):
+        clock.now += 2
+        process.turn(clock.now)
+    assert process.wait(task_id, "completed")
+    assert world.begun.qsize() == 1
+    world.end()
+
+
 class Silent(Failing):
     """A store that publishes nothing while `down` is set."""
 

@@ -459,12 +459,12 @@ class TaskRunner:
         if self._turned is not None and now - self._turned > self._lease / 4 and now > self._trusting + self._lease:
             self._trusting = now + self._lease / 2
         while self._heard:
+            what, task_id = self._heard.popleft()
             try:
-                self._take_in(*self._heard[0])
+                self._take_in(what, task_id)
             except StoreError:
-                self._heard[0] = ("", "")
+                self._heard.appendleft(("", ""))
                 raise
-            self._heard.popleft()
         for run in list(self._runs.values()):
             if run.lease is not None:
                 self._look_after(run, run.lease, now)
@@ -566,13 +566,16 @@ class TaskRunner:
 
     def _claim(self, task_id: str, now: float, change: Callable[[TaskRecord], TaskRecord]) -> Run | TaskRecord | None:
         """Claim a task with a change, and run it if it runs then; None if there was nothing to change, or no claim."""
-        owner = self._doubtful.pop(task_id, None) or new_id(self._random)
+        doubtful = self._doubtful.pop(task_id, None)
+        owner = doubtful or new_id(self._random)
         try:
             lease, record = self.tasks.claim(task_id, owner, now, now + self._lease, change)
         except StoreError:
             self._doubtful[task_id] = owner
             raise
         if lease is None or record is None:
+            if doubtful and record is not None and record.status not in FINAL:  # the store may yet carry the first one out
+                self._doubtful[task_id] = doubtful
             return None
         if not record.running:
             lease.renew(0.0)

@@ -89,6 +89,8 @@ class TaskStore:
 
         def step(value: bytes) -> bytes | None:
             nonlocal record
+            if value != found.value:  # another claim was faster, perhaps an earlier one of this owner
+                return None
             before = decode_record(value)
             if found.owner == owner:
                 before = structs.replace(before, running=False)
