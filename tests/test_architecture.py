@@ -254,7 +254,7 @@ CODE_LINES = {
     "client": 6117,
     "core": 3806,
     "engines": 140,
-    "extensions": 1051,
+    "extensions": 1056,
     "flows": 2153,
     "host": 3286,
     "linkspan": 499,

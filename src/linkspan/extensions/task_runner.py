@@ -574,7 +574,8 @@ class TaskRunner:
             self._doubtful[task_id] = owner
             raise
         if lease is None or record is None:
-            if doubtful and record is not None and record.status not in FINAL:  # the store may yet carry the first one out
+            # The store may carry out the first one yet.
+            if doubtful and record is not None and record.status not in FINAL:
                 self._doubtful[task_id] = doubtful
             return None
         if not record.running:
