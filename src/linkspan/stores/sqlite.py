@@ -1,6 +1,6 @@
 """A store in one file, for the processes of one host: SQLite with a write-ahead log, from the standard library.
 
-Channels are a table that is looked at every 50 ms while there are subscribers, and every 5 ms for some seconds after a message:
+Channels are a table that is looked at every 50 ms while there are subscribers, and every 5 ms for a second after a message:
 `PRAGMA data_version` costs a microsecond if nothing has changed. A file that was deleted or replaced is opened anew within a
 second, empty as it is then.
 Spec: https://www.sqlite.org/wal.html
@@ -29,7 +29,7 @@ __all__ = ["SqliteStore"]
 
 _POLL: Final = 0.05
 _POLL_SOON: Final = 0.005
-_LIVELY: Final = 3.0
+_LIVELY: Final = 1.0
 """Seconds after a message in which others are expected soon: tasks report progress, and streams move, step by step."""
 _LOOK_AT_FILE: Final = 1.0
 _LOCKED: Final = 0.02
