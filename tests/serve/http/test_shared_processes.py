@@ -164,7 +164,7 @@ class TaskClient:
             "mcp-name": params.get("taskId") or params["name"],
         }
         body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params | {"_meta": meta}})
-        connection = http.client.HTTPConnection("127.0.0.1", next(self._ports), timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", next(self._ports), timeout=60)
         connection.request("POST", "/mcp", body, headers)
         answer = json.loads(connection.getresponse().read())
         connection.close()
@@ -172,7 +172,7 @@ class TaskClient:
         return answer["result"]
 
     def wait(self, task_id: str, status: str) -> Any:
-        give_up = time.monotonic() + 30
+        give_up = time.monotonic() + 60
         while (task := self.send("tasks/get", taskId=task_id))["status"] != status:
             assert time.monotonic() < give_up, task
             time.sleep(0.01)
@@ -180,29 +180,39 @@ class TaskClient:
 
 
 @contextmanager
-def running(folder: Path, command: list[str], port: int, **settings: str) -> Iterator[None]:
+def running(folder: Path, commands: dict[int, list[str]], **settings: str) -> Iterator[None]:
+    """Run commands at the same time, each of which serves at a port."""
     (folder / "shared.py").write_text(APP)
-    process = subprocess.Popen([sys.executable, *command], cwd=folder, env=os.environ | settings)
+    processes = [
+        subprocess.Popen([sys.executable, *each], cwd=folder, env=os.environ | settings) for each in commands.values()
+    ]
     try:
-        give_up = time.monotonic() + 60
-        while True:
-            assert process.poll() is None
-            assert time.monotonic() < give_up
-            try:
-                connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-                connection.request("GET", "/mcp", headers={"connection": "close"})
-                connection.getresponse().read()
-                break
-            except OSError:
-                time.sleep(0.02)
+        for port, process in zip(commands, processes, strict=True):
+            wait_until_served(port, process)
         yield
     finally:
-        process.terminate()
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            try:
+                process.wait(60)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def wait_until_served(port: int, process: subprocess.Popen[bytes]) -> None:
+    give_up = time.monotonic() + 60
+    while True:
+        assert process.poll() is None
+        assert time.monotonic() < give_up
         try:
-            process.wait(60)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+            connection.request("GET", "/mcp", headers={"connection": "close"})
+            connection.getresponse().read()
+            return
+        except OSError:
+            time.sleep(0.02)
 
 
 def workers(folder: Path, port: int) -> tuple[list[str], dict[str, str]]:
@@ -224,7 +234,7 @@ def test_a_handshake_client_is_asked_in_the_middle_of_a_call_whichever_worker_it
 ) -> None:
     port = reserve_port()
     command, settings = kind(tmp_path, port)
-    with running(tmp_path, command, port, **settings):
+    with running(tmp_path, {port: command}, **settings):
         client = Client([port])
         dates, pids = [f"day {number}" for number in range(6)], set[str]()
         give_up = time.monotonic() + 60
@@ -240,8 +250,7 @@ def test_three_servers_with_one_store_serve_one_client(scheme: str, tmp_path: Pa
     with ExitStack() as stack:
         url = stack.enter_context(store_server(scheme, tmp_path))
         ports = [reserve_port() for _ in range(3)]
-        for port in ports:
-            stack.enter_context(running(tmp_path, ["shared.py", f"{port}", "1"], port, STORE=url))
+        stack.enter_context(running(tmp_path, {port: ["shared.py", f"{port}", "1"] for port in ports}, STORE=url))
         client = Client(ports)
         assert len({client.text("pid") for _ in range(3)}) == 3
         assert [text for text, _ in client.book("Monday", "Friday")] == ["3 seats on Monday", "3 seats on Friday"]
