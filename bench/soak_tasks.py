@@ -295,7 +295,12 @@ def main() -> int:
     )
     parser.add_argument("--store", help="URL of the store; one that is new by default")
     parser.add_argument("--partition", choices=[*STORES], help="the kind of a new store, which is away now and then")
-    parser.add_argument("--away", type=float, default=10.0, help="seconds that it is away")
+    parser.add_argument(
+        "--away",
+        type=float,
+        default=10.0,
+        help="seconds that it is away; a lease lasts 20, so some are lost in more than 10",
+    )
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--every", type=float, default=0.5)
     parser.add_argument("--workers", type=int, default=4)
