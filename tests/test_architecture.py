@@ -259,7 +259,7 @@ CODE_LINES = {
     "host": 3286,
     "linkspan": 499,
     "revisions": 1288,
-    "runtime": 2499,
+    "runtime": 2500,
     "schema": 3217,
     "serve": 3710,
     "server": 5741,

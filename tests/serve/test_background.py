@@ -88,6 +88,30 @@ def test_a_forked_child_gets_a_loop_of_its_own():
     assert run_python(code) == (0, "both\n", "")
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_keeps_a_descriptor_whose_number_a_connection_of_the_loop_had():
+    code = (
+        "import asyncio, os, socket\n"
+        "from linkspan.runtime.background import background_loop\n"
+        "async def connect():\n"
+        "    _, writer = await asyncio.open_connection(sock=near)\n"
+        "    number = near.fileno()\n"
+        "    writer.close()\n"
+        "    await writer.wait_closed()\n"
+        "    return writer, number\n"
+        "near, far = socket.socketpair()\n"
+        "kept, number = background_loop().run(connect)\n"
+        "reader, writer = os.pipe()\n"
+        "os.dup2(reader, number)\n"
+        "os.write(writer, b'ours')\n"
+        "child = os.fork()\n"
+        "if not child:\n"
+        "    os._exit(os.read(number, 4) != b'ours')\n"
+        "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+    )
+    assert run_python(code) == (0, "0\n", "")
+
+
 def test_the_interpreter_exits_cleanly_while_something_runs():
     code = (
         "import asyncio\n"

@@ -73,7 +73,9 @@ class BackgroundLoop:
         if self._selector is None:
             return
         opened = {key.fd for key in (self._selector.get_map() or {}).values()}
-        opened |= set(getattr(self.loop, "_transports", ()))  # those that do not read at the moment, too
+        # Those that do not read at the moment, too; not the old number of one that is closed, which may be another's by now.
+        sockets = (each.get_extra_info("socket") for each in getattr(self.loop, "_transports", {}).values())
+        opened |= {each.fileno() for each in sockets if each is not None}
         fileno = getattr(self._selector, "fileno", None)  # of epoll: what is done to it, is done to the parent's
         lead_nowhere([*opened, *([fileno()] if fileno is not None else [])])
 
