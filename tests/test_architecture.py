@@ -261,7 +261,7 @@ CODE_LINES = {
     "revisions": 1288,
     "runtime": 2500,
     "schema": 3217,
-    "serve": 3710,
+    "serve": 3711,
     "server": 5741,
     "stores": 1432,
     "testing": 707,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Final
 
 __all__ = ["PAUSE", "Unexpected"]
@@ -22,7 +21,7 @@ class Unexpected:
 
     def log(self, error: Exception) -> float:
         """Log an exception with its traceback, unless one of its class came from the same line; return how long to rest."""
-        origin, traceback = (os.devnull, 0), error.__traceback__
+        origin, traceback = ("", 0), error.__traceback__
         while traceback is not None:
             origin, traceback = (traceback.tb_frame.f_code.co_filename, traceback.tb_lineno), traceback.tb_next
         kind = (type(error), *origin)

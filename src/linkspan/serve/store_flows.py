@@ -24,7 +24,7 @@ from linkspan.core.shared_state import (
 from linkspan.errors import LinkspanError
 from linkspan.runtime.forks import ForkedLock
 from linkspan.runtime.workers import Workers
-from linkspan.stores.port import Bounds, Record, Store
+from linkspan.stores.port import Bounds, Record, Store, StoreError
 
 if TYPE_CHECKING:
     from linkspan.core.shared_endpoint import SharedEndpoint
@@ -127,7 +127,8 @@ class StoreFlows:
                 if_one_fails.pop_all()
         except BaseException as problem:
             self._attempt = None
-            attempt.set_exception(problem)
+            is_ours = isinstance(problem, Exception)  # the others are about this thread only, such as SystemExit
+            attempt.set_exception(problem if is_ours else StoreError("the subscription to the store was interrupted"))
             raise
         self._heard, self._attempt = channels, None
         attempt.set_result(None)
