@@ -46,6 +46,18 @@ def test_a_call_is_answered(server, tool, workers):
         assert said(json.loads(pipe.receive(30)), 1) == "3"
 
 
+def test_a_closed_connection_leaves_no_thread_behind(server):
+    before = {*threading.enumerate()}
+    with MemoryTransport(server) as pipe:
+        pipe.send(tool_call(1, "add", a=1, b=2))
+        assert said(json.loads(pipe.receive(30)), 1) == "3"
+        workers = {*threading.enumerate()} - before
+        assert workers
+    for each in workers:
+        each.join(20)  # idle, they would wait for 30 seconds
+        assert not each.is_alive()
+
+
 def test_an_answer_without_a_function_is_there_at_once(server):
     with MemoryTransport(server) as pipe:
         pipe.send(ping(1)[:10])

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 
-from linkspan.stores import MemoryStore
+import pytest
+
+from linkspan.stores import MemoryStore, StoreError
 from linkspan.stores.key_ring import read_keys, rotate_keys
 
 
@@ -45,3 +47,10 @@ def test_the_first_rotation_of_an_empty_store_makes_a_key_that_seals_at_once() -
     store = MemoryStore()
     assert rotate_keys(store, 1000.0, keep=60.0) == 1
     assert len(read_keys(store, 1000.0)) == 1
+
+
+def test_a_store_that_loses_what_is_written_is_an_error() -> None:
+    store = MemoryStore()
+    store.get = lambda key: None  # type: ignore[method-assign]
+    with pytest.raises(StoreError, match="does not keep what is written to it"):
+        read_keys(store, 0.0)

@@ -86,6 +86,7 @@ class ServerEnd(Wire):
         """Hang up: what runs is cancelled. What the server says to that waits for `carry`."""
         self.driver.receive_eof()
         self.driver.close()
+        self.driver.end_threads()  # each holds the connection, and a test makes hundreds of them
 
     def leave(self) -> None:
         """Let the server close what it holds for its connections, if this was the last one. After `close`."""

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from linkspan.stores.port import ABSENT, Record, Store
+from linkspan.stores.port import ABSENT, Record, Store, StoreError
 
 __all__ = ["REFRESH", "longest_use", "note_use", "read_keys", "rotate_keys"]
 
@@ -23,6 +23,8 @@ _SETTLED: Final = 3 * REFRESH
 _RECORD: Final = "keys/request-state"
 _USES: Final = "keys/request-state-uses"
 """For how many seconds each server may have to open what it has sealed, by its name."""
+_ATTEMPTS: Final = 100
+"""How often the first key is written: a store that loses records would be written to for ever."""
 
 
 class _Key(msgspec.Struct, array_like=True, frozen=True):
@@ -39,8 +41,12 @@ _decode_uses = msgspec.msgpack.Decoder(dict[str, float]).decode
 
 def read_keys(store: Store, now: float) -> list[bytes]:
     """Return the keys, the one that seals first; make one if there is none yet. Raises: StoreError."""
-    while (found := store.get(_RECORD)) is None:
+    for _ in range(_ATTEMPTS):
+        if (found := store.get(_RECORD)) is not None:
+            break
         _write(store, [_Key(secrets.token_bytes(32), 0.0)], ABSENT)
+    else:
+        raise StoreError(f"the store does not keep what is written to it: {_RECORD} is missing after each write")
     keys = [each for each in _decode(found.value) if each.until > now]
     sealing = [each for each in keys if each.since <= now]
     return [each.secret for each in (*sealing, *(each for each in keys if each not in sealing))]

@@ -535,6 +535,7 @@ def test_calls_do_not_wait_for_sessions_whose_store_stands_still() -> None:
     def get(key: str) -> None:
         waiting.put(key)
         assert stands_still.wait(60)
+        raise StoreError("it is away")
 
     server = Server("broken", store=store)  # type: ignore[arg-type]
     server.tool(name="t", timeout=30.0)(lambda: "ok")
