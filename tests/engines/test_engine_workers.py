@@ -19,7 +19,7 @@ from linkspan import LinkspanError, Server
 from linkspan.cli.run import load_server
 from linkspan.revisions import LATEST
 from linkspan.runtime.background import background_loop
-from stores.servers import postgres_server, redis_server
+from stores.store_servers import postgres_server, redis_server
 
 FILE = Path(__file__).with_name("indexer.py")
 TASKS = "io.modelcontextprotocol/tasks"

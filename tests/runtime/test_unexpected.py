@@ -17,7 +17,7 @@ from linkspan.runtime.reactor import Reactor
 from linkspan.runtime.unexpected import Unexpected
 from linkspan.serve.files import FileResources
 from linkspan.stores import SqliteStore
-from stores.servers import goes_on_after_an_unexpected_error
+from stores.store_servers import goes_on_after_an_unexpected_error
 
 
 class Broken:

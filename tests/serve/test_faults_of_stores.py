@@ -16,7 +16,7 @@ import pytest
 from linkspan import Change, Server, SyncClient
 from linkspan.stores import SqliteStore, Store, StoreError
 from over_http import serving
-from stores.servers import delete_store, redis_server, standing_still
+from stores.store_servers import delete_store, redis_server, standing_still
 
 DEADLINE = 60.0
 """Seconds that a store waits for what does not come."""

@@ -13,7 +13,7 @@ import pytest
 from linkspan import LinkspanError
 from linkspan.stores import Bounds, Store, StoreError, open_store
 from linkspan.testing.store_contract import CHECKS
-from stores.servers import eventually, fork_with_a_store, keep_the_contract, nats_server, standing_still
+from stores.store_servers import eventually, fork_with_a_store, keep_the_contract, nats_server, standing_still
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import pytest
 from linkspan import LinkspanError
 from linkspan.stores import Store, StoreError, open_store
 from linkspan.testing.store_contract import CHECKS
-from stores.servers import (
+from stores.store_servers import (
     eventually,
     fork_with_a_store,
     goes_on_after_an_unexpected_error,

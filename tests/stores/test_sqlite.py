@@ -16,7 +16,7 @@ import pytest
 from client.faces import wait_until
 from linkspan import LinkspanError
 from linkspan.stores import SealedStore, SqliteStore, StoreError, open_store, sqlite
-from stores.servers import delete_store
+from stores.store_servers import delete_store
 
 
 def test_the_file_is_private(tmp_path: Path) -> None:

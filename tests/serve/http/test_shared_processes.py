@@ -22,7 +22,7 @@ from linkspan.revisions import LATEST, LEGACY
 from linkspan.revisions.modern import CAPABILITIES, PROTOCOL_VERSION
 from linkspan.types.task_messages import TASKS
 from ports import reserve_port
-from stores.servers import store_server
+from stores.store_servers import store_server
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="workers need a system that can fork")
 NEWEST = LEGACY[-1]
