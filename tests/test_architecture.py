@@ -261,7 +261,7 @@ CODE_LINES = {
     "revisions": 1288,
     "runtime": 2501,
     "schema": 3217,
-    "serve": 3711,
+    "serve": 3712,
     "server": 5741,
     "stores": 1437,
     "testing": 707,

@@ -11,10 +11,11 @@ from typing import Annotated, Any
 
 import pytest
 
-from linkspan import Ask, LinkspanError, Server
+from linkspan import Ask, LinkspanError, Server, Task
 from linkspan.core.shared_endpoint import SharedEndpoint
 from linkspan.revisions import LATEST
 from linkspan.stores import MemoryStore, SealedStore, SqliteStore, StoreError
+from linkspan.stores.key_ring import longest_use, read_keys, rotate_keys
 from linkspan.wire.values import key_of
 
 
@@ -184,7 +185,6 @@ def test_what_one_process_has_asked_is_answered_in_another(tmp_path: Path) -> No
 
 def test_a_running_process_seals_with_a_new_key_once_it_has_read_it(tmp_path: Path) -> None:
     from linkspan.cli.main import main
-    from linkspan.stores.key_ring import read_keys
 
     server = booking(store=f"sqlite://{tmp_path}/store.db")
     before = ask(server)["requestState"]
@@ -194,6 +194,30 @@ def test_a_running_process_seals_with_a_new_key_once_it_has_read_it(tmp_path: Pa
     assert sharing.keys()._secrets == read_keys(server.store, time.time())
     assert len(sharing.keys()._secrets) == 2
     assert "content" in ask(server, requestState=before, inputResponses=ANSWER)
+
+
+def test_keys_are_read_from_a_store_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = booking(store=f"sqlite://{tmp_path}/store.db")
+    before = read_keys(server.store, time.time())
+    rotate_keys(server.store, time.time(), keep=60.0)
+
+    def fail(*_: object, **__: object) -> None:
+        raise StoreError("the disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SqliteStore, "put", fail)
+        assert server.sharing.keys()._secrets == read_keys(server.store, time.time())
+        assert server.sharing.keys()._secrets[0] == before[0]
+        assert longest_use(server.store) is None
+    server.sharing._keys.refresh()
+    assert longest_use(server.store) == 3600.0
+    server.define_tool("ask", handler=lambda: "done", task=Task(ttl=7200.0))
+    rotate_keys(server.store, time.time(), keep=60.0)
+    with monkeypatch.context() as patched:
+        patched.setattr(SqliteStore, "put", fail)
+        server.sharing._keys.refresh()
+    assert server.sharing.keys()._secrets == read_keys(server.store, time.time())
+    assert len(server.sharing.keys()._secrets) == 3
 
 
 def test_without_a_store_that_works_a_question_is_refused_with_a_sentence_and_other_calls_go_on(

@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, cast
 from weakref import ref
 
@@ -186,15 +186,16 @@ class StoredKeys:
 
         try:
             secrets = read_keys(store := self._store(), time.time())
-            if (seconds := self._answerable()) != self._noted:
-                note_use(store, self._name(), seconds)
-                self._noted = seconds
         except StoreError:
             if self._keys is None:
                 raise
             return self._keys
         if self._keys is None or secrets != self._secrets:
             self._secrets, self._keys = secrets, RequestStateKeys(*secrets)
+        if (seconds := self._answerable()) != self._noted:
+            with suppress(StoreError):  # what was read is of use without it; the next refresh tries again
+                note_use(store, self._name(), seconds)
+                self._noted = seconds
         return self._keys
 
 
