@@ -558,9 +558,9 @@ class Profile(msgspec.Struct):
     tasks: TaskEngine | None = None
     """What runs tasks; None runs them in the processes that serve."""
     max_tasks: int = 16
-    """Tasks that run at the same time in each process; more wait in the store. One principal gets three quarters of them."""
+    """Tasks that run at the same time in each process; more wait in the store. One principal gets three quarters at most."""
     max_tasks_per_principal: int = 100
-    """Tasks of one principal that have not ended, in all processes together. Beyond, its calls of such tools are refused."""
+    """Unfinished tasks of one principal in all processes together. Beyond that, its calls that could become tasks are refused."""
     result_suffix: bytes = b""
     """What ends every complete result of the newest revision."""
 
