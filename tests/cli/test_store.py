@@ -49,7 +49,7 @@ def test_the_server_that_needs_keys_for_longest_decides(linkspan: Shell, tmp_pat
     url = f"sqlite://{tmp_path}/store.db"
     for name, seconds in (("one", 9000.0), ("other", 60.0), ("one", 5000.0)):
         Server(name, store=url, request_state_ttl=seconds).sharing.keys()
-    assert "may be answered for 5000 s" in linkspan("store", "rotate", url, "--keep", "60").err
+    assert "may be answered for 9000 s" in linkspan("store", "rotate", url, "--keep", "60").err
 
 
 def test_the_keys_of_a_sealed_store_need_its_key(linkspan: Shell, tmp_path: Path) -> None:

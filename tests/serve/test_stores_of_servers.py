@@ -208,9 +208,9 @@ def test_keys_are_read_from_a_store_that_cannot_be_written(tmp_path: Path, monke
         patched.setattr(SqliteStore, "put", fail)
         assert server.sharing.keys()._secrets == read_keys(server.store, time.time())
         assert server.sharing.keys()._secrets[0] == before[0]
-        assert longest_use(server.store) is None
+        assert longest_use(server.store, time.time()) is None
     server.sharing._keys.refresh()
-    assert longest_use(server.store) == 3600.0
+    assert longest_use(server.store, time.time()) == 3600.0
     server.define_tool("ask", handler=lambda: "done", task=Task(ttl=7200.0))
     rotate_keys(server.store, time.time(), keep=60.0)
     with monkeypatch.context() as patched:
@@ -218,6 +218,14 @@ def test_keys_are_read_from_a_store_that_cannot_be_written(tmp_path: Path, monke
         server.sharing._keys.refresh()
     assert server.sharing.keys()._secrets == read_keys(server.store, time.time())
     assert len(server.sharing.keys()._secrets) == 3
+
+
+def test_a_running_server_notes_again_for_how_long_it_needs_keys_where_the_store_has_lost_it(tmp_path: Path) -> None:
+    server = booking(store=f"sqlite://{tmp_path}/store.db")
+    server.sharing.keys()
+    assert server.store.delete("keys/request-state-seconds")
+    server.sharing._keys.refresh()
+    assert longest_use(server.store, time.time()) == 3600.0
 
 
 def test_without_a_store_that_works_a_question_is_refused_with_a_sentence_and_other_calls_go_on(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+from math import inf
+from typing import Any
 
 import pytest
 
 from linkspan.stores import MemoryStore, StoreError
-from linkspan.stores.key_ring import read_keys, rotate_keys
+from linkspan.stores.key_ring import longest_use, note_use, read_keys, rotate_keys
 
 
 def test_all_processes_read_the_key_that_one_of_them_made() -> None:
@@ -54,3 +56,42 @@ def test_a_store_that_loses_what_is_written_is_an_error() -> None:
     store.get = lambda key: None  # type: ignore[method-assign]
     with pytest.raises(StoreError, match="does not keep what is written to it"):
         read_keys(store, 0.0)
+
+
+WEEK = 7 * 86400.0
+
+
+def test_of_deployments_with_different_figures_the_longest_is_needed_whichever_was_noted_last() -> None:
+    store = MemoryStore()
+    assert longest_use(store, 0.0) is None
+    for seconds in (86400.0, 60.0, 3600.0):
+        note_use(store, seconds, 0.0)
+        assert longest_use(store, 1.0) == 86400.0
+
+
+def test_a_use_is_noted_again_in_a_store_that_has_lost_its_records() -> None:
+    old, new = MemoryStore(), MemoryStore()
+    for store in (old, new):
+        note_use(store, inf, 0.0)
+        assert longest_use(store, 1.0) == inf
+
+
+def test_a_use_counts_for_a_week_after_it_was_noted_and_is_written_again_after_half_of_it() -> None:
+    store, puts = MemoryStore(), list[str]()
+    put = store.put
+
+    def counted(key: str, *arguments: Any, **options: Any) -> int | None:
+        puts.append(key)
+        return put(key, *arguments, **options)
+
+    store.put = counted  # type: ignore[method-assign]
+    note_use(store, inf, 0.0)  # its server is retired after this
+    for now in range(0, int(WEEK), 3600):
+        note_use(store, 60.0, float(now))
+    assert longest_use(store, WEEK - 1) == inf
+    assert longest_use(store, WEEK + 1) == 60.0
+    assert len(puts) == 3
+    note_use(store, 60.0, 2 * WEEK)
+    assert len(puts) == 4
+    assert longest_use(store, 3 * WEEK - 1) == 60.0
+    assert longest_use(store, 3 * WEEK) is None

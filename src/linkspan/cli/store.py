@@ -51,12 +51,12 @@ def main(arguments: Sequence[str]) -> int:
         check_url(options.url)
         store = open_store(options.url, store_key=key)
         try:
-            needed = longest_use(store)
+            needed = longest_use(store, now := time.time())
             keep: float = options.keep if options.keep is not None else _KEPT if needed is None else needed
             if needed is not None and keep < needed and not options.force:
                 needs = "for ever" if needed == inf else f"for {needed:g} s"
                 raise LinkspanError(_TOO_SHORT.format(keep, needs))
-            count = rotate_keys(store, time.time(), keep)
+            count = rotate_keys(store, now, keep)
         finally:
             store.close()
     except (LinkspanError, OSError) as problem:

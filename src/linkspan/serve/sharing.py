@@ -33,7 +33,7 @@ class SharedStore:
         self._lock = ForkedLock()
         self._store: Store | None = None
         self._in_workers = False
-        self._keys = StoredKeys(lambda: self.store, lambda: profile.implementation.name, answerable)
+        self._keys = StoredKeys(lambda: self.store, answerable)
         self._channel = ProcessChannel(lambda: self.store, lambda: profile.implementation.name)
 
     def check(self) -> None:
@@ -152,12 +152,10 @@ class SharedStore:
 class StoredKeys:
     """The keys of `requestState` in a store, as this process knows them: it reads them now and then."""
 
-    def __init__(self, store: Callable[[], Store], name: Callable[[], str], answerable: Callable[[], float]) -> None:
-        """Read nothing yet; `store` opens the store. The server `name` uses keys for `answerable()` seconds."""
+    def __init__(self, store: Callable[[], Store], answerable: Callable[[], float]) -> None:
+        """Read nothing yet; `store` opens the store. The server uses keys for `answerable()` seconds."""
         self._store = store
-        self._name = name
         self._answerable = answerable
-        self._noted: float | None = None
         self._secrets: list[bytes] = []
         self._keys: RequestStateKeys | None = None
         self.start_afresh()
@@ -185,17 +183,15 @@ class StoredKeys:
         from linkspan.stores.key_ring import note_use, read_keys
 
         try:
-            secrets = read_keys(store := self._store(), time.time())
+            secrets = read_keys(store := self._store(), now := time.time())
         except StoreError:
             if self._keys is None:
                 raise
             return self._keys
         if self._keys is None or secrets != self._secrets:
             self._secrets, self._keys = secrets, RequestStateKeys(*secrets)
-        if (seconds := self._answerable()) != self._noted:
-            with suppress(StoreError):  # what was read is of use without it; the next refresh tries again
-                note_use(store, self._name(), seconds)
-                self._noted = seconds
+        with suppress(StoreError):  # what was read is of use without it; the next refresh tries again
+            note_use(store, self._answerable(), now)
         return self._keys
 
 

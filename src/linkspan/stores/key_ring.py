@@ -21,8 +21,10 @@ REFRESH: Final = 10.0
 _SETTLED: Final = 3 * REFRESH
 """Seconds after which every process has read a new key, also one whose store stood still for a moment."""
 _RECORD: Final = "keys/request-state"
-_USES: Final = "keys/request-state-uses"
-"""For how many seconds each server may have to open what it has sealed, by its name."""
+_USES: Final = "keys/request-state-seconds"
+"""For how many seconds servers may have to open what they have sealed, and until when each of these figures counts."""
+_COUNTS: Final = 7 * 86400.0
+"""Seconds for which a figure counts after it was noted, so that servers may be stopped for some days."""
 _ATTEMPTS: Final = 100
 """How often the first key is written: a store that loses records would be written to for ever."""
 
@@ -36,7 +38,7 @@ class _Key(msgspec.Struct, array_like=True, frozen=True):
 
 
 _decode = msgspec.msgpack.Decoder(list[_Key]).decode
-_decode_uses = msgspec.msgpack.Decoder(dict[str, float]).decode
+_decode_uses = msgspec.msgpack.Decoder(dict[float, float]).decode
 
 
 def read_keys(store: Store, now: float) -> list[bytes]:
@@ -67,22 +69,28 @@ def rotate_keys(store: Store, now: float, keep: float) -> int:
             return len(keys)
 
 
-def note_use(store: Store, server: str, seconds: float) -> None:
-    """Note for how long a server may have to open what it has sealed: for ever is `inf`. Raises: StoreError."""
+def note_use(store: Store, seconds: float, now: float) -> None:
+    """Note for how long a server may have to open what it seals: for ever is `inf`. Raises: StoreError.
+
+    Call this now and then while the server runs: it reads the record, and writes when the figure is missing or has counted for
+    half of its time. Deployments with different figures keep one each.
+    """
     while True:
         found = store.get(_USES)
         uses = _decode_uses(found.value) if found is not None else {}
-        if uses.get(server) == seconds:
+        if uses.get(seconds, now) - now > _COUNTS / 2:
             return
-        data = msgspec.msgpack.encode(uses | {server: seconds})
+        noted = {each: until for each, until in uses.items() if until > now} | {seconds: now + _COUNTS}
+        data = msgspec.msgpack.encode(noted)
         if store.put(_USES, data, expect=found.version if found is not None else ABSENT) is not None:
             return
 
 
-def longest_use(store: Store) -> float | None:
-    """Return for how many seconds an old key is needed; None if no server has noted it. Raises: StoreError."""
+def longest_use(store: Store, now: float) -> float | None:
+    """Return for how many seconds an old key is needed; None if no server has noted it for a week. Raises: StoreError."""
     found = store.get(_USES)
-    return max(_decode_uses(found.value).values()) if found is not None else None
+    uses = _decode_uses(found.value) if found is not None else {}
+    return max((seconds for seconds, until in uses.items() if until > now), default=None)
 
 
 def _write(store: Store, keys: list[_Key], version: int) -> bool:
