@@ -263,7 +263,7 @@ CODE_LINES = {
     "schema": 3217,
     "serve": 3708,
     "server": 5741,
-    "stores": 1440,
+    "stores": 1442,
     "testing": 707,
     "types": 584,
     "wire": 1087,

@@ -55,28 +55,39 @@ def test_after_connections_were_cut_the_store_works_and_subscribers_may_have_mis
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="this system cannot stop a process for a while")
-def test_a_server_that_stands_still_is_an_error_within_the_time_for_all_who_wait(server: str) -> None:
+@pytest.mark.parametrize(
+    "write",
+    [
+        pytest.param(lambda store: store.put("key", b"value"), id="statement"),
+        pytest.param(lambda store: store.publish("channel", b"data"), id="transaction"),
+    ],
+)
+def test_a_server_that_stands_still_is_an_error_within_the_time_for_all_who_wait(
+    server: str, write: Callable[[Store], object]
+) -> None:
     from linkspan.stores.postgres import PostgresStore
 
     store = eventually(lambda: PostgresStore(server, namespace="still", timeout=0.5))
     results: Queue[str] = Queue()
 
-    def write() -> None:
+    def attempt() -> None:
         try:
-            store.put("key", b"value")
+            write(store)
             results.put("written")
         except StoreError as problem:
             results.put(str(problem))
 
-    with standing_still(store._connection.info.backend_pid):
-        threads = [threading.Thread(target=write) for _ in range(20)]
+    stuck = store._connection
+    with standing_still(stuck.info.backend_pid):
+        threads = [threading.Thread(target=attempt) for _ in range(20)]
         for each in threads:
             each.start()
         assert results.get(timeout=15).startswith("the store in PostgreSQL failed: no answer within 1.5 s")
         for each in threads:
             each.join(15)  # one after the other would take half a minute
         assert not any(each.is_alive() for each in threads)
-        eventually(lambda: store.put("key", b"value"))
+        assert stuck.closed
+        eventually(lambda: write(store))  # on a new connection
     store.close()
 
 

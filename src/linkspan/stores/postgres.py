@@ -125,11 +125,15 @@ class PostgresStore(SqlStore):
                 cursor = connection.execute(text, values)
                 return cursor.fetchall() if cursor.description is not None else []
             except self._library.Error as problem:
-                if isinstance(problem, self._library.OperationalError):  # lost, or late: it may still be at work
-                    self._failed = time.monotonic()
-                    with suppress(Exception):
-                        connection.close()
-                raise _failed(problem) from None
+                raise self._give_up(connection, problem) from None
+
+    def _give_up(self, connection: Any, problem: Exception) -> StoreError:
+        """Return the error for a problem; close a connection that was lost, or is late: it may still be at work."""
+        if isinstance(problem, self._library.OperationalError):
+            self._failed = time.monotonic()
+            with suppress(Exception):
+                connection.close()
+        return _failed(problem)
 
     @contextmanager
     def _transaction(self) -> Generator[None]:
@@ -140,7 +144,7 @@ class PostgresStore(SqlStore):
                 with connection.transaction():
                     yield
             except self._library.Error as problem:
-                raise _failed(problem) from None
+                raise self._give_up(connection, problem) from None
             finally:
                 self._in_transaction = False
 
