@@ -48,7 +48,7 @@ exit status of list, call, task, read, prompt, ping, login, logout and whoami:
   0    success
   1    the tool or the server answered with an error, or there is no login
   2    the command line is wrong, or names a tool or an argument that the server does not have
-  3    the server could not be started or reached, or has no revision in common
+  3    the server could not be started or reached, or shares no revision with the client
   4    the server was lost, took too long, or sent an invalid response
   5    the server needs input, or a login, that is not available here
   130  Ctrl-C"""
