@@ -259,7 +259,7 @@ CODE_LINES = {
     "host": 3286,
     "linkspan": 499,
     "revisions": 1288,
-    "runtime": 2501,
+    "runtime": 2508,
     "schema": 3217,
     "serve": 3708,
     "server": 5741,

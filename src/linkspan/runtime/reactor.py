@@ -138,7 +138,7 @@ class Reactor:
         self._sleeps_until = math.inf  # first, so that a deadline that is set from here on wakes us
         if self._calls:
             return 0.0
-        due = [at for watched in self._watched if (at := watched.next_timeout()) is not None]
+        due = [at for watched in list(self._watched) if (at := self._next_timeout(watched)) is not None]
         due += [at for at, _, _ in self._timers[:1]]
         now = time.monotonic()
         self._sleeps_until = earliest = min([*due, self._expected if self._expected > now else math.inf])
@@ -149,9 +149,17 @@ class Reactor:
         while self._timers and self._timers[0][0] <= now:
             self._attempt(heapq.heappop(self._timers)[2])
         for watched in list(self._watched):
-            due = watched.next_timeout()
+            due = self._next_timeout(watched)
             if due is not None and due <= now:
                 self._attempt(lambda watched=watched: watched.handle_timeout(now))  # type: ignore[misc]
+
+    def _next_timeout(self, watched: Watched) -> float | None:
+        try:
+            return watched.next_timeout()
+        except Exception:  # it would raise in each turn, before anything is read for the others
+            logging.getLogger("linkspan").exception("an error in a client's connection, which is watched no more")
+            self.forget(watched)
+            return None
 
     def _attempt(self, step: Callable[[], object]) -> None:
         try:
