@@ -15,7 +15,7 @@ import pytest
 
 from client.faces import wait_until
 from linkspan import LinkspanError
-from linkspan.stores import SealedStore, SqliteStore, StoreError, open_store, sqlite
+from linkspan.stores import MemoryStore, SealedStore, SqliteStore, StoreError, open_store, sqlite
 from stores.store_servers import delete_store
 
 
@@ -169,6 +169,18 @@ def test_the_end_of_a_line_is_no_part_of_a_store_key(tmp_path: Path, end: str) -
     assert printed.secret("name") == echoed.secret("name")
     for each in (printed, echoed, earlier):
         each.close()
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n"])
+def test_a_key_of_sixteen_random_bytes_may_end_like_a_line(end: bytes) -> None:
+    pytest.importorskip("cryptography", reason="cryptography is not installed")
+    plain, key = MemoryStore(), b"0123456789abcdef"[: -len(end)] + end
+    SealedStore(plain, key).put("key", b"value")
+    found = SealedStore(plain, key).get("key")
+    assert found is not None
+    assert found.value == b"value"
+    with pytest.raises(LinkspanError, match="store_key needs at least 16 bytes"):
+        SealedStore(plain, key[1:])
 
 
 def test_what_is_sealed_cannot_be_read_moved_or_changed_in_the_file(tmp_path: Path) -> None:

@@ -27,12 +27,12 @@ class SealedStore:
     def __init__(self, store: Store, key: bytes | str) -> None:
         """Seal what goes into `store`. The end of a line is no part of the key: `echo` writes the same as `printf`.
 
-        What was sealed while it was a part of the key can still be read. Raises: LinkspanError for a key below 16 bytes, or
-        without `cryptography`.
+        What was sealed while it was a part of the key can still be read. Raises: LinkspanError for a key below 16 bytes (of
+        a text, without the end of a line), or without `cryptography`.
         """
         given = key.encode() if isinstance(key, str) else bytes(key)
         secret = given.rstrip(b"\r\n")
-        if len(secret) < _LEAST:
+        if len(secret if isinstance(key, str) else given) < _LEAST:  # random bytes may end like a line
             raise LinkspanError(f"store_key needs at least {_LEAST} bytes: make one with secrets.token_bytes(32)")
         try:
             from cryptography.hazmat.primitives.ciphers.aead import AESGCM
