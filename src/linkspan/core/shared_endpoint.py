@@ -37,6 +37,7 @@ from linkspan.core.shared_state import (
     Handed,
     Left,
     Load,
+    Loaded,
     Logged,
     PairRecord,
     Passed,
@@ -236,24 +237,28 @@ class SharedEndpoint(Endpoint):
         found = self._runner.load(self._space.key("session", session_id)) if _is_id(session_id) else None
         if found is None:
             return structs.replace(self._fitting(request, None), also=self._end(session_id))
-        session, facts = self.sessions.get(session_id), request.facts
-        if not isinstance(session, SharedSession) or session.version != found.version:
-            record = decode_session(found.value)
-            if (
-                record.principal != facts.principal or record.agreed.revision not in REVISIONS
-            ):  # that of a newer release
-                return self._fitting(request, None)
-            with self.sessions.lock:
-                local = self.sessions.get(session_id)
-                session = local if isinstance(local, SharedSession) else self._new_session(session_id, record.principal)
-                session.adopt(record, found.version)
-                self.sessions.keep(session, self.clock())
-        if session.principal != facts.principal:
-            return self._fitting(request, None)  # those of other principals are not found (HL-8)
-        self.sessions.keep(session, self.clock())
-        if session.note_use(facts):
+        session = self._local_session(session_id, found, request.facts.principal)
+        if session is not None and session.note_use(request.facts):
             self._runner.run(session.touch())
         return self._fitting(request, session)
+
+    def _local_session(self, session_id: str, found: Loaded, principal: str | None) -> SharedSession | None:
+        """Return what this process has of a session, as its record is now; None if `principal` cannot use it here."""
+        with self.sessions.lock:  # until it is kept: it may be removed, or loaded by another thread
+            local = self.sessions.get(session_id)
+            session = local if isinstance(local, SharedSession) else None
+            if session is None or session.version != found.version:
+                record = decode_session(found.value)
+                if record.principal != principal:
+                    return None  # those of other principals are not found (HL-8)
+                if record.agreed.revision not in REVISIONS:
+                    return None  # that of a newer release
+                session = session or self._new_session(session_id, principal)
+                session.adopt(record, found.version)
+            if session.principal != principal:
+                return None
+            self.sessions.keep(session, self.clock())
+            return session
 
     def _end(self, session_id: str) -> Todo:
         """End what this process has of a session that is over."""
@@ -546,8 +551,7 @@ class SharedEndpoint(Endpoint):
             elif session.working or session.listening:
                 if session.is_stale:
                     stale.append(session)
-            elif now - session.used >= min(_CACHED, self.policy.session_idle):
-                self.sessions.remove(session)
+            elif self._remove_unused(session, now - min(_CACHED, self.policy.session_idle)):
                 self._runner.spawn(session.leave_home())
         if stale and not self._touches:  # a store may stand still for many ticks
             self._touches = True
@@ -557,6 +561,14 @@ class SharedEndpoint(Endpoint):
             self._runner.spawn(each_of(map(self._save_pair, self.pairs)))
         self._end_waits(now)
         return ended
+
+    def _remove_unused(self, session: SharedSession, used: float) -> bool:
+        """Remove a session that was not used after that time; return whether it was removed."""
+        with self.sessions.lock:  # a request may be about to use it
+            if session.used > used:
+                return False
+            self.sessions.remove(session)
+            return True
 
     def _touch(self, sessions: Sequence[SharedSession]) -> StoreFlow[None]:
         try:

@@ -16,7 +16,7 @@ from http_talk import Session, call, text_of
 
 from client.faces import wait_until
 from linkspan import Ask, Context, Server
-from linkspan.core.shared_state import each_of
+from linkspan.core.shared_state import decode_session, each_of
 from linkspan.revisions import LEGACY
 from linkspan.serve.store_flows import StoreFlows
 from linkspan.stores import MemoryStore
@@ -75,6 +75,28 @@ def methods(live: Live) -> list[str]:
 
 def loaded(face: Scattered) -> int:
     return sum(len(each.sessions) for each in face.endpoints)
+
+
+def test_a_session_that_a_request_uses_is_not_removed_as_idle_at_the_same_moment(three: Scattered) -> None:
+    session = Session(three)
+    home = next(each for each in three._endpoints if any(kept.is_home for kept in each.sessions))
+    three._endpoints[:] = [home]
+    assert session.call("client", number=1).whole().status == 200  # it knows the newest record from here on
+    three.now += 40.0
+    tick, keep = threading.Thread(target=home._end_idle, args=(three.now,)), home.sessions.keep
+
+    def keep_late(*arguments: Any) -> None:
+        if tick.ident is None:
+            tick.start()
+            tick.join(0.5)  # it waits for the request; without a lock it would be over by now
+        keep(*arguments)
+
+    home.sessions.keep = keep_late  # type: ignore[method-assign]
+    assert session.call("client", number=2).whole().status == 200
+    tick.join(30)
+    (kept,) = home.sessions
+    record = decode_session(home.runner.load(kept.key).value)
+    assert record.home == home._space.process  # it has not been given up
 
 
 # What was agreed.
