@@ -252,7 +252,7 @@ CODE_LINES = {
     "auth": 2259,
     "cli": 4779,
     "client": 6117,
-    "core": 3806,
+    "core": 3812,
     "engines": 140,
     "extensions": 1056,
     "flows": 2153,
