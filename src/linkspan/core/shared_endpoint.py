@@ -140,14 +140,14 @@ class SharedEndpoint(Endpoint):
         self._name = name
         self._wall_clock = wall_clock
         self._is_secret = is_secret
-        self.runner: StoreRunner = runner
+        self._runner = self.runner = runner  # the public one may be None for the type of an endpoint
         super().__init__(*arguments, **options)
 
     def start_afresh(self) -> None:
         """Begin without sessions and streams, as a process of its own."""
         super().start_afresh()
         self._space = SessionSpace(
-            key_of(self._name), self._random(6).hex(), self.policy, self._wall_clock, self.runner
+            key_of(self._name), self._random(6).hex(), self.policy, self._wall_clock, self._runner
         )
         self.channels = self._space.everyone, self._space.channel(self._space.process)
         """What this process must be subscribed to: what comes there goes to `receive`."""
@@ -169,7 +169,7 @@ class SharedEndpoint(Endpoint):
     @_with_store
     def _initialize(self, request: Arrived, message: Message | Batch) -> Opened:
         principal = request.facts.principal
-        full = self.runner.run(self._make_room(principal))
+        full = self._runner.run(self._make_room(principal))
         if full is not None:
             return request.too_many_sessions(full)
         session = self._new_session(self._random(16).hex(), principal)
@@ -177,7 +177,7 @@ class SharedEndpoint(Endpoint):
         if not session.connection.session.negotiated:
             return opened
         try:
-            self.runner.run(session.create())
+            self._runner.run(session.create())
         except LinkspanError:
             self.disconnect(opened)
             raise
@@ -233,12 +233,12 @@ class SharedEndpoint(Endpoint):
             refusal = self._session_of(request)
             assert isinstance(refusal, Opened)
             return refusal
-        found = self.runner.load(self._space.key("session", session_id)) if _is_id(session_id) else None
+        found = self._runner.load(self._space.key("session", session_id)) if _is_id(session_id) else None
         if found is None:
             return structs.replace(self._fitting(request, None), also=self._end(session_id))
         session = self._local_session(session_id, found, request.facts.principal)
         if session is not None and session.note_use(request.facts):
-            self.runner.run(session.touch())
+            self._runner.run(session.touch())
         return self._fitting(request, session)
 
     def _local_session(self, session_id: str, found: Loaded, principal: str | None) -> SharedSession | None:
@@ -279,14 +279,14 @@ class SharedEndpoint(Endpoint):
         if isinstance(session, Opened):
             return session
         if not isinstance(message, RpcRequest):  # requests are for any process
-            here = self.runner.run(self._pass_on(session, message, request.body))
+            here = self._runner.run(self._pass_on(session, message, request.body))
             if here is None:
                 return request.accept()
             message = here
         opened = self._in_session(request, session, message)
         if session.has_changes:
             try:
-                self.runner.run(session.save())
+                self._runner.run(session.save())
             except LinkspanError:
                 if opened.events:  # calls that have begun must end; the next request saves what has changed
                     return opened
@@ -340,8 +340,8 @@ class SharedEndpoint(Endpoint):
             return self._listening(request, session, None)
         stream = last.rpartition("-")[0] if last is not None else None
         if stream is None or is_general(stream):
-            return self.runner.run(self._open_get_stream(request, session, last))
-        return self.runner.run(self._resume(request, session, last or "", stream))
+            return self._runner.run(self._open_get_stream(request, session, last))
+        return self._runner.run(self._resume(request, session, last or "", stream))
 
     def _open_get_stream(self, request: Arrived, session: SharedSession, last: str | None) -> StoreFlow[Opened]:
         """Open the GET stream here, wherever it was; what another process has of it comes when that has responded."""
@@ -391,7 +391,7 @@ class SharedEndpoint(Endpoint):
         session = self._find(request)
         if isinstance(session, Opened):
             return session
-        self.runner.run(self._forget(session.id, session.principal))
+        self._runner.run(self._forget(session.id, session.principal))
         return Opened(request.respond().respond(204), also=self._end(session.id))
 
     # Pairs.
@@ -401,7 +401,7 @@ class SharedEndpoint(Endpoint):
         opened = super()._open_pair(request)
         if isinstance(opened.owner, Pair):
             try:
-                self.runner.run(each_of([self._save_pair(opened.owner)]))
+                self._runner.run(each_of([self._save_pair(opened.owner)]))
             except LinkspanError:
                 self.disconnect(opened)
                 raise
@@ -415,7 +415,7 @@ class SharedEndpoint(Endpoint):
     def _post_to_pair(self, request: Arrived, pair_id: str) -> Opened:
         """Take a message in, or pass it on to the process that has the stream of the client."""
         elsewhere = self.pairs.find(pair_id, request.facts.principal) is None and _is_id(pair_id)
-        found = self.runner.load(self._space.key("pair", pair_id)) if elsewhere else None
+        found = self._runner.load(self._space.key("pair", pair_id)) if elsewhere else None
         pair, facts = decode_pair(found.value) if found is not None else None, request.facts
         if pair is None or pair.principal != facts.principal or pair.home == self._space.process:
             return super()._post_to_pair(request, pair_id)
@@ -426,7 +426,7 @@ class SharedEndpoint(Endpoint):
         secret = {name for name in facts.headers if name in CREDENTIALS or self._is_secret(name)}
         headers = {name: value for name, value in facts.headers.items() if name not in secret}
         posted = Posted(pair_id, request.body, facts.principal, facts.address, headers, facts.grant)
-        self.runner.run(each_of([self._space.send(pair.home, posted)]))
+        self._runner.run(each_of([self._space.send(pair.home, posted)]))
         return request.accept()
 
     # What other processes send.
@@ -443,7 +443,7 @@ class SharedEndpoint(Endpoint):
             case Handed():
                 self._handed(message)
             case Relayed():
-                self.runner.spawn(self._relayed(message))  # behind what reads the log of that stream
+                self._runner.spawn(self._relayed(message))  # behind what reads the log of that stream
             case _:
                 session = self.sessions.get(message.session)
                 if isinstance(session, SharedSession):
@@ -495,7 +495,7 @@ class SharedEndpoint(Endpoint):
         else:
             self._awaited.pop(handed.ticket, None)
         if not awaited.live:
-            self.runner.spawn(self._go_on(awaited, handed))
+            self._runner.spawn(self._go_on(awaited, handed))
         elif not handed.live:
             awaited.exchange.end()  # its client comes back for the rest
 
@@ -537,7 +537,7 @@ class SharedEndpoint(Endpoint):
         owner = self._open.get(exchange)
         super().finished(exchange)
         if type(owner) is Pair:
-            self.runner.spawn(each_of([Drop(self._space.key("pair", owner.id))]))
+            self._runner.spawn(each_of([Drop(self._space.key("pair", owner.id))]))
 
     def _end_idle(self, now: float) -> Todo:
         """Forget the sessions that nothing of this process needs; note that the others are in use."""
@@ -551,13 +551,13 @@ class SharedEndpoint(Endpoint):
                 if session.is_stale:
                     stale.append(session)
             elif self._remove_unused(session, now - min(_CACHED, self.policy.session_idle)):
-                self.runner.spawn(session.leave_home())
+                self._runner.spawn(session.leave_home())
         if stale and not self._touches:  # a store may stand still for many ticks
             self._touches = True
-            self.runner.spawn(self._touch(stale))
+            self._runner.spawn(self._touch(stale))
         if now - self._pairs_noted > self.policy.session_idle / 10:
             self._pairs_noted = now
-            self.runner.spawn(each_of(map(self._save_pair, self.pairs)))
+            self._runner.spawn(each_of(map(self._save_pair, self.pairs)))
         self._end_waits(now)
         return ended
 
@@ -589,7 +589,7 @@ class SharedEndpoint(Endpoint):
             if each.live:
                 each.exchange.end()
             else:
-                self.runner.spawn(self._go_on(each, _UNKNOWN))
+                self._runner.spawn(self._go_on(each, _UNKNOWN))
 
     def close(self) -> Todo:
         """Cancel what runs, end every stream, and leave the sessions to the other processes."""
@@ -597,7 +597,7 @@ class SharedEndpoint(Endpoint):
         ended = super().close()
         for session in sessions:
             if isinstance(session, SharedSession):
-                self.runner.spawn(session.leave_home())
+                self._runner.spawn(session.leave_home())
         return ended
 
 
