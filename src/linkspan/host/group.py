@@ -126,7 +126,8 @@ class _Group(Generic[FaceT]):
 
         `extensions`, such as `Tasks()`, and `options` are for all clients made here.
         """
-        face, options["extensions"] = self._face(), extensions
+        face = self._face()
+        options["extensions"] = extensions
         self.clients: dict[str, FaceT] = {
             name: target if isinstance(target, face) else face(cast("ServerTarget", target), name=name, **options)
             for name, target in servers.items()
