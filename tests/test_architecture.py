@@ -256,7 +256,7 @@ CODE_LINES = {
     "engines": 140,
     "extensions": 1056,
     "flows": 2153,
-    "host": 3286,
+    "host": 3287,
     "linkspan": 499,
     "revisions": 1288,
     "runtime": 2508,

@@ -40,6 +40,9 @@ VERBS = {
 }
 """Where each verb is implemented, and its line in --help."""
 
+_FOR_A_CLIENT: Final = ("run", "trace")
+"""Verbs whose stdout is read by a client, so that no report may go there."""
+
 _EPILOG = """TARGET is a .py file (or FILE.py:OBJECT), a command in quotes, mcp.json:NAME or a URL.
 A command can also follow at the end: linkspan call TOOL key=value -- COMMAND ARGS...
 linkspan VERB --help explains a verb.
@@ -81,10 +84,6 @@ class WrongCommandLine(SystemExit):
         from linkspan.wire.redaction import neutral
 
         sys.stderr.write(f"{self.usage}{self.prog}: error: {neutral(self.problem)}\n")
-
-
-_FOR_A_CLIENT: Final = ("run", "trace")
-"""Verbs whose stdout is read by a client, so that no report may go there."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
