@@ -7,6 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from queue import Queue
 from typing import Any
@@ -577,6 +578,68 @@ def test_a_call_that_ends_while_it_cannot_become_a_task_leaves_room_for_others()
     assert process.has_room()
     failing.down = False
     world.end()
+
+
+@pytest.mark.parametrize("seconds", [10, 18, 22, 28, 33, 40, 50, 60, 70])
+@pytest.mark.parametrize("steps", [(1.0,), (1.0, 0.3)], ids=["each_second", "also_between"])
+def test_a_task_that_runs_stays_its_owners_after_any_outage_of_the_store(
+    seconds: int, steps: tuple[float, ...]
+) -> None:
+    clock, memory = Time(), MemoryStore()
+    stores: list[Failing] = []
+
+    def another() -> Store:
+        stores.append(Failing(memory))
+        return stores[-1]  # type: ignore[return-value]
+
+    world = World(another, clock)
+    owner, other = world.process(), world.process()
+    other.attach(world, lambda: None)
+
+    def take_turns(*processes: Process, step: float) -> None:
+        clock.now += step
+        for each in processes:
+            with suppress(StoreError):
+                each.turn(clock.now)
+
+    task_id = owner.call("index", shards=1)
+    take_turns(owner, other, step=1.0)
+    back = clock.now + seconds
+    for each in stores:
+        each.down = True
+    while clock.now < back:
+        for step in steps:
+            take_turns(owner, other, step=step)
+    for each in stores:
+        each.down = False
+    take_turns(other, owner, step=1.0)  # the other is first
+    world.held.set()
+    assert owner.wait(task_id, "completed", "failed")["status"] == "completed"
+    assert world.begun.qsize() == 1
+
+
+def test_an_outage_of_the_store_is_logged_once_however_often_the_process_is_woken(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Woken(Process):
+        wake = TaskRunner.wake  # type: ignore[assignment]
+        turns: Queue[float] = Queue()
+
+        def turn(self, now: float) -> float | None:
+            self.turns.put(now)
+            return super().turn(now)
+
+    clock = Time()
+    store = Failing(MemoryStore(clock))
+    process = Woken(Server("indexer"), store, clock, DEFAULT)  # type: ignore[arg-type]
+    store.down = True
+    process.attach(clock, lambda: None)
+    for _ in range(6):  # every other turn uses the store
+        process.turns.get(timeout=PATIENCE)
+        clock.now += 0.6
+        process.wake()
+    process.leave(clock, within=0.0)
+    assert [each.message for each in caplog.records] == ["the store of the tasks fails: the store is down"]
 
 
 class Hasty(Failing):

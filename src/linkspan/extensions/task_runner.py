@@ -139,7 +139,7 @@ class TaskRunner:
         self._doubtful: dict[str, str] = {}
         """The owners of claims that the store may have carried out, by task: it failed."""
         self._look_at = self._trusting = 0.0
-        self._turned: float | None = None
+        self._looked: float | None = None
         self._stopping = self._left = self._failing = self._holds_lifespan = False
 
     # The processes that serve.
@@ -443,7 +443,6 @@ class TaskRunner:
                     if self._failing:
                         self._heard.append(("", ""))
                 pause = self.turn(self._clock())
-                self._failing = False
             except StoreError as problem:
                 self._report(problem)
                 pause = _LOOK
@@ -454,10 +453,6 @@ class TaskRunner:
 
     def turn(self, now: float) -> float | None:
         """Do what is due; return how many seconds there is nothing to do, and None if nothing is left. Raises: StoreError."""
-        # Without a turn for long the store was away, or the whole host stood still. Then other leases have run out, too, and are
-        # renewed now: trust that their owners are there; but only now and then, for a process whose turns are always slow.
-        if self._turned is not None and now - self._turned > self._lease / 4 and now > self._trusting + self._lease:
-            self._trusting = now + self._lease / 2
         while self._heard:
             what, task_id = self._heard.popleft()
             try:
@@ -471,12 +466,19 @@ class TaskRunner:
         found = 0
         if now >= self._look_at and not self._stopping:
             self._look_at = now + _LOOK
+            due = dict.fromkeys(self.tasks.due(now))
+            # Without a look for long the store was away, or the whole host stood still. Then other leases have run out, too, and
+            # are renewed now: trust that their owners are there; but only now and then, for a process that is always slow.
+            if self._looked is not None and now - self._looked > self._lease / 4 and now > self._trusting + self._lease:
+                self._trusting = now + self._lease / 2
+            self._looked = now
             for task_id, owner in list(self._held_back.items()):
                 if self.has_room(owner):
+                    due.pop(task_id, None)
                     found += self._look_safely(task_id, now)
-            for task_id in self.tasks.due(now):
+            for task_id in due:
                 found += self._look_safely(task_id, now)
-        self._turned = now
+            self._failing = False  # not after a turn that did not use the store
         if self._holds_lifespan and not self._runs and self._host.lifespan is not None:
             self._holds_lifespan = False
             self._host.lifespan.close(self._calls)
@@ -486,7 +488,7 @@ class TaskRunner:
                 return _MESSAGES if waiting else min(_LOOK, self._lease / 4)
             if self._users or found or self._woken.is_set():
                 return _LOOK
-            self._thread, self._turned = None, None
+            self._thread, self._looked = None, None
         return None
 
     def _look_after(self, run: Run, lease: Lease, now: float) -> None:
