@@ -6,11 +6,11 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from queue import Queue
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -101,6 +101,14 @@ class Process(TaskRunner):
             assert time.monotonic() < give_up, found
             time.sleep(0.002)
         return found
+
+    def turn_until_ended(self, tasks: Sequence[str]) -> None:
+        give_up, clock = time.monotonic() + PATIENCE, cast("Time", self._clock)
+        while any(self.see(each)["status"] == "working" for each in tasks):
+            clock.now += 0.1  # a task whose place becomes free in the middle of a look is looked at again later
+            self.turn(clock.now)
+            assert time.monotonic() < give_up
+            time.sleep(0.002)  # or hours pass, and the time of the tasks is over
 
 
 def json_params(text: bytes) -> CallToolParams:
@@ -243,10 +251,7 @@ def test_more_tasks_than_may_run_wait_for_their_turn(world: World) -> None:
     assert world.begun.empty()
     assert {process.see(each)["status"] for each in tasks} == {"working"}
     world.held.set()
-    give_up = time.monotonic() + PATIENCE
-    while any(process.see(each)["status"] == "working" for each in tasks):
-        process.turn(world.clock.now)
-        assert time.monotonic() < give_up
+    process.turn_until_ended(tasks)
     assert sorted(world.begun.queue) == [2, 3, 4]
 
 
@@ -266,11 +271,7 @@ def test_one_principal_cannot_take_all_places(world: World) -> None:
     others = process.call("index", owner="eve", shards=100)
     assert world.begun.get(timeout=PATIENCE) == 100, "her place is free"
     world.held.set()
-    give_up = time.monotonic() + PATIENCE
-    while any(process.see(each)["status"] == "working" for each in [*tasks, others]):
-        world.clock.now += 0.1
-        process.turn(world.clock.now)
-        assert time.monotonic() < give_up
+    process.turn_until_ended([*tasks, others])
     assert sorted(world.begun.queue) == list(range(3, 70)), "each once"
 
 
