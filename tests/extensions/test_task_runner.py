@@ -763,6 +763,32 @@ def test_an_end_that_could_not_be_published_is_published_later() -> None:
     world.end()
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_the_end_of_a_cancelled_task_that_could_not_be_published_is_published_later(again: bool) -> None:
+    clock = Time()
+    store = Silent(MemoryStore(clock))
+    world = World(lambda: store, clock)  # type: ignore[arg-type, return-value]
+    process = world.process(Task(ttl=None), shared=lambda: True)
+    task_id = process.call("ask", owner="ada")
+    process.wait(task_id, "input_required")
+    record = process.tasks.get(task_id)
+    assert record is not None
+    heard: Queue[str] = Queue()
+    process.tasks.subscribe(lambda what, _: heard.put(what))
+    store.down = True
+    for _ in range(1 + again):  # a client tries once more
+        with pytest.raises(StoreError):
+            process.cancel(record)
+    assert process.see(task_id)["status"] == "cancelled"
+    store.down = False
+    clock.now += 6
+    process.turn(clock.now)
+    assert heard.get(timeout=PATIENCE) == "changed"
+    assert process.tasks.count("ada", clock.now, 10) == 0
+    assert process.tasks.due(clock.now + 10**6) == []
+    world.end()
+
+
 def test_after_something_was_missed_clients_get_the_state_of_the_tasks_that_they_listen_for() -> None:
     clock = Time()
     store = Failing(MemoryStore(clock))

@@ -370,6 +370,8 @@ class TaskRunner:
     def cancel(self, record: TaskRecord) -> None:
         """Cancel a task: at once if no process runs it. Raises: StoreError."""
         now = self._clock()
+        if not record.running:
+            self.tasks.attend(record.id, now + _SOON)
         changed = self.tasks.amend(record, now, partial(task_record.cancelled, now=now, held=True))
         if changed is None:
             return
@@ -379,7 +381,7 @@ class TaskRunner:
             self._amended(*changed, now)
 
     def _amended(self, before: TaskRecord, after: TaskRecord, now: float) -> None:
-        if after is not before:
+        if after is not before or after.status in FINAL:  # the process that ended it may not have got further
             self._settled(after, now)
         elif not after.running:  # what was scheduled for the case that this process is lost meanwhile
             self.tasks.attend(after.id, self._next_look(after, now))
