@@ -895,10 +895,26 @@ def test_an_engine_that_refuses_a_task_gets_the_next(world: World, caplog: pytes
     process = world.process(engine=engine)
     tasks = [process.call("quick") for _ in range(3)]
     assert [engine.jobs.get(timeout=PATIENCE) for _ in tasks] == tasks
-    wait_until(lambda: process._handover is not None and not process._handover._is_working)
+    wait_until(lambda: process._submit_queue is not None and not process._submit_queue._is_working)
     assert [each.message for each in caplog.records] == [
         "the engine did not take a task, which it gets again later; it is logged once"
     ]
+
+
+def test_an_engine_gets_its_tasks_after_a_thread_could_not_be_started(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Jobs()
+    process = world.process(engine=engine)
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        first = process.call("quick")
+    second = process.call("quick")
+    assert [engine.jobs.get(timeout=PATIENCE) for _ in range(2)] == [first, second]
 
 
 def test_an_engine_gets_a_task_again_that_it_has_lost(world: World) -> None:

@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 from linkspan.core.call import Call, Lifespan
 from linkspan.errors import INTERNAL_ERROR, RemoteProtocolError
 from linkspan.extensions import task_record
-from linkspan.extensions.handover import Handover
+from linkspan.extensions.submit_queue import SubmitQueue
 from linkspan.extensions.task_record import FINAL, TaskRecord
 from linkspan.extensions.task_run import Run
 from linkspan.extensions.task_store import TaskStore, new_id
@@ -118,7 +118,7 @@ class TaskRunner:
         self._max_tasks = max_tasks
         self._share = max(1, max_tasks * 3 // 4)
         self._most_open = max_tasks_per_principal
-        self._handover = Handover(engine) if engine is not None else None
+        self._submit_queue = SubmitQueue(engine) if engine is not None else None
         self._shared = shared
         self._lease = lease
         self.start_afresh()
@@ -181,8 +181,8 @@ class TaskRunner:
             with suppress(StoreError):
                 self._give_back(run)
             self.abandon(run, "the server is stopping")
-        if self._handover is not None:
-            self._handover.wait()
+        if self._submit_queue is not None:
+            self._submit_queue.wait()
         self._woken.set()
         self._calls.end_threads()
         if self._host.lifespan is not None:
@@ -245,7 +245,7 @@ class TaskRunner:
         self.admit(request)
         now = self._clock()
         record = task_record.created(request, new_id(self._random), settings, now)
-        if self._handover is None and self.has_room(record.owner) and not self._stopping:
+        if self._submit_queue is None and self.has_room(record.owner) and not self._stopping:
             record = task_record.begun(record, now)
             lease = self._write(record, now, now + self._lease)
             self._run(record, lease, now)
@@ -345,8 +345,8 @@ class TaskRunner:
             self.tasks.attend(record.id, None)
         if record.status != "working" or record.running:
             return
-        if self._handover is not None:
-            self._handover.put(record.id)
+        if self._submit_queue is not None:
+            self._submit_queue.put(record.id)
         else:
             self._tell("waiting", record)
 
@@ -355,7 +355,7 @@ class TaskRunner:
             return None
         if record.status == "input_required":
             return record.ends
-        return now if self._handover is None else now + _SUBMIT_AGAIN
+        return now if self._submit_queue is None else now + _SUBMIT_AGAIN
 
     # What clients ask for.
 
@@ -548,9 +548,9 @@ class TaskRunner:
             self._settled(record, now)
         elif record.status == "input_required":
             self.tasks.attend(task_id, record.ends)
-        elif self._handover is not None and not record.running:
+        elif self._submit_queue is not None and not record.running:
             self.tasks.attend(task_id, now + _SUBMIT_AGAIN)
-            self._handover.put(task_id)
+            self._submit_queue.put(task_id)
         elif self.has_room():  # another process has it, or was faster; or its principal has no place left here
             if record.owner is not None and not self.has_room(record.owner) and len(self._held_back) < _MOST_HELD_BACK:
                 self._held_back[task_id] = record.owner
@@ -563,7 +563,7 @@ class TaskRunner:
         if record.running and now < self._trusting:
             return record
         settings, repeatable = self._host.settings(record)
-        if self._handover is not None:
+        if self._submit_queue is not None:
             return task_record.lost(record, settings, now, repeatable=repeatable)
         resumed = task_record.resumed(record, settings, now, repeatable=repeatable)
         return record if resumed.running and not self.has_room(record.owner) else resumed

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import atexit
 import threading
+from contextlib import suppress
 from typing import Final
 
 from linkspan.runtime.forks import renew
 from linkspan.runtime.unexpected import Unexpected
 from linkspan.server.task_settings import TaskEngine
 
-__all__ = ["Handover"]
+__all__ = ["SubmitQueue"]
 
 _MOST: Final = 10_000
 """Tasks that wait for the engine; it gets the others later, as all that it has not begun."""
@@ -18,7 +19,7 @@ _AT_END: Final = 1.0
 """Seconds that a process waits at its end for the engine."""
 
 
-class Handover:
+class SubmitQueue:
     """The tasks on their way to one engine, each once, in the order in which they came."""
 
     def __init__(self, engine: TaskEngine) -> None:
@@ -42,8 +43,9 @@ class Handover:
                 return
             self._waiting[task_id] = None
             if not self._is_working:
-                self._is_working = True
-                threading.Thread(target=self._submit_all, name="linkspan-engine", daemon=True).start()
+                with suppress(RuntimeError):  # the system has no more threads: the next task tries again
+                    threading.Thread(target=self._submit_all, name="linkspan-engine", daemon=True).start()
+                    self._is_working = True
 
     def wait(self) -> None:
         """Wait until the engine has all, or for a second."""
