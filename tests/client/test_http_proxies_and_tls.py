@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import datetime
 import http.client
-import ipaddress
 import ssl
 import sys
 import threading
@@ -17,10 +15,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
+from certificates import write_certificate
 from linkspan import ClientError, ConnectError, Server, SyncClient, Timeouts
 from linkspan.client.targets import resolve
 from linkspan.client.transports.http_loops import LoopPool, Routes
@@ -132,25 +128,8 @@ def test_a_proxy_that_is_gone_is_one_clear_error(monkeypatch: pytest.MonkeyPatch
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A certificate of our own for 127.0.0.1, and its key."""
     folder = tmp_path_factory.mktemp("tls")
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
-    now = datetime.datetime.now(datetime.UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(hours=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
     certificate_file, key_file = folder / "certificate.pem", folder / "key.pem"
-    certificate_file.write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    key_file.write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
+    write_certificate(certificate_file, key_file, "127.0.0.1")
     return certificate_file, key_file
 
 

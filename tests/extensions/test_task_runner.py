@@ -676,23 +676,6 @@ def test_a_question_is_asked_once_though_the_store_seemed_to_fail() -> None:
     world.end()
 
 
-def test_a_claim_whose_answer_was_lost_is_not_a_lost_run() -> None:
-    clock = Time()
-    store = Hasty(MemoryStore(clock))
-    world = World(lambda: store, clock)  # type: ignore[arg-type, return-value]
-    process = world.process(Task(restart="never"), max_tasks=0)
-    task_id = process.call("quick")
-    process._max_tasks, store.down = 1, True
-    with pytest.raises(StoreError):
-        process._look(task_id, clock.now)
-    store.down = False
-    clock.now += 2
-    process.turn(clock.now)
-    assert process.wait(task_id, "completed")
-    assert world.begun.qsize() == 1
-    world.end()
-
-
 class Late(Failing):
     """A store that carries out what was written while `down` was set, but only when it is read again."""
 
@@ -717,9 +700,10 @@ class Late(Failing):
         return found
 
 
-def test_a_claim_that_is_carried_out_late_is_not_a_lost_run() -> None:
+@pytest.mark.parametrize("kind", [Hasty, Late], ids=["whose answer was lost", "that is carried out late"])
+def test_a_claim_that_seemed_to_fail_is_not_a_lost_run(kind: type[Failing]) -> None:
     clock = Time()
-    store = Late(MemoryStore(clock))
+    store = kind(MemoryStore(clock))
     world = World(lambda: store, clock)  # type: ignore[arg-type, return-value]
     process = world.process(Task(restart="never"), max_tasks=0)
     task_id = process.call("quick")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import http.client
 import os
 import re
@@ -18,10 +17,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
+from certificates import write_certificate
 from linkspan import ClientError, Context, Server, SyncClient
 from over_http import serving
 
@@ -79,31 +76,9 @@ def free_port() -> int:
         return port
 
 
-def write_certificate(folder: Path) -> None:
-    """Write a certificate for localhost, and its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
-    now = datetime.datetime.now(datetime.UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    (folder / "fullchain.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    (folder / "privkey.pem").write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-
-
 def nginx_command(program: str, folder: Path, port: int, upstream: str) -> tuple[list[str], Path]:
     """Return the command that runs nginx as the page shows, and its certificate."""
-    write_certificate(folder)
+    write_certificate(folder / "fullchain.pem", folder / "privkey.pem", "localhost")
     text = block("nginx", "server {").replace(f"/etc/letsencrypt/live/{NAME}", str(folder)).replace(NAME, "localhost")
     text = text.replace("listen 443", f"listen 127.0.0.1:{port}").replace("127.0.0.1:8000", upstream)
     user = "user root;\n" if os.geteuid() == 0 else ""

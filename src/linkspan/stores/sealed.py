@@ -28,7 +28,7 @@ class SealedStore:
         """Seal what goes into `store`. The end of a line is no part of the key: `echo` writes the same as `printf`.
 
         What was sealed while it was a part of the key can still be read. Raises: LinkspanError for a key below 16 bytes (of
-        a text, without the end of a line), or without `cryptography`.
+        a string, without the end of a line), or without `cryptography`.
         """
         given = key.encode() if isinstance(key, str) else bytes(key)
         secret = given.rstrip(b"\r\n")

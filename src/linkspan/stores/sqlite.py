@@ -35,6 +35,7 @@ _LOOK_AT_FILE: Final = 1.0
 _LOCKED: Final = 0.02
 """Seconds that a write waits for a lock for which another has waited for too long."""
 _without_prefix: Final = cache(partial(str.format, p=""))
+"""A statement without the prefix of the tables, which other databases share with other programs; put together once."""
 _TABLES: Final = tables("BLOB", "INTEGER PRIMARY KEY AUTOINCREMENT")
 
 
