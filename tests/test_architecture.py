@@ -254,7 +254,7 @@ CODE_LINES = {
     "client": 6117,
     "core": 3812,
     "engines": 140,
-    "extensions": 1061,
+    "extensions": 1060,
     "flows": 2153,
     "host": 3287,
     "linkspan": 499,

@@ -134,7 +134,7 @@ class TaskRunner:
         self._woken = threading.Event()
         self._heard: deque[tuple[str, str]] = deque()
         self._held_back: dict[str, str] = {}
-        """Tasks that wait for a place of their principal, with that."""
+        """Tasks that wait for a place of their principal, by id, with the principal; another process may have them by now."""
         self._thread: threading.Thread | None = None
         self._doubtful: dict[str, str] = {}
         """The owners of claims that the store may have carried out, by task: it failed."""
@@ -212,10 +212,9 @@ class TaskRunner:
         """Return whether one more task may run here, also one of `owner`."""
         if len(self._runs) >= self._max_tasks:
             return False
-        return (
-            owner is None
-            or [run.request.facts.principal for run in list(self._runs.values())].count(owner) < self._share
-        )
+        if owner is None:
+            return True
+        return sum(run.request.facts.principal == owner for run in list(self._runs.values())) < self._share
 
     def admit(self, request: Request) -> None:
         """Refuse a call that may become a task, where its principal has too many. Raises: RemoteProtocolError, StoreError."""

@@ -19,6 +19,7 @@ from weakref import ref
 from linkspan.core.http_checks import Arrival
 from linkspan.core.http_endpoint import Endpoint, Opened
 from linkspan.core.http_exchange import Header, HttpData, HttpEvent, HttpResponse, HttpStart
+from linkspan.loading import load
 from linkspan.revisions.neutral import TransportInfo
 from linkspan.runtime.forks import renew
 from linkspan.runtime.workers import Workers
@@ -89,9 +90,7 @@ class WsgiApp(HttpApp):
         """Let the server do what it does besides answering, until the process ends: no server of WSGI calls us then."""
         super().work(loop)
         if self.endpoint.background is not None and not self._leaves:
-            import linkspan.runtime.background  # what ends its loop must be registered before, to run after us
-
-            assert linkspan.runtime.background
+            load("linkspan.runtime.background")  # what ends its loop must be registered before, to run after us
             self._leaves = True
             atexit.register(_leave, ref(self))
 
