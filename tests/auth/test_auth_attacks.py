@@ -287,6 +287,20 @@ def test_a_server_without_metadata_cannot_name_an_issuer_elsewhere(world: World)
     assert "an issuer elsewhere" in _refused(world, lambda attempt: challenge(401, "Bearer")).problem
 
 
+@pytest.mark.parametrize("name", ["authorization_endpoint", "token_endpoint", "registration_endpoint"])
+@pytest.mark.parametrize("endpoint", ["javascript:alert(1)", "file:///etc/passwd", "http://mcp.example/x"])
+def test_a_server_without_metadata_cannot_name_an_endpoint_that_is_not_safe(
+    name: str, endpoint: str, world: World
+) -> None:
+    """The discovery of 2025-03-26, too, checks what will be opened and sent to."""
+    del world.routes[f"GET {PRM}"]
+    usual = {each: f"{MCP}/{each}" for each in ("authorization_endpoint", "token_endpoint", "registration_endpoint")}
+    world.document(f"{MCP}/.well-known/oauth-authorization-server", {"issuer": MCP, **usual, name: endpoint})
+    error = _refused(world, lambda attempt: challenge(401, "Bearer"))
+    assert "is not safe to use" in error.problem
+    assert not [each for each in world.trace if each.startswith(("POST", "OPEN"))]
+
+
 def test_no_token_is_sent_to_a_server_over_plain_http(world: World) -> None:
     authorizer = world.authorizer(url="http://mcp.example/mcp")
     with pytest.raises(AuthorizationError, match="it is not https"):
@@ -343,6 +357,22 @@ def test_secrets_are_in_no_text(world: World) -> None:
         each for each in ("token-1", "refresh-of-ours", "s3cret") if each in f"{tokens!r}{authorizer!r}{auth!r}"
     ]
     assert {"token-1", "refresh-of-ours", "s3cret/of+ours"} <= set(authorizer.secrets())
+
+
+@pytest.mark.parametrize("name", ["code", "code_verifier", "client_secret"])
+def test_a_secret_that_a_server_quotes_first_is_in_no_text(name: str, world: World) -> None:
+    """Far into a long text it would be cut off in any case."""
+    server = AuthorizationServer(world, token_endpoint_auth_methods_supported=["client_secret_post"])
+    seen: list[str] = []
+
+    def quotes(effect: Http) -> HttpResult:
+        seen.append(form(effect.body.decode())[name])
+        return answer({"error": "invalid_request", "error_description": f"{seen[0]} is wrong"}, 400)
+
+    world.routes[f"POST {AS}/token"] = quotes
+    error = _refused(world, server.takes, OAuth(client_id="c", client_secret="s3cret/of+ours"))
+    assert seen[0] not in f"{error}{error!r}{error.__dict__}"
+    assert "[redacted] is wrong" in str(error)
 
 
 def test_what_servers_write_is_shown_on_one_line_of_bounded_length(world: World) -> None:

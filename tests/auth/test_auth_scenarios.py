@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from base64 import b64decode, urlsafe_b64decode
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -143,8 +144,9 @@ def test_auth_scope_step_up(world: World) -> None:
     assert world.trace == [
         "403 tools/call x",
         *FOUND[1:],
-        "OPEN as/authorize client_id=client-1 scope=mcp:basic mcp:write resource=mcp/mcp",
-        "POST as/token grant_type=authorization_code client_id=client-1 resource=mcp/mcp",
+        "POST as/register",
+        "OPEN as/authorize client_id=client-2 scope=mcp:basic mcp:write resource=mcp/mcp",
+        "POST as/token grant_type=authorization_code client_id=client-2 resource=mcp/mcp",
         "200 tools/call x",
     ]
 
@@ -174,6 +176,29 @@ def test_auth_scope_retry_limit(world: World) -> None:
     assert len([each for each in world.trace if each.startswith("OPEN")]) == 3
 
 
+def test_operations_that_were_given_more_scopes_are_not_remembered_for_ever(world: World) -> None:
+    """After 256 others the first may ask again; up to there it may not."""
+    world.protect()
+    server = AuthorizationServer(world)
+    authorizer = world.authorizer()
+    refusal = challenge(403, 'Bearer error="insufficient_scope", scope="mcp:admin"')
+    assert world.call(authorizer, server.takes) == 200
+
+    def logins(operation: str, refusals: int) -> int:
+        """Return how many logins an operation leads to that is refused so often."""
+        answers = [refusal] * refusals
+        world.trace.clear()
+        with suppress(InsufficientScope):
+            world.call(authorizer, lambda attempt: answers.pop() if answers else server.takes(attempt), operation)
+        return len([each for each in world.trace if each.startswith("OPEN")])
+
+    assert logins("tools/call first", 9) == 2
+    assert [logins(f"tools/call {number}", 1) for number in range(255)] == [1] * 255
+    assert logins("tools/call first", 9) == 0
+    assert logins("tools/call last", 1) == 1
+    assert logins("tools/call first", 9) == 2
+
+
 @pytest.mark.parametrize("method", ["client_secret_basic", "client_secret_post", "none"])
 def test_auth_token_endpoint_auth(world: World, method: str) -> None:
     world.protect()
@@ -186,7 +211,7 @@ def test_auth_token_endpoint_auth(world: World, method: str) -> None:
     assert (
         shown
         == {
-            "client_secret_basic": ("client-1:s3cret-of-client", None, None),
+            "client_secret_basic": ("client-1:s3cret-of-client", "client-1", None),
             "client_secret_post": ("", "client-1", "s3cret-of-client"),
             "none": ("", "client-1", None),
         }[method]
@@ -356,7 +381,7 @@ def test_auth_client_credentials_basic(world: World) -> None:
     auth = ClientCredentials("cc-client", secret="s3cret", scopes=["mcp:x"])
     assert world.call(world.authorizer(auth), server.takes) == 200
     assert world.trace[3:] == [
-        "POST as/token grant_type=client_credentials scope=mcp:x resource=mcp/mcp",
+        "POST as/token grant_type=client_credentials client_id=cc-client scope=mcp:x resource=mcp/mcp",
         "200 tools/list",
     ]
     assert b64decode(server.headers[0]["authorization"].split(" ")[1]) == b"cc-client:s3cret"
@@ -407,7 +432,7 @@ def test_auth_enterprise_managed_authorization(world: World) -> None:
         f"GET idp{AS_WELL_KNOWN}",
         "GET idp/.well-known/openid-configuration",
         "POST idp/token grant_type=token-exchange client_id=idp-client resource=mcp/mcp",
-        "POST as/token grant_type=jwt-bearer resource=mcp/mcp",
+        "POST as/token grant_type=jwt-bearer client_id=c resource=mcp/mcp",
         "200 tools/list",
     ]
     assert exchanged == [
@@ -477,6 +502,25 @@ def test_auth_dpop(world: World, with_nonce: bool) -> None:
         ("dpop+jwt", "ES256", "POST", 1_000_000, False)
     }
     assert {(each["htu"], "ath" in each) for each in proofs} == {(f"{AS}/token", False), (f"{MCP}/mcp", True)}
+
+
+def test_a_nonce_that_comes_with_a_good_response_is_in_the_next_proof(world: World) -> None:
+    """RFC 9449, section 8.2: the server replaces its nonce before the old one is refused."""
+    pytest.importorskip("joserfc", reason="the extra `auth` is not installed")
+    world.protect()
+    AuthorizationServer(world, dpop_signing_alg_values_supported=["ES256"])
+    seen: list[str | None] = []
+
+    def takes(attempt: Attempt) -> HttpResult:
+        if not attempt.headers:
+            return challenge(401, f'DPoP resource_metadata="{MCP}{WELL_KNOWN}/mcp"')
+        seen.append(_claims(attempt.headers["dpop"]).get("nonce"))
+        return answer({}, dpop_nonce=f"nonce-{len(seen)}")
+
+    authorizer = world.authorizer()
+    for _ in range(3):
+        assert world.call(authorizer, takes) == 200
+    assert seen == [None, "nonce-1", "nonce-2"]
 
 
 def test_auth_wif_jwt_bearer(world: World) -> None:

@@ -151,6 +151,15 @@ def test_invalid_grant_without_a_person_is_an_error_with_the_command(
     assert caught.value.hint == f"run `linkspan login {MCP}/mcp`, or pass auth= or headers= [LS-401]"
 
 
+def test_a_stored_login_that_is_refused_is_named(
+    world: World, server: AuthorizationServer, authorizer: Authorizer
+) -> None:
+    world.routes[f"POST {AS}/token"] = _fails(400, {"error": "invalid_grant"})
+    server.count += 1
+    with pytest.raises(LoginRequired, match="the server no longer accepts the stored login"):
+        world.call(world.authorizer(interactive=False), server.takes)
+
+
 @pytest.mark.parametrize("status", [500, 503, 429])
 def test_an_outage_does_not_lead_to_a_login(
     world: World, server: AuthorizationServer, authorizer: Authorizer, status: int
@@ -284,12 +293,10 @@ def test_a_login_with_other_credentials_is_not_ours(
 def test_a_registration_is_used_again_with_its_port(
     world: World, server: AuthorizationServer, authorizer: Authorizer
 ) -> None:
-    world.run(authorizer.log_out())
-    assert world.call(authorizer, server.takes) == 200
+    assert world.call(world.authorizer(OAuth(account="b")), server.takes) == 200
     assert len(server.registered) == 1
-    world.run(authorizer.log_out())
     world.taken_ports.add(3000)
-    assert world.call(authorizer, server.takes) == 200
+    assert world.call(world.authorizer(OAuth(account="c")), server.takes) == 200
     assert [each["redirect_uris"] for each in server.registered] == [
         [f"http://127.0.0.1:{port}/callback"] for port in (3000, 3001)
     ]
@@ -344,7 +351,7 @@ def test_logging_out_revokes_and_forgets(world: World) -> None:
     assert world.run(authorizer.log_out()) is True
     assert world.run(authorizer.log_out()) is False
     assert revoked == [b"token=refresh-1&token_type_hint=refresh_token&client_id=client-1"]
-    assert {key[0] for key in world.store} == {"registration"}
+    assert not world.store, "not the registration either: the next login makes a new one"
 
 
 def test_logging_in_asks_the_server_first(world: World, server: AuthorizationServer) -> None:
@@ -368,7 +375,7 @@ def test_a_program_gets_its_next_token_by_itself(world: World, server: Authoriza
     world.now += 3600
     world.trace.clear()
     assert world.call(authorizer, server.takes) == 200
-    assert world.trace == ["POST as/token grant_type=client_credentials resource=mcp/mcp", "200 tools/list"]
+    assert world.trace == ["POST as/token grant_type=client_credentials client_id=c resource=mcp/mcp", "200 tools/list"]
 
 
 def test_the_first_of_several_authorization_servers_that_works_is_used(world: World) -> None:
@@ -379,6 +386,50 @@ def test_the_first_of_several_authorization_servers_that_works_is_used(world: Wo
     server = AuthorizationServer(world)
     assert world.call(world.authorizer(), server.takes) == 200
     assert world.call(world.authorizer(OAuth(account="b", issuer=AS)), server.takes) == 200
+
+
+def test_a_lone_authorization_server_that_fails_is_the_whole_story(world: World) -> None:
+    """Not one of several: its own words, without a list."""
+    with pytest.raises(AuthorizationError) as caught:
+        world.call(world.authorizer(), lambda attempt: challenge(401))
+    assert "no usable authorization server" not in str(caught.value)
+    world.protect(authorization_servers=[AS, "https://other.example"])
+    with pytest.raises(AuthorizationError, match=r"no usable authorization server: .*; "):
+        world.call(world.authorizer(), lambda attempt: challenge(401))
+
+
+@pytest.mark.parametrize(("lifetime", "due"), [(3600, 3540), (120, 60), (100, 50), (1, 0.5)])
+def test_a_token_is_due_a_minute_before_its_end_or_after_half_its_life(
+    world: World, server: AuthorizationServer, lifetime: float, due: float
+) -> None:
+    server.token_response = {"expires_in": lifetime}
+    assert world.run(world.authorizer().log_in()).due == world.now + due
+
+
+@pytest.mark.parametrize("value", ["", "Bearer", 'Bearer error="invalid_token"'])
+def test_a_403_for_another_reason_is_not_about_authorization(
+    world: World, server: AuthorizationServer, value: str
+) -> None:
+    authorizer = world.authorizer()
+    assert world.call(authorizer, server.takes) == 200
+    logins = len(world.trace)
+    assert world.call(authorizer, lambda attempt: challenge(403, value)) == 403
+    assert world.trace[logins:] == ["403 tools/list"]
+
+
+def test_a_401_that_names_scopes_is_a_login_and_no_step_up(world: World, server: AuthorizationServer) -> None:
+    authorizer = world.authorizer(interactive=False)
+    refusal = challenge(401, f'Bearer resource_metadata="{MCP}/x", error="insufficient_scope", scope="admin"')
+    with pytest.raises(LoginRequired):
+        world.call(authorizer, lambda attempt: refusal)
+
+
+@pytest.mark.parametrize("method", ["private_key_jwt", "client_secret_post"])
+def test_a_registration_that_cannot_be_used_is_refused(world: World, method: str) -> None:
+    server = AuthorizationServer(world)
+    server.registration = {"token_endpoint_auth_method": method, "client_secret": None}
+    with pytest.raises(AuthorizationError, match="which the client does not support"):
+        world.call(world.authorizer(), server.takes)
 
 
 @pytest.mark.parametrize("expires", [None, "3600", 0, -5, 1e300, "soon"])

@@ -28,6 +28,10 @@ from linkspan.flows.client_errors import NOWHERE, InsufficientScope, LoginTimeou
         (lambda: ClientCredentials("id"), "either secret= or key="),
         (lambda: ClientCredentials("id", secret="s3cret", key="k"), "either secret= or key="),
         (lambda: Enterprise(idp="https://idp.corp", subject="TOKEN"), "needs the client_id="),
+        (
+            lambda: Enterprise(idp="https://idp.corp", subject="TOKEN", client_id="c", scopes="a b"),
+            "scopes= must be a list",
+        ),
         (lambda: Enterprise(idp="javascript:x", subject="TOKEN", client_id="c"), "idp= must be"),
     ],
 )
@@ -76,3 +80,9 @@ def test_each_waiting_call_gets_an_error_of_its_own() -> None:
     assert isinstance(copies[1], LoginTimeout)
     assert copies[1].login_url == "https://a/authorize"
     assert isinstance(copies[1], TimeoutError)
+
+
+def test_the_package_lists_its_names() -> None:
+    import linkspan.auth
+
+    assert {"OAuth", "ClientCredentials", "Protected"} <= {*dir(linkspan.auth)}

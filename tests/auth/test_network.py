@@ -69,6 +69,7 @@ def test_javascript_urls_and_other_schemes_are_refused(url: str) -> None:
         ("::ffff:10.0.0.1", "93.184.216.34", False, False),
         ("::ffff:127.0.0.1", "93.184.216.34", False, False),
         ("64:ff9b::a00:1", "93.184.216.34", False, False),
+        ("64:ff9b::5db8:d822", "10.0.0.1", False, True),
         ("2002:a00:1::", "93.184.216.34", False, False),
         # never, even if the user named the host: the credentials of a cloud
         ("169.254.169.254", "169.254.169.254", True, False),

@@ -87,20 +87,48 @@ def test_a_proof_is_good_once() -> None:
     check(made(), replays=replays)
 
 
+def use(replays: Replays, key: str, number: int, made: float, now: float | None = None) -> bool:
+    """Return whether a proof is let through."""
+    try:
+        replays.use(key, str(number), made, made if now is None else now)
+    except TokenRefused:
+        return False
+    return True
+
+
 def test_a_flood_of_proofs_hurts_only_its_own_key() -> None:
-    replays = Replays(threading.Lock(), proofs=3)
-    assert [replays.use("a", str(number), NOW, NOW) for number in range(5)] == [True, True, True, False, False]
-    assert replays.use("b", "0", NOW, NOW)
-    assert not replays.use("a", "0", NOW, NOW)
-    assert replays.use("a", "9", NOW + 301, NOW + 301)
+    replays = Replays(threading.Lock(), each=3)
+    assert [use(replays, "a", number, NOW) for number in range(5)] == [True, True, True, False, False]
+    assert use(replays, "b", 0, NOW)
+    assert not use(replays, "a", 0, NOW)
+    assert use(replays, "a", 9, NOW + 600)
 
 
-def test_the_keys_that_were_not_used_for_longest_are_forgotten_first() -> None:
-    replays = Replays(threading.Lock(), keys=2)
-    for key in ("a", "b", "a", "c"):
-        replays.use(key, key, NOW, NOW)
-    assert not replays.use("a", "a", NOW, NOW)
-    assert replays.use("b", "b", NOW, NOW)
+def test_a_full_table_forgets_no_proof_that_is_still_good() -> None:
+    """Each was made at a time of its own; none is let through twice while it is good, whatever comes meanwhile."""
+    replays = Replays(threading.Lock(), each=4, in_all=5)
+    times = [NOW - 299, NOW - 1, NOW, NOW + 299]
+    assert [use(replays, "a", number, made, NOW) for number, made in enumerate(times)] == [True] * 4
+    for number, made in enumerate(times):
+        for now in (NOW, max(NOW, made), made + 300):
+            assert not use(replays, "a", number, made, now), (number, now)
+            use(replays, "a", 100 + number, now)
+
+
+def test_at_the_bound_of_all_keys_no_proof_of_another_is_forgotten() -> None:
+    replays = Replays(threading.Lock(), each=2, in_all=3)
+    assert [use(replays, key, 0, NOW) for key in "abcd"] == [True, True, True, False]
+    assert not any(use(replays, key, 0, NOW) for key in "abc")
+    assert use(replays, "d", 0, NOW + 600)
+
+
+def test_proofs_are_forgotten_when_they_are_too_old() -> None:
+    """Of an hour, no more is kept than two generations and what clocks that are ahead have sent."""
+    replays, most = Replays(threading.Lock()), 0
+    for second in range(3600):
+        assert use(replays, "a", second, NOW + second)
+        most = max(most, sum(len(each.digests) for each in replays._generations.values()))
+    assert most <= 600
 
 
 def test_a_nonce_must_be_ours_and_new() -> None:

@@ -60,6 +60,10 @@ def test_credentials_in_a_way_that_no_server_may_accept_are_a_bad_request(header
         protected(verify=[jwt(), KEYS]).credentials(headers, query)
 
 
+def test_a_query_without_a_token_means_nothing() -> None:
+    assert protected().credentials({"authorization": "Bearer abc"}, "q=1") == Credentials("abc")
+
+
 def test_an_api_key_is_no_bearer_token_and_a_bearer_token_no_key() -> None:
     server = protected(verify=[jwt(), KEYS])
     assert server.verifiers_for(Credentials("k", "key")) == [KEYS]
@@ -126,6 +130,8 @@ def test_the_metadata_are_where_clients_look() -> None:
         ({"resource": "api.example.com"}, "must be the URL of the server"),
         ({"resource": "https://api.example.com/mcp#x"}, "must be the URL of the server"),
         ({"resource": "https://user@api.example.com/mcp"}, "must be the URL of the server"),
+        ({"resource": "https://[api.example.com/mcp"}, "must be the URL of the server"),
+        ({"resource": "https://api.example.com:port/mcp"}, "must be the URL of the server"),
         ({"verify": ()}, "which tokens are valid"),
         ({"scopes": "files:read"}, "must be a list"),
         ({"scopes": ["a b"]}, "must be a list"),
@@ -140,6 +146,11 @@ def test_the_metadata_are_where_clients_look() -> None:
 def test_what_makes_no_sense_is_refused_where_it_is_written(options: dict[str, Any], text: str) -> None:
     with pytest.raises(ValueError, match=text):
         protected(**options)
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.8.9.1:8000", "[::1]:80"])
+def test_on_loopback_a_server_needs_no_certificate(host: str) -> None:
+    assert protected(f"http://{host}/mcp").resource == f"http://{host}/mcp"
 
 
 def test_no_repr_shows_a_secret() -> None:

@@ -81,7 +81,7 @@ def test_an_official_client_with_a_token_is_served_by_run_http(url: str, mode: s
     with urllib.request.urlopen(url.replace("/mcp", "/.well-known/oauth-protected-resource/mcp")) as response:
         assert json.load(response)["resource"] == url
     result = talk(url, token(aud=url), mode)
-    assert result.content[0].text == f"{ISSUER} ann"
+    assert result.content[0].text == f"{ISSUER} sub ann"
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
@@ -89,6 +89,6 @@ def test_an_official_client_is_served_through_asgi(mode: str) -> None:
     server = Server("files", auth=Protected(RESOURCE, verify=jwt()))
     server.define_tool(name="who", handler=lambda ctx: ctx.principal)
     with serving(server.asgi()) as url:
-        assert talk(url, token(), mode).content[0].text == f"{ISSUER} ann"
+        assert talk(url, token(), mode).content[0].text == f"{ISSUER} sub ann"
         with pytest.raises(BaseException):  # noqa: B017  # a group of errors, whatever is in it
             talk(url, token(aud="https://other.example.com"), mode)

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from linkspan.auth.client_registration import forget_registration, known_client
+from linkspan.auth.client_registration import Registered, forget_registration, known_client
 from linkspan.auth.code import LoginTimedOut
 from linkspan.auth.discovery import Discovered, discover
 from linkspan.auth.dpop import ALGORITHM, ProofKey, is_nonce_request
@@ -31,7 +31,7 @@ from linkspan.flows.client_errors import (
     LoginTimeout,
     Origin,
 )
-from linkspan.wire.challenges import Challenge, is_scope, read_challenges
+from linkspan.wire.challenges import Challenge, is_scope, read_challenges, read_scopes
 from linkspan.wire.jsonrpc import encode
 
 __all__ = ["Attempt", "Authorizer"]
@@ -77,6 +77,8 @@ class _Known(msgspec.Struct, frozen=True, omit_defaults=True):
     server: ServerMetadata
     resource: str | None
     client_id: str
+    client: Registered | None = None
+    """The client that refreshes the login, whatever else registers there later; a secret that the user gave is not in it."""
 
 
 class _Held(msgspec.Struct, frozen=True):
@@ -183,9 +185,9 @@ class Authorizer:
         yield from self._settle(flow, about)
         return True
 
-    def log_in(self) -> AuthFlow[Tokens]:
-        """Log in anew, whatever is stored. Raises: ClientError."""
-        return (yield from self._settle(self._log_in(), "log_in"))
+    def log_in(self, *, register: bool = False) -> AuthFlow[Tokens]:
+        """Log in anew, whatever is stored; with `register` as a new client, too. Raises: ClientError."""
+        return (yield from self._settle(self._log_in(register=register), "log_in"))
 
     def log_out(self) -> AuthFlow[bool]:
         """Revoke and forget the login; return whether there was one. Raises: ClientError."""
@@ -262,7 +264,8 @@ class Authorizer:
         if attempt.logins > _LOGINS:
             raise AuthorizationFailure(
                 "the server refuses the token that its authorization server has just issued",
-                "the two disagree, for example about the audience: see the server's log [LS-403]",
+                "the two disagree, for example about the audience; the log of the server has the reason (of a Linkspan server, "
+                "under linkspan.http) [LS-403]",
             )
         if self._person:
             yield from self._load()
@@ -274,7 +277,10 @@ class Authorizer:
         before = self._tokens_for(found)
         if before is not None and attempt.logins == 1 and (yield from self._refreshed(before, found)):
             return
-        yield from self._obtain(found, self._scopes(found, challenges, before), challenges)
+        scopes = self._scopes(found, challenges, before)
+        if not self._interactive:
+            raise self._login_required(scopes, "the server no longer accepts the stored login")
+        yield from self._obtain(found, scopes, challenges)
 
     def _step_up(self, challenges: Sequence[Challenge], operation: str) -> AuthFlow[None]:
         """Get a token with more scopes: all that were ever asked for, and those of the challenge (AU-C43)."""
@@ -286,28 +292,38 @@ class Authorizer:
         if tried and not set(scopes) <= set(held.tokens.scopes):
             raise self._insufficient(scopes, operation)  # they were asked for, and not granted
         if not self._interactive:
-            raise self._login_required(_union(held.tokens.requested, scopes))
+            wanted = _union(held.tokens.requested, scopes)
+            raise self._login_required(
+                wanted, f"{operation} needs {' '.join(scopes)}, which the stored login does not have"
+            )
         if len(self._step_ups) >= _REMEMBERED:
             self._step_ups.clear()
         self._step_ups[counted] = tried + 1
         found = yield from self._discover(challenges)
         yield from self._obtain(found, self._scopes(found, challenges, self._tokens_for(found)), challenges)
 
-    def _log_in(self) -> AuthFlow[Tokens]:
+    def _log_in(self, *, register: bool) -> AuthFlow[Tokens]:
         body = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
         headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
         result = yield from fetch(Http("POST", self._url, headers, body))
         challenges = _challenges(result.headers) if result.status == 401 else []
         found = yield from self._discover(challenges)
-        if result.status != 401 and found.resource is None:
+        if result.status != 401 and found.resource is None and self._names_resource:
             raise AuthorizationFailure(f"{shown(self._url)} does not ask for a login")
+        if register:
+            yield from forget_registration(found.server.issuer)
         return (yield from self._obtain(found, self._scopes(found, challenges, None), challenges))
 
     def _discover(self, challenges: Sequence[Challenge]) -> AuthFlow[Discovered]:
         """Find the authorization server; of several, that of the present login, if it is still one of them."""
         announced = _parameter(challenges, "resource_metadata") or None
         preferred = self._held.tokens.issuer if self._held is not None else None
-        return (yield from discover(self._url, announced, self.auth.issuer, preferred))
+        found = yield from discover(self._url, announced, self.auth.issuer, preferred)
+        return found if self._names_resource else msgspec.structs.replace(found, resource=None)
+
+    @property
+    def _names_resource(self) -> bool:
+        return not isinstance(self.auth, OAuth) or self.auth.resource
 
     def _tokens_for(self, found: Discovered) -> Tokens | None:
         """Return the tokens that we have, if they are of the same authorization server for the same resource."""
@@ -323,6 +339,7 @@ class Authorizer:
         with suppress(AuthorizationFailure):  # the login is forgotten here in any case
             yield from self._revoke(held)
         yield from self._forget(held.tokens)
+        yield from forget_registration(held.tokens.issuer, held.tokens.client_id)
         yield Save(self._pointer, None)
         return True
 
@@ -331,7 +348,7 @@ class Authorizer:
         tokens, server = held.tokens, held.known.server
         if server.revocation_endpoint is None or not isinstance(self.auth, OAuth):
             return
-        client = yield from known_client(self.auth, server, tokens.client_id, self._now())
+        client = yield from self._client_of(tokens, held.known)
         kind = "refresh_token" if tokens.refresh_token is not None else "access_token"
         form = {"token": tokens.refresh_token or tokens.access_token, "token_type_hint": kind}
         yield from self._context.client(server, client).post(server.revocation_endpoint, form)
@@ -343,8 +360,12 @@ class Authorizer:
         if not self._interactive:
             raise self._login_required(scopes)
         key = ProofKey.generate() if self._wants_dpop(found, challenges) else None
-        tokens = yield from obtain_tokens(self.auth, found, tuple(scopes), key, self._context)
-        known = _Known(found.server, found.resource, tokens.client_id)
+        tokens, client = yield from obtain_tokens(
+            self.auth, found, tuple(scopes), key, self._context, _scopes_of(challenges)
+        )
+        if client is not None and not client.dynamic:
+            client = msgspec.structs.replace(client, client_secret=None)
+        known = _Known(found.server, found.resource, tokens.client_id, client)
         if not self._person:  # its credentials get the next token
             tokens = msgspec.structs.replace(tokens, refresh_token=None)
         else:
@@ -385,22 +406,32 @@ class Authorizer:
             if failure.error in _OVER:
                 yield from self._forget(tokens)
             if failure.error == "invalid_client":
-                yield from forget_registration(tokens.issuer)
+                yield from forget_registration(tokens.issuer, tokens.client_id)
             yield Unlock(place)
             raise
         yield Unlock(place)
 
     def _renew(self, current: Tokens, refresh_token: str, known: _Known) -> AuthFlow[Tokens]:
-        client = None
-        if isinstance(self.auth, OAuth):
-            client = yield from known_client(self.auth, known.server, current.client_id, self._now())
+        client = yield from self._client_of(current, known)
         if client is None:
             raise AuthorizationFailure("the client of this login is no longer registered", error="invalid_client")
+        if client.method != "none" and client.client_secret is None:
+            raise AuthorizationFailure(
+                f"the login belongs to the client {client.client_id!r}, whose secret is needed to renew it",
+                "pass OAuth(client_id=..., client_secret=...) [LS-412]",
+                reached=False,
+            )
         at_server = self._context.client(known.server, client, _key_of(current))
         form = refresh_form(refresh_token, current.resource)
         return (
             yield from at_server.obtain(form, resource=current.resource, requested=current.requested, before=current)
         )
+
+    def _client_of(self, tokens: Tokens, known: _Known) -> AuthFlow[Registered | None]:
+        """Return the client to which a login belongs."""
+        if not isinstance(self.auth, OAuth):
+            return None
+        return (yield from known_client(self.auth, known.server, tokens.client_id, self._now(), known.client))
 
     def _load(self) -> AuthFlow[None]:
         """Read what is stored, and use it if it is for this identity."""
@@ -477,12 +508,12 @@ class Authorizer:
             data=scopes,
         )
 
-    def _login_required(self, scopes: Collection[str]) -> LoginRequired:
+    def _login_required(self, scopes: Collection[str], problem: str = "the server requires a login") -> LoginRequired:
         command = ["linkspan", "login", self._about.url or self._url]
         for scope in scopes:
             command += ["--scope", scope]
         return LoginRequired(
-            "the server requires a login",
+            problem,
             self._about,
             phase="authorize",
             hint=f"run `{shlex.join(command)}`, or pass auth= or headers= [LS-401]",
@@ -502,7 +533,7 @@ def _challenges(headers: Mapping[str, str]) -> list[Challenge]:
 
 
 def _scopes_of(challenges: Sequence[Challenge]) -> tuple[str, ...]:
-    return _valid(_parameter(challenges, "scope").split())
+    return _valid(read_scopes(_parameter(challenges, "scope")))
 
 
 def _valid(scopes: Collection[str]) -> tuple[str, ...]:

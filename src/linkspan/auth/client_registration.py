@@ -6,42 +6,39 @@ RFC 7591; OAuth Client ID Metadata Documents.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import ClassVar, Final
 
 import msgspec
 
+from linkspan.auth.client_authentication import BASIC, POST, choose_method
 from linkspan.auth.identities import Discreet, OAuth
 from linkspan.auth.metadata import AuthorizationFailure, ServerMetadata, decode_document, decode_or_none, fetch
 from linkspan.auth.network import origin_of
 from linkspan.core.auth_flow import AuthFlow, Http, HttpUnavailable, Listen, Load, Save
 from linkspan.types.base import JSONObject
-from linkspan.wire.challenges import basic_credentials
 from linkspan.wire.jsonrpc import encode
 from linkspan.wire.redaction import one_line, redact
 
 __all__ = [
     "DEVICE_GRANT",
-    "FORM",
     "Registered",
-    "choose_auth_method",
-    "client_authentication",
+    "RegistrationRequest",
     "client_metadata",
     "forget_registration",
     "given_client",
+    "keep_registration",
     "known_client",
     "register",
     "said_by",
 ]
 
-FORM: Final = {"content-type": "application/x-www-form-urlencoded", "accept": "application/json"}
-"""The headers of a request to a token endpoint."""
 DEVICE_GRANT: Final = "urn:ietf:params:oauth:grant-type:device_code"
-_KNOWN_METHODS: Final = ("none", "client_secret_basic", "client_secret_post")
-"""How a client without keys authenticates at a token endpoint, in the order in which we ask for it."""
-_DEFAULT_METHODS: Final = ("client_secret_basic",)
-"""What metadata that list none stand for: RFC 8414, section 2."""
+_METHODS: Final = ("none", BASIC, POST)
+"""How a client without keys can authenticate at a token endpoint."""
+_ABOUT_SCOPES: Final = ("invalid_scope", "insufficient_scope", "invalid_client_metadata")
+"""What refuses a registration that names scopes, and may take one with fewer."""
 
 
 class Registered(Discreet, frozen=True):
@@ -55,7 +52,24 @@ class Registered(Discreet, frozen=True):
     expires: float = 0
     """When the secret becomes invalid, in seconds since 1970; 0: never."""
     dynamic: bool = False
+    scopes: tuple[str, ...] = ()
+    """What its registration was to allow: some servers grant no others."""
     secret_fields: ClassVar[frozenset[str]] = frozenset({"client_secret"})
+
+
+class RegistrationRequest(msgspec.Struct, frozen=True):
+    """What a login wants of the client that is registered for it."""
+
+    scopes: tuple[str, ...]
+    """What it will ask for."""
+    least: tuple[str, ...]
+    """What of these is needed, where a server does not let a client register for all."""
+    is_recognized: Callable[[Registered], AuthFlow[bool]]
+    """Returns whether the authorization server still knows a client."""
+
+    def attempts(self) -> list[tuple[str, ...]]:
+        """Return the scopes to register for: all, else those that are needed, else none."""
+        return list(dict.fromkeys((self.scopes, self.least, ())))
 
 
 class _Response(msgspec.Struct):
@@ -70,10 +84,11 @@ class _Refused(msgspec.Struct):
     error_description: str | None = None
 
 
-def register(auth: OAuth, server: ServerMetadata, now: float) -> AuthFlow[Registered]:
+def register(auth: OAuth, server: ServerMetadata, wanted: RegistrationRequest, now: float) -> AuthFlow[Registered]:
     """Return who the client is for `server`, and open its redirect URI. Raises: AuthorizationFailure.
 
-    In this order: the credentials of the user, the metadata document, a stored registration, a new one.
+    In this order: the credentials of the user, the metadata document, a stored registration, a new one. A new one that takes the
+    place of another is not stored before `keep_registration`.
     """
     if auth.client_id is not None:
         given = yield from given_client(auth.client_id, auth.client_secret, server, auth.issuer)
@@ -82,7 +97,8 @@ def register(auth: OAuth, server: ServerMetadata, now: float) -> AuthFlow[Regist
         return Registered(auth.client_metadata_url, redirect_uri=(yield from _listen(auth, None)))
     stored = yield from _stored(server.issuer, now)
     redirect_uri = yield from _listen(auth, stored)
-    if stored is not None and stored.redirect_uri == redirect_uri:
+    fits = stored is not None and stored.redirect_uri == redirect_uri and set(wanted.scopes) <= set(stored.scopes)
+    if stored is not None and fits and (yield from wanted.is_recognized(stored)):
         return stored
     if server.registration_endpoint is None:
         raise AuthorizationFailure(
@@ -90,14 +106,27 @@ def register(auth: OAuth, server: ServerMetadata, now: float) -> AuthFlow[Regist
             f"register a public client there with the redirect URI {redirect_uri}, and pass its client_id= "
             "(and redirect_port=) [LS-404]",
         )
-    return (yield from _register_dynamically(auth, server, server.registration_endpoint, redirect_uri))
+    registered = yield from _register_dynamically(auth, server, server.registration_endpoint, redirect_uri, wanted)
+    if stored is None:
+        yield from keep_registration(server.issuer, registered)
+    return registered
 
 
-def known_client(auth: OAuth, server: ServerMetadata, client_id: str, now: float) -> AuthFlow[Registered | None]:
-    """Return the client to which `client_id` belongs, if we still are that client."""
+def keep_registration(issuer: str, client: Registered) -> AuthFlow[None]:
+    """Store a registration, for the next login at this authorization server."""
+    if client.dynamic:
+        yield Save(("registration", issuer), encode(client))
+
+
+def known_client(
+    auth: OAuth, server: ServerMetadata, client_id: str, now: float, kept: Registered | None
+) -> AuthFlow[Registered | None]:
+    """Return the client to which `client_id` belongs, if we still are that client; `kept` is stored with its login."""
     if auth.client_id is not None:
-        method = choose_auth_method(server, secret=auth.client_secret)
+        method = choose_method(server, secret=auth.client_secret)
         return Registered(auth.client_id, auth.client_secret, method) if auth.client_id == client_id else None
+    if kept is not None:
+        return kept
     stored = yield from _stored(server.issuer, now)
     if stored is not None and stored.client_id == client_id:
         return stored
@@ -120,37 +149,12 @@ def given_client(
             f"the credentials of client {client_id!r} belong to {bound.decode()}, but this server uses {server.issuer}",
             f"if {server.issuer} issued them too, pass issuer={server.issuer!r} [LS-405]",
         )
-    return Registered(client_id, secret, "none" if signs else choose_auth_method(server, secret=secret))
+    return Registered(client_id, secret, "none" if signs else choose_method(server, secret=secret))
 
 
-def choose_auth_method(server: ServerMetadata, *, secret: str | None) -> str:
-    """Return how to authenticate at the token endpoint. Raises: AuthorizationFailure if the server takes nothing we can do."""
-    if secret is None:
-        return "none"
-    supported = server.token_endpoint_auth_methods_supported or _DEFAULT_METHODS
-    for method in _KNOWN_METHODS[1:]:
-        if method in supported:
-            return method
-    raise AuthorizationFailure(f"{server.issuer} does not accept a client secret, only {', '.join(supported)}")
-
-
-def client_authentication(
-    client_id: str, client_secret: str | None, method: str
-) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the headers of a form, and the fields with which it shows whose it is (RFC 6749, section 2.3.1).
-
-    Raises: ValueError for a secret with another method than `client_secret_basic` and `client_secret_post`.
-    """
-    if client_secret is None:
-        return {**FORM}, {"client_id": client_id}
-    if method == "client_secret_post":
-        return {**FORM}, {"client_id": client_id, "client_secret": client_secret}
-    if method != "client_secret_basic":
-        raise ValueError(f"method must be client_secret_basic or client_secret_post, got {method!r}")
-    return {**FORM, "authorization": basic_credentials(client_id, client_secret)}, {}
-
-
-def client_metadata(name: str, redirect_uri: str, method: str = "none", *, device: bool = False) -> JSONObject:
+def client_metadata(
+    name: str, redirect_uri: str, method: str = "none", *, device: bool = False, scopes: Collection[str] = ()
+) -> JSONObject:
     """Return how a client describes itself when it registers, or in the document at its `client_metadata_url`."""
     return {
         "client_name": name,
@@ -159,12 +163,16 @@ def client_metadata(name: str, redirect_uri: str, method: str = "none", *, devic
         "response_types": ["code"],
         "token_endpoint_auth_method": method,
         "application_type": "native",
+        **({"scope": " ".join(scopes)} if scopes else {}),
     }
 
 
-def forget_registration(issuer: str) -> AuthFlow[None]:
-    """Forget a dynamic registration that the authorization server does not know any more."""
-    yield Save(("registration", issuer), None)
+def forget_registration(issuer: str, client_id: str | None = None) -> AuthFlow[None]:
+    """Forget a dynamic registration; with `client_id` only the one of that client."""
+    key = ("registration", issuer)
+    stored = decode_or_none((yield Load(key)), Registered)
+    if stored is not None and client_id in (None, stored.client_id):
+        yield Save(key, None)
 
 
 def said_by(body: bytes, status: int, secrets: Collection[str] = ()) -> tuple[str | None, str]:
@@ -177,36 +185,49 @@ def said_by(body: bytes, status: int, secrets: Collection[str] = ()) -> tuple[st
 
 
 def _register_dynamically(
-    auth: OAuth, server: ServerMetadata, endpoint: str, redirect_uri: str
+    auth: OAuth, server: ServerMetadata, endpoint: str, redirect_uri: str, request: RegistrationRequest
 ) -> AuthFlow[Registered]:
-    supported = server.token_endpoint_auth_methods_supported or _KNOWN_METHODS
-    wanted = next((each for each in _KNOWN_METHODS if each in supported), "none")
-    device = server.device_authorization_endpoint is not None
-    body = encode(client_metadata(auth.client_name, redirect_uri, wanted, device=device))
+    """Register a client: for fewer scopes, or none, where the authorization server refuses those that are wanted."""
+    offered = server.token_endpoint_auth_methods_supported or ("none",)
+    method = "none" if "none" in offered else next((each for each in offered if each in _METHODS), "none")
     headers = {"content-type": "application/json", "accept": "application/json"}
-    result = yield from fetch(Http("POST", endpoint, headers, body))
-    if result.status not in (200, 201):
+    device = server.device_authorization_endpoint is not None
+    attempts = request.attempts()
+    while True:
+        scopes = attempts.pop(0)
+        body = encode(client_metadata(auth.client_name, redirect_uri, method, device=device, scopes=scopes))
+        result = yield from fetch(Http("POST", endpoint, headers, body))
+        if result.status in (200, 201):
+            break
         error, reason = said_by(result.body, result.status)
-        hint = f"register one there by hand with the redirect URI {redirect_uri}, and pass its client_id= [LS-404]"
-        if result.status == 404:  # perhaps a server with keys of its own, which has nothing to log in at
-            hint = f"if you were given a token or key, pass it as --header 'Authorization: Bearer ...', or auth=; else {hint}"
-        raise AuthorizationFailure(f"{server.issuer} refused to register this client: {reason}", hint, error=error)
+        if not attempts or error not in _ABOUT_SCOPES:
+            raise _not_registered(server, redirect_uri, result.status, error, reason)
     response = decode_document(result.body, _Response, endpoint)
-    method = response.token_endpoint_auth_method or wanted
-    if method not in _KNOWN_METHODS or (method != "none" and not response.client_secret):
+    method = response.token_endpoint_auth_method or method
+    if method not in _METHODS or (method != "none" and not response.client_secret):
         raise AuthorizationFailure(
             f"{server.issuer} registered this client for {method!r}, which the client does not support"
         )
-    registered = Registered(
+    return Registered(
         response.client_id,
         response.client_secret if method != "none" else None,
         method,
         redirect_uri,
         response.client_secret_expires_at or 0,
         dynamic=True,
+        scopes=request.scopes,
     )
-    yield Save(("registration", server.issuer), encode(registered))
-    return registered
+
+
+def _not_registered(
+    server: ServerMetadata, redirect_uri: str, status: int, error: str | None, reason: str
+) -> AuthorizationFailure:
+    hint = f"register one there by hand with the redirect URI {redirect_uri}, and pass its client_id= [LS-404]"
+    if status == 404:  # perhaps a server with keys of its own, which has nothing to log in at
+        hint = (
+            f"if you were given a token or key, pass it as --header 'Authorization: Bearer ...', or auth=; else {hint}"
+        )
+    return AuthorizationFailure(f"{server.issuer} refused to register this client: {reason}", hint, error=error)
 
 
 def _stored(issuer: str, now: float) -> AuthFlow[Registered | None]:

@@ -13,12 +13,13 @@ from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit, urlunsplit
 
 from linkspan.auth.client_registration import Registered
 from linkspan.auth.identities import Discreet
-from linkspan.auth.metadata import AuthorizationFailure, ServerMetadata
-from linkspan.core.auth_flow import AuthFlow, OpenUrl
+from linkspan.auth.metadata import AuthorizationFailure, ServerMetadata, fetch
+from linkspan.auth.presets import preset_for
+from linkspan.core.auth_flow import AuthFlow, Http, OpenUrl
 from linkspan.wire.redaction import one_line
 from linkspan.wire.values import encode_base64url, sha256_base64url
 
-__all__ = ["LoginTimedOut", "PendingLogin", "ask_for_code", "read_redirect"]
+__all__ = ["LoginTimedOut", "PendingLogin", "ask_for_code", "read_redirect", "recognizes"]
 
 
 class LoginTimedOut(Exception):
@@ -48,20 +49,16 @@ def ask_for_code(
     parameters: Mapping[str, str],
     token_bytes: Callable[[int], bytes],
     seconds: float,
+    *,
+    assume_pkce: bool,
 ) -> AuthFlow[dict[str, str]]:
     """Let a person log in; return the form with which the token endpoint gives tokens for it.
 
-    `parameters` go into both requests' URL and form where they belong: `resource`, `scope`. Raises: AuthorizationFailure,
-    LoginTimedOut.
+    `parameters` go into both requests' URL and form where they belong: `resource`, `scope`. With `assume_pkce` the user knows
+    that the server supports PKCE with S256. Raises: AuthorizationFailure, LoginTimedOut.
     """
-    if "S256" not in (server.code_challenge_methods_supported or ()):  # AU-C20
-        raise AuthorizationFailure(
-            f"{server.issuer} does not support PKCE with S256, so a login there is not safe",
-            "its metadata must list S256 in code_challenge_methods_supported [LS-407]",
-        )
-    state, verifier = encode_base64url(token_bytes(32)), encode_base64url(token_bytes(32))
-    names_issuer = server.authorization_response_iss_parameter_supported is True
-    pending = PendingLogin(server.issuer, names_issuer, state, verifier, client.redirect_uri)
+    _check_pkce(server, assumed=assume_pkce)
+    pending = _pending(server, client, token_bytes)
     url = _authorization_url(server, client.client_id, pending, parameters)
     redirect: str | None = yield OpenUrl(url, pending.redirect_uri, pending.state, seconds)
     if redirect is None:
@@ -73,6 +70,42 @@ def ask_for_code(
         "code_verifier": pending.verifier,
         **({"resource": parameters["resource"]} if "resource" in parameters else {}),
     }
+
+
+def _check_pkce(server: ServerMetadata, *, assumed: bool) -> None:
+    """Raise AuthorizationFailure for a server of which it is not known that it supports PKCE with S256 (AU-C20)."""
+    listed = server.code_challenge_methods_supported
+    if listed is None and (assumed or preset_for(server.issuer).unlisted_pkce):
+        return
+    if "S256" in (listed or ()):
+        return
+    hint = "its metadata must list S256 in code_challenge_methods_supported"
+    if listed is None:
+        hint += "; if you know that it supports it, pass OAuth(assume_pkce=True)"
+    raise AuthorizationFailure(
+        f"{server.issuer} does not support PKCE with S256, so a login there is not safe", f"{hint} [LS-407]"
+    )
+
+
+def recognizes(
+    server: ServerMetadata, client: Registered, parameters: Mapping[str, str], token_bytes: Callable[[int], bytes]
+) -> AuthFlow[bool]:
+    """Return whether an authorization server still knows a client, by the status of a login that is not followed.
+
+    A person would see its error page and could not come back. What cannot be asked is left to the login.
+    """
+    url = _authorization_url(server, client.client_id, _pending(server, client, token_bytes), parameters)
+    try:
+        result = yield from fetch(Http("GET", url, {"accept": "text/html"}))
+    except AuthorizationFailure:
+        return True
+    return result.status not in (400, 401)
+
+
+def _pending(server: ServerMetadata, client: Registered, token_bytes: Callable[[int], bytes]) -> PendingLogin:
+    state, verifier = encode_base64url(token_bytes(32)), encode_base64url(token_bytes(32))
+    names_issuer = server.authorization_response_iss_parameter_supported is True
+    return PendingLogin(server.issuer, names_issuer, state, verifier, client.redirect_uri)
 
 
 def _authorization_url(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
 from linkspan.auth.metadata import AuthorizationFailure
-from linkspan.errors import install_hint
+from linkspan.errors import import_hint
 from linkspan.wire.values import sha256_base64url
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ class ProofKey:
         """Return a new key. Raises: AuthorizationFailure without the extra `auth`."""
         try:
             from joserfc.jwk import ECKey
-        except ImportError:
-            raise _missing("DPoP") from None
+        except ImportError as error:
+            raise _missing("DPoP", error) from None
         return cls(ECKey.generate_key("P-256"))
 
     @classmethod
@@ -57,8 +57,8 @@ class ProofKey:
         """Return a key that `save` wrote. Raises: AuthorizationFailure."""
         try:
             from joserfc.jwk import ECKey
-        except ImportError:
-            raise _missing("DPoP") from None
+        except ImportError as error:
+            raise _missing("DPoP", error) from None
         return cls(ECKey.import_key(json.loads(saved)))
 
     @property
@@ -102,8 +102,8 @@ def sign_assertion(
     """
     try:
         from joserfc import jwt
-    except ImportError:
-        raise _missing("key=") from None
+    except ImportError as error:
+        raise _missing("key=", error) from None
     signing = _read_key(key)
     header = {"alg": _choose_algorithm(signing, alg, supported), "typ": "JWT"}
     if kid := signing.as_dict(private=False).get("kid"):
@@ -147,5 +147,5 @@ def _choose_algorithm(key: SigningKey, alg: str | None, supported: Collection[st
     )
 
 
-def _missing(what: str) -> AuthorizationFailure:
-    return AuthorizationFailure(f"{what} needs joserfc and cryptography", install_hint("auth"))
+def _missing(what: str, error: ImportError) -> AuthorizationFailure:
+    return AuthorizationFailure(f"{what} needs joserfc and cryptography", import_hint("auth", error))

@@ -9,7 +9,8 @@ from collections.abc import Collection
 from typing import Any, Final, Literal
 from urllib.parse import urlencode
 
-from linkspan.auth.client_registration import client_authentication, said_by
+from linkspan.auth.client_authentication import client_authentication
+from linkspan.auth.client_registration import said_by
 from linkspan.auth.jwks import Issuer, IssuerUnavailable, VerifyFlow, json_object
 from linkspan.core.auth_flow import Http, HttpResult, HttpUnavailable
 from linkspan.errors import ExchangeError

@@ -7,20 +7,22 @@ section 2.1; RFC 8693; RFC 8628; ext-auth, the drafts and the stable text.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from linkspan.auth.client_authentication import choose_method
 from linkspan.auth.client_registration import (
     DEVICE_GRANT,
     Registered,
-    choose_auth_method,
+    RegistrationRequest,
     forget_registration,
     given_client,
+    keep_registration,
     register,
     said_by,
 )
-from linkspan.auth.code import LoginTimedOut, ask_for_code
+from linkspan.auth.code import LoginTimedOut, ask_for_code, recognizes
 from linkspan.auth.discovery import Discovered, find_server
 from linkspan.auth.dpop import ProofKey, sign_assertion
 from linkspan.auth.identities import ClientCredentials, Enterprise, Identity, OAuth, WorkloadIdentity
@@ -50,6 +52,8 @@ class LoginContext(msgspec.Struct, frozen=True):
     nonces: Nonces
     seconds: float
     """How long a person may take."""
+    recognized: set[str] = msgspec.field(default_factory=set[str])
+    """The clients that logins here have succeeded with: the authorization server is not asked again whether it knows them."""
 
     def client(
         self,
@@ -64,19 +68,31 @@ class LoginContext(msgspec.Struct, frozen=True):
         )
 
 
+class Obtained(NamedTuple):
+    """The first tokens of an identity, and the client to which they belong where that has registered itself or was given."""
+
+    tokens: Tokens
+    client: Registered | None
+
+
 def obtain_tokens(
-    auth: Identity, found: Discovered, scopes: Collection[str], key: ProofKey | None, context: LoginContext
-) -> AuthFlow[Tokens]:
+    auth: Identity,
+    found: Discovered,
+    scopes: Collection[str],
+    key: ProofKey | None,
+    context: LoginContext,
+    needed: Collection[str] = (),
+) -> AuthFlow[Obtained]:
     """Get the first tokens of an identity for what was found; with `key` they are bound to it.
 
-    Raises: AuthorizationFailure, LoginTimedOut.
+    `needed` are the scopes that the server has just demanded. Raises: AuthorizationFailure, LoginTimedOut.
     """
     server = found.server
     client: Registered | None = None
     assertion: Callable[[], str] | None = None
     match auth:
         case OAuth():
-            return (yield from _log_in(auth, found, scopes, key, context))
+            return (yield from _log_in(auth, found, scopes, key, context, needed))
         case ClientCredentials():
             client, assertion = yield from _credentials(auth, server, context)
             form = {"grant_type": "client_credentials"}
@@ -90,7 +106,7 @@ def obtain_tokens(
             form = yield from _enterprise_form(auth, found, scopes, context)
     form |= {**_target(found.resource), **scope_text(scopes)}
     at_server = context.client(server, client, key, assertion)
-    return (yield from at_server.obtain(form, resource=found.resource, requested=scopes))
+    return Obtained((yield from at_server.obtain(form, resource=found.resource, requested=scopes)), client)
 
 
 def refresh_form(refresh_token: str, resource: str | None) -> dict[str, str]:
@@ -99,25 +115,48 @@ def refresh_form(refresh_token: str, resource: str | None) -> dict[str, str]:
 
 
 def _log_in(
-    auth: OAuth, found: Discovered, scopes: Collection[str], key: ProofKey | None, context: LoginContext
-) -> AuthFlow[Tokens]:
+    auth: OAuth,
+    found: Discovered,
+    scopes: Collection[str],
+    key: ProofKey | None,
+    context: LoginContext,
+    needed: Collection[str],
+) -> AuthFlow[Obtained]:
     """Let a person log in."""
-    client = yield from register(auth, found.server, context.now())
-    at_server = context.client(found.server, client, key)
-    if auth.device:
-        return (yield from _log_in_elsewhere(at_server, found, scopes, context))
+    server = found.server
     parameters = {**_target(found.resource), **scope_text(scopes)}
     if "offline_access" in scopes:
         parameters["prompt"] = "consent"  # OpenID Connect Core, section 11: without it the scope is ignored
     if key is not None:
         parameters["dpop_jkt"] = key.thumbprint  # binds the code, too: RFC 9449, section 10
-    form = yield from ask_for_code(found.server, client, parameters, context.token_bytes, context.seconds)
+
+    def is_recognized(client: Registered) -> AuthFlow[bool]:
+        if client.client_id in context.recognized:
+            return True
+        return (yield from recognizes(server, client, parameters, context.token_bytes))
+
+    wanted = RegistrationRequest(tuple(scopes), tuple(needed), is_recognized)
+    client = yield from register(auth, server, wanted, context.now())
+    at_server = context.client(server, client, key)
     try:
-        return (yield from at_server.obtain(form, resource=found.resource, requested=scopes))
+        if auth.device:
+            tokens = yield from _log_in_elsewhere(at_server, found, scopes, context)
+        else:
+            form = yield from ask_for_code(
+                server, client, parameters, context.token_bytes, context.seconds, assume_pkce=auth.assume_pkce
+            )
+            tokens = yield from at_server.obtain(form, resource=found.resource, requested=scopes)
+    except LoginTimedOut:  # perhaps the person saw that the server does not know the client
+        context.recognized.discard(client.client_id)
+        raise
     except AuthorizationFailure as failure:
         if failure.error == "invalid_client" and client.dynamic:
-            yield from forget_registration(found.server.issuer)
+            context.recognized.discard(client.client_id)
+            yield from forget_registration(server.issuer, client.client_id)
         raise
+    context.recognized.add(client.client_id)
+    yield from keep_registration(server.issuer, client)
+    return Obtained(tokens, client)
 
 
 def _credentials(
@@ -151,7 +190,7 @@ def _enterprise_form(
         idp = yield from find_server(auth.idp, context.url)
     client = None
     if auth.idp_client_id is not None:
-        method = choose_auth_method(idp, secret=auth.idp_client_secret)
+        method = choose_method(idp, secret=auth.idp_client_secret)
         client = Registered(auth.idp_client_id, auth.idp_client_secret, method)
     exchange = context.client(idp, client).exchange
     subject, kind = (yield from _supply(auth.subject)), auth.subject_type

@@ -97,6 +97,11 @@ class OAuth(_Common, frozen=True, kw_only=True):
     """Shows a URL to the person instead of the browser of this machine; may return the URL that it was redirected to."""
     account: str = ""
     """A name for this login, where one person has several at one server."""
+    assume_pkce: bool = False
+    """Log in at an authorization server that does not list PKCE with S256: you know that it supports it."""
+    resource: bool = True
+    """Whether to name the MCP server when asking for tokens (RFC 8707). Entra refuses it beside scopes of another application
+    (AADSTS9010010); without it, the audience of a token is what the authorization server chooses."""
     device: bool = False
     """Show a code to enter on another device instead of opening a browser here (RFC 8628)."""
     client_name: str = "Linkspan"

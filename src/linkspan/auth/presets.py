@@ -40,6 +40,8 @@ class Preset(msgspec.Struct, frozen=True):
     registration: Registration = "open"
     opaque: bool = False
     """Its access tokens are opaque texts and not JWTs."""
+    unlisted_pkce: bool = False
+    """It supports PKCE with S256, though its metadata do not list it."""
 
 
 PLAIN: Final = Preset()
@@ -65,11 +67,12 @@ PRESETS: Final[Mapping[str, Preset]] = {
     ),
     "entra": Preset(
         "Microsoft Entra ID",
-        r"https://(login\.microsoftonline\.com|[^/]+\.ciamlogin\.com)/[^/]+/v2\.0",
+        r"https://(login\.microsoftonline\.(com|us)|login\.partner\.microsoftonline\.cn|[^/]+\.ciamlogin\.com)/[^/]+/v2\.0",
         "https://login.microsoftonline.com/TENANT/v2.0",
         scopes=(("scp",),),
         client=("azp", "appid"),
         registration="by hand",
+        unlisted_pkce=True,
     ),
     "google": Preset(
         "Google",
@@ -98,6 +101,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
         client=("client_id",),
         required={"token_use": ("access",)},
         registration="by hand",
+        unlisted_pkce=True,
     ),
     "authkit": Preset(
         "WorkOS AuthKit",

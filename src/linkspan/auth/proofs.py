@@ -1,13 +1,15 @@
 """DPoP proofs at a resource server: each request proves that its sender has the key that the token is bound to.
 
-No I/O: clock and randomness are arguments. Replays are remembered in this process. Spec: RFC 9449, sections 4.3, 7 and 9.
+No I/O: clock and randomness are arguments. What was used is remembered in this process, and has a name under which processes
+that share a store can remember it for each other. Spec: RFC 9449, sections 4.3, 7, 9 and 11.1.
 """
 
 from __future__ import annotations
 
 import binascii
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
+from hashlib import sha256
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -19,11 +21,26 @@ from linkspan.auth.verifying import ALGORITHMS, read_header, read_jws
 from linkspan.types.base import JSON, JSONObject, is_object
 from linkspan.wire.values import encode_base64url, sha256_base64url
 
-__all__ = ["PROOF_ALGORITHMS", "NonceNeeded", "NonceSource", "Proof", "Replays", "check_proof"]
+__all__ = [
+    "PROOF_ALGORITHMS",
+    "USED_BEFORE",
+    "NonceNeeded",
+    "NonceSource",
+    "Proof",
+    "Replays",
+    "UsedProof",
+    "check_proof",
+]
 
 PROOF_ALGORITHMS: Final = tuple(each for each in ALGORITHMS if each != "EdDSA")
 _WINDOW: Final = 300.0
 """Seconds by which the time in a proof may differ from ours."""
+_MOST_OF_KEY: Final = 100_000
+"""Proofs of one key that are remembered."""
+_MOST: Final = 1_000_000
+"""Proofs of all keys that are remembered in one process: 100 MB, or 250 MB if each has a key of its own."""
+USED_BEFORE: Final = "the DPoP proof was used before"
+_DIGEST_BYTES: Final = 16
 _LONGEST_ID: Final = 256
 _PRIVATE: Final = frozenset(("d", "p", "q", "dp", "dq", "qi", "oth", "k"))
 _TIME_BYTES: Final = 8
@@ -75,33 +92,67 @@ class NonceSource:
         return encode_base64url(made + hmac.digest(self._key, made, "sha256")[:_TAG_BYTES])
 
 
+class UsedProof(msgspec.Struct, frozen=True):
+    """A proof that is good, and was used with that."""
+
+    name: str
+    """What stands for it and for no other: the digest of its key and its id, in hexadecimal."""
+    until: float
+    """When it is too old to be used again."""
+
+
+class _Generation(msgspec.Struct):
+    """The proofs that were made in the same 300 seconds."""
+
+    digests: set[bytes] = msgspec.field(default_factory=set[bytes])
+    of_key: dict[str, int] = msgspec.field(default_factory=dict[str, int])
+    """How many there are of each key."""
+
+
 class Replays:
-    """The ids of proofs that were used, by key, for as long as each could be used again. A flood from one key hurts that key."""
+    """The proofs that were used, for as long as each could be used again: by the time when they were made, in generations.
 
-    def __init__(self, lock: AbstractContextManager[object], *, keys: int = 1000, proofs: int = 100_000) -> None:
-        """Remember up to so many `proofs` of each of so many `keys`, with `lock` between threads."""
+    A flood from one key hurts that key. Where all together are too many, further ones are refused: what is forgotten too early
+    could be used again.
+    """
+
+    def __init__(self, lock: AbstractContextManager[object], *, each: int = _MOST_OF_KEY, in_all: int = _MOST) -> None:
+        """Remember up to `each` proofs of one key, and so many `in_all`, with `lock` between threads."""
         self._lock = lock
-        self._keys = keys
-        self._proofs = proofs
-        self._used: dict[str, dict[str, float]] = {}
+        self._each = each
+        self._in_all = in_all
+        self._generations: dict[int, _Generation] = {}
 
-    def use(self, thumbprint: str, proof_id: str, made: float, now: float) -> bool:
-        """Note a proof; return whether this is the first time, and there is room to remember it."""
+    def use(self, thumbprint: str, proof_id: str, made: float, now: float) -> UsedProof:
+        """Note a proof. Raises: TokenRefused for one that was used before, and where there is no room to remember it."""
+        digest = sha256(f"{thumbprint} {proof_id}".encode()).digest()[:_DIGEST_BYTES]
         with self._lock:
-            used = self._used.pop(thumbprint, {})
-            if len(used) >= self._proofs:
-                used = {each: when for each, when in used.items() if when >= now - _WINDOW}
-            self._used[thumbprint] = used  # the key that was used last stands last
-            if len(self._used) > self._keys:
-                del self._used[next(iter(self._used))]
-            if proof_id in used or len(used) >= self._proofs:
-                return False
-            used[proof_id] = made
-            return True
+            kept = self._kept((now - _WINDOW) // _WINDOW)
+            if any(digest in each.digests for each in kept):
+                raise TokenRefused(USED_BEFORE, "invalid_dpop_proof")
+            of_key, in_all = (
+                sum(each.of_key.get(thumbprint, 0) for each in kept),
+                sum(len(each.digests) for each in kept),
+            )
+            if of_key >= self._each or in_all >= self._in_all:
+                raise TokenRefused("too many DPoP proofs were used in a short time", "invalid_dpop_proof")
+            generation = self._generations.setdefault(int(made // _WINDOW), _Generation())
+            generation.digests.add(digest)
+            generation.of_key[thumbprint] = generation.of_key.get(thumbprint, 0) + 1
+        return UsedProof(digest.hex(), made + _WINDOW)
+
+    def _kept(self, oldest: float) -> Collection[_Generation]:
+        """Forget the generations that are too old by now; return the others: two, and a third of clocks that are ahead."""
+        for number in [each for each in self._generations if each < oldest]:
+            del self._generations[number]
+        return self._generations.values()
 
 
-def check_proof(proof: Proof, *, now: float, replays: Replays, nonces: NonceSource | None = None) -> None:
-    """Check a proof in the order of RFC 9449, section 4.3. With `nonces` it must have one. Raises: TokenRefused, NonceNeeded."""
+def check_proof(proof: Proof, *, now: float, replays: Replays, nonces: NonceSource | None = None) -> UsedProof:
+    """Check and use a proof in the order of RFC 9449, section 4.3. With `nonces` it must have one.
+
+    Raises: TokenRefused, NonceNeeded.
+    """
     try:
         claims = _read(proof)
     except TokenRefused as problem:
@@ -119,8 +170,7 @@ def check_proof(proof: Proof, *, now: float, replays: Replays, nonces: NonceSour
     if nonces is not None and not nonces.is_good(claims.get("nonce"), now):
         raise NonceNeeded("the DPoP proof has no nonce of this server, or an old one", "use_dpop_nonce")
     assert isinstance(proof_id, str)
-    if not replays.use(proof.thumbprint, proof_id, float(made or 0), now):
-        raise TokenRefused("the DPoP proof was used before", "invalid_dpop_proof")
+    return replays.use(proof.thumbprint, proof_id, float(made or 0), now)
 
 
 def _read(proof: Proof) -> JSONObject:

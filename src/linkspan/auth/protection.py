@@ -24,15 +24,18 @@ from linkspan.wire.challenges import is_scope, write_challenge
 from linkspan.wire.headers import is_loopback
 from linkspan.wire.jsonrpc import encode
 
-__all__ = ["BadCredentials", "Credentials", "Protected", "metadata_places", "metadata_url"]
+__all__ = ["BadCredentials", "Credentials", "Protected", "metadata_answer", "metadata_places", "metadata_url"]
 
 _BEARER: Final = re.compile(r"(?P<scheme>bearer|dpop) +(?P<token>[A-Za-z0-9\-._~+/]+=*)", re.IGNORECASE)
 _SECOND: Final = re.compile(r"(?:^|,)\s*(?:bearer|dpop)(?:\s|$)", re.IGNORECASE)
 _UNWRITABLE: Final = re.compile(r"[^\x20-\x21\x23-\x5b\x5d-\x7e]")
-_PUBLIC: Final = (
+_READABLE: Final = (
     ("access-control-allow-origin", "*"),
     ("access-control-allow-methods", "GET"),
     ("access-control-allow-headers", "*"),
+)
+_PUBLIC: Final = (
+    *_READABLE,
     ("cache-control", "public, max-age=3600"),
     ("content-type", "application/json"),
 )
@@ -216,6 +219,14 @@ class Protected:
         )
 
 
+def metadata_answer(document: HttpResponse, method: str) -> HttpResponse:
+    """Return the answer to a request for the metadata, which are read, and nothing else (RFC 9728, section 3.1)."""
+    if method in ("GET", "HEAD"):
+        return document
+    allowed = (("allow", "GET, HEAD, OPTIONS"), *_READABLE)
+    return HttpResponse(204 if method == "OPTIONS" else 405, allowed)
+
+
 def metadata_places(resource: str) -> tuple[str, ...]:
     """Return the paths at which clients look for the metadata: with the path of the resource inserted, and without."""
     return tuple(urlsplit(each).path.rstrip("/") for each in resource_metadata_urls(resource))
@@ -239,7 +250,7 @@ def _checked_url(resource: str) -> str:
     """Raise ValueError for a resource that clients could not use (RFC 9728, section 1.2)."""
     try:
         parts = urlsplit(resource)
-        host = parts.hostname or ""
+        host, _ = parts.hostname or "", parts.port  # either may be no good
     except ValueError:
         parts, host = urlsplit(""), ""
     local = host == "localhost" or is_loopback(host) is True

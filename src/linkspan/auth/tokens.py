@@ -12,12 +12,20 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from linkspan.auth.client_registration import FORM, Registered, client_authentication, said_by
+from linkspan.auth.client_authentication import (
+    FORM,
+    client_authentication,
+    is_refused,
+    repeated_in_form,
+    ways_to_authenticate,
+)
+from linkspan.auth.client_registration import Registered, said_by
 from linkspan.auth.dpop import ProofKey, is_nonce_request
 from linkspan.auth.identities import Discreet
 from linkspan.auth.metadata import AuthorizationFailure, ServerMetadata, decode_or_none, fetch
 from linkspan.auth.network import origin_of
-from linkspan.core.auth_flow import AuthFlow, Http, HttpResult
+from linkspan.core.auth_flow import AuthFlow, Http, HttpResult, Load, Save
+from linkspan.wire.challenges import read_scopes
 
 __all__ = ["Nonces", "TokenClient", "Tokens", "scope_text"]
 
@@ -134,7 +142,7 @@ class TokenClient:
                 else None,
             )
         assumed = tuple(requested) if before is None else before.scopes
-        granted = tuple(response.scope.split()) if response.scope is not None else assumed
+        granted = tuple(read_scopes(response.scope)) if response.scope is not None else assumed
         now, lifetime = self._now(), response.lifetime()
         return Tokens(
             response.access_token,
@@ -174,34 +182,57 @@ class TokenClient:
         return response
 
     def post(self, endpoint: str | None, form: Mapping[str, str]) -> AuthFlow[HttpResult]:
-        """Send a form as this client; once more if the server wants its nonce in the proof. Raises: AuthorizationFailure."""
+        """Send a form as this client, once in each way to authenticate until one is not refused.
+
+        The way that worked is remembered for the authorization server. Raises: AuthorizationFailure.
+        """
         if endpoint is None:
             raise AuthorizationFailure(f"{self._server.issuer} has no endpoint for this")
-        result = yield from self._attempt(endpoint, form, sent := self._nonces.get(endpoint))
+        client = self._client
+        if client is None or self._assertion is not None:
+            return (yield from self._send(endpoint, form, ""))
+        key, usual = ("authentication", self._server.issuer), ways_to_authenticate(self._server, client.method)
+        ways, first = usual, usual[0]
+        if len(usual) > 1 and (known := ((yield Load(key)) or b"").decode()) in usual:
+            ways, first = sorted(usual, key=lambda way: way != known), known
+        refusal: HttpResult | None = None
+        for way in ways:
+            result = yield from self._send(endpoint, form, way)
+            if result.status >= 400 and is_refused(way, said_by(result.body, result.status)[0]):
+                refusal = refusal or result
+                continue
+            if way != first:
+                yield Save(key, way.encode())
+            return result
+        assert refusal is not None
+        return refusal
+
+    def _send(self, endpoint: str, form: Mapping[str, str], way: str) -> AuthFlow[HttpResult]:
+        """Send a form; once more if the server wants its nonce in the proof."""
+        result = yield from self._attempt(endpoint, form, way, sent := self._nonces.get(endpoint))
         nonce = self._nonces.learn(endpoint, result.headers)
         if self._key is not None and is_nonce_request(said_by(result.body, result.status)[0], nonce, sent):
-            result = yield from self._attempt(endpoint, form, nonce)
+            result = yield from self._attempt(endpoint, form, way, nonce)
             self._nonces.learn(endpoint, result.headers)
         return result
 
-    def _attempt(self, endpoint: str, form: Mapping[str, str], nonce: str | None) -> AuthFlow[HttpResult]:
-        headers, members = self._authenticated(form)
+    def _attempt(self, endpoint: str, form: Mapping[str, str], way: str, nonce: str | None) -> AuthFlow[HttpResult]:
+        headers, fields = self._authenticated(way)
         if self._key is not None:
             jti = self._token_bytes(16).hex()
             headers["dpop"] = self._key.proof("POST", endpoint, now=self._now(), jti=jti, token=None, nonce=nonce)
-        return (yield from fetch(Http("POST", endpoint, headers, urlencode(members).encode())))
+        return (yield from fetch(Http("POST", endpoint, headers, urlencode({**form, **fields}).encode())))
 
-    def _authenticated(self, form: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-        """Return headers and form with which the client shows who it is."""
+    def _authenticated(self, way: str) -> tuple[dict[str, str], dict[str, str]]:
+        """Return the headers and fields with which the client shows who it is."""
         client = self._client
-        if self._assertion is None and client is not None:
-            headers, fields = client_authentication(client.client_id, client.client_secret, client.method)
-            return headers, {**form, **fields}
-        fields = {}
         if self._assertion is not None:
             kind = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
-            fields = {"client_assertion_type": kind, "client_assertion": self._assertion()}
-        return dict(FORM), {**form, **fields}
+            return dict(FORM), {"client_assertion_type": kind, "client_assertion": self._assertion()}
+        if client is None:
+            return dict(FORM), {}
+        headers, fields = client_authentication(client.client_id, client.client_secret, way)
+        return headers, {**fields, **repeated_in_form(client.client_id, way)}
 
 
 def scope_text(scopes: Collection[str]) -> dict[str, str]:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import binascii
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import cache
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 from urllib.parse import urlencode
 
 import msgspec
 
-from linkspan.auth.client_registration import client_authentication
+from linkspan.auth.client_authentication import client_authentication
 from linkspan.auth.jwks import Issuer, IssuerUnavailable, TokenRefused, VerifyFlow, json_object, max_age
 from linkspan.auth.network import check_url
 from linkspan.auth.presets import Preset, preset_for
@@ -22,6 +23,7 @@ from linkspan.core.auth_flow import Http, HttpResult, HttpUnavailable
 from linkspan.revisions.neutral import Grant, read_only
 from linkspan.text import clip
 from linkspan.types.base import JSON, JSONObject, is_array, is_object
+from linkspan.wire.challenges import read_scopes
 
 if TYPE_CHECKING:
     from joserfc._rfc7515.model import JWSAlgModel
@@ -38,6 +40,7 @@ __all__ = [
     "Jwt",
     "Verified",
     "Verifier",
+    "owner_of",
     "read_header",
     "read_jws",
     "require_jose",
@@ -64,6 +67,8 @@ _LEEWAY: Final = 30.0
 """Seconds by which two clocks may differ."""
 _TYPES: Final = ("at+jwt", "application/at+jwt", "jwt", "")
 _LARGEST_HEADER: Final = 8192
+_DIGEST: Final = 32
+"""Hexadecimal digits that stand for a token without a name."""
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -77,10 +82,29 @@ Checker: TypeAlias = Callable[[str], Grant | Awaitable[Grant | None] | None]
 
 
 class Verified(NamedTuple):
-    """A grant, and for how many seconds it may be remembered."""
+    """What a token allows, and to whom."""
 
     grant: Grant
+    owner: str
+    """The principal: whose sessions, tasks and request states those of this token are."""
     seconds: float = LONGEST
+    """For how long that may be remembered."""
+
+
+def owner_of(grant: Grant, token: str, *, is_alone: bool) -> str:
+    """Return the principal of a token: its issuer, the kind of its name, and the name, so that no kind is taken for another.
+
+    `is_alone`: it is known that the client acts for itself. A client that may act for someone is no name of theirs, so a token
+    without a better one is a principal of its own.
+    """
+    username = grant.claims.get("username")
+    if grant.subject:
+        return f"{grant.issuer} sub {grant.subject}"
+    if isinstance(username, str) and username:
+        return f"{grant.issuer} username {username}"
+    if is_alone and grant.client_id:
+        return f"{grant.issuer} client {grant.client_id}"
+    return f"{grant.issuer} token {sha256(token.encode()).hexdigest()[:_DIGEST]}"
 
 
 class Verifier(Protocol):
@@ -128,8 +152,17 @@ class _OfIssuer:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.issuer!r})"
 
-    def grant(self, claims: JSONObject, resource: str, now: float, *, expires: bool = True) -> Grant:
-        """Return the grant in claims. Raises: TokenRefused for one that is late, early, or for another server."""
+    def verified(
+        self,
+        token: str,
+        claims: JSONObject,
+        resource: str,
+        now: float,
+        *,
+        expires: bool = True,
+        seconds: float = LONGEST,
+    ) -> Verified:
+        """Return what the claims of a token allow. Raises: TokenRefused for one that is late, early, or for another server."""
         if "iss" in claims and claims["iss"] != self.issuer:
             raise TokenRefused(f"the token was issued by {_shown(claims['iss'])}, not by {self.issuer}")
         until = _check_times(claims, now, expires=expires)
@@ -140,9 +173,7 @@ class _OfIssuer:
         names = frozenset(name for path in self.preset.scopes for name in _names(_at(claims, path)))
         subject = claims.get("sub")
         client = next((claims[each] for each in self.preset.client if isinstance(claims.get(each), str)), None)
-        if not (isinstance(subject, str) and subject) and not client:
-            raise TokenRefused("the token names neither a subject nor a client")
-        return Grant(
+        grant = Grant(
             issuer=self.issuer,
             subject=subject if isinstance(subject, str) and subject else None,
             client_id=client,
@@ -152,6 +183,7 @@ class _OfIssuer:
             expires=until,
             thumbprint=_thumbprint(claims.get("cnf")),
         )
+        return Verified(grant, owner_of(grant, token, is_alone=_is_alone(claims)), seconds)
 
     def _check_audience(self, claims: JSONObject, resource: str) -> None:
         wanted = self.audience or {resource}
@@ -215,7 +247,7 @@ class Jwt(_OfIssuer):
         claims = read_jws(token, key, algorithm)
         if claims.get("iss") != self.issuer:
             raise TokenRefused(f"the token was issued by {_shown(claims.get('iss'))}, not by {self.issuer}")
-        return Verified(self.grant(claims, resource, now))
+        return self.verified(token, claims, resource, now)
 
 
 class Introspection(_OfIssuer):
@@ -268,7 +300,8 @@ class Introspection(_OfIssuer):
         if claims.get("active") is not True:
             raise TokenRefused(f"{self.issuer} reports the token as not active")
         age = max_age(reply.headers)
-        return Verified(self.grant(claims, resource, now, expires=False), LONGEST if age is None else min(age, LONGEST))
+        seconds = LONGEST if age is None else min(age, LONGEST)
+        return self.verified(token, claims, resource, now, expires=False, seconds=seconds)
 
 
 class ApiKeys:
@@ -305,14 +338,13 @@ class ApiKeys:
     def verify(self, token: str, resource: str, now: float) -> VerifyFlow[Verified | None]:
         """Return what a key allows; None for an unknown one."""
         import hmac
-        from hashlib import sha256
 
         yield from ()
         digest = sha256(token.encode()).digest()
         found = [grant for known, grant in self._grants if hmac.compare_digest(known, digest)]
         if found and found[0].expires is not None and found[0].expires <= now:
             raise TokenRefused("the API key has expired")
-        return Verified(found[0]) if found else None
+        return Verified(found[0], owner_of(found[0], token, is_alone=True)) if found else None
 
 
 class FunctionVerifier(msgspec.Struct, frozen=True):
@@ -336,7 +368,7 @@ class FunctionVerifier(msgspec.Struct, frozen=True):
             raise TokenRefused("the function returned a grant without a subject and a client")
         if grant.expires is not None and grant.expires <= now:
             raise TokenRefused("the grant has expired")
-        return Verified(grant)
+        return Verified(grant, owner_of(grant, token, is_alone=True))
 
 
 def verify(verifiers: Sequence[Verifier], token: str, resource: str, now: float) -> VerifyFlow[Verified]:
@@ -414,10 +446,10 @@ def require_jose() -> None:
     """Raise LinkspanError where the extra `auth`, which reads signatures, is not installed."""
     try:
         import joserfc  # noqa: F401  # pyright: ignore[reportUnusedImport]
-    except ImportError:
-        from linkspan.errors import LinkspanError, install_hint
+    except ImportError as error:
+        from linkspan.errors import LinkspanError, import_problem
 
-        raise LinkspanError(f"verifying JWTs needs joserfc: {install_hint('auth')}") from None
+        raise LinkspanError(import_problem("verifying JWTs needs joserfc", "auth", error)) from None
 
 
 def _check_times(claims: JSONObject, now: float, *, expires: bool) -> float | None:
@@ -438,6 +470,15 @@ def _check_times(claims: JSONObject, now: float, *, expires: bool) -> float | No
     return times.get("exp")
 
 
+def _is_alone(claims: JSONObject) -> bool:
+    """Return whether claims prove that the client acts for itself: no user stands behind the token.
+
+    RFC 9068 asks for `sub` here too, so what else issuers write is their own: Auth0 and FusionAuth `gty`, Entra `idtyp`.
+    """
+    grants = {name.replace("-", "_") for each in ("gty", "grant_type") for name in _names(claims.get(each))}
+    return grants == {"client_credentials"} or claims.get("idtyp") == "app"
+
+
 def _thumbprint(confirmation: JSON) -> str | None:
     """Return the key that a token is bound to. Raises: TokenRefused for a binding that cannot be checked here."""
     if confirmation is None:
@@ -455,9 +496,9 @@ def _at(claims: JSON, path: tuple[str, ...]) -> JSON:
 
 
 def _names(value: JSON) -> Iterator[str]:
-    """Return names that are written as one text with spaces, or as a list."""
+    """Return names that are written as one text, as scopes are, or as a list."""
     if isinstance(value, str):
-        yield from value.split()
+        yield from read_scopes(value)
     elif is_array(value):
         yield from (each for each in value if isinstance(each, str))
 

@@ -1,6 +1,7 @@
 """The verbs of logins.
 
-    linkspan login URL [--device] [--scope S]    linkspan logout [URL]    linkspan whoami [URL]    linkspan client-metadata URL
+    linkspan login URL [--device] [--scope S] [--new]    linkspan logout [URL]    linkspan whoami [URL]
+    linkspan client-metadata URL
 
 The logins are those that every verb, and every client without auth=, uses. No token is ever shown.
 """
@@ -41,6 +42,7 @@ def login(arguments: Sequence[str]) -> int:
     parser.add_argument("url", metavar="URL", help="the URL of an MCP server")
     parser.add_argument("--device", action="store_true", help="enter a code on another device instead")
     parser.add_argument("--scope", metavar="SCOPE", help="ask for this, too (repeatable)", **REPEATABLE)
+    parser.add_argument("--new", action="store_true", help="register as a new client, whatever registration is stored")
     add_output(parser)
     options = parser.parse_args(arguments)
 
@@ -51,7 +53,7 @@ def login(arguments: Sequence[str]) -> int:
         auth = OAuth(scopes=tuple(options.scope), device=options.device, open_url=None if options.device else person)
         access = _access(options.url, auth)
         access.show = terminal.write_line
-        tokens = access.run(access.authorizer.log_in())
+        tokens = access.run(access.authorizer.log_in(register=options.new))
         found = _described(options.url, tokens)
         return 0, found, f"logged in to {_line(found)}"
 
