@@ -21,7 +21,7 @@ import pytest
 
 from client.faces import wait_until
 from linkspan.runtime import unexpected
-from linkspan.stores import Store, StoreError, open_store
+from linkspan.stores import Bounds, Store, StoreError, open_store
 from linkspan.stores.subscribers import Subscribers
 from ports import reserve_port
 
@@ -118,6 +118,22 @@ def goes_on_after_an_unexpected_error(store: Store, monkeypatch: pytest.MonkeyPa
     store.publish("channel", b"arrives")
     assert heard.get(timeout=30) == b"arrives"
     store.close()
+
+
+def goes_by_the_clock_of_its_server(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check that a machine whose clock is wrong has the time of the others, and that what it writes is there for them."""
+    right, clock = open_store(url), time.time
+    for wrong in (-40.0, 40.0):
+        with monkeypatch.context() as elsewhere:
+            elsewhere.setattr(time, "time", lambda wrong=wrong: clock() + wrong)
+            store = open_store(url)
+            assert abs(store.now() - clock()) < 10
+            store.put("short", b"1", ttl=20)
+            store.append("short", b"1", Bounds(ttl=20))
+            store.close()
+        assert right.get("short") is not None, "a record expired early"
+        assert right.read("short"), "a log expired early"
+    right.close()
 
 
 def wait_for_port(port: int, process: subprocess.Popen[bytes]) -> None:

@@ -45,6 +45,19 @@ def test_the_store_keeps_the_contract(check: Callable[[Make], None], make: Make)
     check(make)
 
 
+@pytest.mark.parametrize("make", [memory, sqlite], indirect=True, ids=lambda each: each.__name__)
+def test_a_log_may_hold_exactly_as_many_bytes_as_its_bound(make: Make) -> None:
+    """What is sealed is longer, so this is not a part of the contract."""
+    store, bounds = make(), Bounds(bytes=3000)
+    for size in (1000, 1500, 500):
+        store.append("log", bytes(size), bounds)
+    assert [len(each.data) for each in store.read("log")] == [1000, 1500, 500]
+    store.append("log", b"1", bounds)
+    assert [len(each.data) for each in store.read("log")] == [1500, 500, 1]
+    store.append("log", bytes(2499), bounds)
+    assert [len(each.data) for each in store.read("log")] == [500, 1, 2499]
+
+
 def test_a_store_in_memory_forgets_what_has_expired() -> None:
     now = [1000.0]
     store = MemoryStore(lambda: now[0])

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from queue import Queue
-from types import SimpleNamespace
 
 import pytest
 
 from linkspan import LinkspanError
 from linkspan.stores import Bounds, Store, StoreError, open_store
+from linkspan.stores.clock import StoreClock
 from linkspan.testing.store_contract import CHECKS
-from stores.store_servers import eventually, fork_with_a_store, keep_the_contract, nats_server, standing_still
+from stores.store_servers import (
+    eventually,
+    fork_with_a_store,
+    goes_by_the_clock_of_its_server,
+    keep_the_contract,
+    nats_server,
+    standing_still,
+)
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +58,8 @@ def test_a_key_that_was_taken_out_of_a_queue_costs_its_readers_nothing(server: s
 def test_a_log_that_has_expired_begins_anew_at_the_next_position(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     store = open_store(server)
     first = store.append("expiring", b"1", Bounds(ttl=60))
-    monkeypatch.setattr("linkspan.stores.nats.time", SimpleNamespace(time=lambda: time.time() + 61))
+    now = store.now()
+    monkeypatch.setattr(StoreClock, "now", lambda _: now + 61)
     assert store.append("expiring", b"2") == first + 1
     assert [each.data for each in store.read("expiring")] == [b"2"]
     store.close()
@@ -74,6 +81,17 @@ def test_a_server_that_stands_still_is_an_error_within_the_time_and_nothing_is_s
         store.close()
 
 
+def test_a_subscription_that_is_not_confirmed_in_time_is_an_error_and_leaves_no_subscriber(tmp_path: Path) -> None:
+    from linkspan.stores.nats import NatsStore
+
+    with nats_server(tmp_path) as (url, process):
+        store = eventually(lambda: NatsStore(url, timeout=0.5))
+        with standing_still(process.pid), pytest.raises(StoreError):
+            store.subscribe("channel", print)
+        assert store._subscribers.channels() == []
+        store.close()
+
+
 def test_a_late_answer_to_what_was_published_does_not_end_the_connection(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -92,9 +110,13 @@ def test_no_server_is_an_error_with_a_sentence() -> None:
     pytest.importorskip("nats", reason="nats-py is not installed")
     from linkspan.stores.nats import NatsStore
 
-    with pytest.raises(StoreError, match="the store in NATS failed: "):
+    with pytest.raises(StoreError, match=r"the store in NATS failed: \w"):
         NatsStore("nats://127.0.0.1:1", timeout=0.3)
 
 
 def test_a_forked_process_has_a_connection_of_its_own(server: str) -> None:
     fork_with_a_store(server)
+
+
+def test_all_machines_go_by_the_clock_of_the_server(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    goes_by_the_clock_of_its_server(f"{server}?namespace=clocks", monkeypatch)

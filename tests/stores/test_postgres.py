@@ -11,10 +11,12 @@ import pytest
 
 from linkspan import LinkspanError
 from linkspan.stores import Store, StoreError, open_store
+from linkspan.stores.opening import schema_of
 from linkspan.testing.store_contract import CHECKS
 from stores.store_servers import (
     eventually,
     fork_with_a_store,
+    goes_by_the_clock_of_its_server,
     goes_on_after_an_unexpected_error,
     keep_the_contract,
     postgres_server,
@@ -45,6 +47,8 @@ def test_after_connections_were_cut_the_store_works_and_subscribers_may_have_mis
     store = open_store(f"{server}&namespace=cut")
     heard: Queue[bytes | None] = Queue()
     store.subscribe("channel", heard.put)
+    store.publish("channel", b"first")
+    assert heard.get(timeout=30) == b"first"
     store.put("key", b"value")
     cut_connections(server)
     eventually(lambda: store.get("key"))
@@ -101,6 +105,16 @@ def test_a_message_that_is_too_large_for_a_notification_arrives(server: str) -> 
     store.close()
 
 
+def test_a_store_that_is_closed_takes_its_thread_along(server: str) -> None:
+    store = open_store(f"{server}&namespace=closed")
+    before = set(threading.enumerate())
+    store.subscribe("channel", print)
+    (listening,) = set(threading.enumerate()) - before
+    store.close()
+    listening.join(30)
+    assert not listening.is_alive()
+
+
 def test_namespaces_are_separate_and_must_be_able_to_name_tables(server: str) -> None:
     one, other = open_store(f"{server}&namespace=one"), open_store(f"{server}&namespace=other")
     one.put("key", b"1")
@@ -124,3 +138,30 @@ def test_no_server_is_an_error_with_a_sentence() -> None:
 
 def test_a_forked_process_has_connections_of_its_own(server: str) -> None:
     fork_with_a_store(server)
+
+
+def test_a_user_who_may_not_create_tables_uses_those_that_are_there(server: str) -> None:
+    import psycopg
+
+    url = f"{server.replace('postgres:', 'app:', 1)}&namespace=made"
+    assert "app:" in url
+    with psycopg.connect(server, autocommit=True) as owner:
+        owner.execute("CREATE ROLE app LOGIN")
+        owner.execute("REVOKE CREATE ON SCHEMA public FROM PUBLIC")
+        with pytest.raises(StoreError, match=r"^made_records, .*`linkspan store schema URL` prints .*permission"):
+            open_store(url)
+        owner.execute(schema_of(url))
+        owner.execute(
+            "GRANT SELECT, INSERT, UPDATE, DELETE ON made_records, made_schedule, made_logs, made_entries, made_messages TO app"
+        )
+        owner.execute("GRANT USAGE ON SEQUENCE made_messages_id_seq TO app")
+    keep_the_contract(CHECKS[0], url)
+    store = open_store(url)
+    store.append("log", b"entry")
+    store.schedule("queue", "key", 1.0)
+    store.publish("channel", b"x" * 9000)
+    store.close()
+
+
+def test_all_machines_go_by_the_clock_of_the_server(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    goes_by_the_clock_of_its_server(f"{server}{'&' if '?' in server else '?'}namespace=clocks", monkeypatch)

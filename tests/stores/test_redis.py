@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from queue import Queue
@@ -16,6 +17,7 @@ from linkspan.testing.store_contract import CHECKS
 from stores.store_servers import (
     eventually,
     fork_with_a_store,
+    goes_by_the_clock_of_its_server,
     goes_on_after_an_unexpected_error,
     keep_the_contract,
     redis_server,
@@ -117,3 +119,19 @@ except linkspan.LinkspanError as error:
 """
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert said.startswith("a store in Redis needs redis-py: ")
+
+
+def test_all_machines_go_by_the_clock_of_the_server(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    goes_by_the_clock_of_its_server(f"{server}?namespace=clocks", monkeypatch)
+
+
+def test_a_user_who_may_not_ask_for_the_time_is_warned_of_once(server: str, caplog: pytest.LogCaptureFixture) -> None:
+    admin = open_store(server)
+    rules = "on >secret resetchannels ~{linkspan}:* &{linkspan}:* +@read +@write +@scripting +@pubsub +ping"
+    admin._client.execute_command("ACL", "SETUSER", "timeless", "reset", *rules.split())  # type: ignore[attr-defined]
+    store = open_store(server.replace("redis://", "redis://timeless:secret@"))
+    assert store.put("key", b"1")
+    assert abs(store.now() - time.time()) < 10
+    assert caplog.text.count("allow it with +time") == 1
+    store.close()
+    admin.close()

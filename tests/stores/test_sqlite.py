@@ -16,6 +16,7 @@ import pytest
 from client.faces import wait_until
 from linkspan import LinkspanError
 from linkspan.stores import MemoryStore, SealedStore, SqliteStore, StoreError, open_store, sqlite
+from linkspan.stores.subscribers import Subscribers
 from stores.store_servers import delete_store
 
 
@@ -283,3 +284,66 @@ def test_while_another_program_holds_the_lock_only_the_first_write_waits_for_it(
     assert store._connection is not None
     assert store._connection.execute("PRAGMA busy_timeout").fetchone() == (1500,)
     store.close()
+
+
+def test_the_write_ahead_log_is_emptied_once_no_other_process_reads_it(tmp_path: Path) -> None:
+    store, log = SqliteStore(tmp_path / "store.db"), tmp_path / "store.db-wal"
+    store.put("large", b"")
+    reader = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
+    reader.execute("BEGIN")
+    reader.execute("SELECT * FROM records").fetchall()
+    for _ in range(20):
+        store.put("large", os.urandom(1024 * 1024))  # pages that do not change are not written
+    assert log.stat().st_size > 16 * 1024 * 1024
+    assert store.get("large"), "a reader delays no write"
+    reader.close()
+    store.put("small", b"")
+    assert log.stat().st_size < 1024 * 1024
+    assert [store.get(key) is not None for key in ("large", "small")] == [True, True]
+    store.close()
+
+
+def test_a_change_that_fails_half_way_leaves_nothing_and_stops_no_later_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SqliteStore(tmp_path / "store.db")
+    store.append("log", b"before")
+    run = store._run
+
+    def fails_in_the_middle(statement: str, *values: object) -> object:
+        rows = run(statement, *values)
+        if statement.startswith("INSERT INTO {p}entries"):
+            raise StoreError("the disk is full")
+        return rows
+
+    monkeypatch.setattr(store, "_run", fails_in_the_middle)
+    with pytest.raises(StoreError, match="the disk is full"):
+        store.append("log", b"lost")
+    monkeypatch.undo()
+    assert [each.data for each in store.read("log")] == [b"before"]
+    store.append("log", b"after")
+    assert [each.data for each in store.read("log")] == [b"before", b"after"]
+    store.close()
+
+
+def test_what_has_expired_is_deleted_now_and_then_and_not_with_each_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SqliteStore(tmp_path / "store.db")
+    purged: list[None] = []
+    monkeypatch.setattr(store, "_purge", lambda: purged.append(None))
+    for since, expected in ((0.0, 0), (3600.0, 1), (0.0, 0)):
+        monkeypatch.setattr(store, "_purged", time.monotonic() - since)
+        purged.clear()
+        for number in range(20):
+            store.put(f"key {number}", b"value")
+        assert len(purged) == expected
+    store.close()
+
+
+def test_a_subscriber_is_removed_once() -> None:
+    subscribers = Subscribers()
+    subscribers.add("channel", print)
+    assert subscribers.remove("channel", print)
+    assert not subscribers.remove("channel", print)
+    assert not subscribers.remove("another", print)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
@@ -41,6 +42,10 @@ class Message(msgspec.Struct, frozen=True):
     def is_live(self, now: float) -> bool:
         """Return whether it stands for a record that is there."""
         return self.kept.value is not None and self.kept.expires > now
+
+
+class _Info(msgspec.Struct):
+    ts: datetime
 
 
 _decode = msgspec.msgpack.Decoder(Kept).decode
@@ -147,6 +152,12 @@ class JetStream:
             return found
         finally:
             await reader.unsubscribe()
+
+    async def server_time(self, stream: str) -> float:
+        """Return the seconds since 1970 by the clock of the server, which is in what it says of a stream."""
+        await self.opened()
+        answer = await self.client.request(f"$JS.API.STREAM.INFO.{stream}", b"", timeout=self._timeout)
+        return msgspec.json.decode(answer.data, type=_Info).ts.timestamp()
 
     async def flush(self) -> None:
         """Return when the server has what was sent. Raises: an error of the library.

@@ -82,7 +82,7 @@ class MemoryStore:
             if expect is not None and expect != (old.version if old is not None else 0):
                 return None
             version = old.version + 1 if old is not None else first_number()
-            self._state.records[key] = Record(bytes(value), version), inf if ttl is None else self._clock() + ttl
+            self._state.records[key] = Record(_exactly(value), version), inf if ttl is None else self._clock() + ttl
             self._purge()
             return version
 
@@ -125,7 +125,7 @@ class MemoryStore:
         with self._opened().lock:
             entries = [*self._entries(log)]
             position = entries[-1].position + 1 if entries else first_number()
-            entries.append(Entry(position, bytes(data)))
+            entries.append(Entry(position, _exactly(data)))
             size = sum(len(each.data) for each in entries)
             while len(entries) > 1 and (len(entries) > bounds.items or size > bounds.bytes):
                 size -= len(entries.pop(0).data)
@@ -154,9 +154,10 @@ class MemoryStore:
         state = self._opened()
         with state.lock:
             if self._inbox is None:
-                self._inbox = inbox = SimpleQueue[tuple[str, bytes] | None]()
-                state.subscribers.append((self._subscribers, inbox))
+                inbox = SimpleQueue[tuple[str, bytes] | None]()
                 threading.Thread(target=self._deliver, args=(inbox,), name="linkspan-store", daemon=True).start()
+                state.subscribers.append((self._subscribers, inbox))
+                self._inbox = inbox
         self._subscribers.add(channel, hear)
 
         def leave() -> None:
@@ -168,6 +169,10 @@ class MemoryStore:
         while (message := inbox.get()) is not None:
             self._subscribers.deliver(*message)
 
+    def now(self) -> float:
+        """Return the seconds since 1970: there is one process, and one clock."""
+        return self._clock()
+
     def close(self) -> None:
         """Let go of the state."""
         with self._state.lock:
@@ -176,3 +181,8 @@ class MemoryStore:
             self._state.subscribers = [each for each in self._state.subscribers if each[0] is not self._subscribers]
             if self._inbox is not None:
                 self._inbox.put(None)
+
+
+def _exactly(value: bytes) -> bytes:
+    """Return a copy: what encoders return may have half as much memory again behind it."""
+    return bytes(memoryview(value))

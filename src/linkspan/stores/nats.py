@@ -2,7 +2,7 @@
 
 A record is the last message of its subject, and its version the number of that message in the stream, which never comes again;
 JetStream compares it before it takes the next one. The client library is for asyncio, so it runs on the background loop. Needs
-a server from 2.11 on, for messages that expire. Times are those of this host.
+a server from 2.11 on, for messages that expire. Times are those of the server.
 Spec: https://docs.nats.io/nats-concepts/jetstream/headers
 """
 
@@ -11,14 +11,14 @@ from __future__ import annotations
 import asyncio
 import base64
 import math
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from linkspan.errors import LinkspanError, install_hint
+from linkspan.errors import LinkspanError, import_problem
 from linkspan.runtime.background import background_loop
 from linkspan.runtime.forks import keep, renew
+from linkspan.stores.clock import StoreClock
 from linkspan.stores.jetstream import JetStream, Kept, Message
 from linkspan.stores.port import DEFAULT_BOUNDS, Bounds, Entry, Hear, Record, StoreError, first_number, shared_secret
 from linkspan.stores.subscribers import Subscribers
@@ -34,8 +34,8 @@ def library() -> Any:
     """Return the client library. Raises: LinkspanError where it is missing."""
     try:
         import nats
-    except ImportError:
-        raise LinkspanError(f"a store in NATS needs nats-py: {install_hint('nats')}") from None
+    except ImportError as error:
+        raise LinkspanError(import_problem("a store in NATS needs nats-py", "nats", error)) from None
     return nats
 
 
@@ -61,6 +61,7 @@ class NatsStore:
         self._prepare: Callable[[], JetStream] = lambda: JetStream(
             self._library, url, streams, timeout, lambda: self._subscribers.missed()
         )
+        self._clock = StoreClock(self._ask_time)
         self._closed = False
         self._begin()
         renew(self)
@@ -80,6 +81,12 @@ class NatsStore:
 
     def _do(self, operation: Callable[[], Awaitable[Any]]) -> Any:
         """Run an operation on the background loop. Raises: StoreError."""
+        found = self._wait_for(operation)
+        with suppress(StoreError):  # the operation was carried out
+            self._clock.refresh()
+        return found
+
+    def _wait_for(self, operation: Callable[[], Awaitable[Any]]) -> Any:
         if self._closed:
             raise StoreError("the store was closed")
         loop = background_loop()
@@ -95,6 +102,14 @@ class NatsStore:
         except errors as problem:
             raise StoreError(f"the store in NATS failed: {str(problem).strip() or type(problem).__name__}") from None
 
+    def now(self) -> float:
+        """Return the seconds since 1970 by the clock of the server."""
+        return self._clock.now()
+
+    def _ask_time(self) -> float:
+        asked: float = self._wait_for(lambda: self._messages.server_time(self._records))
+        return asked
+
     def _subject(self, kind: str, *names: str) -> str:
         return ".".join((self._namespace, kind, *(base64.urlsafe_b64encode(each.encode()).decode() for each in names)))
 
@@ -107,13 +122,13 @@ class NatsStore:
     def get(self, key: str) -> Record | None:
         """Return a record."""
         found: Message | None = self._do(lambda: self._messages.last(self._records, self._subject("record", key)))
-        if found is None or found.kept.value is None or found.kept.expires <= time.time():
+        if found is None or found.kept.value is None or found.kept.expires <= self._clock.now():
             return None
         return Record(found.kept.value, found.sequence)
 
     def put(self, key: str, value: bytes, *, expect: int | None = None, ttl: float | None = None) -> int | None:
         """Write a record under compare-and-set."""
-        subject, now = self._subject("record", key), time.time()
+        subject, now = self._subject("record", key), self._clock.now()
         kept = Kept(bytes(value), math.inf if ttl is None else now + ttl)
 
         async def write() -> int | None:
@@ -135,7 +150,7 @@ class NatsStore:
         async def remove() -> bool:
             while True:
                 last = await self._messages.last(self._records, subject)
-                if last is None or not last.is_live(time.time()) or expect not in (None, last.sequence):
+                if last is None or not last.is_live(self._clock.now()) or expect not in (None, last.sequence):
                     return False
                 if await self._messages.send(subject, Kept(None), last.sequence, _GRAVESTONE) is not None:
                     return True
@@ -166,7 +181,7 @@ class NatsStore:
 
         async def add() -> int:
             while True:
-                last, now = await self._messages.last(self._logs, subject), time.time()
+                last, now = await self._messages.last(self._logs, subject), self._clock.now()
                 position = int(last.kept.number) + 1 if last is not None else first_number()
                 expired = last is not None and last.kept.expires <= now
                 total = len(data) + (last.kept.total if last is not None and not expired else 0)
@@ -196,7 +211,7 @@ class NatsStore:
     def read(self, log: str, after: int = 0) -> Sequence[Entry]:
         """Return the entries after a position."""
         found: list[Message] = self._do(lambda: self._messages.all(self._logs, self._subject("log", log), "all"))
-        if not found or found[-1].kept.expires <= time.time():
+        if not found or found[-1].kept.expires <= self._clock.now():
             return []
         return [Entry(int(each.kept.number), each.kept.value or b"") for each in found if each.kept.number > after]
 

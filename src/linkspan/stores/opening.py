@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, Final
@@ -10,7 +11,7 @@ from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 from linkspan.errors import LinkspanError
 from linkspan.stores.port import Store
 
-__all__ = ["check_url", "open_store"]
+__all__ = ["check_url", "open_store", "schema_of"]
 
 
 def open_store(url: str, *, store_key: bytes | str | None = None) -> Store:
@@ -49,6 +50,18 @@ def check_url(url: str) -> None:
         import_module(f"linkspan.stores.{adapter}").library()
 
 
+def schema_of(url: str) -> str:
+    """Return the statements of SQL that make the tables of the store of a URL, without a connection. Raises: LinkspanError."""
+    if _scheme(url) != "postgresql":
+        raise LinkspanError(
+            "only a store in PostgreSQL has tables to make; all others are made when they are first used"
+        )
+    from linkspan.stores.postgres import schema
+
+    _, options = _with_namespace(url)
+    return "".join(f"{statement};\n" for statement in schema(**options).values())
+
+
 def _scheme(url: str) -> str:
     try:
         scheme = urlsplit(url).scheme
@@ -71,7 +84,8 @@ def _sqlite(url: str) -> Store:
     parts = urlsplit(url)
     if parts.netloc or not parts.path.startswith("/") or parts.query or parts.fragment:
         raise LinkspanError(f"{url!r} is not the URL of a file: write sqlite:// and its full path, {_EXAMPLES[1]}")
-    return SqliteStore(unquote(parts.path))
+    path = unquote(parts.path)
+    return SqliteStore(path[1:] if os.name == "nt" and path[2:3] == ":" else path)  # sqlite:///C:/folder/linkspan.db
 
 
 def _redis(url: str) -> Store:

@@ -1,4 +1,4 @@
-"""The port of stores: eleven operations, all of which may block. None knows of the protocol.
+"""The port of stores: twelve operations, all of which may block. None knows of the protocol.
 
 Law: what several processes decide, they decide by compare-and-set on a record. `linkspan.testing.check_store` is the contract.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import secrets
+import time
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol, TypeAlias
 
@@ -25,6 +26,7 @@ __all__ = [
     "StoreError",
     "first_number",
     "shared_secret",
+    "store_time",
 ]
 
 ABSENT: Final = 0
@@ -120,6 +122,13 @@ class Store(Protocol):
         """Call `hear` with what is published from now on; return what ends that."""
         ...
 
+    def now(self) -> float:
+        """Return the seconds since 1970 by the clock that all who use the store have in common, as far as there is one.
+
+        It does not wait once the store has been used.
+        """
+        ...
+
     def close(self) -> None:
         """Let go of the store: subscriptions end, and other operations raise StoreError. Any number of times."""
         ...
@@ -128,6 +137,12 @@ class Store(Protocol):
 def first_number() -> int:
     """Return the first version of a record, or position of a log: one that an earlier record of that key did not have."""
     return random.SystemRandom().randrange(1, 2**47)
+
+
+def store_time(store: Store) -> float:
+    """Return the seconds since 1970 by the clock of a store; by that of this machine where a store of one's own has none."""
+    now: Callable[[], float] = getattr(store, "now", time.time)
+    return now()
 
 
 def shared_secret(store: Store, name: str) -> bytes:

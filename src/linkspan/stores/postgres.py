@@ -10,23 +10,24 @@ from __future__ import annotations
 import binascii
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
-from linkspan.errors import LinkspanError, install_hint
+from linkspan.errors import LinkspanError, import_problem
 from linkspan.runtime.forks import keep, renew
 from linkspan.runtime.unexpected import Unexpected
+from linkspan.stores.clock import StoreClock
 from linkspan.stores.port import Hear, StoreError
 from linkspan.stores.sql import SqlStore, tables
 from linkspan.stores.subscribers import MISSED, Subscribers, pause_after
 
-__all__ = ["PostgresStore", "library"]
+__all__ = ["PostgresStore", "library", "schema"]
 
-_TABLES: Final = tables("BYTEA", "BIGSERIAL PRIMARY KEY")
 _INLINE: Final = 5000
 """Bytes of a message that go with its notification, whose payload is below 8000 characters; a larger one is a row."""
 _WAIT: Final = 0.5
+_MISSING: Final = "{} cannot be made in PostgreSQL: let a user who may run what `linkspan store schema URL` prints ({})"
 _LATE: Final = 1.0
 """Seconds that we wait for longer than the server should: then it stands still, and its own bounds with it."""
 
@@ -35,9 +36,18 @@ def library() -> Any:
     """Return the client library. Raises: LinkspanError where it is missing."""
     try:
         import psycopg
-    except ImportError:
-        raise LinkspanError(f"a store in PostgreSQL needs psycopg: {install_hint('postgres')}") from None
+    except ImportError as error:
+        raise LinkspanError(import_problem("a store in PostgreSQL needs psycopg", "postgres", error)) from None
     return psycopg
+
+
+def schema(namespace: str = "linkspan") -> Mapping[str, str]:
+    """Return the statements that make what a store needs in a database, by its name there. Raises: LinkspanError."""
+    if not (namespace.isascii() and namespace.isidentifier() and len(namespace) <= 30):
+        raise LinkspanError(
+            f"namespace {namespace!r} cannot name tables: use letters, digits and underscores, 30 at most"
+        )
+    return tables("BYTEA", "BIGSERIAL PRIMARY KEY", f"{namespace.lower()}_")
 
 
 class PostgresStore(SqlStore):
@@ -51,18 +61,19 @@ class PostgresStore(SqlStore):
         Raises: LinkspanError where psycopg is missing or for an invalid namespace, StoreError where there is no connection.
         """
         self._library = library()
-        if not (namespace.isascii() and namespace.isidentifier() and len(namespace) <= 30):
-            raise LinkspanError(
-                f"namespace {namespace!r} cannot name tables: use letters, digits and underscores, 30 at most"
-            )
+        made = schema(namespace)
         self._url, self._timeout, self._namespace = url, timeout, namespace.lower()
         self._class = _bounded(self._library, timeout + _LATE)
+        self._clock = StoreClock(self._ask_time)
         self._closed = False
         self._connection: Any = None
         self.start_afresh()
         renew(self)
-        with self._lock:
-            self._make_tables()
+        try:
+            self._make(made)
+        except BaseException:
+            self.close()
+            raise
 
     def start_afresh(self) -> None:
         """Be without connections and subscribers: in a forked child they are the parent's."""
@@ -70,7 +81,7 @@ class PostgresStore(SqlStore):
             keep(self._connection)
         self._lock = threading.RLock()
         self._connection = None
-        self._offset = self._purged = self._failed = 0.0
+        self._purged = self._failed = 0.0
         self._in_transaction = False
         self._subscribers = Subscribers()
         self._listener: _Listener | None = None
@@ -78,9 +89,15 @@ class PostgresStore(SqlStore):
     # Statements.
 
     def _now(self) -> float:
-        with self._turn():
-            self._open()
-            return time.time() + self._offset
+        self._clock.refresh()
+        return self._clock.now()
+
+    def now(self) -> float:
+        """Return the seconds since 1970 by the clock of the database."""
+        return self._clock.now()
+
+    def _ask_time(self) -> float:
+        return float(self._run("SELECT extract(epoch FROM clock_timestamp())")[0][0])
 
     @contextmanager
     def _turn(self) -> Generator[None]:
@@ -110,11 +127,10 @@ class PostgresStore(SqlStore):
         if self._connection is None or self._connection.closed:
             try:
                 self._connection = self.connect()
-                now = self._connection.execute("SELECT extract(epoch FROM clock_timestamp())").fetchone()[0]
             except self._library.Error as problem:
                 self._failed = time.monotonic()
                 raise _failed(problem) from None
-            self._offset = float(now) - time.time()
+            self._clock.learn()  # it may be another server by now
         return self._connection
 
     def _run(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
@@ -148,12 +164,18 @@ class PostgresStore(SqlStore):
             finally:
                 self._in_transaction = False
 
-    def _make_tables(self) -> None:
-        """Make what is not there; one process at a time, since PostgreSQL does not keep two from making one table."""
-        with self._transaction():
-            self._run("SELECT pg_advisory_xact_lock(hashtext(?))", f"linkspan stores {self._namespace}")
-            for statement in _TABLES:
-                self._run(statement)
+    def _make(self, schema: Mapping[str, str]) -> None:
+        """Make what is not there: a user that may not create anything in the database can use what another has made."""
+        missing = [name for name in schema if not self._run("SELECT to_regclass(?) IS NOT NULL", name)[0][0]]
+        if not missing:
+            return
+        try:
+            with self._transaction():  # one process at a time: PostgreSQL does not keep two from making one table
+                self._run("SELECT pg_advisory_xact_lock(hashtext(?))", f"linkspan stores {self._namespace}")
+                for statement in schema.values():
+                    self._run(statement)
+        except StoreError as problem:
+            raise StoreError(_MISSING.format(", ".join(missing), problem)) from None
 
     # Channels.
 
@@ -217,7 +239,11 @@ class _Listener:
         self.stopped = threading.Event()
         """Set to end the thread soon."""
         self._connection: Any = self._connected()
-        threading.Thread(target=self._run, name="linkspan-store", daemon=True).start()
+        try:
+            threading.Thread(target=self._run, name="linkspan-store", daemon=True).start()
+        except RuntimeError:
+            self._connection.close()
+            raise
 
     def _connected(self) -> Any:
         connection = self._store.connect()

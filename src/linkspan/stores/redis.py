@@ -7,14 +7,17 @@ Spec: https://redis.io/docs/latest/develop/programmability/eval-intro/
 
 from __future__ import annotations
 
+import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from linkspan.errors import LinkspanError, install_hint
+from linkspan.errors import LinkspanError, import_problem
 from linkspan.runtime.forks import keep, renew
 from linkspan.runtime.unexpected import Unexpected
+from linkspan.stores.clock import StoreClock
 from linkspan.stores.port import DEFAULT_BOUNDS, Bounds, Entry, Hear, Record, StoreError, first_number, shared_secret
 from linkspan.stores.subscribers import MISSED, Subscribers, pause_after
 
@@ -22,6 +25,10 @@ __all__ = ["RedisStore", "library"]
 
 _WAIT: Final = 0.5
 """Seconds after which the thread of the subscribers looks whether it is still needed."""
+
+_NO_TIME: Final = (
+    "the user of the store in Redis may not ask for the time: allow it with +time, or keep all clocks in agreement"
+)
 
 # Versions and positions are below 2^48, so that the numbers of Lua hold them.
 _PUT: Final = """
@@ -59,8 +66,8 @@ def library() -> Any:
     """Return the client library. Raises: LinkspanError where it is missing."""
     try:
         import redis
-    except ImportError:
-        raise LinkspanError(f"a store in Redis needs redis-py: {install_hint('redis')}") from None
+    except ImportError as error:
+        raise LinkspanError(import_problem("a store in Redis needs redis-py", "redis", error)) from None
     return redis
 
 
@@ -80,6 +87,9 @@ class RedisStore:
         self._open: Callable[[], Any] = lambda: redis.Redis.from_url(url, **times)
         self._prefix = f"{{{namespace}}}:"
         self._timeout = timeout
+        self._refused: type[Exception] = redis.exceptions.NoPermissionError
+        self._has_no_time = False
+        self._clock = StoreClock(self._ask_time)
         self._closed = False
         self._client: Any = None
         self.start_afresh()
@@ -100,9 +110,29 @@ class RedisStore:
         if self._closed:
             raise StoreError("the store was closed")
         try:
-            return operation(self._client)
+            found = operation(self._client)
         except self._errors as problem:
             raise StoreError(f"the store in Redis failed: {problem}") from None
+        with suppress(StoreError):  # the operation was carried out
+            self._clock.refresh()
+        return found
+
+    def now(self) -> float:
+        """Return the seconds since 1970 by the clock of the server."""
+        return self._clock.now()
+
+    def _ask_time(self) -> float:
+        if self._has_no_time:
+            return time.time()
+        try:
+            seconds, microseconds = self._client.time()
+        except self._refused:
+            self._has_no_time = True
+            logging.getLogger("linkspan.stores").warning(_NO_TIME)
+            return time.time()
+        except self._errors as problem:
+            raise StoreError(f"the store in Redis failed: {problem}") from None
+        return float(seconds + microseconds / 1e6)
 
     def _key(self, kind: str, name: str) -> str:
         return f"{self._prefix}{kind}:{name}"
@@ -213,8 +243,9 @@ class _Listener:
                 self._channels.discard(channel)
                 self._pubsub.subscribe(self._prefix + channel)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="linkspan-store", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="linkspan-store", daemon=True)
+                thread.start()  # before it is known: the next subscription tries again where it cannot be started
+                self._thread = thread
             if not self._confirmed.wait_for(lambda: channel in self._channels, timeout):
                 raise OSError(f"the subscription was not confirmed within {timeout:g} s")
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from linkspan.errors import LinkspanError, install_hint
-from linkspan.stores.port import DEFAULT_BOUNDS, Bounds, Entry, Hear, Record, Store, StoreError
+from linkspan.errors import LinkspanError, import_problem
+from linkspan.stores.port import DEFAULT_BOUNDS, Bounds, Entry, Hear, Record, Store, StoreError, store_time
 
 __all__ = ["SealedStore"]
 
@@ -36,8 +36,8 @@ class SealedStore:
             raise LinkspanError(f"store_key needs at least {_LEAST} bytes: make one with secrets.token_bytes(32)")
         try:
             from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-        except ImportError:
-            raise LinkspanError(f"store_key needs cryptography: {install_hint('auth')}") from None
+        except ImportError as error:
+            raise LinkspanError(import_problem("store_key needs cryptography", "auth", error)) from None
         self._store = store
         self._secret = hmac.digest(b"linkspan store", secret, "sha256")
         secrets = [self._secret, hmac.digest(b"linkspan store", given, "sha256")][: 1 if given == secret else 2]
@@ -111,6 +111,10 @@ class SealedStore:
             hear(found)
 
         return self._store.subscribe(channel, opened)
+
+    def now(self) -> float:
+        """Return the seconds since 1970 by the clock of the store."""
+        return store_time(self._store)
 
     def close(self) -> None:
         """Let go of the store."""

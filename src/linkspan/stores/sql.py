@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from typing import Any, Final
 
@@ -23,20 +23,22 @@ _MESSAGES: Final = 60.0
 """Seconds that a message is kept for its subscribers."""
 
 
-def tables(blob: str, serial: str) -> Sequence[str]:
-    """Return the statements that make the tables, with the names of two types. Their prefix is `{p}`."""
-    return (
-        f"CREATE TABLE IF NOT EXISTS {{p}}records (key TEXT PRIMARY KEY, value {blob} NOT NULL, version BIGINT NOT NULL, "
+def tables(blob: str, serial: str, prefix: str = "") -> Mapping[str, str]:
+    """Return the statements that make the tables and their index, by name; `blob` and `serial` are types of the database."""
+    made = {
+        "records": f"TABLE {{}} (key TEXT PRIMARY KEY, value {blob} NOT NULL, version BIGINT NOT NULL, "
         "expires DOUBLE PRECISION NOT NULL)",
-        "CREATE TABLE IF NOT EXISTS {p}schedule (queue TEXT, key TEXT, at DOUBLE PRECISION NOT NULL, PRIMARY KEY (queue, key))",
-        "CREATE INDEX IF NOT EXISTS {p}schedule_at ON {p}schedule (queue, at)",
-        "CREATE TABLE IF NOT EXISTS {p}logs (log TEXT PRIMARY KEY, last BIGINT NOT NULL, bytes BIGINT NOT NULL, "
+        "schedule": "TABLE {} (queue TEXT, key TEXT, at DOUBLE PRECISION NOT NULL, PRIMARY KEY (queue, key))",
+        "schedule_at": f"INDEX {{}} ON {prefix}schedule (queue, at)",
+        "logs": "TABLE {} (log TEXT PRIMARY KEY, last BIGINT NOT NULL, bytes BIGINT NOT NULL, "
         "expires DOUBLE PRECISION NOT NULL)",
-        f"CREATE TABLE IF NOT EXISTS {{p}}entries (log TEXT, position BIGINT, data {blob} NOT NULL, "
-        "PRIMARY KEY (log, position))",
-        f"CREATE TABLE IF NOT EXISTS {{p}}messages (id {serial}, channel TEXT NOT NULL, data {blob} NOT NULL, "
-        "at DOUBLE PRECISION NOT NULL)",
-    )
+        "entries": f"TABLE {{}} (log TEXT, position BIGINT, data {blob} NOT NULL, PRIMARY KEY (log, position))",
+        "messages": f"TABLE {{}} (id {serial}, channel TEXT NOT NULL, data {blob} NOT NULL, at DOUBLE PRECISION NOT NULL)",
+    }
+    return {
+        f"{prefix}{name}": "CREATE " + each.replace("{}", f"IF NOT EXISTS {prefix}{name}", 1)
+        for name, each in made.items()
+    }
 
 
 _PUT: Final = (

@@ -34,6 +34,11 @@ _LIVELY: Final = 1.0
 _LOOK_AT_FILE: Final = 1.0
 _LOCKED: Final = 0.02
 """Seconds that a write waits for a lock for which another has waited for too long."""
+_LONGEST_LOG: Final = 16 * 1024 * 1024
+"""Bytes of the write-ahead log from which on it is emptied as soon as no other process reads it.
+
+SQLite begins it anew from 4 MB on, but not while others write without a pause, and never makes the file shorter.
+"""
 _without_prefix: Final = cache(partial(str.format, p=""))
 """A statement without the prefix of the tables, which other databases share with other programs; put together once."""
 _TABLES: Final = tables("BLOB", "INTEGER PRIMARY KEY AUTOINCREMENT")
@@ -50,6 +55,7 @@ class SqliteStore(SqlStore):
         Raises: StoreError.
         """
         self._path = Path(path)
+        self._log = f"{self._path}-wal"
         self._busy_timeout = busy_timeout
         self._closed = False
         self._connection: sqlite3.Connection | None = None
@@ -90,8 +96,8 @@ class SqliteStore(SqlStore):
             self._connection.close()
         try:
             self._connection = _connect(self._path, self._busy_timeout)
-            for statement in _TABLES:
-                self._connection.execute(statement.format(p=""))
+            for statement in _TABLES.values():
+                self._connection.execute(statement)
         except (sqlite3.Error, OSError) as problem:
             self._connection = None
             raise _failed(self._path, problem) from None
@@ -131,6 +137,23 @@ class SqliteStore(SqlStore):
             finally:
                 self._in_transaction = False
 
+    def _purge_if_due(self) -> None:
+        super()._purge_if_due()
+        with suppress(OSError, StoreError):
+            if os.stat(self._log).st_size > _LONGEST_LOG:
+                self._empty_log()
+
+    def _empty_log(self) -> None:
+        """Move the write-ahead log into the file, unless another process reads it for longer: the next write tries again."""
+        with self._lock:
+            connection, before = self._open(), self._is_locked
+            self._wait_at_most(connection, min(_LOCKED, self._busy_timeout))
+            try:
+                self._run("PRAGMA wal_checkpoint(TRUNCATE)")
+            finally:
+                if not before:
+                    self._wait_at_most(connection, self._busy_timeout)
+
     # Channels.
 
     def publish(self, channel: str, data: bytes) -> None:
@@ -160,6 +183,10 @@ class SqliteStore(SqlStore):
 
         return leave
 
+    def now(self) -> float:
+        """Return the seconds since 1970: all processes are on one machine, and have its clock."""
+        return self._now()
+
     def close(self) -> None:
         """Close the file."""
         with self._lock:
@@ -186,10 +213,14 @@ class _Poller:
         self._version = self._last = 0
         self._lively_until = 0.0
         try:
-            self._connect()
+            connection = self._connect()
         except (sqlite3.Error, OSError) as problem:
             raise _failed(path, problem) from None
-        threading.Thread(target=self._run, name="linkspan-store", daemon=True).start()
+        try:
+            threading.Thread(target=self._run, name="linkspan-store", daemon=True).start()
+        except RuntimeError:
+            connection.close()
+            raise
 
     def _connect(self) -> sqlite3.Connection:
         self._connection = connection = _connect(self._path, self._busy_timeout)
