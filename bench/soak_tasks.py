@@ -58,8 +58,8 @@ KINDS = {  # how often a body may begin in one round, and whether a lost one fai
 AWAY = "The server cannot reach the store of its tasks; try again later"
 LONGEST = 15.0
 """Seconds until a request is answered whose store is away: the deadline of one operation, and a busy machine."""
-PATIENCE = 90.0
-"""Seconds after which a task is stuck, once all is well again."""
+PATIENCE = 300.0
+"""Seconds after which a task is stuck, once all is well again: an engine that lost it twice gets it again after three minutes."""
 
 
 class Caller:

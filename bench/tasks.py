@@ -29,7 +29,7 @@ from store_servers import STORES, running_store
 LINKSPAN = """
 import sys
 from linkspan import Server, Task
-server = Server("bench", store=sys.argv[2], max_tasks=64)
+server = Server("bench", store=sys.argv[2], max_tasks=64, max_tasks_per_principal=10_000)
 @server.tool(task=Task(poll=0.05))
 def {name}(number: int) -> str: return f"done {{number}}"
 server.run("http", port=int(sys.argv[1]))

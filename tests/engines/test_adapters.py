@@ -11,6 +11,7 @@ from threading import Barrier, Lock
 import pytest
 
 from linkspan import LinkspanError
+from linkspan.runtime.background import background_loop
 
 
 def test_dramatiq_runs_a_task_in_a_worker_of_its_own_queue() -> None:
@@ -48,6 +49,71 @@ def test_procrastinate_defers_a_task_and_runs_it() -> None:
     assert (job["queue_name"], job["priority"], job["args"]) == ("linkspan", 5, {"task_id": "t1"})
     app.run_worker(queues=["linkspan"], wait=False, install_signal_handlers=False)
     assert ran.get(timeout=20) == "t1"
+
+
+def test_procrastinate_has_one_waiting_job_of_a_task_however_often_it_is_submitted() -> None:
+    procrastinate = pytest.importorskip("procrastinate", reason="procrastinate is not installed")
+    from procrastinate.testing import InMemoryConnector
+
+    from linkspan.engines import Procrastinate
+
+    connector = InMemoryConnector()
+    engine = Procrastinate(procrastinate.App(connector=connector))
+    engine.bind("indexer", print)
+    for _ in range(3):
+        engine.submit("t1")
+    engine.submit("t2")
+    assert [job["args"]["task_id"] for job in connector.jobs.values()] == ["t1", "t2"]
+    connector.jobs[1]["status"] = "doing"
+    engine.submit("t1")  # it asked its client something, and was answered before this job has ended
+    assert [job["args"]["task_id"] for job in connector.jobs.values()] == ["t1", "t2", "t1"]
+
+
+def test_docket_has_one_waiting_job_of_a_task_however_often_it_is_submitted() -> None:
+    docket = pytest.importorskip("docket", reason="docket is not installed")
+
+    from linkspan.engines import Docket
+
+    engine, url = Docket("memory://", name="waiting"), "memory://"
+    engine.bind("indexer", lambda _: None)
+
+    async def waiting() -> list[str]:
+        async with docket.Docket(url=url, name="waiting") as found:
+            found.register(engine._job)
+            snapshot = await found.snapshot()
+            return [each.args[0] for each in snapshot.future]
+
+    for task_id in ("t1", "t1", "t2", "t1"):
+        engine.submit(task_id)
+    assert sorted(background_loop().run(waiting)) == ["t1", "t2"]
+    background_loop().run(lambda: engine._docket.__aexit__(None, None, None))
+
+
+def test_docket_takes_a_task_again_whose_job_runs() -> None:
+    """Its client has answered before the job ended, or the worker of that job is dead."""
+    docket = pytest.importorskip("docket", reason="docket is not installed")
+
+    from linkspan.engines import Docket
+
+    engine, ran = Docket("memory://", name="again"), Queue[str]()
+
+    def run(task_id: str) -> None:
+        ran.put(task_id)
+        if ran.qsize() == 1:
+            engine.submit(task_id)
+            engine.submit(task_id)
+
+    async def work() -> None:
+        async with docket.Docket(url="memory://", name="again") as found:
+            found.register(engine._job)
+            async with docket.Worker(found, concurrency=1) as worker:
+                await worker.run_until_finished()
+
+    engine.bind("indexer", run)
+    engine.submit("t1")
+    background_loop().run(work)
+    background_loop().run(lambda: engine._docket.__aexit__(None, None, None))
+    assert list(ran.queue) == ["t1", "t1"]
 
 
 def test_a_worker_of_procrastinate_runs_as_many_tasks_at_once_as_it_has_threads() -> None:

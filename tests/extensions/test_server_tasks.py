@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from queue import Queue
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import pytest
+from msgspec.structs import replace
 
-from linkspan import Ask, Context, InputRequired, RegistrationError, Server, Task, Tool, ask_form
+from client.faces import wait_until
+from linkspan import Ask, Context, InputRequired, RegistrationError, Server, Task, Tool, ToolResponse, ask_form
 from linkspan.core.call import CallReady, Event, Ports
 from linkspan.core.connection import ServerConnection
-from linkspan.errors import RemoteProtocolError
+from linkspan.errors import INTERNAL_ERROR, RemoteProtocolError
 from linkspan.extensions.engine import run_task
+from linkspan.extensions.task_run import Run
 from linkspan.revisions import LATEST_LEGACY
 from linkspan.revisions.modern import CAPABILITIES, PROTOCOL_VERSION, SUBSCRIPTION_ID
 from linkspan.revisions.neutral import Grant, TransportInfo
 from linkspan.serve.memory import MemoryTransport
+from linkspan.types.messages import ToolAnnotations
 from talk import connected, say
 
 PATIENCE = 60.0
@@ -288,8 +295,8 @@ def test_partial_answers_leave_the_rest_to_be_answered(caller: Caller) -> None:
     caller.answer(asked, a="1")
     half = caller.get(task_id)
     assert (half["status"], list(half["inputRequests"])) == ("input_required", ["b"])
-    malformed = caller.send("tasks/update", taskId=task_id, inputResponses=[1])
-    assert malformed["error"]["code"] == -32602
+    for malformed in ({"inputResponses": [1]}, {"inputResponses": None}, {}):
+        assert caller.send("tasks/update", taskId=task_id, **malformed)["error"]["code"] == -32602
     caller.answer(half, b="2")
     assert text_of(caller.wait(task_id, "completed")["result"]) == "both"
 
@@ -318,10 +325,32 @@ def test_a_task_of_another_principal_does_not_exist(server: Server) -> None:
     assert ada.get(task_id)["status"] == "input_required"
 
 
+def test_a_task_without_a_principal_does_not_exist_for_one_that_has_a_principal(server: Server) -> None:
+    """TSK-S13."""
+    unknown, eve = Caller(server), Caller(server, TransportInfo(principal="eve"))
+    task_id = unknown.call("travel")["taskId"]
+    unknown.wait(task_id, "input_required")
+    for method in ("tasks/get", "tasks/update", "tasks/cancel"):
+        refused = eve.send(method, taskId=task_id, inputResponses={"town": {"action": "decline"}})
+        assert refused["error"]["message"].startswith("Unknown task"), method
+    listening = eve.send("subscriptions/listen", notifications={"taskIds": [task_id]})
+    assert not listening["params"]["notifications"]
+    assert unknown.get(task_id)["status"] == "input_required"
+
+
 def test_methods_that_the_extension_does_not_have_do_not_exist(caller: Caller) -> None:
     """TSK-S9."""
     for method in ("tasks/list", "tasks/result"):
         assert caller.send(method, taskId="0" * 32)["error"]["code"] == -32601
+
+
+@pytest.mark.parametrize("declared", [False, True, None, "yes", 1, [], [{}]])
+def test_the_extension_is_declared_by_an_object(caller: Caller, declared: Any) -> None:
+    """EXT-2: the value is an object of settings; an empty one has none."""
+    undeclared = {**META, CAPABILITIES: {"extensions": {TASKS: declared}}}
+    assert text_of(caller.call("greet", undeclared, arguments={"name": "Ada"})) == "hello Ada"
+    refused = caller.send("tasks/get", undeclared, taskId="0" * 32)["error"]
+    assert refused["code"] == -32021
 
 
 def test_methods_need_the_extension_declared_with_each_request(caller: Caller) -> None:
@@ -342,6 +371,26 @@ def test_cancelling_is_an_acknowledgement_however_often(server: Server) -> None:
         assert set(caller.send("tasks/cancel", taskId=created["taskId"])["result"]) == {"resultType", "_meta"}
     assert caller.wait(created["taskId"], "cancelled")
     assert caller.send("tasks/cancel", taskId=created["taskId"])["result"]
+
+
+def test_a_task_whose_time_is_over_has_failed_for_all_who_read_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also before a process has looked at it, or where none does."""
+    server, held = Server("late"), threading.Event()
+
+    @server.tool(task=Task(ttl=0.05))
+    def hold() -> str:
+        assert held.wait(PATIENCE)
+        return "too late"
+
+    monkeypatch.setattr(server.tasks.runner, "turn", lambda now: 1.0)
+    caller = Caller(server)
+    task_id = caller.call("hold")["taskId"]
+    task = caller.wait(task_id, "failed")
+    assert task["error"]["message"] == "the task did not end within its time to live (0.05 s)"
+    held.set()
+    run = server.tasks.runner._runs.get(task_id)
+    assert run is None or run.ended.result(PATIENCE)
+    assert caller.get(task_id)["error"] == task["error"]
 
 
 # Bounds.
@@ -366,7 +415,9 @@ def test_a_principal_has_a_bound_on_tasks_that_have_not_ended() -> None:
     for tool in ("hold", "soon"):
         assert ada.send("tools/call", name=tool)["error"] == {"code": -32603, "message": problem}
     assert text_of(ada.call("soon", UNDECLARED)) == "soon", "a call in the foreground is no task"
-    others = [(who, who.call("hold")["taskId"]) for who in (eve, eve, unknown, unknown, unknown)]
+    others = [(who, who.call("hold")["taskId"]) for who in (eve, eve, unknown, unknown)]
+    also_unknown = Caller(server)
+    assert also_unknown.send("tools/call", name="hold")["error"]["message"] == problem, "they count as one"
     held.set()
     assert [each["status"] for each in (ada.wait(task_id, "completed") for task_id in mine)] == ["completed"] * 2
     assert all(who.wait(task_id, "completed") for who, task_id in others)
@@ -374,7 +425,76 @@ def test_a_principal_has_a_bound_on_tasks_that_have_not_ended() -> None:
     assert ada.wait(ada.call("hold")["taskId"], "completed")
 
 
-@pytest.mark.parametrize("bound", ["max_tasks", "max_tasks_per_principal"])
+def test_results_that_are_kept_are_bounded_for_each_principal_and_in_all() -> None:
+    server = Server("bounded", max_task_bytes=1_400_000, max_task_bytes_per_principal=400_000)
+
+    @server.tool(task=True)
+    def large(size: int) -> str:
+        return "x" * size
+
+    ada, eve, unknown = (Caller(server, TransportInfo(principal=name)) for name in ("ada", "eve", None))
+    kept: dict[Caller, list[str]] = {}
+    for who in (ada, eve, unknown):
+        for _ in range(6):
+            kept.setdefault(who, []).append(who.call("large", arguments={"size": 90_000})["taskId"])
+            who.wait(kept[who][-1], "completed")
+    for who, tasks in kept.items():
+        found = ["result" in who.send("tasks/get", taskId=each) for each in tasks]
+        assert found == [False] * 2 + [True] * 4, "the oldest have gone, and no other"
+    records = server.store._state.records.values()  # type: ignore[attr-defined]
+    assert sum(len(each.value) for each, _ in records) < 1_200_000
+    assert unknown.call("large", arguments={"size": 10})["taskId"]
+    lone = Caller(server, TransportInfo(principal="bob"))
+    lone.wait(lone.call("large", arguments={"size": 300_000})["taskId"], "completed")
+    problem = "Too many bytes of ended tasks are kept (max_task_bytes); try again later [LS-505]"
+    give_up = time.monotonic() + PATIENCE
+    while (refused := lone.send("tools/call", name="large", arguments={"size": 10})).get("error") is None:
+        assert time.monotonic() < give_up  # it is counted now and then
+        time.sleep(0.1)
+    assert refused["error"] == {"code": -32603, "message": problem}
+    assert text_of(lone.call("large", UNDECLARED, arguments={"size": 3})) == "xxx", (
+        "a call in the foreground is no task"
+    )
+    assert "result" in ada.send("tasks/get", taskId=kept[ada][-1]), "nobody deletes another's"
+
+
+def test_a_result_that_is_larger_than_the_bound_fails_its_task(caplog: pytest.LogCaptureFixture) -> None:
+    server = Server("bounded", max_task_bytes_per_principal=100_000)
+    server.define_tool("large", handler=lambda: "x" * 100_000, task=True, input_schema={"type": "object"})
+    caller = Caller(server)
+    task = caller.wait(caller.call("large")["taskId"], "failed")
+    assert task["statusMessage"].endswith("more bytes than one principal may keep (max_task_bytes_per_principal)")
+    assert "max_task_bytes_per_principal" in caplog.text
+
+
+def test_a_run_that_has_ended_does_not_wait_for_the_collector(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs: list[weakref.ref[Run]] = []
+    begin = Run.__init__
+
+    def remember(run: Run, *arguments: Any) -> None:
+        begin(run, *arguments)
+        runs.append(weakref.ref(run))
+
+    monkeypatch.setattr(Run, "__init__", remember)
+    server = Server("tidy")
+    server.define_tool("greet", handler=lambda: "hello", task=True, input_schema={"type": "object"})
+    caller = Caller(server)
+    gc.collect()
+    gc.disable()
+    try:
+        caller.wait(caller.call("greet")["taskId"], "completed")
+        give_up = time.monotonic() + PATIENCE
+        while any(each() is not None for each in runs):
+            assert time.monotonic() < give_up
+            time.sleep(0.01)
+    finally:
+        gc.enable()
+    assert len(runs) == 1
+
+
+@pytest.mark.parametrize(
+    "bound", ["max_tasks", "max_tasks_per_principal", "max_task_bytes", "max_task_bytes_per_principal"]
+)
 def test_a_bound_on_tasks_is_at_least_one(bound: str) -> None:
     options: dict[str, Any] = {bound: 0}
     with pytest.raises(ValueError, match=f"^{bound} must be at least 1; got 0$"):
@@ -423,6 +543,32 @@ def test_nothing_is_sent_on_behalf_of_a_task(caller: Caller) -> None:
     task_id = caller.call("count", meta)["taskId"]
     assert caller.wait(task_id, "completed")
     assert caller.messages.empty()
+
+
+def test_progress_becomes_the_message_of_a_task_whose_client_asked_for_none() -> None:
+    server, may, done = Server("packer"), threading.Event(), threading.Event()
+
+    @server.tool(task=Task(after=0.1))
+    def pack(ctx: Context) -> str:
+        assert may.wait(PATIENCE)
+        ctx.progress(1, message="packing")
+        assert done.wait(PATIENCE)
+        return "packed"
+
+    caller = Caller(server)
+    task_id = caller.call("pack")["taskId"]
+    may.set()
+    wait_until(lambda: caller.get(task_id).get("statusMessage") == "packing", PATIENCE)
+    done.set()
+    assert caller.wait(task_id, "completed")
+
+
+def test_a_task_whose_result_cannot_be_encoded_fails() -> None:
+    server = Server("odd")
+    server.tool(name="odd", task=True)(lambda: ToolResponse("x", meta={"a": object()}))
+    caller = Caller(server)
+    failed = caller.wait(caller.call("odd")["taskId"], "failed")
+    assert failed["error"]["code"] == INTERNAL_ERROR
 
 
 # What surrounds a tool.
@@ -484,9 +630,33 @@ def test_a_hidden_tool_makes_no_task_and_none_that_needs_more_scopes() -> None:
         assert eve.send("tools/call", meta, name="secret")["error"]["message"].startswith("Unknown tool: secret")
     assert text_of(ada.wait(ada.call("secret")["taskId"], "completed")["result"]) == "found"
     grants = [Grant("https://issuer", "ada", scopes=frozenset(scopes)) for scopes in ((), ("write",))]
-    less, more = (Caller(server, TransportInfo(principal=each.owner, grant=each)) for each in grants)
+    less, more = (Caller(server, TransportInfo(principal=each.subject, grant=each)) for each in grants)
     assert "error" in less.send("tools/call", name="write")
     assert text_of(more.wait(more.call("write")["taskId"], "completed")["result"]) == "written"
+
+
+def test_a_task_keeps_the_decision_of_its_creation_about_who_sees_its_tool() -> None:
+    server = Server("careful")
+    asked: list[str | None] = []
+
+    def is_blue(ctx: Context) -> bool:
+        asked.append(ctx.headers.get("x-team"))
+        return ctx.headers.get("x-team") == "blue"
+
+    @server.tool(task=True, when=is_blue)
+    def paint(ctx: Context) -> str:
+        return f"painted {ctx.ask('what', str, 'What?')}"
+
+    @server.tool(task=True, when=is_blue)
+    def other() -> str:
+        return "other"
+
+    red, blue = (Caller(server, TransportInfo({"x-team": team}, "ada")) for team in ("red", "blue"))
+    assert "error" in red.send("tools/call", name="paint")
+    task_id = blue.call("paint")["taskId"]
+    blue.answer(blue.wait(task_id, "input_required"), what="the wall")
+    assert text_of(blue.wait(task_id, "completed")["result"]) == "painted the wall"
+    assert None not in asked, "a run has no headers"
 
 
 def test_the_lifespan_stays_open_while_tasks_run() -> None:
@@ -518,6 +688,49 @@ def test_the_lifespan_stays_open_while_tasks_run() -> None:
 
 
 # Settings, and what is not used.
+
+
+@dataclass
+class Checked:
+    """A parameter whose class has code of the author's."""
+
+    value: int
+    checks: ClassVar[list[int]] = []
+
+    def __post_init__(self) -> None:
+        self.checks.append(self.value)
+
+
+def test_a_process_can_run_what_it_has_the_tool_and_the_revision_for() -> None:
+    server = Server("indexer")
+    server.define_tool("index", handler=lambda shards: f"{shards}", task=True)
+    server.define_tool("plain", handler=lambda: "done", annotations=ToolAnnotations(read_only_hint=True))
+
+    @server.tool(task=True)
+    def check(checked: Checked) -> str:
+        return "checked"
+
+    caller, tasks = Caller(server), server.tasks
+    record = tasks.runner.tasks.get(caller.call("index", arguments={"shards": 1})["taskId"])
+    assert record is not None
+    assert tasks.can_run(record)
+    assert not tasks.can_run(replace(record, caller=replace(record.caller, revision="2999-01-01")))
+    assert not tasks.can_run(replace(record, params=b'{"name": "index", "arguments": {"parts": 1}}'))
+    assert not tasks.can_run(replace(record, tool="gone"))
+    assert tasks.settings(replace(record, tool="gone")) == (None, False)
+    assert tasks.settings(replace(record, tool="plain")) == (Task(), True)
+    assert tasks.can_run(
+        replace(record, tool="check", params=b'{"name": "check", "arguments": {"checked": {"value": 7}}}')
+    )
+    assert Checked.checks == [], "no code of the author's runs for that"
+    assert tasks.tools() == ["index", "check"]
+
+
+def test_the_extension_is_on_though_its_tasks_were_looked_at_before_the_first_tool() -> None:
+    server = Server("early")
+    assert server.tasks.max_tasks == 16
+    server.define_tool("greet", handler=lambda: "hello", task=True)
+    assert Caller(server).call("greet")["resultType"] == "task"
 
 
 def test_every_way_to_write_a_tool_takes_task() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from msgspec import Raw
+from msgspec import Raw, structs
 
 from linkspan import RegistrationError
 from linkspan.errors import INTERNAL_ERROR, RemoteProtocolError
@@ -22,9 +22,12 @@ from linkspan.extensions.task_record import (
     detailed,
     ended,
     expired,
+    given_back,
     lost,
+    refused,
     request_of,
     resumed,
+    submitted,
     with_message,
 )
 from linkspan.revisions import LATEST
@@ -41,7 +44,7 @@ from linkspan.revisions.neutral import (
     read_only,
 )
 from linkspan.server.task_settings import Task, reason_to_fail, task_of
-from linkspan.types.base import Implementation, TextContent
+from linkspan.types.base import UNSET, Implementation, TextContent
 from linkspan.types.messages import CallToolParams, CallToolResult, ElicitParams, ToolAnnotations
 
 NOW = 1_700_000_000.0
@@ -99,11 +102,11 @@ def test_the_grant_is_kept_and_neither_the_token_nor_a_header() -> None:
             return "a secret"
 
     grant = Grant("https://issuer", "ada", scopes=frozenset({"write"}), claims=read_only({"groups": ["a", {"b": 1}]}))
-    facts = TransportInfo(read_only({"x-secret": "a secret"}), grant.owner, "10.0.0.1", grant, Token())
+    facts = TransportInfo(read_only({"x-secret": "a secret"}), grant.subject, "10.0.0.1", grant, Token())
     kept = created(request(facts), "a" * 32, Task(), NOW).encoded()
     assert b"secret" not in kept
     after = request_of(decode_record(kept)).facts
-    assert after == TransportInfo(principal=grant.owner, grant=grant)
+    assert after == TransportInfo(principal=grant.subject, grant=grant)
 
 
 def test_the_answers_to_rounds_before_the_task_reach_its_runs() -> None:
@@ -155,6 +158,45 @@ def test_the_result_in_a_task_is_the_result_that_a_call_returns(outcome: Any) ->
     answer = json.loads(encode_answer(request(), outcome, suffix))["result"]
     assert task["result"]["resultType"] == "complete"
     assert {"_meta": {}} | task["result"] == answer
+
+
+LARGE = 'a "quoted" é\n' * 1000
+
+
+@pytest.mark.parametrize(
+    ("text", "structured", "once"),
+    [
+        (LARGE, {"result": LARGE}, True),
+        (json.dumps({"rows": [LARGE]}, separators=(",", ":"), ensure_ascii=False), {"rows": [LARGE]}, True),
+        (json.dumps([LARGE, 1.5], separators=(",", ":"), ensure_ascii=False), {"result": [LARGE, 1.5]}, True),
+        (
+            json.dumps({"result": 1, "rows": LARGE}, separators=(",", ":"), ensure_ascii=False),
+            {"result": 1, "rows": LARGE},
+            True,
+        ),
+        (LARGE, {"result": LARGE + "!"}, False),
+        (LARGE, {"other": LARGE}, False),
+        (LARGE, None, False),
+        ("short", {"result": "short"}, False),
+    ],
+)
+def test_a_large_text_that_structured_content_repeats_is_kept_once(text: str, structured: Any, once: bool) -> None:
+    outcome = CallToolResult(
+        content=[TextContent(text)], structured_content=UNSET if structured is None else structured
+    )
+    task = ended(record(), outcome, NOW)
+    assert (task.repeated is not None) is once
+    whole = shown(decode_record(task.encoded()))["result"]
+    assert whole["content"] == [{"type": "text", "text": text}]
+    assert whole.get("structuredContent") == structured
+    assert len(task.encoded()) < len(json.dumps(text)) * (1.5 if once else 3) + 2000
+
+
+def test_a_text_beside_other_content_is_kept_as_it_is() -> None:
+    outcome = CallToolResult(content=[TextContent(LARGE), TextContent("more")], structured_content={"result": LARGE})
+    task = ended(record(), outcome, NOW)
+    assert task.repeated is None
+    assert [each["text"] for each in shown(task)["result"]["content"]] == [LARGE, "more"]
 
 
 def test_a_protocol_error_fails_a_task_with_a_sentence() -> None:
@@ -280,6 +322,43 @@ def test_attempts_bound_the_runs_that_are_lost() -> None:
     assert shown(lost(begun(task, NOW), settings, NOW, repeatable=False))["statusMessage"] == (
         "the server stopped 3 times while it ran"
     )
+
+
+@pytest.mark.parametrize(
+    ("restart", "repeatable", "again"),
+    [("safe", True, True), ("safe", False, False), ("never", True, False), ("always", False, True)],
+)
+def test_a_run_that_is_given_back_is_not_lost(restart: Any, repeatable: bool, again: bool) -> None:
+    settings = Task(restart=restart, attempts=1)
+    task = given_back(begun(record(), NOW), settings, NOW, repeatable=repeatable)
+    assert (task.status, task.running, task.lost) == ("working" if again else "failed", False, 0)
+    if not again:
+        assert shown(task)["statusMessage"] == GONE
+
+
+def test_an_engine_gets_a_task_that_waits_for_long_each_hour() -> None:
+    task, now, pauses = record(), NOW, list[float]()
+    for _ in range(8):
+        task = submitted(task, now)
+        pauses.append(task.submit_at - now)
+        now = task.submit_at
+    assert pauses == [120.0, 240.0, 480.0, 960.0, 1920.0, 3600.0, 3600.0, 3600.0]
+
+
+def test_a_job_that_is_lost_after_many_refusals_is_submitted_again_soon() -> None:
+    task, now = record(), NOW
+    for _ in range(9):
+        task = refused(submitted(task, now), now)
+        now = task.submit_at
+    assert now - NOW == 2**9 - 1, "refused after 1, 2, 4 seconds and so on"
+    task = submitted(task, now)
+    assert task.submit_at == now + 120.0
+    assert refused(task, now).submit_at == now + 512.0
+    assert refused(refused(task, now), now).submit_at == now + 600.0
+    assert refused(begun(task, now), now).running
+    waiting = structs.replace(begun(task, now), running=False)
+    assert refused(waiting, now).submit_at == now + 1.0, "another wait begins anew"
+    assert submitted(waiting, now + 1.0).submit_at == now + 121.0
 
 
 def test_a_task_that_had_not_begun_is_not_lost() -> None:

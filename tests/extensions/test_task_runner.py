@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from queue import Queue
 from typing import Any, cast
@@ -18,9 +20,9 @@ from client.faces import wait_until
 from linkspan import Context, Server
 from linkspan.core.call import Call, Lifespan
 from linkspan.errors import RemoteProtocolError
-from linkspan.extensions.task_record import TaskRecord, detailed
+from linkspan.extensions.task_record import TaskRecord, detailed, submitted
 from linkspan.extensions.task_runner import TaskEngine, TaskRunner
-from linkspan.extensions.task_store import TaskStore, new_id
+from linkspan.extensions.task_store import TaskStore, Ticket, new_id
 from linkspan.revisions import LATEST
 from linkspan.revisions.neutral import NO_FACTS, Outcome, Peer, Request, TransportInfo, read_only
 from linkspan.runtime.system import SYSTEM
@@ -47,11 +49,15 @@ class Time:
 class Process(TaskRunner):
     """A runner whose turns are taken by the test, and its host."""
 
-    def __init__(self, server: Server, store: Store, clock: Time, settings: Task, **options: Any) -> None:
+    def __init__(self, server: Server, store: Store, clock: Time | None, settings: Task, **options: Any) -> None:
         self.server = server
         self.announced: Queue[dict[str, Any]] = Queue()
         self.listened: set[str] = set()
         self.restart_settings, self.repeatable = settings, False
+        self.missing: set[str] = set()
+        """Tools that this process does not have, as one of another release."""
+        self.not_taken: set[str] = set()
+        """Tools that take other arguments here."""
         super().__init__(
             self, TaskStore(lambda: store, server.name), random=SYSTEM.random, clock=clock, lease=LEASE, **options
         )
@@ -71,6 +77,12 @@ class Process(TaskRunner):
 
     def settings(self, record: TaskRecord) -> tuple[Task | None, bool]:
         return self.restart_settings, self.repeatable
+
+    def can_run(self, record: TaskRecord) -> bool:
+        return record.tool not in self.missing | self.not_taken
+
+    def tools(self) -> Sequence[str]:
+        return sorted({each.spec.name for each in self.server._catalogue.tools.all()} - self.missing)
 
     def announce(self, record: TaskRecord) -> None:
         self.announced.put(json.loads(detailed(record)))
@@ -222,7 +234,7 @@ def test_a_task_is_in_the_store_before_its_function_has_ended(world: World) -> N
     world.held.set()
     assert first.wait(task_id, "completed")["result"]["content"] == [{"type": "text", "text": "indexed 12"}]
     assert second.see(task_id) == first.see(task_id)
-    assert first.tasks.due(world.clock.now + 10**6) == []
+    assert first.tasks.schedule.due(world.clock.now + 10**6, 9) == []
 
 
 @pytest.mark.parametrize(
@@ -355,6 +367,49 @@ def test_the_lease_of_a_long_task_is_renewed(world: World) -> None:
     assert world.begun.qsize() == 1
 
 
+def test_leases_and_times_are_those_of_the_clock_of_the_store() -> None:
+    clock = Time()
+    clock.now -= 40 * 365 * 86400
+    store = MemoryStore(clock)
+    server = Server("indexer")
+    server.define_tool("quick", handler=lambda: "done")
+    process = Process(server, store, None, DEFAULT)
+    task_id = process.call("quick")
+    found = process.tasks.get(task_id)
+    assert found is not None
+    assert found.created == clock.now
+    process.wait(task_id, "completed")
+    process.leave(process, within=0.0)
+
+
+def test_a_lease_that_is_lost_before_its_end_is_warned_of_once(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    first, second = world.process(Task(restart="always")), world.process(Task(restart="always"))
+    tasks = [first.call("index", shards=number) for number in range(2)]
+    for _ in tasks:
+        world.begun.get(timeout=PATIENCE)
+    second.turn(world.clock.now + LEASE + 1)  # its clock is ahead
+    for _ in tasks:
+        world.begun.get(timeout=PATIENCE)
+    world.clock.now += LEASE / 4
+    first.turn(world.clock.now)
+    (warned,) = [each.getMessage() for each in caplog.records if "clocks" in each.getMessage()]
+    assert re.match(r"another process has claimed the task [0-9a-f]{32} 15\.0 s before its lease was over: ", warned)
+
+
+def test_a_lease_that_is_lost_after_its_end_is_nothing_to_warn_of(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = world.process(Task(restart="always")), world.process(Task(restart="always"))
+    first.call("index", shards=1)
+    world.begun.get(timeout=PATIENCE)
+    world.clock.now += LEASE + 1
+    second.turn(world.clock.now)
+    world.begun.get(timeout=PATIENCE)
+    first.turn(world.clock.now)
+    assert not first._runs
+    assert "clocks" not in caplog.text
+
+
 @pytest.mark.parametrize("is_there", [True, False])
 def test_a_lease_that_ran_out_while_no_process_had_a_turn_is_its_owners_for_a_while(
     world: World, is_there: bool
@@ -472,7 +527,7 @@ def test_a_task_that_waits_is_cancelled_at_once(world: World) -> None:
     process.wait(task_id, "input_required")
     process.cancel(process.tasks.get(task_id))  # type: ignore[arg-type]
     assert process.see(task_id)["status"] == "cancelled"
-    assert process.tasks.due(world.clock.now + 10**6) == []
+    assert process.tasks.schedule.due(world.clock.now + 10**6, 9) == []
 
 
 def test_a_cancelled_task_whose_process_is_gone_is_cancelled(world: World) -> None:
@@ -499,6 +554,78 @@ def test_a_task_ends_with_its_time_to_live(world: World) -> None:
         assert task["error"]["message"] == "the task did not end within its time to live (100 s)"
 
 
+def test_a_task_fails_within_a_second_of_its_end(world: World) -> None:
+    """It runs here, or in a process that is gone, or waits; and who reads it sees that at once."""
+    process, other = world.process(Task(ttl=3.0), max_tasks=1), world.process()
+    other.missing = {"quick"}
+    running, waiting = process.call("index", shards=1), process.call("quick")
+    world.begun.get(timeout=PATIENCE)
+    process.turn(world.clock.now)
+    world.clock.now += 2.5
+    assert process.turn(world.clock.now) == pytest.approx(0.5)
+    other.turn(world.clock.now)
+    world.clock.now += 0.6
+    found = process.find(running)
+    assert found is not None
+    assert (found.status, process.see(running)["status"]) == ("failed", "working")
+    process._stopping = True
+    process.turn(world.clock.now)
+    assert (process.see(running)["status"], process.see(waiting)["status"]) == ("failed", "working")
+    other._look_at = 0.0
+    other.turn(world.clock.now)
+    for task_id in (running, waiting):
+        assert process.see(task_id)["error"]["message"].startswith("the task did not end within its time to live (3 s)")
+    world.held.set()
+
+
+@pytest.mark.parametrize("tool", ["index", "hold_and_ask"])
+def test_a_result_after_the_time_to_live_does_not_count(world: World, tool: str) -> None:
+    process, other = world.process(Task(ttl=3.0)), world.process()
+    task_id = process.call(tool, **({"shards": 1} if tool == "index" else {}))
+    world.begun.get(timeout=PATIENCE)
+    run = process._runs[task_id]
+    world.clock.now += 3.0
+    world.held.set()
+    assert run.ended.result(PATIENCE)
+    task = other.wait(task_id, "failed", "completed", "input_required")
+    assert task["error"]["message"] == "the task did not end within its time to live (3 s)"
+    assert all_queues(other) == []
+
+
+def test_a_task_of_a_dead_process_ends_with_its_time_to_live_though_its_lease_goes_on(world: World) -> None:
+    dead, other = world.process(Task(ttl=5.0)), world.process()
+    task_id = dead.call("index", shards=1)
+    world.begun.get(timeout=PATIENCE)
+    world.clock.now += 5.0
+    other.turn(world.clock.now)
+    assert other.see(task_id)["status"] == "failed"
+    world.held.set()
+
+
+def test_a_task_that_waits_in_an_engine_fails_within_a_second_of_its_end(world: World) -> None:
+    process = world.process(Task(ttl=5.0), engine=Jobs())
+    task_id = process.call("quick")
+    for _ in range(5):
+        assert process.see(task_id)["status"] == "working"
+        world.clock.now += 1.0
+        process.turn(world.clock.now)
+    assert process.see(task_id)["status"] == "failed"
+    assert all_queues(process) == []
+
+
+def test_answers_and_cancellations_after_the_time_to_live_do_not_count(world: World) -> None:
+    process = world.process(Task(ttl=5.0))
+    asked, cancelled = process.call("ask"), process.call("ask")
+    for each in (asked, cancelled):
+        process.wait(each, "input_required")
+    records = [process.tasks.get(each) for each in (asked, cancelled)]
+    world.clock.now += 5.0
+    reply(process, asked, "Ada")
+    process.cancel(records[1])  # type: ignore[arg-type]
+    assert [process.see(each)["status"] for each in (asked, cancelled)] == ["failed", "failed"]
+    assert all_queues(process) == []
+
+
 def test_a_process_that_stops_gives_its_tasks_back(world: World) -> None:
     stopping, other = world.process(Task(restart="always")), world.process(Task(restart="always"))
     task_id = stopping.call("index", shards=1)
@@ -508,6 +635,24 @@ def test_a_process_that_stops_gives_its_tasks_back(world: World) -> None:
     other.turn(world.clock.now)  # at once: nothing has to wait for the lease
     assert other.wait(task_id, "completed")
     assert world.begun.qsize() == 1
+
+
+def test_a_process_that_is_asked_to_stop_loses_no_run(world: World) -> None:
+    settings = Task(attempts=2)
+    processes = [world.process(settings) for _ in range(5)]
+    for each in processes:
+        each.repeatable = True
+    task_id = processes[0].call("index", shards=1)
+    for stopping, other in pairwise(processes):
+        assert world.begun.get(timeout=PATIENCE) == 1
+        stopping.leave(world, within=0.0)
+        other.turn(world.clock.now)
+    assert world.begun.get(timeout=PATIENCE) == 1
+    record = processes[-1].tasks.get(task_id)
+    assert record is not None
+    assert (record.lost, record.running) == (0, True)
+    world.held.set()
+    assert processes[-1].wait(task_id, "completed")
 
 
 def test_a_process_that_stops_waits_for_its_tasks(world: World) -> None:
@@ -526,6 +671,275 @@ def test_a_task_that_may_not_run_again_fails_when_its_process_stops(world: World
     process.leave(world, within=0.0)
     assert process.see(task_id)["error"]["message"] == ("the server stopped while it ran; it may have been carried out")
     world.held.set()
+
+
+# Two releases of a server on one store.
+
+
+def test_a_process_leaves_a_task_whose_tool_it_does_not_have_to_others(world: World) -> None:
+    old, new = world.process(), world.process(max_tasks=1)
+    old.missing = {"index", "quick"}
+    tasks = [new.call("index", shards=1), new.call("quick")]
+    for _ in range(3):
+        world.clock.now += 1.0
+        old.turn(world.clock.now)
+    assert [new.see(each)["status"] for each in tasks] == ["working", "working"]
+    world.held.set()
+    new.turn_until_ended(tasks)
+    assert world.begun.qsize() == 2
+    assert all_queues(new) == []
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_a_process_whose_tool_takes_other_arguments_takes_no_turn_from_others(world: World, running: bool) -> None:
+    """It looks before the others each time: no task of these waits for it, and it reads each record once."""
+    settings = Task(restart="always")
+    gone, old, new = world.process(settings, max_tasks=9 * running), world.process(), world.process(settings)
+    old.not_taken = {"index"}
+    tasks = [gone.call("index", shards=number) for number in range(8)]
+    world.clock.now += LEASE + 1
+    read: list[str] = []
+    get = old.tasks.get
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(old.tasks, "get", lambda task_id: read.append(task_id) or get(task_id))
+        for _ in range(30):
+            world.clock.now += 1.0
+            old.turn(world.clock.now)
+    assert {new.see(each)["status"] for each in tasks} == {"working"}
+    assert len(read) <= 2 * len(tasks), "when it leaves each, and when it meets each in the queue of its tool"
+    world.held.set()
+    new.turn_until_ended(tasks)
+    assert {new.see(each)["status"] for each in tasks} == {"completed"}
+    wait_until(lambda: not gone._runs)
+    for _ in range(2 * len(new.tools())):
+        world.clock.now += LEASE
+        new.turn(world.clock.now)
+    assert all_queues(new) == []
+
+
+@pytest.mark.parametrize(("repeatable", "status"), [(True, "completed"), (False, "failed")])
+def test_a_process_without_the_tool_does_not_judge_a_lost_run(world: World, repeatable: bool, status: str) -> None:
+    gone, old, new = (world.process(Task()) for _ in range(3))
+    old.missing, new.repeatable = {"index"}, repeatable
+    task_id = gone.call("index", shards=1)
+    world.begun.get(timeout=PATIENCE)
+    world.clock.now += LEASE + 1
+    old.turn(world.clock.now)
+    assert old.see(task_id)["status"] == "working"
+    for _ in range(12):  # one of its tools in each look
+        world.clock.now += 1.0
+        new.turn(world.clock.now)
+    world.held.set()
+    assert new.wait(task_id, "completed", "failed")["status"] == status
+    assert all_queues(new) == []
+
+
+@pytest.mark.parametrize("ttl", [100.0, None])
+def test_a_task_whose_tool_no_process_has_fails_with_a_sentence(world: World, ttl: float | None) -> None:
+    new, old = world.process(max_tasks=0), world.process()
+    old.missing = {"quick"}
+    task_id = new.call("quick", Task(ttl=ttl), owner="ada")
+    for _ in range(3):
+        world.clock.now += 30.0
+        old.turn(world.clock.now)
+    assert old.see(task_id)["status"] == "working"
+    world.clock.now += 11.0 if ttl is not None else 86400.0
+    old.turn(world.clock.now)
+    waited = "the task did not end within its time to live (100 s)" if ttl else "the task has waited for 86400 s"
+    assert old.see(task_id)["error"]["message"] == f"{waited}: no process that has its tool, quick, had room for it"
+    assert all_queues(old) == []
+
+
+def test_a_lost_run_whose_tool_no_process_has_fails_after_a_day(world: World) -> None:
+    dead, other = world.process(Task(ttl=None)), world.process()
+    other.missing = {"index"}
+    task_id = dead.call("index", shards=1)
+    world.begun.get(timeout=PATIENCE)
+    for seconds in (LEASE + 1, 86400.0):
+        assert other.see(task_id)["status"] == "working"
+        world.clock.now += seconds
+        other.turn(world.clock.now)
+    assert other.see(task_id)["error"]["message"] == "the server stopped while it ran; it may have been carried out"
+    assert all_queues(other) == []
+    world.held.set()
+
+
+def test_tasks_of_another_release_do_not_keep_others_from_their_turn(world: World) -> None:
+    new, old = world.process(max_tasks=0, max_tasks_per_principal=1000), world.process(max_tasks=2)
+    old.missing = {"index"}
+    for number in range(150):
+        new.call("index", shards=number)
+    task_id = new.call("quick")
+    old.turn(world.clock.now)
+    old.wait(task_id, "completed")
+
+
+@pytest.mark.parametrize("missing", [set[str](), {"quick"}], ids=["waits", "was left"])
+def test_a_task_that_is_cancelled_before_it_runs_is_in_no_queue(world: World, missing: set[str]) -> None:
+    making, other = world.process(max_tasks=0), world.process()
+    other.missing = missing
+    task_id = making.call("quick")
+    if missing:
+        other.turn(world.clock.now)
+    making.cancel(making.tasks.get(task_id))  # type: ignore[arg-type]
+    assert making.see(task_id)["status"] == "cancelled"
+    assert all_queues(making) == []
+
+
+def all_queues(process: Process) -> list[str]:
+    """Return what is left in the queues of tasks."""
+    return queued(process.tasks._store())
+
+
+def queued(store: Store) -> list[str]:
+    """Return what is in the queues of tasks of a store, but not those that have ended."""
+    if isinstance(store, SqliteStore):
+        rows = store._run("SELECT queue, key FROM {p}schedule")
+    else:
+        assert isinstance(store, MemoryStore)
+        rows = [(queue, key) for queue, keys in store._state.queues.items() for key in keys]
+    return [f"{queue} {key}" for queue, key in rows if "/ended" not in queue]
+
+
+def test_rows_of_ended_tasks_are_swept_when_their_records_have_gone(world: World) -> None:
+    process = world.process(Task(ttl=10.0))
+    world.held.set()
+    process.wait(process.call("quick"), "completed")
+    process.turn(world.clock.now)
+    store, ended = process.tasks._store(), f"{process.tasks._name}/ended"
+    assert len(store.due(ended, 1e18, 10)) == 1
+    world.clock.now += 10 + 60 + 1
+    process.turn(world.clock.now)
+    assert not store.due(ended, 1e18, 10)
+
+
+def test_rows_of_tasks_whose_records_have_gone_are_swept(world: World) -> None:
+    """No process was there when their time was over; neither their principals nor their tools come back."""
+    gone, other = world.process(Task(ttl=60.0), max_tasks=1), world.process()
+    other.missing = {"index", "quick", "ask"}
+    for tool in ("index", "quick", "ask"):
+        gone.call(tool, owner="ada", **({"shards": 1} if tool == "index" else {}))
+    other.turn(world.clock.now)
+    store = gone.tasks._store()
+    if isinstance(store, SqliteStore):
+        store._run("DELETE FROM {p}records")
+    else:
+        assert isinstance(store, MemoryStore)
+        store._state.records.clear()
+    world.clock.now += 1000.0
+    other.turn(world.clock.now)
+    assert all_queues(other) == []
+    world.held.set()
+
+
+# What was interrupted, and many at once.
+
+
+def test_tasks_whose_time_is_over_at_once_all_end_at_once(world: World) -> None:
+    process = world.process(Task(ttl=10.0), max_tasks=0, max_tasks_per_principal=1000)
+    tasks = [process.call("quick") for _ in range(150)]
+    world.clock.now += 10.0
+    turns = 1
+    while process.turn(world.clock.now) == 0.0:
+        turns += 1
+    assert {process.see(each)["status"] for each in tasks} == {"failed"}
+    assert turns == 3, "64 in each"
+    assert all_queues(process) == []
+
+
+def test_a_task_that_waits_and_is_in_no_queue_for_that_is_put_back(world: World) -> None:
+    """The process that made it wait was lost before it had put it there."""
+    lost, other = world.process(max_tasks=0), world.process()
+    task_id = lost.call("quick")
+    lost.tasks.waiting.remove(ticket_of(lost, task_id))
+    world.clock.now += 299.0
+    other.turn(world.clock.now)
+    assert world.begun.empty()
+    world.clock.now += 2.0
+    other.turn(world.clock.now)
+    assert other.wait(task_id, "completed")
+    assert all_queues(other) == []
+
+
+def ticket_of(process: Process, task_id: str) -> Ticket:
+    record = process.tasks.get(task_id)
+    assert record is not None
+    return Ticket.of(record)
+
+
+@pytest.mark.parametrize("tool", ["index", "ask"])
+def test_a_task_that_could_not_be_taken_out_of_the_queue_is_out_of_the_way(world: World, tool: str) -> None:
+    owner, other = world.process(Task(ttl=None)), world.process()
+    task_id = owner.call(tool, **({"shards": 1} if tool == "index" else {}))
+    world.begun.get(timeout=PATIENCE)
+    if tool == "ask":
+        owner.wait(task_id, "input_required")
+    owner.tasks.waiting.put(ticket_of(owner, task_id), 0.0)
+    other.turn(world.clock.now)
+    if tool == "index":
+        assert owner.tasks.waiting.due(world.clock.now, 9), "its process takes it out at this moment"
+    for _ in range(6):
+        world.clock.now += 1.0
+        owner.turn(world.clock.now)
+        other.turn(world.clock.now)
+    assert owner.tasks.waiting.due(world.clock.now, 9) == []
+    assert other.see(task_id)["status"] == ("working" if tool == "index" else "input_required")
+    world.held.set()
+    if tool == "ask":
+        owner.cancel(owner.tasks.get(task_id))  # type: ignore[arg-type]
+    owner.wait(task_id, "completed", "cancelled")
+    world.clock.now += LEASE
+    other.turn(world.clock.now)
+    assert all_queues(other) == []
+
+
+def test_an_answer_to_nothing_that_was_asked_changes_nothing(world: World) -> None:
+    process = world.process(Task(ttl=100.0))
+    task_id = process.call("ask")
+    process.wait(task_id, "input_required")
+    record = process.tasks.get(task_id)
+    assert record is not None
+    process.answer(record, {"unknown": {"action": "accept"}})
+    assert process.tasks.get(task_id) == record
+    assert process.tasks.schedule.due(world.clock.now + 99, 9) == []
+    assert process.tasks.schedule.due(world.clock.now + 101, 9) == [Ticket.of(record)]
+
+
+# What a task costs.
+
+
+class Counting:
+    """A store that counts what it is asked for."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.count = 0
+
+    def __getattr__(self, name: str) -> Any:
+        self.count += 1
+        return getattr(self._store, name)
+
+
+@pytest.mark.parametrize("owner", [None, "ada"])
+def test_a_backlog_costs_no_more_for_each_task_than_a_short_queue(owner: str | None) -> None:
+    def operations(count: int) -> float:
+        clock = Time()
+        memory = MemoryStore(clock)
+        store = Counting(memory)
+        world = World(lambda: store, clock)  # type: ignore[arg-type, return-value]
+        process = world.process(max_tasks=4, max_tasks_per_principal=1000)
+        process._max_tasks = 0  # all of them wait
+        for _ in range(count):
+            process.call("quick", owner=owner)
+        process._max_tasks = 4
+        while queued(memory) or process._runs:
+            process.turn(clock.now)  # the clock stands still: what a process looks at each second is not counted
+            time.sleep(0.001)
+        world.end()
+        return store.count / count
+
+    short, long = operations(8), operations(400)
+    assert long <= short + 1, f"{long:.1f} operations for each task, and {short:.1f} in a short queue"
 
 
 # A store that fails.
@@ -700,7 +1114,14 @@ class Late(Failing):
         return found
 
 
-@pytest.mark.parametrize("kind", [Hasty, Late], ids=["whose answer was lost", "that is carried out late"])
+class HastyWrites(Hasty):
+    """A store of which only what it writes seems to fail."""
+
+    def __getattr__(self, name: str) -> Any:
+        return super().__getattr__(name) if name == "put" else getattr(self._store, name)
+
+
+@pytest.mark.parametrize("kind", [HastyWrites, Late], ids=["whose answer was lost", "that is carried out late"])
 def test_a_claim_that_seemed_to_fail_is_not_a_lost_run(kind: type[Failing]) -> None:
     clock = Time()
     store = kind(MemoryStore(clock))
@@ -709,14 +1130,21 @@ def test_a_claim_that_seemed_to_fail_is_not_a_lost_run(kind: type[Failing]) -> N
     task_id = process.call("quick")
     process._max_tasks, store.down = 1, True
     with pytest.raises(StoreError):
-        process._look(task_id, clock.now)
+        process._take_waiting(clock.now)
     store.down = False
-    for _ in range(3):
+    for _ in range(2):  # the first one finds what is carried out late
         clock.now += 2
         process.turn(clock.now)
-    assert process.wait(task_id, "completed")
+    assert process.see(task_id)["status"] == "completed"
     assert world.begun.qsize() == 1
     world.end()
+
+
+def test_a_claim_that_another_process_has_prevented_is_not_in_doubt(world: World) -> None:
+    owner, other = world.process(), world.process()
+    task_id = owner.call("index", shards=1)
+    assert other._claim(task_id, world.clock.now, lambda record: record) is None
+    assert other._doubtful == {}
 
 
 class Silent(Failing):
@@ -743,7 +1171,7 @@ def test_an_end_that_could_not_be_published_is_published_later() -> None:
     clock.now += 2
     process.turn(clock.now)
     assert heard.get(timeout=PATIENCE) == "changed"
-    assert process.tasks.due(clock.now + LEASE) == []
+    assert process.tasks.schedule.due(clock.now + LEASE, 9) == []
     world.end()
 
 
@@ -769,7 +1197,7 @@ def test_the_end_of_a_cancelled_task_that_could_not_be_published_is_published_la
     process.turn(clock.now)
     assert heard.get(timeout=PATIENCE) == "changed"
     assert process.tasks.count("ada", clock.now, 10) == 0
-    assert process.tasks.due(clock.now + 10**6) == []
+    assert process.tasks.schedule.due(clock.now + 10**6, 9) == []
     world.end()
 
 
@@ -800,7 +1228,8 @@ def test_a_task_that_cannot_be_read_does_not_keep_others_from_their_turn(
     first, second = world.process(max_tasks=0), world.process()
     alien, task_id = new_id(SYSTEM.random), first.call("quick")
     first.tasks._store().put(first.tasks._key(alien), b"of another release")
-    first.tasks.attend(alien, world.clock.now - 60)
+    first.tasks.waiting.put(Ticket(alien, "", ""), world.clock.now - 60)
+    first.tasks.schedule.put(Ticket(alien, "", ""), world.clock.now - 60)
     second.turn(world.clock.now)
     assert second.wait(task_id, "completed")
     assert f"task {alien} could not be looked after" in caplog.text
@@ -912,6 +1341,107 @@ def test_an_engine_gets_a_task_again_that_it_has_lost(world: World) -> None:
     assert engine.jobs.get(timeout=PATIENCE) == task_id
 
 
+def test_an_engine_gets_a_task_that_waits_ever_more_rarely_and_from_one_process(world: World) -> None:
+    engine = Jobs()
+    first, second = (world.process(Task(ttl=None), engine=engine) for _ in range(2))
+    task_id = first.call("quick")
+    assert engine.jobs.get(timeout=PATIENCE) == task_id
+    began, at = world.clock.now, list[float]()
+    due = first.tasks.schedule.due
+    for _ in range(2000):
+        world.clock.now += 1.0
+        for one, other in ((first, second), (second, first)):
+            seen = due(world.clock.now, 9)
+            with pytest.MonkeyPatch.context() as patched:  # the second has read the queue before the first changed it
+                one.turn(world.clock.now)
+                patched.setattr(other.tasks.schedule, "due", lambda now, limit, seen=seen: seen)
+                other.turn(world.clock.now)
+        wait_until(lambda: not any(each._submit_queue and each._submit_queue._is_working for each in (first, second)))
+        while not engine.jobs.empty():
+            assert engine.jobs.get() == task_id
+            at.append(world.clock.now - began)
+    assert at == [60.0, 180.0, 420.0, 900.0, 1860.0]
+    second.run_now(task_id)
+    assert second.see(task_id)["status"] == "completed"
+    assert all_queues(first) == []
+
+
+def test_a_worker_without_the_tool_gives_a_job_back_ever_more_rarely(world: World) -> None:
+    engine = Jobs()
+    serving, old, new = world.process(engine=engine), world.process(), world.process()
+    old.missing = {"quick"}
+    task_id, at, began = serving.call("quick"), list[float](), world.clock.now
+    for _ in range(100):
+        wait_until(lambda: serving._submit_queue is not None and not serving._submit_queue._is_working)
+        while not engine.jobs.empty():
+            old.run_now(engine.jobs.get())
+            at.append(world.clock.now - began)
+        world.clock.now += 1.0
+        serving.turn(world.clock.now)
+    assert at == [0.0, 1.0, 3.0, 7.0, 15.0, 31.0, 63.0]
+    new.run_now(task_id)
+    assert new.see(task_id)["status"] == "completed"
+
+
+def test_a_process_with_an_engine_runs_nothing_that_was_left_by_itself(world: World) -> None:
+    process = world.process(engine=Jobs())
+    task_id = process.call("quick")
+    ticket = ticket_of(process, task_id)
+    process.tasks.left(ticket.tool).put(ticket, 0.0)
+    for _ in range(2 * len(process.tools())):
+        world.clock.now += 1.0
+        process.turn(world.clock.now)
+    assert process.tasks.left(ticket.tool).due(world.clock.now, 9) == []
+    assert world.begun.empty()
+    assert process.see(task_id)["status"] == "working"
+
+
+def test_a_worker_claims_again_where_the_task_was_submitted_again_meanwhile(world: World) -> None:
+    """Else the job is gone, and the task waits for the next one."""
+    serving, worker = world.process(engine=Jobs()), world.process()
+    task_id, settings = serving.call("quick"), worker.settings
+
+    def submitted_meanwhile(record: TaskRecord) -> Any:
+        worker.settings = settings  # type: ignore[method-assign]
+        assert serving.tasks.amend(record, world.clock.now, lambda each: submitted(each, world.clock.now))
+        return settings(record)
+
+    worker.settings = submitted_meanwhile  # type: ignore[method-assign]
+    worker.run_now(task_id)
+    assert worker.see(task_id)["status"] == "completed"
+
+
+def test_a_job_that_a_worker_refuses_at_once_is_submitted_again_as_soon(world: World) -> None:
+    serving, old = world.process(engine=Jobs()), world.process()
+    old.missing = {"quick"}
+    task_id, at, began = serving.call("quick"), list[float](), world.clock.now
+
+    def refuse(task_id: str) -> None:
+        at.append(world.clock.now - began)
+        old.run_now(task_id)
+
+    assert serving._submit_queue is not None
+    serving._submit_queue.put = refuse  # type: ignore[method-assign]
+    old.run_now(task_id)
+    for _ in range(70):
+        world.clock.now += 1.0
+        serving.turn(world.clock.now)
+    assert at == [1.0, 3.0, 7.0, 15.0, 31.0, 63.0]
+
+
+def test_a_worker_fails_a_task_without_an_end_whose_tool_never_comes(world: World) -> None:
+    engine = Jobs()
+    serving, old = world.process(Task(ttl=None), engine=engine), world.process()
+    old.missing = {"quick"}
+    task_id = serving.call("quick")
+    world.clock.now += 86400.0
+    old.run_now(task_id)
+    assert old.see(task_id)["error"]["message"] == (
+        "the task has waited for 86400 s: no process that has its tool, quick, had room for it"
+    )
+    assert all_queues(serving) == []
+
+
 def test_an_engine_whose_worker_died_gets_the_task_again_if_it_may_run_again(world: World) -> None:
     engine = Jobs()
     for restart, again in (("always", True), ("never", False)):
@@ -941,4 +1471,4 @@ def test_two_servers_in_one_store_do_not_see_each_others_tasks(world: World) -> 
     mine.wait(task_id, "input_required")
     other = TaskStore(mine.tasks._store, "another")
     assert other.get(task_id) is None
-    assert other.due(world.clock.now + 10**6) == []
+    assert other.schedule.due(world.clock.now + 10**6, 9) == []

@@ -8,9 +8,10 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any
 
-from linkspan.errors import LinkspanError, install_hint
+from linkspan.errors import LinkspanError, import_problem
 from linkspan.runtime.background import background_loop
 from linkspan.runtime.forks import keep, renew
 
@@ -24,8 +25,8 @@ class Docket:
         """Send jobs to the docket `name` at a URL; `options` are those of `docket.Docket`. Raises: LinkspanError."""
         try:
             import docket
-        except ImportError:
-            raise LinkspanError(f"tasks=Docket(...) needs pydocket: {install_hint('docket')}") from None
+        except ImportError as error:
+            raise LinkspanError(import_problem("tasks=Docket(...) needs pydocket", "docket", error)) from None
         self._library: Any = docket
         self._settings = {"url": url, "name": name, **options}
         self._job: Any = None
@@ -55,7 +56,12 @@ class Docket:
         async def add() -> None:
             if self._docket is None:
                 self._docket = await self._library.Docket(**self._settings).__aenter__()
-            await self._docket.add(self._job)(task_id)
+                self._docket.register(self._job)
+            found = await self._docket.get_execution(task_id)
+            if found is not None and found.state == self._library.ExecutionState.RUNNING:  # its worker may be dead
+                await self._docket.replace(self._job, datetime.now(UTC), task_id)(task_id)
+            else:
+                await self._docket.add(self._job, key=task_id)(task_id)  # no second job while one waits
 
         with self._lock:
             background_loop().run(add)

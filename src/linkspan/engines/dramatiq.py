@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final
 
-from linkspan.errors import LinkspanError, install_hint
+from linkspan.errors import LinkspanError, import_problem
 
 __all__ = ["Dramatiq"]
 
@@ -25,8 +25,8 @@ class Dramatiq:
         """
         try:
             import dramatiq
-        except ImportError:
-            raise LinkspanError(f"tasks=Dramatiq(...) needs dramatiq: {install_hint('dramatiq')}") from None
+        except ImportError as error:
+            raise LinkspanError(import_problem("tasks=Dramatiq(...) needs dramatiq", "dramatiq", error)) from None
         self._library: Any = dramatiq
         self._broker = broker
         self._queue = queue

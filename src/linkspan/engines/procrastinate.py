@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 from linkspan.runtime.forks import renew
@@ -44,14 +45,18 @@ class Procrastinate:
 
     def submit(self, task_id: str) -> None:
         """Have a worker run a task soon."""
-        if self._loop is not None:  # this is a worker: its connections belong to its event loop
-            asyncio.run_coroutine_threadsafe(self._job.defer_async(task_id=task_id), self._loop).result()
-            return
-        with self._lock:
-            if not self._is_open:
-                self._app.open()
-                self._is_open = True
-        self._job.defer(task_id=task_id)
+        from procrastinate.exceptions import AlreadyEnqueued
+
+        job = self._job.configure(queueing_lock=task_id)
+        with suppress(AlreadyEnqueued):  # a job waits already; one that runs does not count
+            if self._loop is not None:  # this is a worker: its connections belong to its event loop
+                asyncio.run_coroutine_threadsafe(job.defer_async(task_id=task_id), self._loop).result()
+                return
+            with self._lock:
+                if not self._is_open:
+                    self._app.open()
+                    self._is_open = True
+            job.defer(task_id=task_id)
 
     def work(self, threads: int, drain: float) -> None:
         """Run jobs in this process until it is asked to stop; those that run have `drain` seconds then."""

@@ -23,10 +23,11 @@ from linkspan.errors import (
     RemoteProtocolError,
     RequestCancelled,
 )
-from linkspan.extensions.task_record import TaskRecord, TaskRequest, described, detailed
+from linkspan.extensions.task_record import TaskRecord, TaskRequest, arguments_of, described, detailed
 from linkspan.extensions.task_run import Run
 from linkspan.extensions.task_runner import TaskRunner
 from linkspan.extensions.task_store import TaskStore
+from linkspan.revisions import REVISIONS
 from linkspan.revisions.neutral import Encoded, Outcome, Request
 from linkspan.server.asking import asks_first, read_responses
 from linkspan.server.dispatch import Dispatcher
@@ -36,7 +37,7 @@ from linkspan.server.steps import Step, Steps, await_steps, run_steps
 from linkspan.server.task_settings import Task
 from linkspan.server.tools import BoundTool
 from linkspan.stores.port import Store, StoreError
-from linkspan.types.base import ABSENT, JSON, is_array
+from linkspan.types.base import JSON, is_array
 from linkspan.types.messages import CallToolParams
 from linkspan.types.task_messages import TASKS, TaskParams
 from linkspan.wire.jsonrpc import encode
@@ -44,12 +45,13 @@ from linkspan.wire.jsonrpc import encode
 __all__ = ["ServerTasks"]
 
 _ACKNOWLEDGED: Final = Encoded(b"{}")
+_UNKNOWN: Final = "Unknown task: it does not exist, its time is over, or later ones of its caller needed the room"
 
 
 class _UpdateParams(TaskParams, frozen=True, kw_only=True):
     """Answers to what a task asks."""
 
-    input_responses: Raw = ABSENT
+    input_responses: Raw
 
 
 class ServerTasks:
@@ -72,9 +74,10 @@ class ServerTasks:
             self,
             TaskStore(store, profile.implementation.name),
             random=system.random,
-            clock=system.wall_clock,
             max_tasks=profile.max_tasks,
             max_tasks_per_principal=profile.max_tasks_per_principal,
+            max_task_bytes=profile.max_task_bytes,
+            max_task_bytes_per_principal=profile.max_task_bytes_per_principal,
             engine=profile.tasks,
             shared=shared,
         )
@@ -125,7 +128,7 @@ class ServerTasks:
             if not settings.after or not self.runner.has_room(request.facts.principal):
                 record = yield Step(partial(self.runner.create, request, settings), blocking)
                 return _created(record)
-            yield Step(partial(self.runner.admit, request), blocking and request.facts.principal is not None)
+            yield Step(partial(self.runner.admit, request), blocking)
             run = self.runner.begin_in_foreground(request, step)
             try:
                 yield Step(partial(_wait_on_loop if is_async else _wait, run, settings.after))
@@ -156,7 +159,7 @@ class ServerTasks:
         try:
             record = self._find(request, params.task_id)
             if record is None:
-                return RemoteProtocolError(INVALID_PARAMS, "Unknown task: it does not exist, or its time is over")
+                return RemoteProtocolError(INVALID_PARAMS, _UNKNOWN)
             return serve(request, record)
         except RemoteProtocolError as error:
             return error
@@ -165,7 +168,7 @@ class ServerTasks:
 
     def _find(self, request: Request, task_id: str) -> TaskRecord | None:
         self.runner.use()
-        record = self._tasks.get(task_id)
+        record = self.runner.find(task_id)
         return record if record is not None and record.owner == request.facts.principal else None
 
     def _get(self, _: Request, record: TaskRecord) -> Outcome:
@@ -174,6 +177,8 @@ class ServerTasks:
     def _update(self, request: Request, record: TaskRecord) -> Outcome:
         params = request.params
         assert isinstance(params, _UpdateParams)
+        if bytes(params.input_responses) == b"null":
+            return RemoteProtocolError(INVALID_PARAMS, "Invalid params: inputResponses must be an object of objects")
         self.runner.answer(record, read_responses(params.input_responses))
         return _ACKNOWLEDGED
 
@@ -223,7 +228,18 @@ class ServerTasks:
         """Return how the tool of a task runs, and whether it may be repeated."""
         tool = self._dispatcher.catalogue.tools.registered(record.tool)
         hints = tool.spec.annotations if tool is not None else None
-        return tool.task if tool is not None else None, hints is not None and hints.is_repeatable
+        return (tool.task or Task()) if tool is not None else None, hints is not None and hints.is_repeatable
+
+    def can_run(self, record: TaskRecord) -> bool:
+        """Return whether this process has the tool of a task, for its arguments."""
+        tool = self._dispatcher.catalogue.tools.registered(record.tool)
+        if tool is None or record.caller.revision not in REVISIONS:
+            return False
+        return self._dispatcher.takes(tool, arguments_of(record))
+
+    def tools(self) -> Sequence[str]:
+        """Return the tools of this process that run as tasks."""
+        return [each.spec.name for each in self._dispatcher.catalogue.tools.all() if each.task is not None]
 
     def unsendable(self, request: Request, error: Exception) -> RemoteProtocolError:
         """Report a result that cannot be encoded."""

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import Final, Literal, TypeAlias, cast
+from typing import ClassVar, Final, Literal, TypeAlias, cast
 
 import msgspec
 from msgspec import Raw, structs
 
-from linkspan.errors import INTERNAL_ERROR, RemoteProtocolError
+from linkspan.errors import INTERNAL_ERROR, RemoteProtocolError, clipped
+from linkspan.extensions.task_result import Repeated, kept_once
 from linkspan.revisions import REVISIONS
 from linkspan.revisions.modern import encode_result, input_requests
 from linkspan.revisions.neutral import (
@@ -35,13 +36,16 @@ from linkspan.server.task_settings import Task, reason_to_fail
 from linkspan.types.base import ABSENT, JSON, Implementation, JSONObject, Wire
 from linkspan.types.messages import CallToolParams
 from linkspan.wire.jsonrpc import encode
+from linkspan.wire.values import key_of
 
 __all__ = [
     "FINAL",
+    "SUBMIT_AGAIN",
     "Status",
     "TaskRecord",
     "TaskRequest",
     "answered",
+    "arguments_of",
     "asked",
     "begun",
     "cancelled",
@@ -52,9 +56,14 @@ __all__ = [
     "ended",
     "expired",
     "failed",
+    "given_back",
     "lost",
+    "owner_key",
+    "refused",
     "request_of",
     "resumed",
+    "submitted",
+    "unserved",
     "with_message",
 ]
 
@@ -64,6 +73,15 @@ FINAL: Final = frozenset({"completed", "failed", "cancelled"})
 
 _KEPT: Final = 60.0
 """Seconds that an ended task can be read for at least, and one whose time is over."""
+
+SUBMIT_AGAIN: Final = 60.0
+"""Seconds after which an engine gets a task again that none of its workers has begun; then after twice as long each time."""
+
+_RAREST: Final = 3600.0
+"""Seconds after which it gets it again at the latest."""
+
+_REFUSED: Final = 1.0, 600.0
+"""The same for a task that a worker has refused: at first, and at the latest."""
 
 
 class _Question(msgspec.Struct, frozen=True, array_like=True):
@@ -93,6 +111,8 @@ class TaskRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     params: bytes
     """Those of the `tools/call`, as they came, with the trace context in their `_meta`; without answers."""
     caller: _Caller
+    trace: str | None = None
+    """The span of the call, to which those of runs are linked."""
     created: float
     updated: float
     ttl: float | None
@@ -105,6 +125,12 @@ class TaskRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Runs that ended with their process."""
     stopping: bool = False
     """The client has cancelled it while it ran."""
+    submissions: int = 0
+    """How often an engine got it again since it waits, or since a worker has refused it."""
+    refusals: int = 0
+    """How often a worker has refused it since it waits."""
+    submit_at: float = 0.0
+    """When an engine gets it again, unless a worker has begun it by then; 0 before it was submitted again."""
     questions: Mapping[str, _Question] = msgspec.field(default_factory=dict[str, _Question])
     """What the client is asked, by the key that it sees."""
     used: tuple[str, ...] = ()
@@ -116,7 +142,18 @@ class TaskRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     sealed: float
     """When that was sealed: it does not expire while the task waits."""
     result: bytes | None = None
+    repeated: Repeated | None = None
+    """Takes the place of the result where that repeats a large text."""
     error: bytes | None = None
+
+    OVERHEAD: ClassVar[int] = 4096
+    """Bytes that each record takes besides what it holds."""
+
+    @property
+    def size(self) -> int:
+        """How many bytes it takes in a store, about."""
+        parts = (self.params, self.answers, self.result, self.repeated and self.repeated.value, self.error)
+        return self.OVERHEAD + sum(len(each) for each in parts if each)
 
     @property
     def ends(self) -> float | None:
@@ -141,6 +178,11 @@ _encode: Final[Callable[[TaskRecord], bytes]] = msgspec.msgpack.Encoder().encode
 decode_record: Final[Callable[[bytes], TaskRecord]] = msgspec.msgpack.Decoder(TaskRecord).decode
 
 
+def owner_key(owner: str | None) -> str:
+    """Return what stands for a principal in the keys of a store; callers without one count as one."""
+    return key_of(owner or "")
+
+
 # From a request to a record, and back.
 
 
@@ -162,6 +204,7 @@ def created(request: Request, task_id: str, settings: Task, now: float) -> TaskR
             principal=facts.principal,
             grant=_plain_json(structs.asdict(facts.grant)) if facts.grant is not None else None,
         ),
+        trace=next((each.trace for each in request.spans or () if each.trace is not None), None),
         created=now,
         updated=now,
         ttl=settings.ttl,
@@ -185,6 +228,8 @@ def _plain(value: object) -> object:
 class TaskRequest(Request):
     """The request that a run of a task serves."""
 
+    is_run: ClassVar[bool] = True
+
 
 def request_of(record: TaskRecord) -> TaskRequest:
     """Return the request that a run serves. It has no headers, no token and no way to its client."""
@@ -205,7 +250,13 @@ def request_of(record: TaskRecord) -> TaskRequest:
         input_responses=Raw(record.answers),
         request_state=record.state,
         facts=facts,
+        trace=record.trace,
     )
+
+
+def arguments_of(record: TaskRecord) -> Raw | None:
+    """Return the arguments of the call, as JSON."""
+    return msgspec.json.decode(record.params, type=CallToolParams).arguments
 
 
 # How it changes. Each function returns the record as it is afterwards; one that has ended stays as it is.
@@ -213,7 +264,7 @@ def request_of(record: TaskRecord) -> TaskRequest:
 
 def begun(record: TaskRecord, now: float) -> TaskRecord:
     """Begin a run."""
-    return structs.replace(record, running=True, updated=now)
+    return structs.replace(record, running=True, submissions=0, refusals=0, submit_at=0.0, updated=now)
 
 
 def resumed(record: TaskRecord, settings: Task | None, now: float, *, repeatable: bool) -> TaskRecord:
@@ -223,13 +274,26 @@ def resumed(record: TaskRecord, settings: Task | None, now: float, *, repeatable
 
 
 def lost(record: TaskRecord, settings: Task | None, now: float, *, repeatable: bool) -> TaskRecord:
-    """Record that the process that ran it is gone, or is going: it can run again, or has failed."""
+    """Record that the process that ran it is gone: it can run again, or has failed."""
     settled = _settled(record, now)
     if settled is not record or not record.running:
         return settled
     count = record.lost + 1
-    back = structs.replace(record, running=False, lost=count, updated=now)
     reason = reason_to_fail(settings or _UNKNOWN, repeatable=repeatable, lost=count)
+    return _stopped(structs.replace(record, lost=count), reason, now)
+
+
+def given_back(record: TaskRecord, settings: Task | None, now: float, *, repeatable: bool) -> TaskRecord:
+    """Record that the process that runs it was asked to stop. That is no lost run: where it may run again, it does."""
+    settled = _settled(record, now)
+    if settled is not record or not record.running:
+        return settled
+    return _stopped(record, reason_to_fail(settings or _UNKNOWN, repeatable=repeatable, lost=0), now)
+
+
+def _stopped(record: TaskRecord, reason: str | None, now: float) -> TaskRecord:
+    """End a run without an outcome: the task fails for a reason, or can run again."""
+    back = structs.replace(record, running=False, updated=now)
     return back if reason is None else failed(back, RemoteProtocolError(INTERNAL_ERROR, reason), now)
 
 
@@ -241,8 +305,43 @@ def expired(record: TaskRecord, now: float) -> TaskRecord:
     """End it if its time is over."""
     if record.status in FINAL or record.ends is None or record.ends > now:
         return record
-    error = RemoteProtocolError(INTERNAL_ERROR, f"the task did not end within its time to live ({record.ttl:g} s)")
-    return failed(record, error, now)
+    waited = record.status == "working" and not record.running
+    reason = f"the task did not end within its time to live ({record.ttl:g} s)"
+    return _too_late(record, f"{reason}: {_unserved(record)}" if waited else reason, now)
+
+
+def unserved(record: TaskRecord, now: float, waited: float) -> TaskRecord:
+    """End it: no process that has its tool has come for so many seconds."""
+    record = lost(record, None, now, repeatable=False)
+    return _too_late(record, f"the task has waited for {waited:g} s: {_unserved(record)}", now)
+
+
+def _unserved(record: TaskRecord) -> str:
+    return f"no process that has its tool, {clipped(record.tool)}, had room for it"
+
+
+def _too_late(record: TaskRecord, reason: str, now: float) -> TaskRecord:
+    return failed(record, RemoteProtocolError(INTERNAL_ERROR, reason), now)
+
+
+# While it waits for the worker of an engine.
+
+
+def submitted(record: TaskRecord, now: float) -> TaskRecord:
+    """Give it to an engine again, if it is time for that: where several processes try, it changes for one."""
+    if record.status != "working" or record.running or now < record.submit_at:
+        return record
+    count = record.submissions + 1
+    return structs.replace(record, submissions=count, submit_at=now + min(SUBMIT_AGAIN * 2**count, _RAREST))
+
+
+def refused(record: TaskRecord, now: float) -> TaskRecord:
+    """Record that a worker does not have its tool: the engine gets it again soon, and then ever more rarely."""
+    if record.status != "working" or record.running:
+        return record
+    first, rarest = _REFUSED
+    pause = min(first * 2**record.refusals, rarest)
+    return structs.replace(record, submissions=0, refusals=record.refusals + 1, submit_at=now + pause)
 
 
 def _settled(record: TaskRecord, now: float) -> TaskRecord:
@@ -282,6 +381,7 @@ def asked(record: TaskRecord, requests: Mapping[str, InputRequest], state: str |
 
 def answered(record: TaskRecord, responses: Mapping[str, JSON], now: float) -> TaskRecord:
     """Take the client's answers; once all are there the task can run again. Those to other keys are ignored."""
+    record = expired(record, now)
     known = [key for key in record.questions if key in responses]
     if record.status != "input_required" or not known:
         return record
@@ -299,12 +399,15 @@ def answered(record: TaskRecord, responses: Mapping[str, JSON], now: float) -> T
 
 def ended(record: TaskRecord, outcome: Outcome, now: float) -> TaskRecord:
     """End it with the outcome of a run that asks nothing: a result, also of an error of the tool, completes it (TSK-S5)."""
+    record = expired(record, now)
     if record.status in FINAL:
         return record
     if isinstance(outcome, RemoteProtocolError):
         return failed(record, outcome, now)
     assert isinstance(outcome, Wire | Encoded | EncodedToolResult | Raw)
-    return _final(record, "completed", now, result=encode_result(outcome))
+    result = encode_result(outcome)
+    repeated = kept_once(result)
+    return _final(record, "completed", now, result=None if repeated else result, repeated=repeated)
 
 
 def failed(record: TaskRecord, error: RemoteProtocolError, now: float) -> TaskRecord:
@@ -319,6 +422,7 @@ def failed(record: TaskRecord, error: RemoteProtocolError, now: float) -> TaskRe
 
 def cancelled(record: TaskRecord, now: float, *, held: bool = False) -> TaskRecord:
     """Cancel it: at once, or where a process runs it (`held`) when that has stopped."""
+    record = expired(record, now)
     if record.status in FINAL:
         return record
     if held and record.running:
@@ -333,6 +437,7 @@ def _final(
     *,
     message: str | None = None,
     result: bytes | None = None,
+    repeated: Repeated | None = None,
     error: bytes | None = None,
 ) -> TaskRecord:
     """End it, and forget what only runs need."""
@@ -345,6 +450,7 @@ def _final(
         answers=b"{}",
         state=None,
         result=result,
+        repeated=repeated,
         error=error,
         updated=now,
     )
@@ -382,8 +488,9 @@ def detailed(record: TaskRecord) -> bytes:
     body: dict[str, object] = described(record)
     if record.status == "input_required":
         body["inputRequests"] = {key: Raw(each.request) for key, each in record.questions.items()}
-    if record.result is not None:
-        body["result"] = Raw(record.result)
+    result = record.repeated.whole() if record.repeated is not None else record.result
+    if result is not None:
+        body["result"] = Raw(result)
     if record.error is not None:
         body["error"] = Raw(record.error)
     return encode(body)

@@ -33,6 +33,8 @@ class Run:
         """What has to be written down."""
         self.renewed = self.written = 0.0
         """When the lease, and when a message, was written last."""
+        self.ends: float | None = None
+        """When the time of the task is over."""
         self.outcome: Outcome | None = None
         self.ended: Future[Outcome] = Future()
         self.ended.set_running_or_notify_cancel()  # so that a waiter that is cancelled cannot cancel it
@@ -79,11 +81,11 @@ class Run:
         finally:
             self.ended.set_result(outcome)
 
-    def become_task(self, lease: Lease, now: float) -> None:
-        """Go on as a task; what comes from now on is written down."""
+    def become_task(self, lease: Lease, now: float, ends: float | None) -> None:
+        """Go on as a task, until its time is over; what comes from now on is written down."""
         request = self.request
         with self._lock:
-            self.lease, self.renewed, has_ended = lease, now, self.outcome is not None
+            self.lease, self.renewed, self.ends, has_ended = lease, now, ends, self.outcome is not None
         request.emit = self.emit
         if request.progress_token is None:
             request.progress_token = self.id
@@ -108,6 +110,16 @@ class Run:
     def cancel(self, reason: str) -> list[Event]:
         """Ask the function to end; return what stops it. One that has not begun has ended with this."""
         self.request.cancel(reason)
+        call = self.call
         if not self._began:
             self.end(CANCELLED)
-        return [CallCancelled(self.call)] if self.call is not None else []
+        return [CallCancelled(call)] if call is not None else []
+
+    def let_go(self) -> None:
+        """Hold nothing that holds this run: a result may be large, and must not wait for the collector."""
+        self.call = None
+        self.request.emit = _ignore
+
+
+def _ignore(_: Request, __: str, ___: Wire | Raw) -> None:
+    """Take what a function sends after its run has ended."""

@@ -1,4 +1,7 @@
-"""The tasks of one server in its store: records with leases, the schedule of what is due, and a channel between processes.
+"""The tasks of one server in its store: records with leases, the queues of tasks, and a channel between processes.
+
+A task that has not ended is in the queue `schedule`, at the time when a process must look after it. One that waits for a process
+to run it is in `waiting`, too, or in the queue of its tool, if a process without that tool has left it to others.
 
 All operations may block, and raise StoreError if the store fails.
 """
@@ -7,20 +10,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import structs
 
-from linkspan.extensions.task_record import TaskRecord, decode_record
+from linkspan.extensions.task_record import TaskRecord, decode_record, owner_key
+from linkspan.extensions.task_room import TaskRoom
 from linkspan.stores.leases import Lease, amend, claim, create, look
-from linkspan.stores.port import Store
+from linkspan.stores.port import Store, store_time
 from linkspan.wire.values import key_of
 
-__all__ = ["TaskStore", "new_id"]
+__all__ = ["TaskQueue", "TaskStore", "Ticket", "new_id"]
 
 _ID: Final = re.compile("[0-9a-f]{32}")
-_BATCH: Final = 64
-"""Tasks that are looked at in one go."""
 _FOR_EVER: Final = 253402300799.0
 """When a task without an end is not counted any more: at the end of the year 9999."""
 
@@ -28,6 +30,42 @@ _FOR_EVER: Final = 253402300799.0
 def new_id(random: Callable[[int], bytes]) -> str:
     """Return an id that cannot be guessed: 128 random bits (TSK-S13)."""
     return random(16).hex()
+
+
+class Ticket(NamedTuple):
+    """What queues hold of a task: enough to find all queues in which it may be, when its record has gone."""
+
+    task_id: str
+    tool: str
+    """What stands for its tool."""
+    owner: str
+    """What stands for its principal; callers without one count as one."""
+
+    @classmethod
+    def of(cls, record: TaskRecord) -> Ticket:
+        """Return the ticket of a task."""
+        return cls(record.id, key_of(record.tool), owner_key(record.owner))
+
+
+class TaskQueue:
+    """Tickets, each due at a time."""
+
+    def __init__(self, store: Callable[[], Store], name: str) -> None:
+        """Use a queue of the store."""
+        self._store = store
+        self._name = name
+
+    def put(self, ticket: Ticket, at: float) -> None:
+        """Let a task be due at a time, instead of the time that it had."""
+        self._store().schedule(self._name, "/".join(ticket), at)
+
+    def remove(self, ticket: Ticket) -> None:
+        """Take a task out."""
+        self._store().schedule(self._name, "/".join(ticket), None)
+
+    def due(self, now: float, limit: int) -> Sequence[Ticket]:
+        """Return the tasks that are due, those that are due longest first. They stay in the queue."""
+        return [Ticket(*each.split("/")) for each in self._store().due(self._name, now, limit)]
 
 
 class TaskStore:
@@ -38,11 +76,17 @@ class TaskStore:
         self._store = store
         self._scope = key_of(server)
         self._name = f"tasks/{self._scope}"
+        self.schedule = TaskQueue(store, self._name)
+        self.waiting = TaskQueue(store, f"{self._name}/waiting")
 
     @property
     def quick(self) -> bool:
         """Whether operations take microseconds."""
         return self._store().quick
+
+    def now(self) -> float:
+        """Return the seconds since 1970 by the clock that all processes have in common. Raises: StoreError."""
+        return store_time(self._store())
 
     def _key(self, task_id: str) -> str:
         return f"task/{self._scope}/{task_id}"
@@ -114,38 +158,61 @@ class TaskStore:
 
         return record if lease.change(step, until=until, ttl=record.kept_for(now)) else None
 
-    # What is due.
+    def delete(self, task_id: str) -> None:
+        """Delete the record of a task that has ended."""
+        self._store().delete(self._key(task_id))
 
-    def attend(self, task_id: str, at: float | None) -> None:
-        """Let a task be looked at at a time; None lets it be."""
-        self._store().schedule(self._name, task_id, at)
+    # Queues.
 
-    def due(self, now: float) -> Sequence[str]:
-        """Return the tasks to look at, some of them if there are many."""
-        return self._store().due(self._name, now, _BATCH)
+    def left(self, tool: str) -> TaskQueue:
+        """Return the tasks of the tool for which a ticket stands that processes without it have left."""
+        return TaskQueue(self._store, f"{self._name}/left/{tool}")
+
+    def attend(self, record: TaskRecord, at: float | None) -> None:
+        """Let a task be looked after at a time; None lets it be."""
+        if at is None:
+            self.schedule.remove(Ticket.of(record))
+        else:
+            self.schedule.put(Ticket.of(record), at)
+
+    def withdraw(self, ticket: Ticket) -> None:
+        """Let a task wait no longer for a process to run it."""
+        self.waiting.remove(ticket)
+        self.left(ticket.tool).remove(ticket)
+
+    def forget(self, ticket: Ticket) -> None:
+        """Take a task out of all queues."""
+        self.withdraw(ticket)
+        self._of(ticket.owner).remove(ticket)
+        self.schedule.remove(ticket)
 
     # How many there are of one principal.
 
-    def count(self, owner: str, now: float, limit: int) -> int:
+    def count(self, owner: str | None, now: float, limit: int) -> int:
         """Return how many tasks of a principal have not ended, in all processes; no more than `limit`."""
-        store, queue = self._store(), self._queue_of(owner)
-        for task_id in store.due(queue, now, limit):  # their records have gone
-            store.schedule(queue, task_id, None)
-        return len(store.due(queue, _FOR_EVER, limit))
+        queue = self._of(owner_key(owner))
+        for ticket in queue.due(now, limit):  # their records have gone
+            queue.remove(ticket)
+        return len(queue.due(_FOR_EVER, limit))
 
     def note(self, record: TaskRecord, now: float) -> None:
         """Count a new task for its principal, until it has ended or its record goes."""
-        if record.owner is not None:
-            kept = record.kept_for(now)
-            self._store().schedule(self._queue_of(record.owner), record.id, _FOR_EVER if kept is None else now + kept)
+        ticket, kept = Ticket.of(record), record.kept_for(now)
+        self._of(ticket.owner).put(ticket, _FOR_EVER if kept is None else now + kept)
 
     def note_end(self, record: TaskRecord) -> None:
         """Count a task no more."""
-        if record.owner is not None:
-            self._store().schedule(self._queue_of(record.owner), record.id, None)
+        ticket = Ticket.of(record)
+        self._of(ticket.owner).remove(ticket)
 
-    def _queue_of(self, owner: str) -> str:
-        return f"{self._name}/{key_of(owner)}"
+    def _of(self, owner: str) -> TaskQueue:
+        return TaskQueue(self._store, f"{self._name}/{owner}")
+
+    # How large those are that have ended.
+
+    def room(self, most: int, most_of_one: int) -> TaskRoom:
+        """Return the room for tasks that have ended, in bytes: of all principals together, and of one."""
+        return TaskRoom(self._store, f"{self._name}/ended", self.delete, most=most, most_of_one=most_of_one)
 
     # Between processes.
 
