@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
+import threading
 import warnings
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -108,3 +111,70 @@ def test_each_async_call_is_a_task_of_its_own_that_can_be_cancelled():
         assert ([type(each) for each in connection.ends], runner.in_tasks) == ([asyncio.CancelledError], 1)
 
     asyncio.run(main())
+
+
+# The end: cancelled calls have time to close what they opened.
+
+
+def running(runner: CallRunner, run: Callable[[], object], *, is_async: bool = False) -> Request:
+    asked = request()
+    asked.held = ["database", "lock"]
+    runner.perform(Remembering(), [CallReady(Call(asked, run, is_async=is_async))])
+    return asked
+
+
+def test_the_end_waits_for_a_thread_that_cleans_up(caplog: pytest.LogCaptureFixture) -> None:
+    runner, begun, go, closed = CallRunner(lambda: None), threading.Event(), threading.Event(), []
+
+    def run() -> None:
+        begun.set()
+        go.wait(60)
+        closed.append(True)
+
+    running(runner, run)
+    assert begun.wait(60)
+    threading.Timer(0.05, go.set).start()
+    runner.leave(None, 60.0)
+    assert closed == [True]
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize("on_loop", [False, True])
+def test_a_thread_that_runs_on_is_named_with_what_it_holds(on_loop: bool, caplog: pytest.LogCaptureFixture) -> None:
+    runner, begun, go = CallRunner(lambda: None), threading.Event(), threading.Event()
+
+    def run() -> None:
+        begun.set()
+        go.wait(60)
+
+    running(runner, run)
+    assert begun.wait(60)
+    asyncio.run(runner.aleave(None, 0.05)) if on_loop else runner.leave(None, 0.05)
+    go.set()
+    assert caplog.messages == ["tools/call runs on 0.05 s after it was cancelled; not closed: database, lock"]
+
+
+def test_a_task_that_runs_on_is_named_and_does_not_hold_up_the_end_of_its_loop(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def run() -> None:
+        while True:
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                continue
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        runner = CallRunner(lambda: loop)
+        running(runner, run, is_async=True)
+        await asyncio.sleep(0)
+        await runner.aleave(None, 0.05)
+        runner.disown_tasks()
+        await asyncio.sleep(0)
+        left.extend(runner._tasks.values())
+
+    left: list[asyncio.Task[Any]] = []
+    asyncio.run(main())
+    assert caplog.messages == ["tools/call runs on 0.05 s after it was cancelled; not closed: database, lock"]
+    left[0]._log_destroy_pending = False  # type: ignore[attr-defined]

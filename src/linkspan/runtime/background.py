@@ -35,7 +35,11 @@ class BackgroundLoop:
             asyncio.SelectorEventLoop(self._selector) if self._selector is not None else asyncio.new_event_loop()
         )
         self._thread = threading.Thread(target=self._serve, name="linkspan-loop", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError:
+            self.loop.close()
+            raise
 
     def run(self, start: Callable[[], Awaitable[ResultT]]) -> ResultT:
         """Await what `start` returns on the loop, in the caller's context; return its result or raise its exception.

@@ -10,6 +10,7 @@ import contextvars
 import operator
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Iterable
 from contextlib import suppress
@@ -29,13 +30,16 @@ from linkspan.core.call import (
     RunsCalls,
     run_call,
 )
+from linkspan.revisions.neutral import log_facts
 from linkspan.runtime.forks import renew
 from linkspan.runtime.workers import MAX_WORKERS, Shares, Workers
 
 if TYPE_CHECKING:
+    import logging
     from asyncio import AbstractEventLoop, Task
 
 __all__ = [
+    "CLEANUP",
     "CallRunner",
     "Connect",
     "Connectable",
@@ -77,8 +81,8 @@ class Connect(Protocol):
     def __call__(self, *, ports: Ports) -> Connection: ...
 
 
-_CLEANUP: Final = 0.25
-"""Seconds that cancelled tasks have for their `finally` blocks before the lifespan is left."""
+CLEANUP: Final = 0.25
+"""Seconds that cancelled functions have, by default, to close what they opened, before the lifespan is left."""
 
 _EAGER: Final = sys.version_info >= (3, 12)
 """Whether a task may begin where it is made: most calls end without a wait, and need no turn of the loop."""
@@ -123,6 +127,8 @@ class CallRunner:
         self._jobs: dict[Call, tuple[RunsCalls, contextvars.Context, Hashable]] = {}
         self._tasks: dict[Call, Task[list[Event]]] = {}
         self._loops: dict[Call, AbstractEventLoop] = {}
+        self._idle: threading.Event | None = None
+        """Set by the last call that ends in a thread, if the end waits for it."""
         self.waiting: deque[tuple[RunsCalls, Call, Awaitable[object] | None]] = deque()
         """Async calls that came before there was a loop: `start_waiting` starts them."""
 
@@ -147,7 +153,7 @@ class CallRunner:
                 elif call.inline or self._threadless:
                     todo += run_call(connection, call, self._start_awaiting)
                 else:
-                    self._submit(connection, call)
+                    todo += self._submit(connection, call)
             else:
                 assert type(event) is CallCancelled
                 self._cancel(event.call)
@@ -175,35 +181,71 @@ class CallRunner:
 
     # The end of a lifespan.
 
-    def leave(self, lifespan: Lifespan | None) -> None:
-        """Close the lifespan if this is its last user, and wait for that. Call it when nothing runs but what was cancelled."""
-        if lifespan is None:
-            return
+    def leave(self, lifespan: Lifespan | None, cleanup: float = CLEANUP) -> None:
+        """Wait for what was cancelled, and close the lifespan if this is its last user.
+
+        Call it when nothing else runs. Tasks and threads have `cleanup` seconds to close what they opened; the log names those
+        that have not ended then, and what they hold open.
+        """
+        until = time.monotonic() + cleanup
         tasks, loop = list(self._tasks.values()), self._loop() if self._tasks else None
         if loop is not None and loop.is_running() and not _runs_here(loop):
             with suppress(RuntimeError, TimeoutError):
                 asyncio = sys.modules["asyncio"]
-                asyncio.run_coroutine_threadsafe(asyncio.wait(tasks, timeout=_CLEANUP), loop).result(2 * _CLEANUP)
-        lifespan.close(self)
+                asyncio.run_coroutine_threadsafe(asyncio.wait(tasks, timeout=cleanup), loop).result(cleanup + CLEANUP)
+        self._wait_for_threads(until)
+        self._log_unended(cleanup)
+        if lifespan is not None:
+            lifespan.close(self)
 
-    async def aleave(self, lifespan: Lifespan | None) -> None:
+    async def aleave(self, lifespan: Lifespan | None, cleanup: float = CLEANUP) -> None:
         """Do the same on the event loop that runs the tasks."""
-        if lifespan is None:
-            return
+        until = time.monotonic() + cleanup
         if tasks := list(self._tasks.values()):
-            await sys.modules["asyncio"].wait(tasks, timeout=_CLEANUP)
-        await lifespan.aclose(self)
+            await sys.modules["asyncio"].wait(tasks, timeout=cleanup)
+        if self._jobs:
+            await sys.modules["asyncio"].to_thread(self._wait_for_threads, until)
+        self._log_unended(cleanup)
+        if lifespan is not None:
+            await lifespan.aclose(self)
+
+    def disown_tasks(self) -> None:
+        """Let the event loop end without the tasks that run on: it would cancel them again, and wait for ever."""
+        for call, task in list(self._tasks.items()):
+            with suppress(RuntimeError):  # it is closed
+                self._loops[call].call_soon_threadsafe(sys.modules["asyncio"]._unregister_task, task)
+
+    def _wait_for_threads(self, until: float) -> None:
+        """Wait for the calls in threads, until a time of the monotonic clock."""
+        self._idle = idle = threading.Event()
+        if self._jobs:
+            idle.wait(max(0.0, until - time.monotonic()))
+
+    def _log_unended(self, cleanup: float) -> None:
+        """Log what runs on though it was cancelled, and what it holds open."""
+        for call in (*self._jobs, *self._tasks):
+            request = call.request
+            held = f"; not closed: {', '.join(request.held)}" if request.held else ""
+            _log().warning(
+                "%s runs on %g s after it was cancelled%s", request.label, cleanup, held, extra=log_facts(request)
+            )
 
     # In threads.
 
-    def _submit(self, connection: RunsCalls, call: Call) -> None:
+    def _submit(self, connection: RunsCalls, call: Call) -> list[Event]:
+        """Run a call in a thread. Where the system has none, the call fails; return what its end asks for."""
         context = self._context or contextvars.copy_context()
         client = None if self._shares is None else _client_of(connection, call)
         self._jobs[call] = connection, context, client
-        if self._shares is None:
-            self._workers.submit(call)
-        else:
-            self._shares.submit(call, client)
+        try:
+            if self._shares is None:
+                self._workers.submit(call)
+            else:
+                self._shares.submit(call, client)
+        except RuntimeError as problem:
+            del self._jobs[call]
+            return connection.fail(call, problem)
+        return []
 
     def _work(self, call: Call) -> None:
         """Run a call in a copy of its context: what its end brings does not see what it has set there."""
@@ -212,6 +254,8 @@ class CallRunner:
             events = [] if call.cancelled else context.copy().run(run_call, connection, call, self._start_awaiting)
         finally:
             del self._jobs[call]
+            if self._idle is not None and not self._jobs:
+                self._idle.set()
             if self._shares is not None:
                 self._shares.done(client)
         if events:
@@ -260,7 +304,9 @@ class CallRunner:
         """Run a call again, in its context, once the lifespan is entered; one after the other where several wait."""
         context = contextvars.copy_context()
         postponed.lifespan.begin(self, self._loop)
-        postponed.lifespan.then(lambda: self._resuming.submit(lambda: context.run(self._resume, connection, postponed)))
+        postponed.lifespan.then(
+            lambda: self._resuming.submit_or_run(lambda: context.run(self._resume, connection, postponed))
+        )
 
     def _resume(self, connection: RunsCalls, postponed: Postponed) -> None:
         postponed.resume()
@@ -304,7 +350,7 @@ class CallRunner:
             is_eager = self._tasks.pop(call, None) is None
             del self._loops[call]
         if call.hooked:
-            self._endings.submit(partial(self._end, connection, end))
+            self._endings.submit_or_run(partial(self._end, connection, end))
             return []
         events = end()
         if events and not is_eager:
@@ -317,6 +363,12 @@ class CallRunner:
         """End a call whose end runs hooks of the author's, which an event loop must not wait for."""
         self.perform(connection, end())
         self._flush()
+
+
+def _log() -> logging.Logger:
+    import logging
+
+    return logging.getLogger("linkspan.server")
 
 
 def _close(awaitable: Awaitable[object] | None) -> None:

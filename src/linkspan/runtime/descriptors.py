@@ -8,20 +8,29 @@ import select
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from math import ceil
-from typing import Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    import socket
 
 __all__ = [
     "CHUNK",
+    "POLLIN",
+    "POLLOUT",
     "Bytes",
     "DescriptorWaiter",
     "Outbox",
     "Outlet",
+    "Poll",
+    "Readable",
     "Source",
     "WakePipe",
     "Writer",
     "can_poll",
-    "pump",
+    "open_poll",
+    "read_some",
     "write_all",
 ]
 
@@ -42,8 +51,40 @@ _NO_NOWAIT: Final = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ESPIPE)
 Bytes: TypeAlias = bytes | memoryview
 """What is left of a large message is a view of it: a copy of a megabyte costs as much as a hundred small calls."""
 
-can_poll: Final = hasattr(select, "poll")
+POLLIN: Final[int] = getattr(select, "POLLIN", 1)
+POLLOUT: Final[int] = getattr(select, "POLLOUT", 4)
+
+
+class Poll(Protocol):
+    """What `select.poll` returns."""
+
+    def register(self, fd: int, events: int, /) -> None:
+        """Wait for these events of `fd` from now on."""
+        ...
+
+    def unregister(self, fd: int, /) -> None:
+        """Wait for `fd` no more."""
+        ...
+
+    def poll(self, milliseconds: float | None = None, /) -> list[tuple[int, int]]:
+        """Return the descriptors that are ready, and for which events."""
+        ...
+
+
+_new_poll: Final[Callable[[], Poll] | None] = getattr(select, "poll", None)
+
+can_poll: Final = _new_poll is not None
 """Whether pipes can be polled here. Not on Windows, where only sockets can be waited for."""
+
+
+def open_poll(*fds: int, events: int = POLLIN) -> Poll | None:
+    """Return what waits for `fds`; None where pipes cannot be polled."""
+    if _new_poll is None:
+        return None
+    poll = _new_poll()
+    for fd in fds:
+        poll.register(fd, events)
+    return poll
 
 
 class DescriptorWaiter:
@@ -54,11 +95,7 @@ class DescriptorWaiter:
     def __init__(self, *fds: int) -> None:
         """Watch `fds`. An end of file counts as readable."""
         self._fds = fds
-        self._poll = None
-        if can_poll:
-            self._poll = select.poll()
-            for fd in fds:
-                self._poll.register(fd, select.POLLIN)
+        self._poll = open_poll(*fds)
 
     def wait(self, timeout: float | None) -> list[int]:
         """Return the readable ones; none when `timeout` seconds have passed, or a day."""
@@ -82,7 +119,7 @@ class WakePipe:
         self._closed = False
         self._lock = threading.RLock()  # a signal handler may interrupt the thread that has it
         self._socket = None
-        if can_poll:
+        if can_poll and sys.platform != "win32":
             self.reader, self.writer = os.pipe()
             os.set_blocking(self.reader, False)
             os.set_blocking(self.writer, False)
@@ -136,6 +173,18 @@ class WakePipe:
                     end.close()
 
 
+def read_some(fd: int) -> bytes:
+    """Read what there is, waiting for it; nothing at the end. Copes with a descriptor that is not blocking."""
+    while True:
+        try:
+            return os.read(fd, CHUNK)
+        except BlockingIOError:
+            if can_poll:
+                DescriptorWaiter(fd).wait(None)
+        except OSError:
+            return b""  # hung up: a terminal that went away, or how Windows spells end of file
+
+
 def write_all(fd: int, data: Bytes) -> None:
     """Write all of `data`, waiting as long as it takes. Raises: OSError if the reader is gone."""
     view = memoryview(data)
@@ -143,9 +192,7 @@ def write_all(fd: int, data: Bytes) -> None:
         try:
             view = view[os.write(fd, view) :]
         except BlockingIOError:
-            if can_poll:
-                probe = select.poll()
-                probe.register(fd, select.POLLOUT)
+            if (probe := open_poll(fd, events=POLLOUT)) is not None:
                 probe.poll()
 
 
@@ -158,14 +205,11 @@ class Outlet:
         """Look at what `fd` can do."""
         self._fd = fd
         self._nowait = sys.platform == "linux"
-        self._probe = None
-        if can_poll:
-            self._probe = select.poll()
-            self._probe.register(fd, select.POLLOUT)
+        self._probe = open_poll(fd, events=POLLOUT)
 
     def write_some(self, data: bytes) -> Bytes:
         """Write what fits and return the rest. Raises: OSError if the reader is gone."""
-        if self._nowait:
+        if sys.platform == "linux" and self._nowait:
             try:
                 written = os.pwritev(self._fd, (data,), -1, _RWF_NOWAIT)
             except BlockingIOError:
@@ -190,22 +234,75 @@ class Outlet:
         return rest
 
 
-def pump(fd: int) -> int:
-    """Copy `fd` to a socket from a thread of its own and return the socket's descriptor, which can be waited for."""
-    import socket
+class Readable:
+    """What can be waited for and read, on every system: the end of a pipe, standard input, a process that ends.
 
-    reader, writer = socket.socketpair()
+    Where the system cannot wait for a descriptor, a thread reads a copy of it and passes everything on through a socket.
+    The one who made it closes it; the descriptor that it was given stays its owner's.
+    """
 
-    def copy() -> None:
+    __slots__ = ("__weakref__", "_fd", "_owned", "_socket", "ended", "on_end", "read")
+
+    read: Callable[[int], bytes]
+    """Returns up to so many bytes, and nothing at the end. Raises: BlockingIOError; OSError after a hang-up."""
+
+    def __init__(self, fd: int, *, pumped: bool = not can_poll, owned: bool = False) -> None:
+        """Read `fd`; it is closed with this object if it is `owned`. It must be `pumped` where it cannot be waited for."""
+        self._fd = fd
+        self._owned = owned
+        self._socket: socket.socket | None = None
+        self.ended = False
+        """Whether the thread has seen the end, perhaps long before it is read."""
+        self.on_end: Callable[[], object] | None = None
+        """Called by the thread when it has seen the end."""
+        if pumped:
+            self._pump()
+        else:
+            self.read = partial(os.read, fd)
+
+    def fileno(self) -> int:
+        """Return what to wait for. It must not be read or closed in any other way."""
+        return self._fd if self._socket is None else self._socket.fileno()
+
+    def never_block(self) -> None:
+        """From now on `read` raises BlockingIOError where there is nothing to read yet."""
+        if sys.platform != "win32" and self._socket is None:
+            os.set_blocking(self._fd, False)
+
+    def copy(self) -> Readable:
+        """Return another one for the same input, which needs no other to be closed in time."""
+        if self._socket is not None:
+            raise NotImplementedError("the thread that reads this descriptor passes everything on once")
+        return Readable(os.dup(self._fd), owned=True)
+
+    def close(self) -> None:
+        """Give back what is held. A second time does nothing."""
+        if self._socket is not None:
+            self._socket.close()  # the thread ends when it next reads something, or the end
+        elif self._owned:
+            self._owned = False
+            os.close(self._fd)
+
+    def _pump(self) -> None:
+        import socket
+
+        self._socket, sink = socket.socketpair()
+        self._socket.setblocking(False)
+        self.read = self._socket.recv
+        copy = os.dup(self._fd)  # to close a descriptor would wait for the thread that reads it, on Windows
+        threading.Thread(target=self._carry, args=(copy, sink), name="linkspan-input", daemon=True).start()
+
+    def _carry(self, source: int, sink: socket.socket) -> None:
         try:
-            while data := os.read(fd, CHUNK):
-                writer.sendall(data)
+            while data := os.read(source, CHUNK):
+                sink.sendall(data)
         except OSError:
             pass  # a broken pipe is how Windows spells end of file
-        writer.close()
-
-    threading.Thread(target=copy, name="linkspan-input", daemon=True).start()
-    return reader.detach()
+        os.close(source)
+        self.ended = True
+        sink.close()
+        if self.on_end is not None:
+            self.on_end()
 
 
 class Source(Protocol):
@@ -276,7 +373,10 @@ class Writer:
             if rest:
                 with self._lock:
                     self.unsent -= len(data) - len(rest)
-                threading.Thread(target=self._write, args=(rest,), name="linkspan-output", daemon=True).start()
+                try:
+                    threading.Thread(target=self._write, args=(rest,), name="linkspan-output", daemon=True).start()
+                except RuntimeError:  # the system has no more threads: what was begun must be sent all the same
+                    self._write(rest)
                 return
             data = self._next(len(data))
 

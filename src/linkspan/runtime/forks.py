@@ -11,6 +11,7 @@ parent hangs up, and nothing that is collected in the child can reach it.
 from __future__ import annotations
 
 import os
+import sys
 import weakref
 from _thread import RLock
 from collections.abc import Callable, Iterable
@@ -105,5 +106,5 @@ def _start_afresh() -> None:
             logging.getLogger("linkspan").exception("an error after a fork")
 
 
-if hasattr(os, "register_at_fork"):
+if sys.platform != "win32":
     os.register_at_fork(after_in_child=_start_afresh)

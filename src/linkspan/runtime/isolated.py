@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import queue
-import signal
 import struct
 import subprocess
 import sys
@@ -19,9 +18,9 @@ from typing import Final
 
 import msgspec
 
-from linkspan.errors import ToolError
+from linkspan.errors import RequestCancelled, ToolError
 from linkspan.runtime.forks import renew
-from linkspan.runtime.process import guard_group, release_group, signal_name
+from linkspan.runtime.process import signal_name, start_group
 from linkspan.server.limits import Isolation, Reply
 
 __all__ = ["OUT_OF_MEMORY", "ProcessPool", "Request", "Start", "read_frame", "write_frame"]
@@ -31,7 +30,6 @@ _TICK: Final = 0.05
 """Seconds between looks at whether the call was cancelled."""
 _START: Final = 60.0
 """Seconds that a process may take to load the file of its function."""
-_HAS_GROUPS: Final = hasattr(os, "killpg")
 
 
 class Start(msgspec.Struct):
@@ -63,14 +61,14 @@ class ProcessPool:
         self._room = threading.Semaphore(self._isolation.processes)
 
     def __call__(self, arguments: bytes, *, repair: bool, cancelled: Callable[[], bool]) -> Reply:
-        """Run a call and wait for it. Raises: ToolError if it exceeds a limit, or its process ends."""
+        """Run a call and wait for it. Raises: ToolError if it exceeds a limit, or its process ends; RequestCancelled."""
         while not self._room.acquire(timeout=_TICK):
             if cancelled():
-                raise ToolError("cancelled")
+                raise RequestCancelled
         try:
             process = self._idle.pop() if self._idle else _Process(self._isolation)
             try:
-                process.load()
+                process.load(cancelled)
                 reply = process.call(Request(msgspec.Raw(arguments), repair), cancelled)
             except BaseException:
                 process.kill()
@@ -86,18 +84,20 @@ class _Process:
 
     def __init__(self, isolation: Isolation) -> None:
         self._isolation = isolation
-        self._process = subprocess.Popen(
+        self._process, self._group = start_group(
             [sys.executable, "-m", "linkspan.serve.isolated_main"],
+            memory=isolation.memory,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,
-            start_new_session=_HAS_GROUPS,
         )
-        if _HAS_GROUPS:
-            guard_group(self._process.pid)
         self._replies: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-        threading.Thread(target=self._read, name="linkspan-isolated", daemon=True).start()
         self._is_loaded = False
+        try:
+            threading.Thread(target=self._read, name="linkspan-isolated", daemon=True).start()
+        except RuntimeError:
+            self.kill()
+            raise
 
     def _read(self) -> None:
         assert self._process.stdout is not None
@@ -108,18 +108,18 @@ class _Process:
         finally:  # a call that waits for its reply ends with this
             self._replies.put(b"")
 
-    def load(self) -> None:
-        """Let it load the file of its function, if it has not done that. Raises: ToolError if it cannot."""
+    def load(self, cancelled: Callable[[], bool]) -> None:
+        """Let it load the file of its function, if it has not done that. Raises: ToolError if it cannot; RequestCancelled."""
         if self._is_loaded:
             return
         self._send(Start(self._isolation, [os.getcwd() if each == "" else each for each in sys.path]))
-        problem = self._receive(_START, lambda: False, "did not start within")
+        problem = self._receive(_START, cancelled, "did not start within")
         if problem != b"ready":
             raise RuntimeError(f"{self._isolation.tool} cannot start in a process of its own: {problem.decode()}")
         self._is_loaded = True
 
     def call(self, request: Request, cancelled: Callable[[], bool]) -> Reply:
-        """Run a call. Raises: ToolError if it takes too long, or if the process ends."""
+        """Run a call. Raises: ToolError if it takes too long, or if the process ends; RequestCancelled."""
         self._send(request)
         return _reply.decode(self._receive(self._isolation.timeout, cancelled, "was stopped after"))
 
@@ -137,7 +137,7 @@ class _Process:
                 frame = self._replies.get(timeout=max(0.0, left))
             except queue.Empty:
                 if cancelled():
-                    raise ToolError("cancelled") from None
+                    raise RequestCancelled from None
                 if deadline is not None and time.monotonic() >= deadline:
                     raise ToolError(f"{self._isolation.tool} {overdue} {timeout:g} s") from None
                 continue
@@ -154,13 +154,8 @@ class _Process:
     def kill(self) -> None:
         """End it, with whatever it has started."""
         process = self._process
-        with suppress(OSError):
-            if _HAS_GROUPS:
-                os.killpg(process.pid, signal.SIGKILL)
-            else:
-                process.kill()
-        if _HAS_GROUPS:
-            release_group(process.pid)
+        self._group.end()
+        self._group.release()
         process.wait()
         if process.stdin is not None:
             process.stdin.close()

@@ -11,21 +11,21 @@ import contextvars
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
 from math import inf
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 from weakref import WeakSet
 
 from linkspan.core.call import Postponed
 from linkspan.runtime.forks import keep, renew
-from linkspan.server.lifespan import LifespanPlan
+from linkspan.server.lifespan import LifespanPart, LifespanPlan
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Task
     from concurrent.futures import Future
 
-__all__ = ["ProcessLifespan"]
+__all__ = ["EndsAtExit", "ProcessLifespan", "end_at_exit"]
 
 _PAUSE: Final = 5.0
 """Seconds after a failure in which calls are refused at once; a later one tries again."""
@@ -58,7 +58,7 @@ class ProcessLifespan:
         self._stage = None
         self._next: tuple[object, Loop] | None = None
         """Who wants it entered again once it is left."""
-        self._value: object = None
+        self._values: Sequence[object] = ()
         self._failed_at = -inf
         self.entered = False
         self.refusal: str | None = None
@@ -66,15 +66,24 @@ class ProcessLifespan:
 
     @property
     def value(self) -> object:
-        """What it yielded. Raises: RuntimeError while it is not entered."""
+        """What it yielded, or of several functions what each did. Raises: RuntimeError while it is not entered."""
+        values = self._entered_values()
+        return values[0] if len(values) == 1 else tuple(values)
+
+    def provided(self, kind: type) -> object:
+        """Return what the function yielded whose hints name `kind`. Raises: RuntimeError while it is not entered."""
+        parts = zip(self._plan.parts, self._entered_values(), strict=True)
+        return next(value for part, value in parts if part.provides is kind)
+
+    def _entered_values(self) -> Sequence[object]:
         if self._stage is None:
             raise RuntimeError(f"the lifespan {self._plan.name} is not entered")
-        return self._value
+        return self._values
 
     @property
     def closes_within(self) -> float:
         """Seconds that leaving it may take; 0 if it is not entered."""
-        return 0.0 if self._stage is None else self._plan.timeout + _SLACK
+        return 0.0 if self._stage is None else self._plan.closes_within + _SLACK
 
     def attach(self, user: object) -> None:
         """Keep it open, once it is, until `user` closes it or is collected."""
@@ -102,9 +111,7 @@ class ProcessLifespan:
             self.refusal = None
             self._stage = stage = _ThreadStage(self, self._plan) if home is None else _TaskStage(self, self._plan, home)
             _entered.add(self)
-        # The last one that is registered runs first: while the background loop still does.
-        atexit.unregister(_leave_all)
-        atexit.register(_leave_all)
+        _leave_at_exit()
         try:
             stage.start(self._context.copy())
         except RuntimeError as error:  # the loop is closed, or there can be no more threads
@@ -180,7 +187,7 @@ class ProcessLifespan:
         """Leave it if `user` was the last, and wait here until that is done, or has taken too long."""
         stage = self._leave_without(user)
         if stage is not None and not stage.is_here():
-            stage.left_within(self._plan.timeout + _SLACK)
+            stage.left_within(self._plan.closes_within + _SLACK)
 
     async def aclose(self, user: object) -> None:
         """Do the same on an event loop."""
@@ -188,7 +195,7 @@ class ProcessLifespan:
 
         stage = self._leave_without(user)
         if stage is not None:
-            left, _ = await asyncio.wait([asyncio.wrap_future(stage.left)], timeout=self._plan.timeout + _SLACK)
+            left, _ = await asyncio.wait([asyncio.wrap_future(stage.left)], timeout=self._plan.closes_within + _SLACK)
             if not left:
                 stage.give_up()
 
@@ -215,7 +222,7 @@ class ProcessLifespan:
         if stage.is_stuck():
             self._warn_lost()
         elif (stage := self._leave_without(None)) is not None:
-            stage.left_within(self._plan.timeout + _SLACK)
+            stage.left_within(self._plan.closes_within + _SLACK)
 
     def _warn_lost(self) -> None:
         """Log that the closing half did not run, and the line that lets it run."""
@@ -223,11 +230,11 @@ class ProcessLifespan:
 
     # What a stage reports.
 
-    def enter(self, value: object) -> None:
+    def enter(self, values: Sequence[object]) -> None:
         """Let the calls begin that wait, unless all users have gone meanwhile."""
         with self._lock:
             stage = self._stage
-            self._value = value
+            self._values = values
             self.entered = bool(self._users) and stage is not None and not stage.leaving
             waiting: list[Callable[[], object]] = []
             if self.entered:
@@ -246,7 +253,7 @@ class ProcessLifespan:
             if again is None:
                 self.refusal, self._failed_at = refusal, time.monotonic()
                 waiting, self._waiting = self._waiting, waiting
-            self._stage, self._value, self.entered = None, None, False
+            self._stage, self._values, self.entered = None, (), False
             _entered.discard(self)
         for go in waiting:
             go()
@@ -297,11 +304,11 @@ class _Stage:
     def give_up(self) -> None:
         """Wait for the end no more, not even at the exit."""
         _entered.discard(self.lifespan)
-        self.too_late()
+        self.too_late(self.plan.name)
 
-    def too_late(self) -> None:
+    def too_late(self, name: str) -> None:
         """Log that the end takes too long."""
-        _log().warning("the lifespan %s did not end within %g s (lifespan_timeout)", self.plan.name, self.plan.timeout)
+        _log().warning("the lifespan %s did not end within %g s (lifespan_timeout)", name, self.plan.timeout)
 
     def end(self, error: BaseException | None = None) -> None:
         """Report the end, and with which exception it could not be entered."""
@@ -322,19 +329,25 @@ class _ThreadStage(_Stage):
         self._thread.start()
 
     def _live(self) -> None:
+        opened: list[AbstractContextManager[object]] = []
+        values: list[object] = []
+        problem: BaseException | None = None
         try:
-            manager = self.plan.open()
-            value = manager.__enter__()
+            for part in self.plan.parts:
+                manager = part.open()
+                values.append(manager.__enter__())
+                opened.append(manager)
         except BaseException as error:
-            self.end(error)
-            return
-        self.lifespan.enter(value)
-        self._asked.wait()
-        try:
-            manager.__exit__(None, None, None)
-        except BaseException as error:
-            self.plan.refuse(error)
-        self.end()
+            problem = error
+        else:
+            self.lifespan.enter(values)
+            self._asked.wait()
+        for manager in reversed(opened):
+            try:
+                manager.__exit__(None, None, None)
+            except BaseException as error:
+                self.plan.refuse(error)
+        self.end(problem)
 
     def leave(self) -> None:
         """Wake the thread."""
@@ -343,6 +356,48 @@ class _ThreadStage(_Stage):
     def is_here(self) -> bool:
         """Return whether this is the thread."""
         return threading.current_thread() is self._thread
+
+
+class _InThread(AbstractAsyncContextManager[object]):
+    """A plain lifespan among async ones: it is entered, waits and is left in a thread of its own."""
+
+    def __init__(self, part: LifespanPart) -> None:
+        from concurrent.futures import Future
+
+        self._part = part
+        self._asked = threading.Event()
+        self._entered: Future[object] = Future()
+        self._left: Future[None] = Future()
+
+    async def __aenter__(self) -> object:
+        for each in (self._entered, self._left):
+            each.set_running_or_notify_cancel()  # so that who waits for it cannot cancel it
+        run = contextvars.copy_context().run
+        threading.Thread(target=run, args=(self._live,), name="linkspan-lifespan", daemon=True).start()
+        try:
+            return await sys.modules["asyncio"].wrap_future(self._entered)
+        except BaseException:
+            self._asked.set()
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        self._asked.set()
+        await sys.modules["asyncio"].wrap_future(self._left)
+
+    def _live(self) -> None:
+        try:
+            manager = self._part.open()
+            self._entered.set_result(manager.__enter__())
+        except BaseException as error:
+            self._entered.set_exception(error)
+            return
+        self._asked.wait()
+        try:
+            manager.__exit__(None, None, None)
+        except BaseException as error:
+            self._left.set_exception(error)
+        else:
+            self._left.set_result(None)
 
 
 class _TaskStage(_Stage):
@@ -369,32 +424,38 @@ class _TaskStage(_Stage):
     async def _live(self) -> None:
         from asyncio import CancelledError
 
+        opened: list[tuple[str, AbstractAsyncContextManager[object]]] = []
+        values: list[object] = []
+        problem: BaseException | None = None
         try:
-            manager = self.plan.open_async()
-            value = await manager.__aenter__()
+            for part in self.plan.parts:
+                manager = part.open_async() if part.is_async else _InThread(part)
+                values.append(await manager.__aenter__())
+                opened.append((part.name, manager))
         except BaseException as error:
-            self.end(None if isinstance(error, CancelledError) else error)
-            return
-        self._entered = True
-        self.lifespan.enter(value)
-        try:
-            await self._asked.wait()
-        except CancelledError:  # the loop ends: this is the last moment to leave
-            assert self._task is not None
-            self._task.uncancel()
-        await self._leave(manager.__aexit__)
-        self.end()
+            problem = None if isinstance(error, CancelledError) else error
+        else:
+            self._entered = True
+            self.lifespan.enter(values)
+            try:
+                await self._asked.wait()
+            except CancelledError:  # the loop ends: this is the last moment to leave
+                assert self._task is not None
+                self._task.uncancel()
+        for name, manager in reversed(opened):
+            await self._leave(name, manager)
+        self.end(problem)
 
-    async def _leave(self, leave: Callable[[None, None, None], Awaitable[object]]) -> None:
+    async def _leave(self, name: str, manager: AbstractAsyncContextManager[object]) -> None:
         from asyncio import timeout
 
         deadline = timeout(self.plan.timeout)
         try:
             async with deadline:
-                await leave(None, None, None)
+                await manager.__aexit__(None, None, None)
         except BaseException as error:
             if deadline.expired():
-                self.too_late()
+                self.too_late(name)
             else:
                 self.plan.refuse(error)
 
@@ -441,6 +502,30 @@ _entered: Final[set[ProcessLifespan]] = set()
 """Those that must be left before the interpreter ends."""
 
 
+class EndsAtExit(Protocol):
+    """What must end before the interpreter does."""
+
+    def end_at_exit(self) -> None:
+        """End here and now."""
+        ...
+
+
+_ending: Final[WeakSet[EndsAtExit]] = WeakSet()
+
+
+def end_at_exit(user: EndsAtExit) -> None:
+    """Let `user`, if it is there then, end at the exit: before any lifespan is left, and while a loop of today still runs."""
+    _ending.add(user)
+    _leave_at_exit()
+
+
+def _leave_at_exit() -> None:
+    atexit.unregister(_leave_all)  # what is registered last runs first
+    atexit.register(_leave_all)
+
+
 def _leave_all() -> None:
+    for user in list(_ending):
+        user.end_at_exit()
     for lifespan in list(_entered):
         lifespan.leave_at_exit()

@@ -7,13 +7,16 @@ import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
-from typing import cast
+from typing import Final, cast
 
 from linkspan.errors import ToolError
 from linkspan.runtime.forks import renew
 from linkspan.server.limits import CallLimits
 
 __all__ = ["Limiter"]
+
+_CLEANUP: Final = 1.0
+"""Seconds that a coroutine may take to end when its time is over."""
 
 
 class Limiter:
@@ -35,21 +38,26 @@ class Limiter:
     async def __call__(self, run: Callable[[], object], on_late: Callable[[], object]) -> object:
         """Run a call and return its value. `on_late` is called when its time is over, while it may still run.
 
-        Raises: ToolError if it takes too long, or if too many wait; what the call raises.
+        What surrounds a call goes on when the call has ended: a coroutine that is cancelled ends first, for which it has
+        `_CLEANUP` seconds if its time is over. Raises: ToolError if it takes too long, or if too many wait; what the call raises.
         """
+        limits = self._limits
         await self._enter()
         work = asyncio.ensure_future(self._run(run))
         work.add_done_callback(self._leave)
         try:
-            done, _ = await asyncio.wait([work], timeout=self._limits.timeout)
+            done, _ = await asyncio.wait([work], timeout=limits.timeout)
+            if not done:
+                on_late()
+                work.cancel()
+                if not limits.blocking:
+                    await asyncio.wait([work], timeout=_CLEANUP)
         except asyncio.CancelledError:
             work.cancel()
-            raise
+            return await work
         if done:
             return work.result()
-        on_late()
-        work.cancel()
-        raise ToolError(f"{self._limits.tool} was stopped after {self._limits.timeout:g} s")
+        raise ToolError(f"{limits.tool} was stopped after {limits.timeout:g} s")
 
     async def _run(self, run: Callable[[], object]) -> object:
         if self._limits.blocking:

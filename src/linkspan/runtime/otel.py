@@ -16,6 +16,7 @@ import msgspec
 from opentelemetry import metrics, propagate, trace
 from opentelemetry.context import attach, detach
 from opentelemetry.trace import Link, SpanKind, Status, StatusCode
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from linkspan._version import __version__
 from linkspan.core.http_sessions import SESSION_HEADER
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["ServerTelemetry", "attributes_of", "durations", "is_provided", "note_failure", "tracer"]
 
 _NAME: Final = "linkspan"
+_TRACEPARENT: Final = "traceparent"
 _read_members = msgspec.json.Decoder(dict[str, Any]).decode
 
 
@@ -73,7 +75,7 @@ def attributes_of(operation: Operation) -> dict[str, Any]:
 
 
 class ServerTelemetry:
-    """Makes a span of kind SERVER of each request, and records its duration."""
+    """Makes a span of kind SERVER of each request, and records its duration; one of kind INTERNAL of each run of a task."""
 
     def __init__(self) -> None:
         """Use the providers of the application."""
@@ -85,9 +87,11 @@ class ServerTelemetry:
         self._fields = tuple(each.encode() for each in propagate.get_global_textmap().fields)
 
     def begin(self, request: Request, operation: Operation, ago: float = 0.0) -> _ServerSpan:
-        """Begin the span of a request that came `ago` seconds ago."""
+        """Begin the span of a request that came `ago` seconds ago; that of a run of a task is linked to the span of its call."""
         common = attributes_of(operation)
-        attributes: dict[str, Any] = {**common, "jsonrpc.request.id": str(request.id)}
+        is_run = request.is_run
+        id_name = "linkspan.task.id" if is_run else "jsonrpc.request.id"
+        attributes: dict[str, Any] = {**common, id_name: str(request.id)}
         if operation.over_http:
             attributes["client.address"] = request.facts.address or ""
             if (session := request.facts.headers.get(SESSION_HEADER)) is not None:
@@ -95,10 +99,12 @@ class ServerTelemetry:
         if type(request.params) is ReadResourceParams:
             attributes["mcp.resource.uri"] = request.params.uri
         context, links = self._parent(request)
+        links = _links_to(request.trace) if is_run else links
+        kind = SpanKind.INTERNAL if is_run else SpanKind.SERVER
         start = time.time_ns() - int(ago * 1e9) if ago else None
-        span = self._tracer.start_span(operation.title, context, SpanKind.SERVER, attributes, links, start)
+        span = self._tracer.start_span(operation.title, context, kind, attributes, links, start)
         context = trace.set_span_in_context(span, context)
-        return _ServerSpan(span, context, self._durations, common, time.perf_counter() - ago)
+        return _ServerSpan(span, context, None if is_run else self._durations, common, time.perf_counter() - ago)
 
     def _parent(self, request: Request) -> tuple[Context | None, list[Link] | None]:
         """Return the context that the client sent, None for ours; a current span that is not the parent is linked."""
@@ -118,6 +124,14 @@ class ServerTelemetry:
         return context, [Link(ambient)] if ambient.is_valid and ambient.span_id != parent.span_id else None
 
 
+def _links_to(traceparent: str | None) -> list[Link]:
+    """Return the links to a span."""
+    if traceparent is None:
+        return []
+    context = TraceContextTextMapPropagator().extract({_TRACEPARENT: traceparent})
+    return [Link(trace.get_current_span(context).get_span_context())]
+
+
 def _meta_of(request: Request) -> Raw:
     """Return the `_meta` of a request that was refused before it was read further."""
     params = request.params
@@ -129,9 +143,17 @@ class _ServerSpan(msgspec.Struct, eq=False):
 
     _span: Span
     _context: Context
-    _durations: Histogram
+    _durations: Histogram | None
+    """None for a run of a task: its call was counted."""
     _common: dict[str, Any]
     _began: float
+
+    @property
+    def trace(self) -> str | None:
+        """What links another span to this one."""
+        carrier: dict[str, str] = {}
+        TraceContextTextMapPropagator().inject(carrier, self._context)
+        return carrier.get(_TRACEPARENT)
 
     def run(self, function: Callable[[], object]) -> object:
         """Run a function with the span as the current one, and the awaitable that it may return."""
@@ -154,7 +176,8 @@ class _ServerSpan(msgspec.Struct, eq=False):
         if request.incident is not None and request.failure is not None:
             span.set_attribute("linkspan.incident", request.incident)
             span.record_exception(request.failure)
-        self._durations.record(time.perf_counter() - self._began, attributes, self._context)
+        if self._durations is not None:
+            self._durations.record(time.perf_counter() - self._began, attributes, self._context)
         span.end()
 
 

@@ -1,6 +1,8 @@
-"""A server process: started in a process group of its own, ended with everything that it started.
+"""A server process: started in a group of its own, ended with everything that it started.
 
-A guard process ends the servers of a client that was killed."""
+The group is a process group, which a guard process ends if a client was killed; on Windows it is a job, which ends with the
+process that has made it.
+"""
 
 from __future__ import annotations
 
@@ -10,36 +12,167 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
+from linkspan.runtime.command_lines import windows_command
+from linkspan.runtime.descriptors import Readable
 from linkspan.runtime.forks import lead_nowhere, renew, start_afresh_with
 
-__all__ = ["Child", "Ending", "guard_group", "release_group", "signal_name"]
+if TYPE_CHECKING:
+    import socket
 
-_HAS_GROUPS: Final = hasattr(os, "killpg")
-_KILL: Final = getattr(signal, "SIGKILL", signal.SIGTERM)
-_HAS_WAITID: Final = hasattr(os, "waitid")
+__all__ = [
+    "Child",
+    "ChildGroup",
+    "Ending",
+    "Popen",
+    "ask_to_end",
+    "passed_socket",
+    "signal_name",
+    "start_group",
+    "start_with_socket",
+]
+
+Popen: TypeAlias = subprocess.Popen[bytes]
+
 _TICK: Final = 0.01
 _AFTER_SIGNAL: Final = 1.5
+
+
+class ChildGroup(Protocol):
+    """A process and everything that it has started."""
+
+    def signal(self, number: int) -> None:
+        """Send all of them a signal. On Windows each is Ctrl-Break, or ends them where there is no console to send it."""
+        ...
+
+    def end(self) -> None:
+        """End all of them at once."""
+        ...
+
+    def release(self) -> None:
+        """Forget them: the first process is about to be collected, and its number may be given again."""
+        ...
+
+
+if sys.platform == "win32":
+    import ctypes
+
+    from linkspan.runtime.jobs import CREATE_SUSPENDED, JobObject
+
+    class _JobGroup:
+        def __init__(self, process: Popen, memory: int | None) -> None:
+            self._process = process
+            self._job = JobObject(process.pid, memory)
+
+        def signal(self, number: int) -> None:
+            try:
+                ask_to_end(self._process)
+            except OSError:
+                self.end()
+
+        def end(self) -> None:
+            self._job.end()
+
+        release = end
+
+    def _start(command: Sequence[str], memory: int | None, popen: Mapping[str, Any]) -> tuple[Popen, ChildGroup]:
+        flags = subprocess.CREATE_NEW_PROCESS_GROUP | CREATE_SUSPENDED
+        if not ctypes.WinDLL(
+            "kernel32"
+        ).GetConsoleCP():  # a program with windows only: the server shall not open a console
+            flags |= subprocess.CREATE_NO_WINDOW
+        env = os.environ if popen.get("env") is None else popen["env"]
+        process = Popen(windows_command(command, env, popen.get("cwd")), creationflags=flags, **popen)
+        try:
+            return process, _JobGroup(process, memory)
+        except OSError:
+            with process:
+                process.kill()
+            raise
+
+else:
+
+    class _ProcessGroup:
+        def __init__(self, number: int) -> None:
+            self._number = number
+            guard_group(number)
+
+        def signal(self, number: int) -> None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._number, number)
+
+        def end(self) -> None:
+            self.signal(signal.SIGKILL)
+
+        def release(self) -> None:
+            release_group(self._number)
+
+    def _start(command: Sequence[str], memory: int | None, popen: Mapping[str, Any]) -> tuple[Popen, ChildGroup]:
+        process = Popen(list(command), start_new_session=True, **popen)
+        try:
+            return process, _ProcessGroup(process.pid)
+        except OSError:  # no process or descriptor left for the guard: then not for a server either
+            with process:
+                os.killpg(process.pid, signal.SIGKILL)
+            raise
+
+
+def start_group(command: Sequence[str], *, memory: int | None = None, **popen: Any) -> tuple[Popen, ChildGroup]:
+    """Start a process in a group of its own. Raises: OSError, ValueError.
+
+    On Windows each process of the group has `memory` bytes at most; elsewhere the process itself sees to that.
+    """
+    return _start(command, memory, popen)
+
+
+def ask_to_end(process: Popen) -> None:
+    """Ask a process to end; on Windows, where Ctrl-Break does that, those that it has started too.
+
+    Raises: OSError on Windows where there is no console to send it.
+    """
+    if sys.platform == "win32":
+        process.send_signal(signal.CTRL_BREAK_EVENT)
+    else:
+        process.terminate()
+
+
+def start_with_socket(
+    command: Callable[[int], Sequence[str]], listener: socket.socket, **popen: Any
+) -> tuple[Popen, ChildGroup]:
+    """Start a command in a group of its own, and pass it a socket; `command` names its number to it. Raises: OSError.
+
+    On Windows, where no socket is passed on by its number, standard input describes it: see `passed_socket`.
+    """
+    if sys.platform != "win32":
+        fd = listener.fileno()
+        return start_group(command(fd), stdin=subprocess.DEVNULL, pass_fds=[fd], **popen)
+    process, group = start_group(command(0), stdin=subprocess.PIPE, **popen)
+    assert process.stdin is not None
+    with process.stdin as stdin, suppress(OSError):  # it has ended already, which is noted
+        stdin.write(listener.share(process.pid))
+    return process, group
+
+
+def passed_socket(fd: int) -> int:
+    """Return the descriptor of the socket that `start_with_socket` has passed under this number."""
+    if sys.platform != "win32" or fd != 0:
+        return fd
+    import socket
+
+    return socket.fromshare(sys.stdin.buffer.read()).detach()
 
 
 class Child:
     """A running server. `stdin`, `stdout` and `stderr` are our ends of its pipes, as descriptors."""
 
     def __init__(self, command: Sequence[str], env: Mapping[str, str], cwd: str | None) -> None:
-        """Start it. Raises: OSError if that is not possible."""
-        self._process = process = subprocess.Popen(
-            list(command),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=dict(env),
-            cwd=cwd,
-            bufsize=0,
-            start_new_session=_HAS_GROUPS,
-            creationflags=0 if _HAS_GROUPS else getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
+        """Start it. Raises: OSError or ValueError if that is not possible."""
+        pipe = subprocess.PIPE
+        self._process, self._group = process, _ = start_group(
+            command, env=dict(env), cwd=cwd, stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0
         )
         assert process.stdin is not None
         assert process.stdout is not None
@@ -49,15 +182,8 @@ class Child:
         self.stderr = process.stderr.fileno()
         self.pid = process.pid
         self._exit_code: int | None = None
+        self._hanging_up: threading.Thread | None = None
         renew(self)
-        if not _HAS_GROUPS:
-            return
-        try:
-            guard_group(self.pid)
-        except OSError:  # no process or descriptor left for the guard: then not for a server either
-            self.reap()
-            self.close_pipes()
-            raise
 
     def start_afresh(self) -> None:
         """In a forked child: the server is the parent's, and our copies of its pipes would keep it from seeing the end."""
@@ -79,7 +205,7 @@ class Child:
         return self._exit_code
 
     def _look(self) -> int | None:
-        if not _HAS_WAITID or self._process.returncode is not None:
+        if sys.platform == "win32" or sys.platform == "darwin" or self._process.returncode is not None:
             return self._process.poll()
         try:
             found = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -93,11 +219,16 @@ class Child:
         """End its input, which asks a well-behaved server to end.
 
         Our descriptor points to /dev/null from now on instead of being closed, since another thread may be writing
-        to it. Once the process is collected the descriptor may belong to other code.
+        to it; on Windows that waits until it has written, which a server that reads nothing does not let it.
+        Once the process is collected the descriptor may belong to other code.
         """
         if self._process.returncode is not None:
             return
-        lead_nowhere([self.stdin])
+        if sys.platform != "win32":
+            lead_nowhere([self.stdin])
+        elif self._hanging_up is None:
+            self._hanging_up = threading.Thread(target=lead_nowhere, args=([self.stdin],), daemon=True)
+            self._hanging_up.start()
 
     def stop(self, grace: float) -> None:
         """Hang up and wait; after `grace` seconds ask the group to end, then end it. Blocks until it is gone."""
@@ -108,18 +239,17 @@ class Child:
             ending.receive(None)
         self.reap()
 
-    def watch(self) -> int | None:
-        """Return a descriptor that becomes readable when the process ends, or None where there is no such thing."""
-        if hasattr(os, "pidfd_open"):
+    def watch(self) -> Readable | None:
+        """Return what becomes readable when the process ends, or None where there is no such thing."""
+        if sys.platform == "linux" and hasattr(os, "pidfd_open"):
             with suppress(OSError):
-                return os.pidfd_open(self.pid)
+                return Readable(os.pidfd_open(self.pid), owned=True)
         return None
 
     def reap(self) -> None:
         """End whatever is left of the group and collect the process. A second time does nothing."""
-        self.signal(_KILL)
-        if _HAS_GROUPS:
-            release_group(self.pid)
+        self.end()
+        self._group.release()
         if self._process.returncode is None:
             code = self._exit_code
             self._process.wait()
@@ -127,25 +257,22 @@ class Child:
 
     def close_pipes(self) -> None:
         """Give our ends back. No thread may still be reading or writing them."""
+        if self._hanging_up is not None:
+            self._hanging_up.join()
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
             if pipe is not None:
                 with suppress(OSError):
                     pipe.close()
 
     def signal(self, number: int) -> None:
-        """Send a signal to it and whatever it has started. On Windows every signal ends them."""
-        if self._process.returncode is not None:
-            return  # collected: its number may belong to another process by now
-        if _HAS_GROUPS:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.pid, number)
-        elif sys.platform == "win32":
-            subprocess.run(
-                ["taskkill", "/F", "/T", "/PID", str(self.pid)],
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                check=False,
-            )
+        """Send a signal to it and whatever it has started. On Windows each signal is Ctrl-Break, or ends them."""
+        if self._process.returncode is None:  # else it was collected: its number may belong to another process by now
+            self._group.signal(number)
+
+    def end(self) -> None:
+        """End it and whatever it has started."""
+        if self._process.returncode is None:
+            self._group.end()
 
 
 class Ending:
@@ -177,11 +304,12 @@ class Ending:
 
     def _ask(self, number: int) -> None:
         """The first signal goes to the server and whatever it has started; SIGTERM after SIGINT too; the last is SIGKILL."""
-        if self._asked in (signal.SIGTERM, number):
-            number = _KILL
-        self._asked = number
         self._deadline = time.monotonic() + _AFTER_SIGNAL
-        self._child.signal(number)
+        if self._asked in (signal.SIGTERM, number):
+            self._child.end()
+        else:
+            self._asked = number
+            self._child.signal(number)
 
 
 def signal_name(code: int | None) -> str | None:

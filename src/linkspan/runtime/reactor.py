@@ -58,13 +58,14 @@ class Reactor:
         """When something may be due. It is kept if that is over sooner: each of many short calls would wake us otherwise."""
 
     def call(self, function: Callable[[], object]) -> None:
-        """Run `function` in the thread, soon."""
-        self._calls.append(function)
+        """Run `function` in the thread, soon. Raises: RuntimeError if the thread cannot be started; the next call tries again."""
         with self._lock:
             if self._thread is None:
-                self._wakes = WakePipe()
-                self._thread = threading.Thread(target=self._serve, name="linkspan-clients", daemon=True)
-                self._thread.start()
+                self._wakes = self._wakes or WakePipe()
+                thread = threading.Thread(target=self._serve, name="linkspan-clients", daemon=True)
+                thread.start()
+                self._thread = thread
+        self._calls.append(function)
         if self._wakes is not None:
             self._wakes.wake()
 

@@ -18,7 +18,7 @@ from math import ceil
 from types import FrameType
 from typing import Final
 
-from linkspan.runtime.descriptors import WakePipe, can_poll
+from linkspan.runtime.descriptors import POLLIN, POLLOUT, Poll, Readable, WakePipe, open_poll
 
 __all__ = ["INTERRUPTED", "Lifeline", "NoLifeline"]
 
@@ -50,7 +50,7 @@ class Lifeline:
 
     def __init__(
         self,
-        input_fd: int,
+        source: Readable,
         *,
         on_stop: Callable[[], object],
         progress: Callable[[], int],
@@ -65,7 +65,7 @@ class Lifeline:
         """
         self.stopped = False
         self.exit_code = 0
-        self._input_fd = input_fd
+        self._source = source
         self._on_stop = on_stop
         self._progress = progress
         self._patience = patience
@@ -88,6 +88,7 @@ class Lifeline:
             self._open_parent()
         if threading.current_thread() is threading.main_thread():
             self._take_signals()
+        self._source.on_end = self._notes.wake
         self._thread.start()
 
     def arm(self) -> None:
@@ -143,7 +144,7 @@ class Lifeline:
     # The parent.
 
     def _open_parent(self) -> None:
-        if hasattr(os, "pidfd_open"):
+        if sys.platform == "linux" and hasattr(os, "pidfd_open"):
             with suppress(OSError):  # an old kernel, or a sandbox that forbids it: then we ask now and then
                 self._parent_fd = os.pidfd_open(self._parent)
 
@@ -154,6 +155,7 @@ class Lifeline:
 
     def _watch(self) -> None:
         poll = self._open_poll()
+        source = self._source.fileno()
         hung_up = False
         while not self._closing:
             ready = self._wait(poll, hung_up)
@@ -164,24 +166,23 @@ class Lifeline:
                 self._stop(0)
                 if poll is not None and self._parent_fd >= 0:
                     poll.unregister(self._parent_fd)
-            if self._input_fd in ready and poll is not None:
-                poll.unregister(self._input_fd)
+            if not hung_up and (self._source.ended or source in ready):
+                if poll is not None:
+                    poll.unregister(source)
                 hung_up = True
                 self._seen, self._since = self._progress(), time.monotonic()
             if self._overdue(hung_up):
                 self._end()
 
-    def _open_poll(self) -> select.poll | None:
-        if not can_poll:
-            return None
-        poll = select.poll()
-        poll.register(self._notes.reader, select.POLLIN)
-        poll.register(self._input_fd, getattr(select, "POLLRDHUP", 0))
-        if self._parent_fd >= 0:
-            poll.register(self._parent_fd, select.POLLIN)
+    def _open_poll(self) -> Poll | None:
+        poll = open_poll(self._notes.reader)
+        if poll is not None:
+            poll.register(self._source.fileno(), getattr(select, "POLLRDHUP", 0))
+            if self._parent_fd >= 0:
+                poll.register(self._parent_fd, POLLIN)
         return poll
 
-    def _wait(self, poll: select.poll | None, hung_up: bool) -> list[int]:
+    def _wait(self, poll: Poll | None, hung_up: bool) -> list[int]:
         timeout = None
         if self._deadline is not None:
             timeout = max(0.0, self._deadline - time.monotonic())
@@ -242,23 +243,21 @@ _serving: list[Lifeline] = []
 _forking = threading.local()
 
 
-def _before_fork() -> None:
-    _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS) if _serving else None
+if sys.platform != "win32":
 
+    def _before_fork() -> None:
+        _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS) if _serving else None
 
-def _after_fork_in_parent() -> None:
-    if _forking.mask is not None:
-        signal.pthread_sigmask(signal.SIG_SETMASK, _forking.mask)
+    def _after_fork_in_parent() -> None:
+        if _forking.mask is not None:
+            signal.pthread_sigmask(signal.SIG_SETMASK, _forking.mask)
 
+    def _after_fork_in_child() -> None:
+        for lifeline in tuple(_serving):
+            with suppress(ValueError):
+                lifeline.give_signals_back()
+        _after_fork_in_parent()
 
-def _after_fork_in_child() -> None:
-    for lifeline in tuple(_serving):
-        with suppress(ValueError):
-            lifeline.give_signals_back()
-    _after_fork_in_parent()
-
-
-if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
 
 
@@ -275,9 +274,6 @@ def _place(thread: int) -> str:
 def _say(text: str) -> None:
     """Write to stderr, unless its reader is gone."""
     with suppress(OSError):
-        if not can_poll:
-            return
-        poll = select.poll()
-        poll.register(2, select.POLLOUT)
-        if poll.poll(0):
+        poll = open_poll(2, events=POLLOUT)
+        if poll is not None and poll.poll(0):
             os.write(2, text.encode(errors="replace"))

@@ -82,7 +82,7 @@ def _claim() -> ProtocolStreams:
             old.flush()
     sys.stdout = _kept = _NotedStdout()
     atexit.register(_finish, pump)
-    if hasattr(os, "register_at_fork"):
+    if sys.platform != "win32":
         os.register_at_fork(after_in_child=lambda: _disown(streams))
     return streams
 
@@ -187,17 +187,24 @@ class _Relay:
     def put(self, data: bytes) -> None:
         """Write `data` after what was put before, now or later."""
         with self._lock:
-            if self._thread is None:
+            if self._thread is None and not self._pending:
                 with suppress(OSError):  # stderr is closed: nothing else is to be done about it
                     if rest := self._outlet.write_some(data):
                         self._pending, self._size = [rest], len(rest)
-                        self._thread = threading.Thread(target=self._work, name="linkspan-stderr", daemon=True)
-                        self._thread.start()
             elif self._size + len(data) > _UNREAD:
                 self._dropped += len(data)
             else:
                 self._pending.append(data)
                 self._size += len(data)
+            if self._pending and self._thread is None:
+                self._start()
+
+    def _start(self) -> None:
+        """Start the thread; where the system has none, what follows tries again."""
+        thread = threading.Thread(target=self._work, name="linkspan-stderr", daemon=True)
+        with suppress(RuntimeError):
+            thread.start()
+            self._thread = thread
 
     def wait(self, timeout: float) -> None:
         """Wait until all is written, or for `timeout` seconds."""

@@ -64,7 +64,7 @@ class RealSystem(msgspec.Struct, frozen=True):
         if loops is None or loops._get_running_loop() is None:
             run()
         else:
-            _threads("hooks").submit(run)
+            _threads("hooks").submit_or_run(run)
 
     def later(self, awaitable: Awaitable[object]) -> None:
         """Await something on the background loop, without holding up the caller."""
@@ -207,7 +207,7 @@ _OWNER_ONLY: Final = 0o600
 def open_private(path: str | os.PathLike[str], errors: str = "strict") -> TextIO:
     """Open a text file to be written anew, readable by its owner only, also if it was there before. Raises: OSError."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0), _OWNER_ONLY)
-    if hasattr(os, "fchmod") and stat.S_ISREG(os.fstat(descriptor).st_mode):
+    if sys.platform != "win32" and stat.S_ISREG(os.fstat(descriptor).st_mode):
         with suppress(OSError):  # owned by another user, yet writable
             os.fchmod(descriptor, _OWNER_ONLY)
     return os.fdopen(descriptor, "w", encoding="utf-8", errors=errors)

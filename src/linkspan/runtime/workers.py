@@ -38,16 +38,36 @@ class Workers(Generic[ItemT]):
         self._busy: set[ItemT] = set()
         self._abandoned: set[ItemT] = set()
         self._idle: list[threading.Lock] = []
-        self._threads = 0
+        self._threads = self._starting = 0
         self._waking = self._closed = False
 
     def submit(self, item: ItemT) -> None:
-        """Run `item` soon."""
+        """Run `item` soon. Raises: RuntimeError if the system has no thread for it; it is not run then."""
         with self._lock:
             self._backlog.append(item)
-            wake = None if self._waking else self._choose()
-        if wake is not None:
+            wake = None if self._waking and not self._none_is_here else self._choose()
+        if wake is None:
+            return
+        try:
             wake()
+        except RuntimeError:
+            if self._withdraw(item):
+                raise
+
+    def submit_or_run(self, item: ItemT) -> None:
+        """Run `item` soon, or here where the system has no thread for it: for what must not be lost."""
+        try:
+            self.submit(item)
+        except RuntimeError:
+            self._run(item)
+
+    def _withdraw(self, item: ItemT) -> bool:
+        """Take an item back; False if a thread has it already."""
+        with self._lock:
+            if item not in self._backlog:
+                return False
+            self._backlog.remove(item)
+            return True
 
     def abandon(self, item: ItemT) -> None:
         """Stop counting the thread that runs `item`: no caller waits for it, and it cannot be stopped."""
@@ -67,6 +87,11 @@ class Workers(Generic[ItemT]):
         for gate in idle:
             gate.release()
 
+    @property
+    def _none_is_here(self) -> bool:
+        """Under the lock: whether all threads are still being started, of which each may not come."""
+        return self._threads == self._starting
+
     def _choose(self) -> Callable[[], object] | None:
         """Under the lock: return how to get one more thread to work, if there may be one; the last idle one is warmest."""
         if len(self._busy) - len(self._abandoned) >= self._limit:
@@ -74,9 +99,10 @@ class Workers(Generic[ItemT]):
         if self._idle:
             self._waking = True
             return self._idle.pop().release
-        if self._threads - len(self._abandoned) < self._limit:
+        if self._threads - len(self._abandoned) < self._limit or self._none_is_here:
             self._waking = True
             self._threads += 1
+            self._starting += 1
             return self._add_thread
         return None
 
@@ -87,7 +113,8 @@ class Workers(Generic[ItemT]):
             with self._lock:
                 self._waking = False
                 self._threads -= 1
-                if not self._threads:
+                self._starting -= 1
+                if self._none_is_here:
                     raise
 
     def _work(self) -> None:
@@ -96,6 +123,8 @@ class Workers(Generic[ItemT]):
         lock, backlog, run = self._lock, self._backlog, self._run
         busy, abandoned = self._busy, self._abandoned
         item: ItemT | None = None
+        with lock:
+            self._starting -= 1
         woken = True
         while True:
             wake = None
@@ -161,14 +190,18 @@ class Shares(Generic[ItemT]):
         self._waiting: dict[Hashable, OrderedDict[ItemT, None]] = {}
 
     def submit(self, item: ItemT, client: Hashable) -> None:
-        """Pass `item` on now, or when the client has room."""
+        """Pass `item` on now, or when the client has room. Raises: what passing it on raises."""
         with self._lock:
             held = self._held.get(client, 0)
             if held >= self._bound:
                 self._waiting.setdefault(client, OrderedDict())[item] = None
                 return
             self._held[client] = held + 1
-        self._submit(item)
+        try:
+            self._submit(item)
+        except RuntimeError:
+            self.done(client)
+            raise
 
     def withdraw(self, item: ItemT, client: Hashable) -> bool:
         """Forget an item that was kept back; False if it was passed on already."""

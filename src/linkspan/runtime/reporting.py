@@ -1,0 +1,64 @@
+"""The log of a server as reports on its stderr, for the program that started it: see `wire/reports.py`.
+
+What makes a report is imported for the first one, since a server that starts has no time for it.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from linkspan.wire.reports import Report
+
+__all__ = ["report_log"]
+
+
+def report_log(stream: TextIO) -> None:
+    """Write each record of our loggers to `stream` as a report."""
+    logging.getLogger("linkspan").addHandler(_Reporter(stream))
+
+
+class _Reporter(logging.Handler):
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__()
+        self._stream = stream
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one record."""
+        from linkspan.wire.reports import encode_report
+
+        try:
+            self._stream.write(encode_report(self._report(record)))
+            self._stream.flush()
+        except Exception:
+            self.handleError(record)
+
+    def _report(self, record: logging.LogRecord) -> Report:
+        from linkspan.runtime.tracebacks import author_frames
+        from linkspan.wire.reports import Report
+
+        error = record.exc_info[1] if record.exc_info else None
+        return Report(
+            level=record.levelname,
+            logger=record.name,
+            text=record.getMessage(),
+            traceback=author_frames(error) if error is not None else "",
+            printed="" if self._is_handled(record) else f"{_plain.format(record)}\n",
+            **{name: getattr(record, name, None) for name in ("method", "tool", "request_id", "incident")},
+        )
+
+    def _is_handled(self, record: logging.LogRecord) -> bool:
+        """Return whether Python would not print the record by itself: a handler of the author has it, or its level is low."""
+        last = logging.lastResort
+        if last is None or record.levelno < last.level:
+            return True
+        logger: logging.Logger | None = logging.getLogger(record.name)
+        while logger is not None:
+            if any(each is not self for each in logger.handlers):
+                return True
+            logger = logger.parent if logger.propagate else None
+        return False
+
+
+_plain = logging.Formatter()

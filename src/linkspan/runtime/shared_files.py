@@ -1,0 +1,80 @@
+"""Files that several processes read, replace and lock, on every system.
+
+On Windows a file cannot be replaced or removed while another process reads it, and not be read while it is replaced. Who comes in
+such a moment waits for its end.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, TypeVar
+
+__all__ = ["read_shared", "remove_shared", "replace_shared", "wait_for_lock"]
+
+_T = TypeVar("_T")
+_POLL: Final = 0.02
+_LONGEST_MOMENT: Final = 2.0
+"""Seconds after which a file is not only in use just now: it may not be changed."""
+
+
+def read_shared(path: Path) -> bytes:
+    """Return what is in a file that others replace. Raises: OSError."""
+    return _patiently(path.read_bytes)
+
+
+def replace_shared(draft: Path, path: Path) -> None:
+    """Put `draft` in the place of a file that others read. Raises: OSError."""
+    _patiently(lambda: os.replace(draft, path))
+
+
+def remove_shared(path: Path) -> None:
+    """Remove a file that others read, if it is there. Raises: OSError."""
+    _patiently(lambda: path.unlink(missing_ok=True))
+
+
+def _patiently(step: Callable[[], _T]) -> _T:
+    give_up = time.monotonic() + _LONGEST_MOMENT
+    while True:
+        try:
+            return step()
+        except PermissionError:
+            if os.name != "nt" or time.monotonic() > give_up:
+                raise
+            time.sleep(_POLL)
+
+
+def wait_for_lock(fd: int, patience: float) -> None:
+    """Lock a file for as long as `fd` is open, across threads and processes. Raises: TimeoutError after `patience` seconds."""
+    give_up = time.monotonic() + patience
+    while not _try_lock(fd):
+        if time.monotonic() > give_up:
+            raise TimeoutError("another process held the lock for too long")
+        time.sleep(_POLL)
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _try_lock(fd: int) -> bool:
+        try:
+            msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+        return True
+
+else:
+
+    def _try_lock(fd: int) -> bool:
+        import fcntl
+
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError:  # a file system without locks
+            return True
+        return True
