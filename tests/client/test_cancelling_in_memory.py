@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from linkspan import CallStopped, Client, Server, Stopper, SyncClient
+from linkspan import CallStopped, Client, Context, Limits, Server, Stopper, SyncClient
 from linkspan.flows.answers import Handlers
-from linkspan.types.messages import CreateMessageParams, ToolChoice
+from linkspan.types.messages import CreateMessageParams, ElicitParams, ToolChoice
 
 
 def waiting_server() -> tuple[Server, threading.Event, threading.Event]:
@@ -54,6 +54,22 @@ def test_a_task_in_memory_that_is_cancelled_cancels_its_tool(era: Any) -> None:
             assert await asyncio.to_thread(cancelled.wait, 5), "before the client is closed"
 
     asyncio.run(run())
+
+
+def test_a_question_in_memory_that_nobody_answers_ends_in_its_time() -> None:
+    server, ended = Server("asking", limits=Limits(input_timeout=1)), threading.Event()
+
+    @server.tool
+    def ask(ctx: Context) -> str:
+        return ctx.ask("name", str, "Who are you?")
+
+    def answer(_: ElicitParams) -> None:
+        ended.wait(60)
+
+    with SyncClient(server, era="legacy", elicitation=answer) as client:
+        result = client.call_tool("ask")
+        ended.set()
+    assert result.text == "No answer from the user within 1 seconds"
 
 
 @pytest.mark.parametrize("choice", [{"tools": []}, {"tool_choice": ToolChoice()}], ids=["tools", "tool_choice"])

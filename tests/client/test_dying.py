@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from faces import FACES, outcome
-from wild import LEGACY_ONLY, gone, wild
+from wild import LEGACY_ONLY, gone, result, wild
 
 from linkspan import Client, Connected, ConnectionLost, Disconnected, StateLost, SyncClient
 
@@ -105,11 +105,17 @@ def test_a_call_is_repeated_only_as_the_policy_says(tool: str, retry: Any, runs:
     assert len("".join(seen).split()) == runs
 
 
+LAST_WORDS = result({"resultType": "complete", "content": [{"type": "text", "text": "last words"}]})
+
+
 def test_what_a_dead_server_said_before_still_counts() -> None:
-    answer = (
-        '{"jsonrpc":"2.0","id":$ID,"result":{"resultType":"complete","content":[{"type":"text","text":"last words"}]}}'
-    )
-    plan = {"tools/call die": [answer, {"exit": 3}]}
+    plan = {"tools/call die": [LAST_WORDS, {"exit": 3}]}
+    assert outcome("sync", wild(plan), lambda client: client.call_tool("die")).text == "last words"
+
+
+def test_what_the_heir_of_a_dead_server_says_soon_afterwards_still_counts() -> None:
+    """As long as another process has its output, all that it has to say may not have come."""
+    plan = {"tools/call die": [{"close": 2}, {"orphan": 0}, {"sleep": 0.2}, LAST_WORDS, {"exit": 0}]}
     assert outcome("sync", wild(plan), lambda client: client.call_tool("die")).text == "last words"
 
 

@@ -23,14 +23,15 @@ import pytest
 from faces import FACES, wait_until
 from test_http_proxies_and_tls import certificate, no_proxies, server
 
-from linkspan import Client
-from linkspan.client.transports.http_connections import HttpConnection, Routes, patiences
+from linkspan import Client, SyncClient
+from linkspan.client.transports import http_threads
+from linkspan.client.transports.http_connections import LARGEST_HEAD, MOST_LINES, HttpConnection, Routes, patiences
 from linkspan.client.transports.http_loops import LoopPool
-from linkspan.client.transports.http_requests import HttpFailure, HttpFlow, Open, Read
+from linkspan.client.transports.http_requests import HttpFailure, HttpFlow, Open, Read, Wait
 from linkspan.client.transports.http_threads import ThreadPool, ThreadRun
 from over_http import serving
 from ports import reserve_port
-from raw_http import CUT, RawServer, http, message, sse
+from raw_http import CUT, RawServer, event, http, message, sse
 
 __all__ = ["certificate", "no_proxies"]
 
@@ -43,13 +44,14 @@ class Asked:
     status = 0
     headers: Mapping[str, str] = {}
     body = b""
+    peer = ""
     failure: HttpFailure | None = None
 
     def flow(self, url: str, headers: Mapping[str, str], body: bytes, method: str) -> HttpFlow[None]:
         try:
             reply = yield Open(method, url, headers, body)
             try:
-                self.status, self.headers = reply.status, dict(reply.headers)
+                self.status, self.headers, self.peer = reply.status, dict(reply.headers), reply.peer
                 while chunk := (yield Read(reply)):
                     self.body += chunk
             finally:
@@ -180,7 +182,7 @@ def test_the_host_is_named_as_servers_expect(url: str, host: str) -> None:
 
 
 PLAIN = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
-PACKED = gzip.compress(b"hello")
+PACKED = gzip.compress(b"hello", mtime=0)
 ANSWERS = {
     "length": PLAIN,
     "chunks": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2;x=y\r\nhe\r\n3\r\nllo\r\n0\r\nTrailer: x\r\n\r\n",
@@ -209,6 +211,75 @@ def test_an_answer_is_the_same_in_any_pieces(name: str, size: int) -> None:
     assert "link" not in connection.headers
 
 
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+LINE = b"a: %b\r\n"
+
+
+def received(*parts: bytes) -> HttpConnection:
+    """Return a connection that has received a response in these parts."""
+    connection = HttpConnection()
+    connection.expect()
+    for part in parts:
+        connection.receive(part)
+    return connection
+
+
+def lines(count: int, size: int = 2) -> bytes:
+    """Return so many header lines, with so many bytes of name and value each."""
+    return LINE % (b"x" * (size - 1)) * count
+
+
+@pytest.mark.parametrize(
+    ("good", "more"),
+    [
+        (lines(MOST_LINES - 1), lines(1)),
+        (b"HTTP/1.1 103 X\r\n%b\r\nHTTP/1.1 200 OK\r\n" % lines(10) + lines(MOST_LINES - 11), lines(1)),
+        (lines(127, 1024) + lines(1, 1009), lines(1, 1)),
+        (lines(1, LARGEST_HEAD - 15), b"a: \r\n"),
+    ],
+)
+@pytest.mark.parametrize("size", [1000, 10**7])
+def test_the_headers_of_an_answer_are_bounded_by_their_lines_and_bytes(good: bytes, more: bytes, size: int) -> None:
+    length = b"Content-Length: 0\r\n\r\n"  # 15 bytes
+    first = b"" if good.startswith(b"HTTP") else b"HTTP/1.1 200 OK\r\n"
+    connections: list[HttpConnection] = []
+    for head in (first + good + length, first + good + more + length):
+        connections.append(received(*(head[at : at + size] for at in range(0, len(head), size))))
+    fits, exceeds = connections
+    assert (fits.failure, fits.complete) == (None, True)
+    assert str(exceeds.failure) == "the response is not valid HTTP: its headers are too large"
+
+
+def test_a_trailer_is_no_header() -> None:
+    """RFC 9110, section 6.5.1."""
+    connection = received(CHUNKED, b"2\r\nhi\r\n0\r\nRetry-After: 3600\r\nTransfer-Encoding: x\r\n\r\n")
+    assert (connection.complete, connection.take(), connection.headers) == (
+        True,
+        b"hi",
+        {"transfer-encoding": "chunked"},
+    )
+
+
+@pytest.mark.parametrize("part", [lines(MOST_LINES), lines(128, 1024), b"x" * 65536])
+def test_trailers_without_end_are_an_error_and_are_not_kept(part: bytes) -> None:
+    connection = received(CHUNKED, b"2\r\nhi\r\n0\r\n", *[part] * 5)
+    assert str(connection.failure) == "the response is not valid HTTP: its trailers are too large"
+    assert connection.take() == b"hi"
+    with pytest.raises(HttpFailure):
+        connection.take()
+
+
+@pytest.mark.parametrize("part", [b"x" * 65536, b"HTTP/1.1 103 X\r\n\r\n" * 4096])
+def test_a_head_without_end_is_an_error(part: bytes) -> None:
+    connection = received(b"HTTP/1.1 103 X\r\n\r\nHTTP/1.1 200 " if part.startswith(b"x") else b"", *[part] * 5)
+    assert str(connection.failure) == "the response is not valid HTTP: its headers are too large"
+
+
+def test_an_extension_of_a_chunk_without_end_is_an_error() -> None:
+    connection = received(CHUNKED, b"2;a=", *[b"x" * 65536] * 5)
+    assert str(connection.failure) == "the response is not valid HTTP: its trailers are too large"
+
+
 @pytest.mark.parametrize(
     ("coding", "pack"),
     [
@@ -231,6 +302,100 @@ def test_a_body_is_unpacked_in_bounded_pieces(coding: str, pack: Callable[[bytes
     pieces = list(iter(connection.take, b""))
     assert b"".join(piece or b"" for piece in pieces) == data
     assert coding == "identity" or max(map(len, [piece or b"" for piece in pieces])) <= 65536
+
+
+HEAD_OF = b"HTTP/1.1 200 OK\r\nContent-Encoding: %s\r\nContent-Length: %d\r\n\r\n"
+
+
+def unpacked(coding: bytes, packed: bytes, size: int = 10**9) -> bytes:
+    """Return what a body holds that comes in pieces of `size`. Raises: HttpFailure."""
+    connection = received(HEAD_OF % (coding, len(packed)))
+    body = b""
+    for at in range(0, len(packed), size):
+        connection.receive(packed[at : at + size])
+        while piece := connection.take():
+            body += piece
+    while piece := connection.take():
+        body += piece
+    return body
+
+
+@pytest.mark.parametrize("size", [1, 7, 10**9])
+def test_a_body_of_several_members_is_unpacked_as_a_whole(size: int) -> None:
+    """RFC 1952, section 2.2."""
+    members = [b"he", b"", b"l" * 100_000, b"lo"]
+    assert unpacked(b"gzip", b"".join(map(gzip.compress, members)), size) == b"".join(members)
+    assert unpacked(b"gzip", b"", size) == b""
+
+
+@pytest.mark.parametrize("size", [65535, 65536, 65537, 65536 * 2, 65536 + 258])
+@pytest.mark.parametrize("coding", [b"gzip", b"deflate", b"raw"])
+def test_a_body_that_ends_with_a_piece_is_unpacked_as_a_whole(coding: bytes, size: int) -> None:
+    data = b"x" * size
+    packed = {b"gzip": gzip.compress(data), b"deflate": zlib.compress(data), b"raw": zlib.compress(data)[2:-4]}[coding]
+    assert unpacked(b"gzip" if coding == b"gzip" else b"deflate", packed) == data
+
+
+@pytest.mark.parametrize(
+    ("coding", "packed", "said"),
+    [
+        (b"gzip", PACKED[:-8], "its compressed body ends too early"),
+        (b"gzip", PACKED[:-1], "its compressed body ends too early"),
+        (b"gzip", PACKED * 2 + PACKED[:5], "its compressed body ends too early"),
+        (b"deflate", zlib.compress(b"hello")[:-1], "its compressed body ends too early"),
+        (b"gzip", PACKED + b"junk", "its compressed body cannot be decoded"),
+        (b"gzip", PACKED + bytes(8), "its compressed body cannot be decoded"),
+        (b"gzip", zlib.compress(b"hello"), "its compressed body cannot be decoded"),
+        (b"deflate", zlib.compress(b"hello") + b"junk", "its compressed body cannot be decoded"),
+        (b"deflate", zlib.compress(b"hello") * 2, "its compressed body cannot be decoded"),
+        (b"gzip", PACKED[:-8] + bytes(8), "its compressed body cannot be decoded"),
+    ],
+)
+@pytest.mark.parametrize("size", [1, 10**9])
+def test_a_body_that_is_cut_or_goes_on_is_an_error(coding: bytes, packed: bytes, said: str, size: int) -> None:
+    with pytest.raises(HttpFailure, match=said) as caught:
+        unpacked(coding, packed, size)
+    assert (caught.value.sent, caught.value.garbled) == (True, True)
+
+
+def test_a_reply_knows_the_address_from_which_it_came(ask: Ask) -> None:
+    """What a login may contact depends on it."""
+    with RawServer({"x": [http(200, b"{}")]}) as server:
+        assert ask(server.url).peer == "127.0.0.1"
+
+
+def test_what_waits_for_work_elsewhere_keeps_its_time() -> None:
+    """A person who logs in takes longer than a request may."""
+    pool, found, waited = ThreadPool(Routes(None, 5.0)), Asked(), 0.5
+    with RawServer({"x": [http(200, b"{}")]}) as server:
+
+        def flow() -> HttpFlow[None]:
+            yield Wait(lambda go_on: threading.Timer(waited, go_on).start())
+            yield from found.flow(server.url, {}, b"{}", "POST")
+
+        run = ThreadRun(flow(), pool, began := time.monotonic() + 5)
+        run.run()
+        assert run.deadline is not None
+        assert run.deadline >= began + waited
+    assert found.status == 202
+    pool.close()
+
+
+def test_connections_of_threads_that_nothing_uses_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = ThreadPool(Routes(None, 5.0))
+    with RawServer({"x": [http(200, b"{}")]}) as server:
+        for _ in range(2):
+            run = Asked()
+            ThreadRun(run.flow(server.url, {}, b"{}", "POST"), pool).run()
+        [connection] = pool._open
+        pool._expire()
+        assert pool._open == {connection}, "it was used a moment ago"
+        monkeypatch.setattr(http_threads, "IDLE_SECONDS", 0.0)
+        pool._expire()
+        assert connection.socket.fileno() == -1
+        assert not pool._open
+        assert not pool._expires
+    pool.close()
 
 
 def test_a_coding_that_was_not_asked_for_cannot_be_read(ask: Ask) -> None:
@@ -265,6 +430,25 @@ def test_a_failure_says_what_the_server_may_have_seen(steps: Any, sent: bool, ga
         failure = ask(there.url, body=b'{"method":"x"}').failure
     assert failure is not None
     assert (failure.sent, failure.garbled) == (sent, garbled)
+
+
+BROKEN = b"HTTP/1.1 404 X\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\nno number\r\n"
+
+
+def test_an_answer_whose_body_breaks_in_the_same_bytes_as_its_head_has_a_status(ask: Ask) -> None:
+    with RawServer({"x": [BROKEN]}) as there:
+        found = ask(there.url, body=b'{"method":"x"}')
+    assert (found.status, found.body, str(found.failure)) == (404, b"hi", CLOSED)
+
+
+def test_a_caller_that_awaits_such_an_answer_gets_its_status_too() -> None:
+    async def run(url: str) -> int:
+        pool = LoopPool(Routes(None, 5.0), asyncio.get_running_loop())
+        async with pool.send("POST", url, {}, b'{"method":"x"}') as reply:
+            return reply.status
+
+    with RawServer({"x": [BROKEN]}) as there:
+        assert asyncio.run(run(there.url)) == 404
 
 
 def test_what_never_reached_a_server_is_said_to_be_unsent(ask: Ask) -> None:
@@ -364,20 +548,122 @@ def test_a_thread_that_reads_is_released_when_its_request_is_cancelled() -> None
             assert not reading.is_alive()
 
 
+def test_a_request_whose_caller_has_left_closes_its_connection() -> None:
+    """Its thread reads no more, so that nobody but `cancel` can."""
+    pool = ThreadPool(Routes(None, 5.0))
+    with RawServer({"x": sse(": open\n\n")}) as there:
+        pool.keep(pool.open(pool.routes.find(there.url)))
+        run = ThreadRun(Asked().flow(there.url, {}, b'{"method":"x"}', "POST"), pool)
+        assert run.step()  # to the request
+        assert run.step()  # to the head of the response
+        (connection,) = pool._open
+        run.cancel()
+        assert connection.socket.fileno() == -1
+        assert not pool._open
+        assert not run.step()
+
+
+def test_a_call_whose_callback_raises_closes_its_connection() -> None:
+    class Mine(Exception):
+        """An error of the application."""
+
+    def fail(*_: object) -> None:
+        (run,) = [each for each in transport._runs.values() if each._connection is not None]
+        connections.append(run._connection)
+        raise Mine
+
+    connections: list[Any] = []
+    progress = message(method="notifications/progress", params={"progressToken": "$ID", "progress": 1}).replace(
+        '"id": $ID, ', ""
+    )
+    with RawServer({"tools/call": sse(event(progress))}) as there, SyncClient(there.url) as client:
+        client.ping()
+        transport: Any = client._supervisor._transport
+        with pytest.raises(Mine):
+            client.call_tool("hi", on_progress=fail)
+        (connection,) = connections
+        assert connection.socket.fileno() == -1
+
+
+def test_a_flow_that_was_cancelled_by_itself_waits_for_nothing() -> None:
+    async def run(url: str) -> None:
+        pool = LoopPool(Routes(None, 5.0), asyncio.get_running_loop())
+        ended = asyncio.Event()
+
+        def flow() -> HttpFlow[None]:
+            reply = yield Open("POST", url, {}, b'{"method":"x"}')
+            try:
+                run.cancel()
+                yield Read(reply)
+            finally:
+                reply.give_back()
+                ended.set()
+
+        run = pool.run(flow())
+        pool.start([run])
+        await asyncio.wait_for(ended.wait(), 30)
+        assert not pool.connections
+
+    with RawServer({"x": sse()}) as there:
+        asyncio.run(run(there.url))
+
+
+def test_a_cancelled_flow_leaves_a_connection_that_it_has_given_back_to_others() -> None:
+    """Redirected, it connects elsewhere, while another request uses its first connection."""
+
+    async def run(url: str) -> None:
+        pool = LoopPool(Routes(None, 5.0), asyncio.get_running_loop())
+        first, second = Asked(), Asked()
+
+        def flow() -> HttpFlow[None]:
+            yield from first.flow(url, {}, b'{"method":"x"}', "POST")
+            yield Open("POST", "http://elsewhere.invalid/", {}, b"")
+
+        redirected = pool.run(flow())
+        pool.start([redirected])
+        while not connecting.is_set():
+            await asyncio.sleep(0)
+        pool.start([pool.run(second.flow(url, {}, b'{"method":"slow"}', "POST"))])
+        redirected.cancel()
+        go.set()
+        while not second.body and second.failure is None:
+            await asyncio.sleep(0.01)
+        assert (second.body, second.failure) == (b"ok", None)
+        pool.close_now()
+
+    connecting, go = threading.Event(), threading.Event()
+    found = LoopPool.open
+
+    async def never(self: LoopPool, url: str) -> Any:
+        if "elsewhere" in url:
+            connecting.set()
+            await asyncio.Event().wait()
+        return await found(self, url)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LoopPool, "open", never)
+        with RawServer({"x": [http(200, "ok")], "slow": [lambda _: go.wait(30), http(200, "ok")]}) as there:
+            asyncio.run(run(there.url))
+
+
 # Encryption and tunnels.
 
 
+CLOSED = "the connection was closed in the middle of the response"
 REFUSED = (400, 406, 415)
 """How the server itself, rather than something on the way, answers a request that is no message."""
 
 
 class Tunnels(threading.Thread):
-    """A proxy that opens tunnels, or answers with `status`."""
+    """A proxy that opens tunnels, or answers with `status`; with a certificate and its key, over TLS."""
 
-    def __init__(self, status: int = 200) -> None:
+    def __init__(self, status: int = 200, certificate: tuple[Path, Path] | None = None) -> None:
         super().__init__(daemon=True)
         self.heads: list[str] = []
         self._status = status
+        self._tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH) if certificate is not None else None
+        if self._tls is not None and certificate is not None:
+            self._tls.load_cert_chain(*certificate)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self.start()
@@ -394,6 +680,8 @@ class Tunnels(threading.Thread):
 
     def _serve(self, near: socket.socket) -> None:
         head = b""
+        if self._tls is not None:
+            near = self._tls.wrap_socket(near, server_side=True)
         with near, suppress(OSError):
             while b"\r\n\r\n" not in head:
                 head += near.recv(1)
@@ -427,6 +715,77 @@ def test_a_secure_server_is_reached_through_a_tunnel_and_only_the_proxy_gets_its
     proxy.close()
     (head,) = proxy.heads
     assert "\r\nproxy-authorization: Basic YWRhOmxvdmVsYWNl\r\n" in head
+
+
+def test_a_secure_server_is_reached_through_a_proxy_that_is_spoken_to_over_tls(
+    ask: Ask, certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxy = Tunnels(certificate=certificate)
+    monkeypatch.setenv("https_proxy", f"https://ada:lovelace@{proxy.address}")
+    known = ssl.create_default_context(cafile=str(certificate[0]))
+    with serving(server.asgi(), ssl_certfile=certificate[0], ssl_keyfile=certificate[1]) as url:
+        secure = url.replace("http:", "https:")
+        for body in (b"{}", b" " * 1_000_000):
+            found = ask(secure, {"connection": "close", "content-type": "application/json"}, body, ssl=known)
+            assert (found.failure, found.status in REFUSED) == (None, True)
+    proxy.close()
+    assert {head.splitlines()[0] for head in proxy.heads} == {f"CONNECT {secure[8:-4]} HTTP/1.1"}
+    assert all("\r\nproxy-authorization: Basic YWRhOmxvdmVsYWNl\r\n" in head for head in proxy.heads)
+
+
+def test_a_read_through_two_layers_of_tls_ends_with_the_connection_or_its_deadline(
+    certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = ssl.create_default_context(cafile=str(certificate[0]))
+    proxy = Tunnels(certificate=certificate)
+    monkeypatch.setenv("https_proxy", f"https://{proxy.address}")
+    theirs = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    theirs.load_cert_chain(*certificate)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        accepted = threading.Thread(
+            target=lambda: ends.append(theirs.wrap_socket(listener.accept()[0], server_side=True))
+        )
+        ends: list[ssl.SSLSocket] = []
+        accepted.start()
+        pool = ThreadPool(Routes(known, 30.0))
+        connection = pool.open(pool.routes.find(f"https://127.0.0.1:{listener.getsockname()[1]}/"))
+        accepted.join(30)
+        connection.expect()
+        connection.wait(time.monotonic() + 0.1)
+        assert "timed out" in str(connection.failure)
+        connection.failure = None
+        ends[0].close()
+        connection.wait(time.monotonic() + 30)
+        assert "before it responded" in str(connection.failure)
+        pool.drop(connection)
+    proxy.close()
+
+
+@pytest.mark.parametrize("proxy", ["socks5://ada:lovelace@127.0.0.1:1080", "socks5h://127.0.0.1:1080", "ftp://x"])
+@pytest.mark.parametrize("name", ["https_proxy", "ALL_PROXY"])
+def test_a_proxy_that_is_not_supported_is_named(
+    name: str, proxy: str, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, proxy)
+    failure = ask("https://far.example/").failure
+    assert failure is not None
+    shown = proxy.replace("ada:lovelace@", "")
+    assert (
+        str(failure) == f"the proxy {shown} is not supported: only proxies that speak HTTP are, by http:// or https://"
+    )
+    assert failure.hint == "check HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY [LS-208]"
+    assert (failure.ours, failure.sent) == (True, False)
+
+
+@pytest.mark.parametrize("proxy", ["http://:3128", "http://proxy:port", "http://a b:3128", "http://["])
+def test_a_proxy_without_a_valid_address_is_not_taken_for_the_url_of_the_server(
+    proxy: str, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("https_proxy", proxy)
+    failure = ask("https://far.example/").failure
+    assert failure is not None
+    assert str(failure).startswith("the proxy ")
+    assert failure.hint == "check HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY [LS-208]"
 
 
 @pytest.mark.parametrize(("status", "said"), [(407, "answered with status 407"), (502, "answered with status 502")])

@@ -126,12 +126,13 @@ def test_an_endpoint_of_another_origin_gets_nothing(endpoint: str) -> None:
         [http(405)],
         [http(200, "hello", "text/plain")],
         [*sse(event(message(method="notifications/x"))), 60.0],
+        [*sse(event("/messages?session=s1")), 60.0],
         [*sse("event: endpoint\ndata:\n\n"), 60.0],
         [*sse(), CUT],
         [*sse(), 60.0],
         [CUT],
     ],
-    ids=["405", "no stream", "another event", "no URL", "empty", "silent", "cut"],
+    ids=["405", "no stream", "another event", "a URL in another event", "no URL", "empty", "silent", "cut"],
 )
 def test_without_an_endpoint_the_first_refusal_is_the_error(stream: Any) -> None:
     with FirstServer(404, plan={"GET": stream}) as server:

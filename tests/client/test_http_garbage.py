@@ -5,6 +5,7 @@ Each case: the error says who, where, what came and what can be done; its `deliv
 
 from __future__ import annotations
 
+import json
 import re
 import resource
 import time
@@ -25,7 +26,7 @@ from linkspan import (
     SyncClient,
     Timeouts,
 )
-from raw_http import CUT, HI, RawServer, bomb, endless, event, http, message, sse
+from raw_http import CUT, END, HI, RawServer, Request, bomb, endless, event, http, message, sse
 
 pytestmark = pytest.mark.timeout(60)
 NOT_ONE = "invalid response to tools/call: "
@@ -34,12 +35,12 @@ JSON, SSE, HTML = "application/json", "text/event-stream", "text/html"
 LOST = "the connection was lost before the answer came|the server closed the connection before it responded"
 
 
-def failure(face: str, plan: Any, *, era: str = "modern", **options: Any) -> ClientError:
+def failure(face: str, plan: Any, *, era: str = "modern", user: str = "ada:hunter22@", **options: Any) -> ClientError:
     """Have `tools/call hi` answered as planned; return the error, after the next call has worked."""
     found: list[ClientError] = []
 
     with RawServer(plan, era=era) as server:
-        url = server.url.replace("//", "//ada:hunter22@") + "?api_key=sesame99"
+        url = server.url.replace("//", f"//{user}") + "?api_key=sesame99"
         options.setdefault("timeouts", Timeouts(close=0.2))
 
         if face == "sync":
@@ -60,7 +61,8 @@ def failure(face: str, plan: Any, *, era: str = "modern", **options: Any) -> Cli
         (error,) = found
         text = str(error)
         assert text.startswith(f"127.0.0.1:{server.port}: ")
-        assert f"  url: http://ada:[redacted]@127.0.0.1:{server.port}/mcp?api_key=[redacted]" in text
+        shown = user.replace("hunter22", "[redacted]")
+        assert f"  url: http://{shown}127.0.0.1:{server.port}/mcp?api_key=[redacted]" in text
         assert "hunter22" not in text
         assert "sesame99" not in text
         assert error.phase == "call"
@@ -71,7 +73,7 @@ def failure(face: str, plan: Any, *, era: str = "modern", **options: Any) -> Cli
 
 STATUSES: dict[int, tuple[str, str]] = {
     400: ("answered", ""),
-    401: ("answered", "requires credentials"),
+    401: ("answered", "refused the token or password"),
     403: ("answered", "Host or Origin"),
     404: ("answered", PATH),
     405: ("answered", PATH),
@@ -99,6 +101,37 @@ def test_a_status_that_is_an_error_says_what_came_and_what_to_do(status: int, fa
     assert error.problem == f"tools/call was answered with status {status}: Nothing here"
     assert (error.status, error.delivery) == (status, delivery)
     assert hint in (error.hint or "")
+
+
+REFUSED = (
+    "it refused the token or password that was sent, which may have expired, or be for another server; the log of the"
+)
+CHALLENGE = 'Bearer error="insufficient_scope", scope="ferries:book ferries:pay"'
+
+
+@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize(
+    ("who", "status", "challenge", "hint"),
+    [
+        ({}, 401, "", "it requires credentials, and none were sent: pass headers="),
+        ({"headers": {"x-tenant": "1"}}, 401, "", "it requires credentials, and none were sent: pass headers="),
+        ({"headers": {"Authorization": "Bearer abc"}}, 401, 'Bearer error="invalid_token"', REFUSED),
+        ({"headers": {"Authorization": "Bearer abc"}}, 401, "", REFUSED),
+        ({"auth": "abc"}, 401, "", REFUSED),
+        ({"auth": lambda: "abc"}, 401, "Bearer", REFUSED),
+        ({"auth": "abc"}, 403, CHALLENGE, "is valid, but lacks ferries:book ferries:pay: get one with more"),
+        ({"auth": "abc"}, 403, 'Bearer error="insufficient_scope"', "is valid, but lacks a scope: get one"),
+        ({"auth": "abc"}, 403, "", "or the server does not allow this Host or Origin"),
+    ],
+)
+def test_a_refusal_that_is_about_who_asks_is_told_by_what_was_sent(
+    face: str, who: dict[str, Any], status: int, challenge: str, hint: str
+) -> None:
+    headers = [f"www-authenticate: {challenge}"] if challenge else []
+    error = failure(face, {"tools/call hi": [http(status, "no", HTML, headers)]}, user="", retry="never", **who)
+    assert isinstance(error, HttpError)
+    assert hint in (error.hint or "")
+    assert "abc" not in str(error)
 
 
 def test_the_body_of_an_error_is_shown_in_one_line_without_secrets() -> None:
@@ -162,10 +195,17 @@ def test_provisional_statuses_are_passed_over() -> None:
         assert client.call_tool("hi").text == "hi"
 
 
-def test_provisional_statuses_without_end_run_into_the_deadline() -> None:
-    plan = {"tools/call hi": [endless(b"HTTP/1.1 103 Early Hints\r\n\r\n")]}
-    error = failure("sync", plan, timeouts=Timeouts(call=0.4, close=0.2))
-    assert isinstance(error, CallTimeout)
+def test_provisional_statuses_without_end_are_an_error() -> None:
+    error = failure("sync", {"tools/call hi": [endless(b"HTTP/1.1 103 Early Hints\r\n\r\n")]})
+    assert isinstance(error, InvalidResponse)
+    assert error.problem == f"{NOT_ONE}the response is not valid HTTP: its headers are too large"
+
+
+def test_trailers_without_end_are_an_error() -> None:
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n"
+    error = failure("sync", {"tools/call hi": [head, endless(b"x: y\r\n" * 1000)]})
+    assert isinstance(error, InvalidResponse)
+    assert error.problem == f"{NOT_ONE}the response is not valid HTTP: its trailers are too large"
 
 
 # Redirects (H5-24).
@@ -311,6 +351,21 @@ def test_an_answer_that_is_too_large_is_not_read_to_its_end(steps: Any) -> None:
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 * 1024
 
 
+@pytest.mark.parametrize(("more", "problem"), [(0, None), (1, "a response larger than 100000 bytes (max_line_bytes)")])
+def test_an_answer_of_exactly_the_bound_is_read(more: int, problem: str | None) -> None:
+    def answer(request: Request) -> list[Any]:
+        text = message().replace("$ID", json.dumps(request.json["id"]))
+        return [http(200, text.ljust(SMALL.max_line_bytes + more))]
+
+    with RawServer({"tools/call": answer}) as server, SyncClient(server.url, limits=SMALL) as client:
+        if problem is None:
+            assert client.call_tool("hi").text == "hi"
+            return
+        with pytest.raises(InvalidResponse) as caught:
+            client.call_tool("hi")
+        assert caught.value.problem == problem
+
+
 def test_the_body_of_an_error_without_end_is_cut() -> None:
     head = b"HTTP/1.1 500 X\r\nContent-Type: text/plain\r\n\r\n"
     error = failure("sync", {"tools/call hi": [head, endless(b"no " * 1000)]})
@@ -331,14 +386,16 @@ def test_the_body_of_an_error_without_end_is_cut() -> None:
         ([http(200, message(), length=900), CUT], "was closed in the middle"),
         ([http(500, "x", length=900), CUT], "was answered with status 500"),
         ([b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{", CUT], "closed in"),
-        ([*sse(), CUT], "the stream ended before the response arrived"),
-        ([*sse(event(message(method="notifications/x"))), CUT], "the stream ended before the response arrived"),
-        ([*sse(f"data: {message()}"), CUT], "the stream ended before the response arrived"),
-        ([*sse(f"data: {message()}\n"), CUT], "the stream ended before the response arrived"),
-        ([*sse(event(message(id=777))), CUT], "the stream ended before the response arrived"),
-        ([*sse(event(message(), "event: other\n")), CUT], "the stream ended before the response arrived"),
-        ([*sse(event("{nothing")), CUT], "the stream ended before the response arrived"),
-        ([*sse(event('{"jsonrpc":"2.0","id":$ID,"result":[], }')), CUT], "invalid response|the stream ended"),
+        ([*sse(), CUT], "was closed in the middle"),
+        ([*sse(event(message(method="notifications/x"))), CUT], "was closed in the middle"),
+        ([*sse(f"data: {message()}"), CUT], "was closed in the middle"),
+        ([*sse(f"data: {message()}\n"), CUT], "was closed in the middle"),
+        ([*sse(event(message(id=777))), CUT], "was closed in the middle"),
+        ([*sse(event(message(), "event: other\n")), CUT], "was closed in the middle"),
+        ([*sse(event("{nothing")), CUT], "was closed in the middle"),
+        ([*sse(event('{"jsonrpc":"2.0","id":$ID,"result":[], }')), CUT], "invalid response|was closed in the middle"),
+        ([*sse(), END], "the stream ended before the response arrived"),
+        ([*sse(event(message(id=777))), END], "the stream ended before the response arrived"),
     ],
 )  # fmt: skip
 def test_a_connection_that_is_cut_is_lost_for_this_call_only(steps: Any, problem: str, face: str) -> None:

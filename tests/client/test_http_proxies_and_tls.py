@@ -20,6 +20,7 @@ from certificates import write_certificate
 from linkspan import ClientError, ConnectError, Server, SyncClient, Timeouts
 from linkspan.client.targets import resolve
 from linkspan.client.transports.http_loops import LoopPool, Routes
+from linkspan.client.transports.proxies import find_proxy, is_exempt
 from over_http import serving
 from raw_http import RawServer
 from raw_http import http as http_answer
@@ -101,15 +102,65 @@ def test_the_proxy_of_the_environment_is_used_and_gets_its_own_password(
     assert {who for _, who in proxy.seen} == {f"Basic {base64.b64encode(b'ada:lovelace').decode()}"}
 
 
-@pytest.mark.parametrize("value", ["127.0.0.1", "*", "localhost,127.0.0.1"])
+@pytest.mark.parametrize("value", ["127.0.0.1", "*", "localhost,127.0.0.1", "127.0.0.0/8", "127.0.0.1:PORT"])
 def test_hosts_that_need_no_proxy_are_reached_without(
     value: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("http_proxy", f"http://{proxy.address}")
-    monkeypatch.setenv("no_proxy", value)
     with serving(server.asgi()) as url:
+        monkeypatch.setenv("no_proxy", value.replace("PORT", str(urlsplit(url).port)))
         assert call(url) == "reached"
     assert proxy.seen == []
+
+
+@pytest.mark.parametrize(
+    ("no_proxy", "exempt", "others"),
+    [
+        ("", [], ["a.example"]),
+        ("*", ["a.example", "10.0.0.1", "::1"], []),
+        ("a.example", ["a.example", "b.a.example"], ["xa.example", "example"]),
+        (".a.example", ["a.example", "b.a.example"], ["xa.example"]),
+        ("*.a.example", ["b.a.example"], ["xa.example"]),
+        (" A.Example , b.example", ["a.example", "b.example"], ["c.example"]),
+        ("a.example:443", ["a.example"], []),
+        ("a.example:80", [], ["a.example"]),
+        ("10.0.0.0/8", ["10.1.2.3"], ["11.0.0.1", "10.example"]),
+        ("10.9.9.9/8", ["10.1.2.3"], ["11.0.0.1"]),
+        ("10.0.0.1", ["10.0.0.1"], ["10.0.0.2"]),
+        ("10.0.0.1:443,10.0.0.2:80", ["10.0.0.1"], ["10.0.0.2"]),
+        ("::1", ["::1"], ["::2"]),
+        ("[::1]", ["::1"], ["::2"]),
+        ("[::1]:443", ["::1"], []),
+        ("[::1]:80", [], ["::1"]),
+        ("fd00::/8", ["fd00::1"], ["fe80::1", "10.0.0.1"]),
+        (",:443, ,[", [], ["a.example"]),
+    ],
+)
+def test_no_proxy_names_hosts_addresses_and_networks_each_with_a_port_or_without(
+    no_proxy: str, exempt: list[str], others: list[str]
+) -> None:
+    assert [is_exempt(host, 443, no_proxy) for host in (*exempt, *others)] == [True] * len(exempt) + [False] * len(
+        others
+    )
+
+
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [
+        ({"ALL_PROXY": "http://all:1"}, "http://all:1"),
+        ({"all_proxy": "all:1"}, "http://all:1"),
+        ({"ALL_PROXY": "http://all:1", "https_proxy": "http://one:1"}, "http://one:1"),
+        ({"ALL_PROXY": "http://all:1", "http_proxy": "http://other:1"}, "http://all:1"),
+        ({"ALL_PROXY": "http://all:1", "NO_PROXY": "far.example:443"}, ""),
+        ({"http_proxy": "http://other:1"}, ""),
+    ],
+)
+def test_the_proxy_of_all_schemes_is_used_where_that_of_one_is_not_named(
+    names: dict[str, str], found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in names.items():
+        monkeypatch.setenv(name, value)
+    assert find_proxy("https", "far.example", 443) == found
 
 
 def test_a_proxy_that_is_gone_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:

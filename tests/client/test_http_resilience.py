@@ -32,7 +32,7 @@ from linkspan import (
 )
 from linkspan.client.transports.http import HttpClientTransport
 from over_http import serving
-from raw_http import CUT, RawServer, event, http, message, sse
+from raw_http import CUT, END, RawServer, event, http, message, sse
 
 pytestmark = pytest.mark.timeout(60)
 BRIEF = Timeouts(close=0.2)
@@ -77,7 +77,10 @@ def test_a_subscription_whose_stream_is_cut_is_asked_for_again() -> None:
         assert isinstance(events.get(timeout=30), Connected)
         restored = events.get(timeout=30)
     assert isinstance(restored, StreamRestored)
-    assert (restored.server, restored.error.problem) == (client.name, "the stream ended before the response arrived")
+    assert (restored.server, restored.error.problem) == (
+        client.name,
+        "the connection was closed in the middle of the response",
+    )
     assert server.methods().count("subscriptions/listen") == 4
 
 
@@ -155,7 +158,18 @@ def test_a_handshake_server_without_a_stream_is_not_asked_again(status: int) -> 
         assert server.methods().count("GET") == 1
 
 
-def test_the_stream_of_an_answer_is_resumed_after_as_long_as_the_server_wants() -> None:
+def test_a_connection_that_has_ended_tells_the_server_nothing_more() -> None:
+    with RawServer(era="legacy", session="s1") as server, SyncClient(server.url, timeouts=BRIEF) as client:
+        client.ping()
+        transport: Any = client._supervisor._transport
+        client.close()
+        transport.notify("notifications/roots/list_changed")
+        assert not transport._runs
+    assert "notifications/roots/list_changed" not in server.methods()
+
+
+@pytest.mark.parametrize("ending", [CUT, END], ids=["cut", "in good order"])
+def test_the_stream_of_an_answer_is_resumed_after_as_long_as_the_server_wants(ending: object) -> None:
     at: list[float] = []
 
     def again(request: Any) -> list[Any]:
@@ -163,14 +177,14 @@ def test_the_stream_of_an_answer_is_resumed_after_as_long_as_the_server_wants() 
         if request.headers.get("last-event-id") == "e2":
             return [*sse(event(message().replace("$ID", answer_id[0]), "id: e3\n")), CUT]
         if "last-event-id" in request.headers:
-            return [*sse("id: e2\n\n"), CUT]
+            return [*sse("id: e2\n\n"), ending]
         return [http(405)]
 
     def start(request: Any) -> list[Any]:
         answer_id.append(str(request.json["id"]))
         at.clear()
         at.append(time.monotonic())
-        return [*sse("retry: 200\nid: e1\ndata:\n\n"), CUT]
+        return [*sse("retry: 200\nid: e1\ndata:\n\n"), ending]
 
     answer_id: list[str] = []
     plan = {"GET": again, "tools/call": start}
@@ -210,7 +224,7 @@ def test_a_stream_whose_server_stays_busy_is_given_up_after_a_few_tries() -> Non
     resumed: list[str | None] = []
     plan = {"tools/call": [*sse("retry: 10\nid: e1\n\n"), CUT], "GET": again}
     with RawServer(plan, era="legacy", session="s1") as server, SyncClient(server.url, timeouts=BRIEF) as client:
-        with pytest.raises(ConnectionLost, match="the stream ended before the response arrived") as caught:
+        with pytest.raises(ConnectionLost, match="was closed in the middle") as caught:
             client.call_tool("hi")
         assert caught.value.delivery == "maybe_sent"
     assert resumed.count("e1") == 5

@@ -250,6 +250,54 @@ def test_ipython_shows_and_completes() -> None:
         InteractiveShell.clear_instance()
 
 
+CELL = """
+import sys
+from linkspan import Server, SyncClient
+{prompt}
+server = Server("draft")
+passed = []
+
+for text in ("first", "second"):
+    @server.tool
+    def shout() -> str:
+        return text
+
+    @server.resource("note://{{name}}")
+    def note(name: str) -> str:
+        return text
+
+    @server.resource("note://all")
+    def notes() -> str:
+        return text
+
+    @server.prompt
+    def greet() -> str:
+        return text
+
+    @server.middleware(only=["tools/call"])
+    def count(call):
+        passed.append(1)
+
+    server.define_custom_method("acme/text", lambda: text)
+
+with SyncClient(server) as client:
+    print([tool.name for tool in client.list_tools()], client.call_tool("shout").text, len(passed))
+    print(client.read_resource("note://x").contents[0].text, client.request("acme/text"))
+"""
+
+
+def test_a_cell_may_run_again() -> None:
+    cell = CELL.format(prompt="sys.ps1 = 'In: '")
+    done = subprocess.run([sys.executable, "-c", cell], capture_output=True, text=True, timeout=60)
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == ["['shout'] second 1", "second second"]
+
+
+def test_a_name_that_is_taken_is_refused_outside_notebooks() -> None:
+    done = subprocess.run([sys.executable, "-c", CELL.format(prompt="")], capture_output=True, text=True, timeout=60)
+    assert "There is already a tool 'shout'" in done.stderr
+
+
 # What a repr names.
 
 NEVER_MADE = {"Content", "Prompt", "Tool"}

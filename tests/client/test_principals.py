@@ -12,6 +12,7 @@ import pytest
 from faces import ERAS, wait_until
 
 from linkspan import Client, ClientClosed, InvalidResponse, Limits, StateLost, SyncClient, Timeouts
+from linkspan.auth import ClientCredentials
 from raw_http import RawServer, Request, http, message
 
 pytestmark = pytest.mark.timeout(60)
@@ -137,6 +138,16 @@ def test_as_many_sessions_of_principals_as_allowed_stay_and_one_more_ends_the_on
         wait_until(lambda: sessions.ended == ["s1"])
         assert client.call_tool("hi").text == "None in s0"  # the client's own session does not count
         assert call("a") == ["Bearer a in s5"]
+
+
+def test_no_more_identities_are_kept_than_principals_allowed() -> None:
+    with RawServer() as server, SyncClient(server.url, limits=Limits(max_principals=2)) as client:
+        client.ping()
+        transport: Any = client._supervisor._transport
+        identities = [ClientCredentials(f"id{number}", "secret") for number in range(3)]
+        for each in identities:
+            transport._access_to(each)
+        assert list(transport._accesses) == identities[1:]
 
 
 def test_more_principals_than_sessions_lose_no_call(bound: tuple[Bound, RawServer]) -> None:

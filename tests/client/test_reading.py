@@ -100,7 +100,7 @@ def test_what_comes_after_its_loop_has_ended_is_received(new_loop: Any) -> None:
 
 def ponged(client: Client) -> bool:
     transport = client._supervisor._transport
-    return isinstance(transport, StdioClientTransport) and b"ponged" in transport._stderr
+    return isinstance(transport, StdioClientTransport) and b"ponged" in transport._last_words
 
 
 def test_a_server_that_pings_is_answered_while_the_loop_rests() -> None:
@@ -255,6 +255,14 @@ def test_a_server_that_closes_its_output_costs_no_time(face: str) -> None:
         with pytest.raises(ConnectionLost):
             client.call_tool("die")
         assert time.process_time() - began < 0.4
+
+
+def test_a_stderr_that_the_server_has_closed_is_watched_no_more() -> None:
+    with SyncClient(wild({"tools/call hi": [{"close": 2}, HI]})) as client:
+        assert client.call_tool("hi").text == "hi"
+        transport = client._supervisor._transport
+        assert isinstance(transport, StdioClientTransport)
+        wait_until(lambda: transport._stderr not in transport._open.values())
 
 
 # Leader and followers alone, on a pipe whose bytes are the numbers of those who wait.

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from linkspan import Server, SyncClient
 from linkspan.client.transports.base import StoppableClock
 from linkspan.core.client_connection import ClientConnection, Expired
 from linkspan.flows.state import CLIENT_LIMITS
@@ -79,3 +82,33 @@ def test_the_clock_of_calls_goes_on_when_the_last_one_lets_it(monkeypatch: pytes
     clock.go_on("b")
     now = 75.0
     assert (clock(), clock.stands) == (55.0, False)
+
+
+def test_the_clock_of_calls_runs_again_after_a_login() -> None:
+    with SyncClient(Server("plain")) as client:
+        client.ping()
+        transport: Any = client._supervisor._transport
+        transport.hold("one")
+        assert transport.state.clock.stands
+        transport.go_on("one")
+        assert not transport.state.clock.stands
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [lambda transport: transport.answer("q", b"{}"), lambda transport: transport.refuse("q", -32603, "no")],
+    ids=["answered", "refused"],
+)
+def test_deadlines_are_looked_after_again_when_a_question_has_its_reply(
+    reply: Callable[[Any], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The question had put them off, and nothing else may wake the reactor in time."""
+    expected: list[float] = []
+    with SyncClient(Server("plain")) as client:
+        client.ping()
+        transport: Any = client._supervisor._transport
+        with monkeypatch.context() as patch:
+            patch.setattr(transport.machine, "next_timeout", lambda: 7.0)
+            patch.setattr(transport, "_reactor", SimpleNamespace(expect=expected.append))
+            reply(transport)
+    assert expected == [7.0]

@@ -6,7 +6,8 @@
 A plan maps a method, or `tools/call` and a tool's name, to steps; "start" is before the first message, "answer" is for answers
 of the client, "end" is after the last. A step is a line for stdout, in which $ID stands for the id of the request, or one of
 {"exit": STATUS} {"kill": SIGNAL} {"stderr": TEXT} {"flood": KILOBYTES} {"sleep": SECONDS} {"deaf": 1} {"large": MEGABYTES}
-{"deep": LEVELS} {"bytes": HEX} {"child": SECONDS} {"close": FD} {"once": STEP}.
+{"deep": LEVELS} {"bytes": HEX} {"child": SECONDS} {"orphan": STATUS} {"close": FD} {"once": STEP}.
+After `orphan` the process has ended, and a child of it takes the rest of the steps.
 What a plan does not mention is answered as a good server does, in both eras; the tool `hang` is never
 answered, and only the tool `again` is marked read-only.
 """

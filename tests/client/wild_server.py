@@ -75,6 +75,9 @@ def perform(step, request_id: str) -> None:
             if os.fork() == 0:
                 time.sleep(value)
                 os._exit(0)
+        case "orphan":  # the process ends; a child of it takes the rest of the steps, and ends
+            if os.fork() != 0:
+                os._exit(value)
         case "close":
             os.close(value)
         case "once":

@@ -63,6 +63,18 @@ def test_what_an_eye_does_not_see_is_escaped(letter: str) -> None:
     assert json.loads(dump({letter: letter})) == {letter: letter}
 
 
+@pytest.mark.parametrize("letter", "\u2800\xa0\u202f\u2003\u3000\u1680\u2000\u200a\u205f")
+def test_what_looks_like_a_space_is_escaped_where_people_decide(letter: str) -> None:
+    escaped = letter.encode("ascii", "backslashreplace").decode()
+    assert revealed(f"rm{letter}-rf") == f"rm{escaped}-rf"
+    assert revealed_line(f"{letter}rm \n -rf{letter}") == f"{escaped}rm -rf{escaped}"
+    shown = dump({f"a{letter}": letter}, None, reveal=True)
+    assert shown.isascii()
+    assert json.loads(shown) == {f"a{letter}": letter}
+    assert neutral(f"10{letter}000") == f"10{letter}000"  # elsewhere it is how people write
+    assert letter in dump(f"10{letter}000")
+
+
 WRITTEN = {
     "a heart as emoji": "I \u2764\ufe0f it",
     "a heart as text": "I \u2764\ufe0e it",

@@ -270,7 +270,7 @@ class _Job:
             self._end()
 
     def wait(self, person_waits: PersonWaits | None) -> HttpFlow[None]:
-        """Wait for the end; `person_waits` is told from when to when a person is waited for."""
+        """Wait for the end; `person_waits` receives when a wait for a person begins and ends."""
         waiting: list[_Waiting] = []
 
         def until(go_on: Callable[[], object]) -> None:

@@ -21,7 +21,7 @@ from linkspan.client.supervisor import Supervisor, find_telemetry
 from linkspan.client.targets import ServerTarget, Target, resolve
 from linkspan.client.transports.base import ClientTransport, Recorder, Waiter
 from linkspan.core.flow import ProgressCallback, Stopper
-from linkspan.errors import UnsupportedProtocolVersion, install_hint
+from linkspan.errors import UnsupportedProtocolVersion, import_hint
 from linkspan.flows.answers import ElicitationHandler, Handlers, RootsSource, SamplingHandler, encode_answer, failed
 from linkspan.flows.client_errors import Change, ClientError, ClientEvent, Origin
 from linkspan.flows.operations import DEFAULT_CALL, CallOptions
@@ -39,12 +39,14 @@ from linkspan.flows.state import (
     Timeouts,
     bearer,
 )
+from linkspan.keywords import check_values, closed
 from linkspan.revisions import REVISIONS, Revision, supported_versions
 from linkspan.revisions.agreement import ClientProfile
 from linkspan.revisions.neutral import InputRequest
-from linkspan.text import check_keywords, closed
+from linkspan.text import check_keywords
 from linkspan.types.base import JSON, Implementation
 from linkspan.types.messages import LoggingMessageParams, ServerCapabilities
+from linkspan.wire.reports import Report
 from linkspan.wire.values import Limits
 
 if TYPE_CHECKING:
@@ -95,6 +97,7 @@ class BaseClient:
         on_event: Callable[[ClientEvent], Any] | None = None,
         on_notification: Callable[[str, Any], Any] | None = None,
         on_stderr: Callable[[str], Any] | None = None,
+        on_report: Callable[[Report], Any] | None = None,
         recorder: Recorder | None = None,
         info: Implementation | None = None,
         extensions: Sequence[Extension] = (),
@@ -118,10 +121,13 @@ class BaseClient:
         coroutine functions `(call, call_next)`.
         `elicitation`, `sampling` and `roots` answer the server; what is not given is not declared. `on_log`, `on_change`,
         `on_event`, `on_notification` (method, params) and `on_stderr` (what a process prints, also by mistake on
-        stdout) are called for what the server sends and for events of the connection. All may be coroutine functions.
+        stdout) are called for what the server sends and for events of the connection. `on_report` is called with the log
+        records of a server that is a .py file with a Linkspan server; without it, and without `on_stderr`, its crashes are
+        logged under `linkspan.client`, with the frames of its author. All may be coroutine functions.
         `extensions` are the extensions of the protocol that are on, such as `Tasks()`.
         `recorder` records all messages, as `linkspan.testing.TranscriptWriter` does.
-        Raises: ValueError for an invalid target or option, TypeError for a keyword that does not exist.
+        Raises: ValueError for an invalid target or option, TypeError for a keyword that does not exist, or a value of the
+        wrong type.
         """
         self._target = resolve(target, name=name, env=env, cwd=cwd, inherit_env=inherit_env)
         if headers:
@@ -134,7 +140,7 @@ class BaseClient:
         _one_of("era", era, (None, "modern", "legacy"))
         _one_of("retry", retry, ("never", "safe", "always"))
         _one_of("check_output", check_output, ("strict", "lenient", "off"))
-        if isinstance(max_pages, bool) or not isinstance(max_pages, int) or max_pages < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+        if max_pages < 1:
             raise ValueError(f"max_pages must be a whole number, 1 or more, got {max_pages!r}")
         options = ClientOptions(
             profile=profile,
@@ -169,7 +175,7 @@ class BaseClient:
             find_telemetry=find_telemetry,
             surround=surround,
         )
-        callbacks = Callbacks(on_log, on_change, on_event, on_notification, on_stderr, recorder)
+        callbacks = Callbacks(on_log, on_change, on_event, on_notification, on_stderr, on_report, recorder)
         self._application = Application(handlers, callbacks)
         self._supervisor = Supervisor(self._state, _opener(self._target, ssl, auth), self._application)
         weakref.finalize(self, _close_soon, self._supervisor).atexit = False
@@ -189,6 +195,11 @@ class BaseClient:
         """Where the server's process is started; None for a server that is no process of ours."""
         command = self._target.command
         return (command.cwd or os.getcwd()) if command is not None else None
+
+    @property
+    def reports(self) -> bool:
+        """Whether the server is a process of ours that reports its log: see `on_report`."""
+        return self._target.command is not None and self._target.command.reports
 
     @property
     def environment(self) -> Mapping[str, str]:
@@ -293,7 +304,9 @@ def call_options(call: str, given: Mapping[str, Any]) -> CallOptions:
     """
     if not given:
         return DEFAULT_CALL
-    check_keywords(call, given, _TAKES.get(call, ListKeywords).__annotations__)
+    hints = _TAKES.get(call, ListKeywords).__annotations__
+    check_keywords(call, given, hints)
+    check_values(call, hints, given)
     fields = {name: value for name, value in given.items() if name != "auth"}
     if (auth := given.get("auth")) is not None:
         who = bearer(auth) if _is_token(auth) else {"authorization": IdentityHeader(auth)}
@@ -340,9 +353,9 @@ def _opener(
             )
         try:
             from linkspan.client.transports.http import HttpClientTransport
-        except ImportError:
+        except ImportError as error:
             problem = "HTTP needs httptools"
-            raise ClientError(problem, target.origin, phase="connect", hint=install_hint("http")) from None
+            raise ClientError(problem, target.origin, phase="connect", hint=import_hint("http", error)) from None
 
         assert target.url is not None
         headers = {name.lower(): value for name, value in target.headers.items()} | dict(supervisor.state.principal)

@@ -31,6 +31,7 @@ from linkspan.runtime.forks import renew
 from linkspan.types.base import Wire
 from linkspan.types.messages import LoggingMessageParams
 from linkspan.wire.jsonrpc import Notification, RequestId, RpcRequest
+from linkspan.wire.reports import Report
 
 if TYPE_CHECKING:
     import asyncio
@@ -62,6 +63,7 @@ class Callbacks(msgspec.Struct, frozen=True):
     on_event: Callable[[ClientEvent], Any] | None = None
     on_notification: Callable[[str, Any], Any] | None = None
     on_stderr: Callable[[str], Any] | None = None
+    on_report: Callable[[Report], Any] | None = None
     recorder: Recorder | None = None
 
 
@@ -111,7 +113,10 @@ def answer_in_thread(question: Question) -> None:
         else:
             question.answer(value)
 
-    threading.Thread(target=run, name="linkspan-answer", daemon=True).start()
+    try:
+        threading.Thread(target=run, name="linkspan-answer", daemon=True).start()
+    except RuntimeError as error:  # the server must not wait for an answer that cannot come
+        question.fail(error)
 
 
 class _Round:
@@ -175,7 +180,10 @@ class CallbackQueue:
                 begun.loop = None  # closed: the callbacks still come, in a thread
             else:
                 return
-        threading.Thread(target=self._deliver, args=(begun,), name="linkspan-callbacks", daemon=True).start()
+        try:
+            threading.Thread(target=self._deliver, args=(begun,), name="linkspan-callbacks", daemon=True).start()
+        except RuntimeError:  # the system has no more threads: the next delivery tries again
+            self._round = None
 
     def _hand_over(self, ended: _Round) -> None:
         """Go on in a thread with what a round has left, because it cannot."""

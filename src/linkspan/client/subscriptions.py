@@ -418,4 +418,4 @@ def _refused(transport: ClientTransport, error: ErrorResponse) -> ServerError:
 
 
 def _ended(transport: ClientTransport) -> InvalidResponse:
-    return InvalidResponse("the server ended the subscription at once", transport.state.origin, delivery="answered")
+    return InvalidResponse("the server ended the subscription", transport.state.origin, delivery="answered")

@@ -37,8 +37,10 @@ from linkspan.flows.requesting import backoff
 from linkspan.flows.state import ClientState, ClientTelemetry, Principal, ResponseCache
 from linkspan.revisions.agreement import Agreement
 from linkspan.runtime.forks import keep, renew
+from linkspan.runtime.reactor import reactor
 from linkspan.types.messages import LoggingLevel
 from linkspan.wire.jsonrpc import ErrorResponse, Notification, Response, RpcRequest, encode
+from linkspan.wire.reports import Report
 
 __all__ = ["Sessions", "Supervisor", "find_telemetry"]
 
@@ -270,7 +272,11 @@ class Supervisor:
             self.state.telemetry = telemetry = self.state.telemetry or self.state.find_telemetry()
             if telemetry is not None:
                 connect = telemetry.carry(connect)
-            threading.Thread(target=connect, name="linkspan-connect", daemon=True).start()
+            try:
+                threading.Thread(target=connect, name="linkspan-connect", daemon=True).start()
+            except RuntimeError as problem:
+                error = ConnectError(f"connecting failed: {problem}", self.state.origin, phase="connect")
+                reactor().call(lambda: self._connect_failed(error))
 
     def _connect(self) -> None:
         try:
@@ -464,6 +470,14 @@ class Supervisor:
         """Pass on what the server wrote to stderr."""
         if self.application.callbacks.on_stderr is not None:
             self.application.queue.post(self.application.callbacks.on_stderr, text)
+
+    def report_received(self, transport: ClientTransport, report: Report) -> None:
+        """Pass on what the server reported; what no callback receives, not even as text, is logged if it is a crash."""
+        callbacks, server = self.application.callbacks, self.state.origin.server
+        if callbacks.on_report is not None:
+            self.application.queue.post(callbacks.on_report, report)
+        elif report.traceback and callbacks.on_stderr is None:
+            _log.error("%s: %s", server, report, extra={"server": server})
 
     def stream_restored(self, transport: ClientTransport, error: ClientError) -> None:
         """Tell the application, and those who listen that they may have missed something: what was kept may be old."""

@@ -19,7 +19,9 @@ from linkspan.client.config import Configuration, Settled, UnusableTarget, read_
 from linkspan.flows.client_errors import Origin
 from linkspan.runtime.calls import Connectable
 from linkspan.runtime.channels import OpenChannel
+from linkspan.runtime.command_lines import command_line, split_command
 from linkspan.wire.redaction import redact
+from linkspan.wire.reports import VARIABLE
 
 if TYPE_CHECKING:
     from linkspan.client.transports.stdio import Command
@@ -106,7 +108,7 @@ def _text(text: str, name: str | None, env: Mapping[str, str] | None, cwd: str |
     if path.endswith((".py", ".transcript")) and (" " not in path.strip() or Path(path).is_file()):
         return _file(path, part, name, env, cwd, inherit_env=inherit_env)
     try:
-        argv = shlex.split(text)
+        argv = split_command(text)
     except ValueError as problem:
         raise UnusableTarget(f"{text!r} is not a valid command: {problem}") from None
     if not argv:
@@ -141,10 +143,17 @@ def _file(
     if not ours:
         argv = [sys.executable, path]
     own = {key: os.environ[key] for key in _FOR_OUR_PYTHON if key in os.environ}
+    if ours:
+        own[VARIABLE] = "1"
     name = name or file_name(path, cwd)
     target = _command(argv, name, {**own, **(env or {})}, cwd, inherit_env=inherit_env)
-    origin = Origin(name, " ".join(map(shlex.quote, argv)))
-    return msgspec.structs.replace(target, origin=origin, environment=dict(env or {}))  # without those of our Python
+    assert target.command is not None
+    return msgspec.structs.replace(
+        target,
+        origin=Origin(name, command_line(argv)),
+        command=msgspec.structs.replace(target.command, reports=bool(ours)),
+        environment=dict(env or {}),  # without our own variables
+    )
 
 
 def _from_config(
@@ -222,10 +231,12 @@ def _command(
     from linkspan.client.transports.stdio import Command
 
     given = dict(env or {})
+    if sys.platform == "win32":  # where PATH and Path are one variable, under the name that os.environ has
+        given = {key.upper(): value for key, value in given.items()}
     secrets = tuple(value for value in given.values() if len(value) >= _SHORTEST_SECRET and value not in os.defpath)
     secrets += hidden.secrets
     words = [hidden.shown.get(word, word) for word in argv]
-    shown = redact(" ".join(map(shlex.quote, words)), secrets)
+    shown = redact(command_line(words), secrets)
     whole = {**(os.environ if inherit_env else _minimal_environment()), **given}
     command = Command(tuple(argv), whole, cwd, secrets)
     return Target(Origin(name or server_name(words, cwd), shown), command=command, environment=given)

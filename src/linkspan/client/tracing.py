@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
@@ -22,7 +22,7 @@ from linkspan.core.flow import RequestSpec
 from linkspan.flows.client_errors import CallTimeout, ClientError, ServerError
 from linkspan.flows.state import ClientState
 from linkspan.runtime.otel import attributes_of, durations, note_failure, tracer
-from linkspan.server.telemetry import Failure, operation
+from linkspan.server.telemetry import Failure, Operation, operation
 from linkspan.wire.jsonrpc import ErrorResponse, Response, encode
 
 if TYPE_CHECKING:
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 __all__ = ["ClientTracing"]
 
 _IS_ERROR: Final = b'"isError"'
+_MOST_NAMES: Final = 4096
+"""Names that were served and not listed."""
+_NAMES: Final = ("gen_ai.tool.name", "gen_ai.prompt.name")
 
 
 class _Target(msgspec.Struct):
@@ -67,11 +70,29 @@ def _target_of(spec: RequestSpec) -> _Target:
         return _Target()
 
 
+class _Names:
+    """The names of tools and prompts that servers have: a model can invent any number of others, and a series is for ever."""
+
+    def __init__(self) -> None:
+        self._known: set[tuple[str, str]] = set()
+
+    def is_known(self, state: ClientState, purpose: Operation, failure: Failure | None) -> bool:
+        """Return whether the name that a request is about names a series: the server has listed it, or served it."""
+        name = purpose.tool or purpose.prompt
+        if name is None:
+            return True
+        if failure is None and len(self._known) < _MOST_NAMES:
+            self._known.add((purpose.method, name))
+        catalogues = (state.own, *list(state.others.values()))
+        return (purpose.method, name) in self._known or any(name in each.tools for each in catalogues)
+
+
 class ClientTracing:
     """Makes a span of kind CLIENT of each request, and records its duration."""
 
     def __init__(self) -> None:
         """Use the providers of the application."""
+        self._names = _Names()
         self._tracer = tracer()
         self._durations = durations(
             "mcp.client.operation.duration",
@@ -95,7 +116,8 @@ class ClientTracing:
         attributes = common if target.uri is None else common | {"mcp.resource.uri": target.uri}
         span = self._tracer.start_span(purpose.title, None, SpanKind.CLIENT, attributes)
         context = trace.set_span_in_context(span)
-        return _ClientSpan(span, self._durations, common, context, _with_trace(spec, context))
+        is_known = partial(self._names.is_known, state, purpose)
+        return _ClientSpan(span, self._durations, common, context, is_known, _with_trace(spec, context))
 
     def carry(self, function: Callable[[], object]) -> Callable[[], object]:
         """Return the function so that in another thread it belongs to the trace of this one."""
@@ -121,15 +143,22 @@ def _with_trace(spec: RequestSpec, context: Context) -> RequestSpec:
 class _ClientSpan:
     """The span of one request, and its duration."""
 
-    __slots__ = ("_began", "_common", "_context", "_durations", "_span", "spec")
+    __slots__ = ("_began", "_common", "_context", "_durations", "_is_known", "_span", "spec")
 
     def __init__(
-        self, span: Span, durations: Histogram, common: dict[str, Any], context: Context, spec: RequestSpec
+        self,
+        span: Span,
+        durations: Histogram,
+        common: dict[str, Any],
+        context: Context,
+        is_known: Callable[[Failure | None], bool],
+        spec: RequestSpec,
     ) -> None:
         self._span = span
         self._durations = durations
         self._common = common
         self._context = context
+        self._is_known = is_known
         self._began = time.perf_counter()
         self.spec = spec
 
@@ -138,6 +167,8 @@ class _ClientSpan:
         span, attributes, failure = self._span, self._common, _failure_of(outcome)
         if isinstance(outcome, Response):
             span.set_attribute("jsonrpc.request.id", str(outcome.id))
+        if not self._is_known(failure):
+            attributes = {name: value for name, value in attributes.items() if name not in _NAMES}
         if failure is not None:
             attributes = attributes | note_failure(span, failure)
         self._durations.record(time.perf_counter() - self._began, attributes, self._context)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from base64 import b64decode, b64encode
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,12 +18,13 @@ from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
 
+from linkspan.runtime.shared_files import read_shared, remove_shared, replace_shared, wait_for_lock
+
 __all__ = ["Key", "Keyring", "Vault", "home", "system_keyring"]
 
 Key: TypeAlias = tuple[str, ...]
 
 _SERVICE: Final = "linkspan"
-_POLL: Final = 0.02
 _LONGEST_LOCK: Final = 120.0
 """Seconds after which a lock is not waited for any longer: its holder has more than the time of all its requests."""
 
@@ -59,14 +59,14 @@ def home() -> Path:
     """Return the directory of the logins of this user, whether it exists or not."""
     try:
         if sys.platform == "win32":
-            base = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local"
+            base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
         elif sys.platform == "darwin":
             base = Path.home() / "Library" / "Application Support"
         else:
-            base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+            base = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
     except RuntimeError:  # this user has no home directory: nothing can be kept below a device
-        base = os.devnull
-    return Path(base) / "linkspan" / "logins"
+        base = Path(os.devnull)
+    return base / "linkspan" / "logins"
 
 
 def system_keyring() -> Keyring | None:
@@ -129,7 +129,7 @@ class Vault:
                 if (keyring := self._keyring()) is not None:
                     with suppress(Exception):  # it may be in the file only
                         keyring.delete_password(_SERVICE, self._name(key))
-                self._path(key).unlink(missing_ok=True)
+                remove_shared(self._path(key))
             self._unkept.pop(key, None)
         except OSError as error:
             self._unkept[key] = value
@@ -153,12 +153,11 @@ class Vault:
             fd = os.open(self._path(key).with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
         except OSError:  # nothing is shared where nothing can be written
             return lambda: None
-        give_up = time.monotonic() + _LONGEST_LOCK
-        while not _try_lock(fd):
-            if time.monotonic() > give_up:
-                os.close(fd)
-                raise TimeoutError("another process held this login for too long")
-            time.sleep(_POLL)
+        try:
+            wait_for_lock(fd, _LONGEST_LOCK)
+        except TimeoutError:
+            os.close(fd)
+            raise TimeoutError("another process held this login for too long") from None
         return lambda: os.close(fd)
 
     def _name(self, key: Key) -> str:
@@ -196,7 +195,7 @@ class Vault:
                 file.write(msgspec.json.encode(_Entry(key, value)))
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(beside, self._path(key))
+            replace_shared(Path(beside), self._path(key))
         except BaseException:
             with suppress(OSError):
                 os.unlink(beside)
@@ -216,34 +215,9 @@ class Vault:
 
 def _entry(path: Path) -> _Entry | None:
     try:
-        return _read.decode(path.read_bytes())
+        return _read.decode(read_shared(path))
     except (OSError, msgspec.DecodeError):
         return None
-
-
-if sys.platform == "win32":
-
-    def _try_lock(fd: int) -> bool:
-        import msvcrt
-
-        try:
-            msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
-        except OSError:
-            return False
-        return True
-
-else:
-
-    def _try_lock(fd: int) -> bool:
-        import fcntl
-
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        except OSError:  # a file system without locks
-            return True
-        return True
 
 
 def _warn(text: str, *about: object) -> None:

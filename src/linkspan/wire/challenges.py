@@ -14,18 +14,31 @@ import msgspec
 
 from linkspan.wire.values import encode_base64
 
-__all__ = ["Challenge", "basic_credentials", "is_scope", "read_challenges", "write_challenge"]
+__all__ = [
+    "LONGEST_CHALLENGES",
+    "Challenge",
+    "basic_credentials",
+    "is_scope",
+    "read_challenges",
+    "read_scopes",
+    "write_challenge",
+]
 
-_TOKEN: Final = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
-_SCHEME: Final = re.compile(rf"(?P<scheme>{_TOKEN})(?=[ \t,]|\Z)")
-_TOKEN68: Final = re.compile(r"[ \t]+(?P<text>[A-Za-z0-9\-._~+/]+=*)[ \t]*(?=,|\Z)")
-_PARAMETER: Final = re.compile(
-    rf"(?P<name>{_TOKEN})[ \t]*=[ \t]*(?:\"(?P<quoted>(?:[^\"\\]|\\.)*+)\"|(?P<bare>[^\s,\"]++))(?=[ \t,]|\Z)"
+LONGEST_CHALLENGES: Final = 8192
+"""Characters of a WWW-Authenticate header that are read."""
+_TOKEN: Final = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]++"
+_QUOTED: Final = r"\"(?P<quoted>(?:[^\"\\]|\\.)*+)\""
+_END: Final = r"(?=[ \t,]|\Z)"
+_PIECE: Final = re.compile(
+    rf"(?P<name>{_TOKEN})[ \t]*+=[ \t]*+(?:{_QUOTED}|(?P<bare>[^\s,\"]++)){_END}"
+    rf"|(?P<scheme>{_TOKEN}){_END}(?:[ \t]++(?P<token68>[A-Za-z0-9\-._~+/]++=*+)[ \t]*+(?=,|\Z))?"
+    r"|(?![ \t,])(?P<unknown>(?:[^\",]|\"(?:[^\"\\]|\\.)*+(?:\"|\\?\Z))++)",
+    re.DOTALL,
 )
-"""A bare value may be more than a token: servers write URLs without quotes."""
-_SEPARATOR: Final = re.compile(r"[ \t,]*+")
-_TO_NEXT: Final = re.compile(r"(?:\"(?:[^\"\\]|\\.)*+\"|[^,])*+(?:,|\Z)")
-_ESCAPED: Final = re.compile(r"\\(.)")
+"""A parameter, a scheme with its token68 if it has one, or what is neither, up to the next comma. Each is read at most three
+times, and a quoted string that is not closed takes all that follows: the work is linear.
+A bare value may be more than a token, since servers write URLs without quotes."""
+_ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
 _SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
 _UNWRITABLE: Final = re.compile(r"[^\t\x20-\x7e]")
 
@@ -46,31 +59,29 @@ def is_scope(text: object) -> bool:
     return isinstance(text, str) and _SCOPE.fullmatch(text) is not None
 
 
+def read_scopes(text: str) -> list[str]:
+    """Return the names in a text that lists scopes: the space parts them, and no other blank does (RFC 6749, section 3.3)."""
+    return [each for each in text.split(" ") if each]
+
+
 def read_challenges(header: str) -> list[Challenge]:
-    """Return the challenges of a WWW-Authenticate header; of several headers, joined by commas."""
+    """Return the challenges of a WWW-Authenticate header; of several headers, joined by commas.
+
+    Of a header longer than `LONGEST_CHALLENGES`, only what ends before that with a comma.
+    """
+    if len(header) > LONGEST_CHALLENGES:
+        header = header[:LONGEST_CHALLENGES].rpartition(",")[0]
     found: list[Challenge] = []
     parameters: dict[str, str] = {}
-    place = _end(_SEPARATOR, header, 0)
-    while place < len(header):
-        if (parameter := _PARAMETER.match(header, place)) is not None:
-            quoted = parameter["quoted"]
-            value = parameter["bare"] if quoted is None else _ESCAPED.sub(r"\1", quoted)
-            parameters.setdefault(parameter["name"].lower(), value)
-            place = parameter.end()
-        elif (scheme := _SCHEME.match(header, place)) is not None:
-            parameters, place = {}, scheme.end()
-            token = _TOKEN68.match(header, place)
-            found.append(Challenge(scheme["scheme"].lower(), parameters, token["text"] if token else ""))
-            place = token.end() if token else place
-        else:
-            place = _end(_TO_NEXT, header, place)
-        place = _end(_SEPARATOR, header, place)
+    for piece in _PIECE.finditer(header):
+        name, scheme, quoted = piece["name"], piece["scheme"], piece["quoted"]
+        if name is not None:
+            value = piece["bare"] if quoted is None else _ESCAPED.sub(r"\1", quoted)
+            parameters.setdefault(name.lower(), value)
+        elif scheme is not None:
+            parameters = {}
+            found.append(Challenge(scheme.lower(), parameters, piece["token68"] or ""))
     return found
-
-
-def _end(pattern: re.Pattern[str], text: str, place: int) -> int:
-    found = pattern.match(text, place)
-    return found.end() if found is not None else place
 
 
 def write_challenge(scheme: str, parameters: Mapping[str, str | None]) -> str:

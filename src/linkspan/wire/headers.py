@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import binascii
 import re
+from collections.abc import Iterable, Mapping
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache
 from typing import Final
@@ -25,24 +26,38 @@ __all__ = [
     "agrees",
     "decode_value",
     "encode_value",
+    "is_forwarded",
     "is_loopback",
+    "join_lines",
     "media_type",
     "parse_authority",
     "parse_origin",
+    "split_target",
+    "unknown_coding",
     "value_at",
     "wants_page",
 ]
 
 _REMEMBERED: Final = 128
 """Header values that are understood once: nearly all clients send the same few."""
+_OF_PROXIES: Final = ("forwarded", "via", "x-real-ip")
 _PREFIX: Final = "=?base64?"
 _SUFFIX: Final = "?="
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/]*={0,2}")
 _PLAIN: Final = re.compile(r"[\x20-\x7e]*")
+_WEIGHTLESS: Final = re.compile(r";\s*q=0(\.0{0,3})?\s*(;|$)", re.IGNORECASE)
 
 
 class BadEncoding(ValueError):
     """A header value claims to be base64 and is not."""
+
+
+def join_lines(lines: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return header lines by name: the values of one that came more than once are joined by commas (RFC 9110, section 5.3)."""
+    values: dict[str, list[str]] = {}
+    for name, value in lines:
+        values.setdefault(name, []).append(value)
+    return {name: ", ".join(found) for name, found in values.items()}
 
 
 @lru_cache(_REMEMBERED)
@@ -53,21 +68,44 @@ def media_type(value: str) -> str:
 
 @lru_cache(_REMEMBERED)
 def accepts(accept: str | None, wanted: str) -> bool:
-    """Return whether an Accept header takes a media type such as `text/event-stream`. No header takes everything."""
+    """Return whether an Accept header takes a media type such as `text/event-stream`. No header takes everything.
+
+    Of the ranges that match, the most specific one counts (RFC 9110, section 12.5.1).
+    """
     if accept is None:
         return True
-    return not _ranges(accept).isdisjoint((wanted, f"{wanted.partition('/')[0]}/*", "*/*"))
+    ranges = _ranges(accept)
+    matching = (wanted, f"{wanted.partition('/')[0]}/*", "*/*")
+    return next((ranges[each] for each in matching if each in ranges), False)
 
 
 def wants_page(accept: str) -> bool:
     """Return whether an Accept header is that of a browser: it names HTML outright, where a client names the stream it wants."""
     wanted = _ranges(accept)
-    return "text/html" in wanted and "text/event-stream" not in wanted
+    return wanted.get("text/html", False) and not wanted.get("text/event-stream", False)
+
+
+def is_forwarded(names: Iterable[str]) -> bool:
+    """Return whether headers of these names, in lower case, come from a proxy (RFC 7239, and what was usual before)."""
+    return any(name in _OF_PROXIES or name.startswith("x-forwarded-") for name in names)
 
 
 @lru_cache(_REMEMBERED)
-def _ranges(accept: str) -> frozenset[str]:
-    return frozenset(media_type(each) for each in accept.split(","))
+def _ranges(accept: str) -> Mapping[str, bool]:
+    """Return the media ranges of an Accept header, and whether each is acceptable: with a weight of 0 it is not."""
+    ranges: dict[str, bool] = {}
+    for each in accept.split(","):
+        kind = media_type(each)
+        ranges[kind] = ranges.get(kind, False) or _WEIGHTLESS.search(each) is None
+    return ranges
+
+
+def unknown_coding(transfer_encoding: str) -> str | None:
+    """Return the first transfer coding other than `chunked`; None if there is none, or `chunked` is not the last."""
+    codings = [each for each in map(str.strip, transfer_encoding.lower().split(",")) if each]
+    if "chunked" in codings[:-1]:
+        return None
+    return next((each for each in codings if each != "chunked"), None)
 
 
 def decode_value(value: str) -> str:
@@ -119,6 +157,7 @@ _PORTS: Final = {"http": 80, "https": 443}
 _AUTHORITY: Final = re.compile(
     r"(?:(?P<name>(?:[A-Za-z0-9._~!$&'()*+;=-]|%[0-9A-Fa-f]{2})+)|\[(?P<v6>[0-9A-Fa-f:.]+)\])(?::(?P<port>[0-9]{0,5}))?"
 )
+_ABSOLUTE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://(?P<authority>[^/?#]*)")
 _ORIGIN: Final = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<authority>[^/]*)/?")
 
 
@@ -162,6 +201,15 @@ def parse_authority(text: str) -> Authority | None:
     except ValueError:
         return None
     return Authority(f"[{address.compressed}]", port, is_loopback(found["v6"]) is True)
+
+
+def split_target(target: str) -> tuple[str | None, str]:
+    """Return the authority and the rest of a request's target in absolute form; None and all of it of another form.
+
+    See RFC 9112, section 3.2. The authority may be invalid.
+    """
+    found = _ABSOLUTE.match(target)
+    return (None, target) if found is None else (found["authority"], target[found.end() :] or "/")
 
 
 @lru_cache(_REMEMBERED)

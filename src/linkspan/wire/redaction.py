@@ -13,6 +13,7 @@ from linkspan.types.base import JSON, JSONObject, is_array, is_object
 
 __all__ = [
     "HIDDEN",
+    "INVISIBLE",
     "REDACTED",
     "Redactor",
     "belongs",
@@ -340,6 +341,9 @@ HIDDEN: Final = re.compile(
 halves of characters; and all that Unicode calls default ignorable: zero-width characters, joiners, fillers, variation selectors,
 tags, which people do not see and models read. https://www.unicode.org/reports/tr44/#Default_Ignorable_Code_Point"""
 
+INVISIBLE: Final = re.compile(HIDDEN.pattern.removesuffix("]") + "\xa0\u1680\u2000-\u200a\u202f\u205f\u2800\u3000]")
+"""The same, and all that is blank and not the space: people do not see which of them it is, nor how many stand at an end."""
+
 _JOINERS: Final = "\u200c\u200d"
 _PRESENTATION: Final = "\ufe0e\ufe0f"
 """The variation selectors that choose text or emoji."""
@@ -362,8 +366,8 @@ def neutral(text: str, before: str = "") -> str:
 
 
 def revealed(text: str) -> str:
-    """Return a text with every command and every hidden character escaped, those too that `neutral` leaves."""
-    return HIDDEN.sub(_escape, text.replace("\r\n", "\n"))
+    """Return a text with every command and every hidden character escaped, those too that `neutral` leaves, and blanks."""
+    return INVISIBLE.sub(_escape, text.replace("\r\n", "\n"))
 
 
 def neutral_json(value: JSON) -> JSON:

@@ -56,6 +56,7 @@ from linkspan.revisions import LATEST
 from linkspan.revisions.agreement import Agreement, before_agreement
 from linkspan.runtime.reactor import reactor
 from linkspan.wire.jsonrpc import Notification, RequestId, RpcRequest
+from linkspan.wire.reports import Report
 
 if TYPE_CHECKING:
     import asyncio
@@ -238,6 +239,10 @@ class TransportOwner(Protocol):
         """The server process wrote to stderr."""
         ...
 
+    def report_received(self, transport: ClientTransport, report: Report) -> None:
+        """The server process reported a record of its log."""
+        ...
+
     def stream_restored(self, transport: ClientTransport, error: ClientError) -> None:
         """A stream on which the server speaks by itself was lost, as `error` says, and is open again."""
         ...
@@ -380,14 +385,14 @@ class ClientTransport:
         """Answer a question of the server."""
         with self.lock:
             self.machine.answer(request_id, result)
-        self._clock_goes_on()
+        self._keep_deadlines()
         self.flush()
 
     def refuse(self, request_id: RequestId, code: int, message: str) -> None:
         """Answer a question of the server with an error."""
         with self.lock:
             self.machine.refuse(request_id, code, message)
-        self._clock_goes_on()
+        self._keep_deadlines()
         self.flush()
 
     def fail_call(self, question: RequestId, error: ClientError) -> None:
@@ -414,13 +419,13 @@ class ClientTransport:
             clock.go_on((self, request_id))
         with self.lock:
             self.machine.go_on(request_id)
-        self._clock_goes_on()
+        self._keep_deadlines()
 
-    def _clock_goes_on(self) -> None:
-        """Make sure that the deadlines of calls are kept, which a question of the server had put off."""
-        with self.lock:
-            due = self.machine.next_timeout()
-        if due is not None:
+    def _keep_deadlines(self) -> None:
+        """Make sure that the reactor knows the next deadline: that of a call, which a question of the server had put off, or,
+        where the server is in this process, that of its question.
+        """
+        if (due := self.next_timeout()) is not None:
             self._reactor.expect(due)
 
     def agree(self, agreement: Agreement) -> None:
@@ -514,11 +519,12 @@ class ClientTransport:
                     if len(self._stray) < _STRAY_KEPT:
                         self._stray.append(event.text)
                 case ServerRequest():
+                    self._keep_deadlines()
                     self._owner.request_received(self, event.request)
                 case Forbidden():
                     self._complain_of(event)
                 case CancellationReceived():
-                    self._clock_goes_on()  # the handler may go on; its answer will be dropped
+                    self._keep_deadlines()  # the handler may go on; its answer will be dropped
                 case NotificationReceived():
                     self._owner.notification_received(self, event.message)
         if deliveries:
@@ -563,7 +569,7 @@ class ClientTransport:
             phase=phase,
             delivery=delivery,
             ending=ending,
-            hint=hint_for_ending(ending),
+            hint=hint_for_ending(ending, self.state.origin.command),
         )
 
     def _for_phase(self, error: ClientError, waiter: Waiter) -> ClientError:

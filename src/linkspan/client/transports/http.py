@@ -52,6 +52,7 @@ from linkspan.flows.http_messages import (
     excerpt,
     http_error,
     mirrored,
+    refused_token_hint,
     shown_url,
     verdict,
     what_came,
@@ -475,6 +476,9 @@ class HttpClientTransport(ClientTransport):
         if isinstance(message, ErrorResponse) and meant and reply.status not in SPEAKS_FOR_ITSELF:
             self._answer(sent, message)
             return
+        hint: str | None = None
+        if self._requests.sends_credentials(self._post_url, sent.own):
+            hint = refused_token_hint(reply.status, reply.headers.get("www-authenticate", ""))
         raise http_error(
             self.state.origin,
             sent.what,
@@ -482,6 +486,7 @@ class HttpClientTransport(ClientTransport):
             data,
             error=message if isinstance(message, ErrorResponse) else None,
             wait=wait_asked_for(reply),
+            hint=hint,
             secrets=self._requests.secrets(sent.own),
         )
 

@@ -6,11 +6,8 @@ here: whether one may be is for the caller to decide. What moves the bytes: http
 
 from __future__ import annotations
 
-import os
 import re
-import select
 import socket
-import sys
 import zlib
 from binascii import b2a_base64
 from collections.abc import Mapping
@@ -23,21 +20,28 @@ from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrad
 
 from linkspan._version import __version__
 from linkspan.client.transports.http_requests import HttpFailure
+from linkspan.client.transports.proxies import find_proxy
+from linkspan.flows.http_messages import shown_url
+from linkspan.runtime.descriptors import Poll, open_poll
+from linkspan.wire.headers import join_lines
 
 if TYPE_CHECKING:
     from ssl import SSLContext
 
 __all__ = [
+    "END_OF_HEAD",
     "IDLE_SECONDS",
+    "LARGEST_HEAD",
     "LARGEST_READ",
+    "MOST_LINES",
     "HttpConnection",
     "Place",
     "Route",
     "Routes",
+    "TunnelAnswer",
     "connect_failure",
     "patiences",
     "plain",
-    "tunnel",
 ]
 
 _CUT: Final = "the connection was closed in the middle of the response"
@@ -47,11 +51,16 @@ _TLS: Final = (
     "check that the port serves https; to trust a certificate of your own, pass ssl=..., an SSLContext [LS-204]"
 )
 _OTHER_PORT: Final = "check that the port serves HTTP, and whether it needs https [LS-205]"
+_PROXIES: Final = "check HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY [LS-208]"
 _BAD_HEADERS: Final = "the names and values of headers= must be text without line breaks [LS-206]"
-_LONGEST_HEAD: Final = 128 * 1024
-_LARGE_HEAD: Final = "its headers are too large"
+LARGEST_HEAD: Final = 128 * 1024
+"""Bytes of the headers and trailers of one response, those of its interim responses included."""
+MOST_LINES: Final = 256
+"""Lines of them."""
 _MOST_ROUTES: Final = 64
 LARGEST_READ: Final = 65536
+_AT_ONCE: Final = 16384
+"""Packed bytes that are unpacked at once."""
 IDLE_SECONDS: Final = 15.0
 """How long a connection is kept for the next request."""
 _BRIEFLY: Final = 0.3
@@ -59,6 +68,7 @@ _PORTS: Final = {"http": 80, "https": 443}
 _AS_THEY_ARE: Final = "/%:@!$&'()*+,;=~-._[]?"
 _NAMES: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _NO_VALUE: Final = re.compile(r"[\r\n\0]")
+END_OF_HEAD: Final = b"\r\n\r\n"
 _FIRST_LINE: Final = re.compile(rb"HTTP/1\.[01] (\d{3})[ \r]")
 
 
@@ -157,26 +167,25 @@ def _route(url: str) -> Route:
     host = shown if server.port == _PORTS[parts.scheme] else f"{shown}:{server.port}"
     headers = {"host": host, "user-agent": f"linkspan/{__version__}", "accept-encoding": "gzip, deflate"}
     headers |= _basic("authorization", url)
-    proxy = _proxy(parts.scheme, server.host)
-    if not proxy:
+    found = find_proxy(parts.scheme, server.host, server.port)
+    if not found:
         return Route(server, server, path, headers)
-    proxy = proxy if "://" in proxy else f"http://{proxy}"
-    credentials = _basic("proxy-authorization", proxy)
+    proxy, credentials = _way_through(found)
     if not server.secure:
-        return Route(_place(proxy), server, f"http://{host}{path}", headers | credentials)
+        return Route(proxy, server, f"http://{host}{path}", {**headers, **credentials})
     there = f"{shown}:{server.port}"
-    head = "".join(f"{name}: {value}\r\n" for name, value in ({"host": there} | credentials).items())
-    return Route(_place(proxy), server, path, headers, f"CONNECT {there} HTTP/1.1\r\n{head}\r\n".encode())
+    head = "".join(f"{name}: {value}\r\n" for name, value in {"host": there, **credentials}.items())
+    return Route(proxy, server, path, headers, f"CONNECT {there} HTTP/1.1\r\n{head}\r\n".encode())
 
 
-def _proxy(scheme: str, host: str) -> str:
-    """Return the proxy that the environment, or the system, names for a host; nothing for none."""
-    if sys.platform not in ("darwin", "win32") and not any(name.lower().endswith("_proxy") for name in os.environ):
-        return ""  # without the import, which takes longer than a call
-    from urllib.request import getproxies, proxy_bypass
-
-    proxy = getproxies().get(scheme, "")
-    return "" if proxy_bypass(host) else proxy
+def _way_through(proxy: str) -> tuple[Place, Mapping[str, str]]:
+    """Return where a proxy is, and the header that carries its password, if it has one. Raises: HttpFailure."""
+    try:
+        return _place(proxy), _basic("proxy-authorization", proxy)
+    except ValueError:
+        kind = "only proxies that speak HTTP are, by http:// or https://"
+        problem = f"the proxy {shown_url(proxy)} is not supported: {kind}"
+        raise HttpFailure(problem, sent=False, ours=True, hint=_PROXIES) from None
 
 
 def _place(url: str) -> Place:
@@ -210,10 +219,11 @@ class HttpConnection:
         self._chunks: list[bytes] = []
         self._until_eof = False
         self._persists = False
-        self._head = 0
+        self._lines: list[tuple[str, str]] = []
+        self._counted = self._counted_bytes = self._since_body = 0
         self.status = 0
         self.headers: dict[str, str] = {}
-        """Names in lower case. A header that came more than once has its values joined by commas (RFC 9110, section 5.3)."""
+        """Names in lower case. The different values of a header that came more than once are joined by commas."""
         self.idle = True
         """Whether no response is expected."""
         self.answered = False
@@ -222,13 +232,11 @@ class HttpConnection:
         self.failure: HttpFailure | None = None
         """Why no more will come, or why what came is not HTTP."""
         self.used_at = 0.0
-        self._poll: Any = None
+        self._poll: Poll | None = None
 
     def watch(self, sock: Any) -> None:
         """Take the socket, for `is_quiet`."""
-        if hasattr(select, "poll"):
-            self._poll = select.poll()
-            self._poll.register(sock.fileno(), select.POLLIN)
+        self._poll = open_poll(sock.fileno())
 
     def is_quiet(self) -> bool:
         """Return whether nothing has come since the last response: not even its end, which the loop may not have seen yet."""
@@ -239,7 +247,7 @@ class HttpConnection:
         self.idle = self.answered = self.complete = self._persists = False
         self._unpacker = None
         self._chunks = []
-        self._head = 0
+        self._counted = self._counted_bytes = self._since_body = 0
 
     @property
     def reusable(self) -> bool:
@@ -251,21 +259,22 @@ class HttpConnection:
         if self.idle or self.complete:
             self._fail("it sent data that was not requested", garbled=True)
             return
-        if not self.answered:
-            self._head += len(data)
+        self._since_body += len(data)
         try:
             self._parser.feed_data(data)
         except HttpParserUpgrade:
             self._fail("it switched to another protocol", garbled=True)
+        except HttpParserCallbackError as error:
+            self._fail(str(error.__context__), garbled=True)
         except HttpParserError as error:
-            cause = error.__context__ if isinstance(error, HttpParserCallbackError) else error
             if self.answered:
                 self._fail(_CUT, garbled=False)
             else:
-                self._fail(" ".join(str(cause).split(":")[0].split())[:80], garbled=True)
+                self._fail(" ".join(str(error).split(":")[0].split())[:80], garbled=True)
         else:
-            if self._head > _LONGEST_HEAD and not self.answered:
-                self._fail(_LARGE_HEAD, garbled=True)
+            # More than can be counted by lines: mostly one that has no end, which llhttp keeps.
+            if self._since_body > 2 * LARGEST_HEAD and not self.complete:
+                self._fail(self._too_large, garbled=True)
 
     def receive_eof(self, reason: str = "") -> None:
         """Record that nothing more will come; `reason` is an error of the connection."""
@@ -291,6 +300,8 @@ class HttpConnection:
                 return data
             self._unpacker.feed(data)
         if self.complete:
+            if self._unpacker is not None:
+                self._unpacker.end()
             return b""
         if self.failure is not None:
             raise self.failure
@@ -302,40 +313,41 @@ class HttpConnection:
             text = f"the response is not valid HTTP: {problem}" if garbled else problem
             self.failure = HttpFailure(text, sent=True, garbled=garbled, hint=hint)
 
+    @property
+    def _too_large(self) -> str:
+        return f"its {'trailers' if self.answered else 'headers'} are too large"
+
     # What llhttp calls.
 
     def on_message_begin(self) -> None:
         """Begin a response. Raises: ValueError if there was one."""
         if self.complete:
             raise ValueError("a second response")
-        self.headers = {}
+        self._lines = []
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header."""
-        key = name.decode("latin-1").lower()
-        text = value.decode("utf-8", "surrogateescape").strip()
-        before = self.headers.get(key)
-        if before is None:
-            self.headers[key] = text
-        elif text not in before.split(", "):
-            self.headers[key] = f"{before}, {text}"
+        """Take a line of the headers; those of trailers are only counted (RFC 9110, section 6.5.1). Raises: ValueError."""
+        self._counted += 1
+        self._counted_bytes += len(name) + len(value)
+        if self._counted > MOST_LINES or self._counted_bytes > LARGEST_HEAD:
+            raise ValueError(self._too_large)
+        if not self.answered:
+            self._lines.append((name.decode("latin-1").lower(), value.decode("utf-8", "surrogateescape").strip()))
 
     def on_headers_complete(self) -> None:
         """Take the end of the head, of which there may be several before the response proper."""
         self.status = self._parser.get_status_code()
         if self.status < 200:
-            self._head = 0
-        else:
-            headers = self.headers
-            if self._head > _LONGEST_HEAD and sum(map(len, headers.values())) > _LONGEST_HEAD:
-                raise ValueError(_LARGE_HEAD)
-            self.answered = True
-            self._until_eof = "content-length" not in headers and "chunked" not in headers.get("transfer-encoding", "")
-            if coding := headers.get("content-encoding", ""):
-                self._unpacker = _Unpacker(coding.lower())
+            return
+        headers = self.headers = join_lines(dict.fromkeys(self._lines))
+        self.answered = True
+        self._until_eof = "content-length" not in headers and "chunked" not in headers.get("transfer-encoding", "")
+        if coding := headers.get("content-encoding", ""):
+            self._unpacker = _Unpacker(coding.lower())
 
     def on_body(self, data: bytes) -> None:
         """Take a piece of the body."""
+        self._since_body = 0
         self._chunks.append(data)
 
     def on_message_complete(self) -> None:
@@ -350,29 +362,54 @@ class _Unpacker:
 
     def __init__(self, coding: str) -> None:
         self._coding = coding
-        self._rest = b""
+        self._packed = b""
+        self._taken = 0
         self._inflate: Any = None
+        self._has_more = False
+        """Whether zlib holds more than it has returned."""
 
     def feed(self, data: bytes) -> None:
-        """Take packed bytes."""
-        self._rest += data
+        """Take packed bytes, once what was fed before is unpacked."""
+        self._packed, self._taken = data, 0
 
     def take(self) -> bytes:
         """Return a piece of what they hold; nothing if more must come first. Raises: HttpFailure."""
-        if not self._rest or self._coding == "identity":
-            data, self._rest = self._rest, b""
-            return data
-        try:
-            if self._inflate is None:
-                raw = self._coding == "deflate" and self._rest[0] & 15 != 8
-                if self._coding not in ("gzip", "x-gzip", "deflate"):
-                    raise zlib.error
-                self._inflate = zlib.decompressobj(-15 if raw else 47)
-            data = bytes(self._inflate.decompress(self._rest, LARGEST_READ))
-        except zlib.error:
-            raise HttpFailure("its compressed body cannot be decoded", sent=True, garbled=True) from None
-        self._rest = self._inflate.unconsumed_tail
-        return data
+        if self._coding == "identity":
+            whole, self._packed = self._packed, b""
+            return whole
+        while self._has_more or self._taken < len(self._packed):
+            # zlib copies what it leaves of its input, each time. So it gets little.
+            packed = self._packed[self._taken : self._taken + _AT_ONCE]
+            if self._inflate is None or self._inflate.eof:
+                self._inflate = self._begin(packed[0])
+            try:
+                data: bytes = self._inflate.decompress(packed, LARGEST_READ)
+            except zlib.error:
+                raise _undecodable() from None
+            ended = self._inflate.eof
+            left = self._inflate.unused_data if ended else self._inflate.unconsumed_tail
+            self._taken += len(packed) - len(left)
+            self._has_more = len(data) == LARGEST_READ and not ended
+            if data:
+                return data
+        return b""
+
+    def _begin(self, first: int) -> Any:
+        """Begin to unpack what starts with this byte: the body, or another member of it (RFC 1952, section 2.2)."""
+        if self._coding in ("gzip", "x-gzip"):
+            return zlib.decompressobj(31)
+        if self._coding != "deflate" or self._inflate is not None:
+            raise _undecodable()
+        return zlib.decompressobj(15 if first & 15 == 8 else -15)  # some servers leave out the frame of zlib
+
+    def end(self) -> None:
+        """Check that nothing is missing. Raises: HttpFailure."""
+        if self._inflate is not None and not self._inflate.eof:
+            raise HttpFailure("its compressed body ends too early", sent=True, garbled=True)
+
+
+def _undecodable() -> HttpFailure:
+    return HttpFailure("its compressed body cannot be decoded", sent=True, garbled=True)
 
 
 # What can go wrong before there is a connection.
@@ -402,16 +439,23 @@ def plain(error: Exception) -> str:
     return " ".join(str(text or type(error).__name__).split())[:160]
 
 
-def tunnel(answer: bytes) -> bool:
-    """Return whether what a proxy has sent so far opens the tunnel; False if more must come. Raises: HttpFailure."""
-    if b"\r\n\r\n" not in answer and len(answer) < _LONGEST_HEAD:
-        return False
-    found = _FIRST_LINE.match(answer)
-    if found is not None and found[1].startswith(b"2"):
-        return True
-    problem = f"answered with status {int(found[1])}" if found is not None else "does not speak HTTP"
-    hint = "check HTTP_PROXY, HTTPS_PROXY and NO_PROXY [LS-208]"
-    raise HttpFailure(f"the proxy on the way to it {problem}", sent=False, hint=hint)
+class TunnelAnswer:
+    """What a proxy sends before a tunnel is open, or is refused."""
+
+    def __init__(self) -> None:
+        self._head = bytearray()
+
+    def receive(self, data: bytes) -> bool:
+        """Return whether what has come so far opens the tunnel; False if more must come. Raises: HttpFailure."""
+        searched = max(0, len(self._head) - len(END_OF_HEAD) + 1)
+        self._head += data
+        if self._head.find(END_OF_HEAD, searched) < 0 and len(self._head) < LARGEST_HEAD:
+            return False
+        found = _FIRST_LINE.match(self._head)
+        if found is not None and found[1].startswith(b"2"):
+            return True
+        problem = f"answered with status {int(found[1])}" if found is not None else "does not speak HTTP"
+        raise HttpFailure(f"the proxy on the way to it {problem}", sent=False, hint=_PROXIES)
 
 
 def patiences(addresses: int) -> tuple[float | None, ...]:

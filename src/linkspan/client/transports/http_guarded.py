@@ -1,6 +1,6 @@
 """HTTP requests to URLs that a server has named, for flows of authorization: they lead into no private network unasked.
 
-Law: what is checked is the address that is connected to, so a name that changes its address meanwhile leads nowhere; each hop
+Law: what is checked is the address that is connected to, so a change of the address of a name meanwhile has no effect; each hop
 of a redirect is checked, too, and stays on its origin. Through a proxy only what the URL itself says can be checked.
 """
 

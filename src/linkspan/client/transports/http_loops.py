@@ -12,15 +12,16 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
 from linkspan.client.transports.http_connections import (
+    END_OF_HEAD,
     IDLE_SECONDS,
     HttpConnection,
     Place,
     Route,
     Routes,
+    TunnelAnswer,
     connect_failure,
     patiences,
     plain,
-    tunnel,
 )
 from linkspan.client.transports.http_requests import HttpEffect, HttpFailure, HttpFlow, HttpReply, Open, Read, Wait
 from linkspan.core.flow import Sleep
@@ -128,12 +129,11 @@ class _Tunnel(asyncio.Protocol):
 
     def __init__(self) -> None:
         self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._answer = b""
+        self._answer = TunnelAnswer()
 
     def data_received(self, data: bytes) -> None:
-        self._answer += data
         try:
-            if tunnel(self._answer) and not self.opened.done():
+            if self._answer.receive(data) and not self.opened.done():
                 self.opened.set_result(None)
         except HttpFailure as failure:
             if not self.opened.done():
@@ -141,7 +141,7 @@ class _Tunnel(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self.opened.done():
-            self.data_received(b"\r\n\r\n")
+            self.data_received(END_OF_HEAD)
 
 
 class LoopPool:
@@ -411,6 +411,10 @@ class LoopRun:
                 return
             finally:
                 self._busy = False
+            if type(effect) is Open:
+                self._connection = None  # the flow has given back the one before
+            if self._cancelled:
+                break
             outcome = failure = None
             try:
                 if type(effect) is Read:

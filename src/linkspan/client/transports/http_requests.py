@@ -249,6 +249,13 @@ class HttpRequests:
             found += self._access_to(who.identity).secrets()
         return [*found, *self._access.secrets()] if self._access is not None else found
 
+    def sends_credentials(self, url: str, more: Mapping[str, str] | None) -> bool:
+        """Return whether a request with these headers of the caller's carries a token, or the password of the URL."""
+        who = (more or {}).get("authorization", self._own.get("authorization"))
+        if who is None:
+            return self._auth is not None or bool(_credentials(url))
+        return type(who) is not IdentityHeader
+
     def _shown(self, url: str) -> str:
         return redact(shown_url(url), self._hidden)
 

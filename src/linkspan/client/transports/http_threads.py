@@ -8,31 +8,39 @@ import threading
 import time
 from collections import deque
 from contextlib import suppress
+from typing import TYPE_CHECKING, Final
 
 from linkspan.client.transports.http_connections import (
+    END_OF_HEAD,
     IDLE_SECONDS,
     LARGEST_READ,
     HttpConnection,
     Place,
     Route,
     Routes,
+    TunnelAnswer,
     connect_failure,
     patiences,
     plain,
-    tunnel,
 )
 from linkspan.client.transports.http_requests import HttpEffect, HttpFailure, HttpFlow, Open, Read, Wait
 from linkspan.core.flow import Sleep
 from linkspan.runtime.forks import keep, lead_nowhere, renew
 from linkspan.runtime.reactor import reactor
 
+if TYPE_CHECKING:
+    from linkspan.client.transports.tls_in_tls import TlsInTls
+
 __all__ = ["ThreadConnection", "ThreadPool", "ThreadRun"]
+
+_NO_THREAD: Final = 0.5
+"""Seconds after which a thread is asked for again where the system had none."""
 
 
 class ThreadConnection(HttpConnection):
     """A connection for one thread at a time. Only `interrupt` may be called from another."""
 
-    def __init__(self, sock: socket.socket, key: object) -> None:
+    def __init__(self, sock: socket.socket | TlsInTls, key: object) -> None:
         super().__init__()
         self.socket = sock
         self.key = key
@@ -72,8 +80,9 @@ class ThreadConnection(HttpConnection):
 
     def interrupt(self) -> None:
         """Close the stream under a thread that waits for it."""
+        raw = self.socket if isinstance(self.socket, socket.socket) else self.socket.outer
         with suppress(OSError):
-            socket.socket.shutdown(self.socket, socket.SHUT_RDWR)
+            socket.socket.shutdown(raw, socket.SHUT_RDWR)  # that of a secure one would end its encryption first
 
     def give_back(self) -> None:
         """Keep the connection for the next request if it can carry one; close it otherwise."""
@@ -128,7 +137,6 @@ class ThreadPool:
     def open(self, route: Route, deadline: float | None = None) -> ThreadConnection:
         """Open a connection; give up at `deadline`. Raises: HttpFailure."""
         until = time.monotonic() + self.routes.connect_timeout
-        sock: socket.socket | None = None
         try:
             sock = _connected(route, self.routes, until if deadline is None else min(until, deadline))
         except Exception as error:
@@ -145,9 +153,9 @@ class ThreadPool:
         with self._lock:
             if not self._closed:
                 self._idle.setdefault(connection.key, deque()).append(connection)
-                expires, self._expires = self._expires, True
-                if not expires:
+                if not self._expires:
                     reactor().call_later(IDLE_SECONDS, self._expire)
+                    self._expires = True
                 return
         self.drop(connection)
 
@@ -179,17 +187,17 @@ class ThreadPool:
             self.drop(each)
 
 
-def _connected(route: Route, routes: Routes, until: float) -> socket.socket:
+def _connected(route: Route, routes: Routes, until: float) -> socket.socket | TlsInTls:
     """Return a socket over which the server of a route can be spoken to. Raises: OSError, HttpFailure."""
-    sock = _socket(route.place, routes, until)
+    sock: socket.socket | TlsInTls = _socket(route.place, routes, until)
     try:
         sock = _secured(sock, route.place, routes, until)
         if route.tunnel:
             sock.sendall(route.tunnel)
-            answer = b""
-            while not tunnel(answer):
+            answer = TunnelAnswer()
+            sock.settimeout(_left(until))
+            while not answer.receive(sock.recv(LARGEST_READ) or END_OF_HEAD):
                 sock.settimeout(_left(until))
-                answer += sock.recv(LARGEST_READ) or b"\r\n\r\n"
             sock = _secured(sock, route.server, routes, until)
         sock.settimeout(None)
     except BaseException:
@@ -221,12 +229,17 @@ def _left(until: float) -> float:
     return max(0.001, until - time.monotonic())
 
 
-def _secured(sock: socket.socket, place: Place, routes: Routes, until: float) -> socket.socket:
+def _secured(sock: socket.socket | TlsInTls, place: Place, routes: Routes, until: float) -> socket.socket | TlsInTls:
     context = routes.ssl(place)
     if context is None:
         return sock
     sock.settimeout(_left(until))
-    return context.wrap_socket(sock, server_hostname=place.host)
+    if type(sock) is socket.socket:
+        return context.wrap_socket(sock, server_hostname=place.host)
+    from linkspan.client.transports.tls_in_tls import TlsInTls
+
+    assert isinstance(sock, socket.socket)  # a tunnel leads through one proxy
+    return TlsInTls(sock, context, place.host)
 
 
 class ThreadRun:
@@ -236,6 +249,7 @@ class ThreadRun:
     """
 
     __slots__ = (
+        "_at_work",
         "_cancelled",
         "_connection",
         "_effect",
@@ -258,6 +272,8 @@ class ThreadRun:
         self._connection: ThreadConnection | None = None
         self._paused: threading.Event | None = None
         self._cancelled = False
+        self._at_work = False
+        """A thread is doing what comes next."""
         self._is_taken = False
         self._is_here = False
         """The thread that waits for the outcome runs it."""
@@ -274,7 +290,10 @@ class ThreadRun:
         return is_free
 
     def _hand_over(self) -> None:
-        threading.Thread(target=self.run, name="linkspan-http", daemon=True).start()
+        try:
+            threading.Thread(target=self.run, name="linkspan-http", daemon=True).start()
+        except RuntimeError:  # the system has no more threads now
+            reactor().call_later(_NO_THREAD, self._hand_over)
 
     def run(self) -> None:
         """Go on to the end."""
@@ -290,18 +309,25 @@ class ThreadRun:
         if self._step(may_open=False):
             return True
         self._is_here = False
-        if self._effect is not None:
+        if self._effect is not None and not self._cancelled:
             self._hand_over()
         return False
 
     def cancel(self) -> None:
-        """End the flow, and close its stream. Any thread, the flow's too."""
+        """End the flow, and close its stream. Any thread, the flow's too.
+
+        A thread that is at work ends it as soon as it can. If there is none, because the outcome came in another way or its
+        caller has left, this call closes it.
+        """
         with self._lock:
             self._cancelled = True
+            at_rest = not self._at_work
             if self._connection is not None:
                 self._connection.interrupt()
             if self._paused is not None:
                 self._paused.set()
+        if at_rest:
+            self._flow.close()
 
     def release(self) -> None:
         """Let go of the connection, which another may use from now on."""
@@ -309,11 +335,25 @@ class ThreadRun:
             self._connection = None
 
     def _step(self, *, may_open: bool) -> bool:
-        """Do the next thing; return whether it was done and there is another."""
+        """Do what comes next, unless the flow was cancelled; return whether there is more to do."""
+        with self._lock:
+            if self._cancelled:
+                return False
+            self._at_work = True
+        try:
+            return self._go_on(may_open=may_open)
+        finally:
+            with self._lock:
+                self._at_work = False
+                cancelled = self._cancelled
+            if cancelled:
+                self._flow.close()
+
+    def _go_on(self, *, may_open: bool) -> bool:
         effect, failure = self._effect, None
         outcome: object = None
         try:
-            if effect is None or self._cancelled:
+            if effect is None:
                 pass
             elif type(effect) is Read:
                 while (outcome := effect.reply.take()) is None and self._connection is not None:
@@ -333,7 +373,6 @@ class ThreadRun:
             raise
         self._effect = None
         if self._cancelled:
-            self._flow.close()
             if isinstance(outcome, ThreadConnection):  # which the flow has not got any more
                 outcome.give_back()
             return False

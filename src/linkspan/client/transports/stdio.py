@@ -9,7 +9,6 @@ from __future__ import annotations
 import codecs
 import logging
 import os
-import select
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,10 +21,11 @@ from linkspan.client.transports.base import ClientTransport, ThreadWaiter, Trans
 from linkspan.core.flow import RequestSpec
 from linkspan.flows.client_errors import ConnectError, ConnectionLost, Ending, hint_for_missing_command
 from linkspan.flows.state import ClientState
-from linkspan.runtime.descriptors import CHUNK, DescriptorWaiter, WakePipe, Writer, can_poll, pump
+from linkspan.runtime.descriptors import CHUNK, DescriptorWaiter, Readable, WakePipe, Writer, can_poll, open_poll
 from linkspan.runtime.forks import lead_nowhere, renew
 from linkspan.runtime.process import Child, signal_name
 from linkspan.wire.redaction import redact
+from linkspan.wire.reports import Report, ReportReader
 
 if TYPE_CHECKING:
     import asyncio
@@ -52,24 +52,28 @@ class Command(msgspec.Struct, frozen=True):
     env: Mapping[str, str]
     cwd: str | None = None
     secrets: tuple[str, ...] = ()
+    reports: bool = False
+    """Whether it was asked to write its log as reports."""
 
 
 class LoopReader:
-    """Reads a descriptor on an event loop, through a copy of its own, which needs no other to be closed in time."""
+    """Reads on an event loop, through a copy of its own."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, fd: int, read: Callable[[LoopReader], object]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, source: Readable, read: Callable[[LoopReader], object]) -> None:
         """Call `read` on the loop, which runs in this thread, whenever there is input.
 
         Raises: NotImplementedError or OSError if that loop cannot wait for pipes.
         """
         self.loop = loop
-        self.fd = os.dup(fd)
+        self.source = source.copy()
+        self._open = True
         renew(self)
-        loop.add_reader(self.fd, read, self)
+        loop.add_reader(self.source.fileno(), read, self)
 
     def start_afresh(self) -> None:
         """In a forked child: let go of the parent's pipe."""
-        lead_nowhere([self.fd])
+        if self._open:
+            lead_nowhere([self.source.fileno()])
 
     def end(self) -> None:
         """Read no more, as soon as the loop runs; any thread."""
@@ -78,15 +82,14 @@ class LoopReader:
 
     def remove(self) -> None:
         """Read no more; on the loop."""
-        if self.fd >= 0:
-            self.loop.remove_reader(self.fd)
+        if self._open:
+            self.loop.remove_reader(self.source.fileno())
             self.__del__()
 
     def __del__(self) -> None:
         """Close the copy, also where the loop was closed before `remove` could run on it."""
-        fd, self.fd = self.fd, -1
-        if fd >= 0:
-            os.close(fd)
+        self._open = False
+        self.source.close()
 
 
 _LEAD: Final = object()
@@ -144,16 +147,15 @@ class LeaderFollowers:
                 return
             if self._wakes is None:
                 self._wakes = WakePipe()
-                self._poll = select.poll()
-                self._poll.register(self._fd, select.POLLIN)
-                self._poll.register(self._wakes.reader, select.POLLIN)
-            wakes = self._wakes
+                self._poll = open_poll(self._fd, self._wakes.reader)
+            wakes, poll = self._wakes, self._poll
+            assert poll is not None  # elsewhere the reactor reads
         try:
             while True:
                 waiter.wake = wakes.wake  # before looking, so that an item that comes from here on wakes us
                 if not waiter.empty():
                     return
-                readable = self._poll.poll()
+                readable = poll.poll()
                 waiter.wake = None
                 for fd, _ in readable:
                     if fd != self._fd:
@@ -180,15 +182,17 @@ class StdioClientTransport(ClientTransport):
         self._command = command
         try:
             self._child = child = Child(command.argv, command.env, command.cwd)
-        except OSError as error:
+        except (OSError, ValueError) as error:
             raise self._cannot_start(error) from None
         self._writer = Writer(self, self.lock, child.stdin, bound=_MAX_UNSENT, on_change=self._look_at_writer)
-        self._stderr = bytearray()
+        self._last_words = bytearray()
         self._decode_stderr = codecs.getincrementaldecoder("utf-8")("replace").decode
-        self._stdout_fd = child.stdout if can_poll else pump(child.stdout)
-        self._stderr_fd = child.stderr if can_poll else pump(child.stderr)
-        self._process_fd = child.watch()
-        self._open = {fd for fd in (self._stdout_fd, self._stderr_fd, self._process_fd) if fd is not None}
+        self._reports = ReportReader() if command.reports else None
+        self._stdout = Readable(child.stdout)
+        self._stderr = Readable(child.stderr)
+        self._process = child.watch()
+        watched = [each for each in (self._stdout, self._stderr, self._process) if each is not None]
+        self._open = {each.fileno(): each for each in watched}
         self._dying_until: float | None = None
         self._next_look = 0.0
         self._buried = threading.Lock()
@@ -201,12 +205,11 @@ class StdioClientTransport(ClientTransport):
         self._lent = self._used = False
         """Whether callers read instead of the reactor; whether one has, since the reactor looked."""
         self._on_loop: LoopReader | None = None
-        self._threads = LeaderFollowers(self._stdout_fd, self._read_in_thread)
-        if can_poll:
-            os.set_blocking(self._stdout_fd, False)
+        self._threads = LeaderFollowers(self._stdout.fileno(), self._read_in_thread)
+        self._stdout.never_block()
         self.watch(*self._open)
 
-    def _cannot_start(self, error: OSError) -> ConnectError:
+    def _cannot_start(self, error: OSError | ValueError) -> ConnectError:
         name = self._command.argv[0]
         missing = isinstance(error, FileNotFoundError)
         if self._command.cwd is not None and not os.path.isdir(self._command.cwd):
@@ -219,7 +222,8 @@ class StdioClientTransport(ClientTransport):
             problem = f"the command {name!r} is not executable"
             hint = "make it executable (chmod +x), or start it with its interpreter [LS-105]"
         else:
-            problem, hint = f"the command {name!r} cannot be started: {error.strerror or error}", None
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+            problem, hint = f"the command {name!r} cannot be started: {reason}", None
         return ConnectError(problem, self.state.origin, phase="spawn", hint=hint)
 
     def _which(self, name: str) -> str | None:
@@ -258,7 +262,7 @@ class StdioClientTransport(ClientTransport):
 
     def ending(self) -> Ending:
         """Return what is known of the process."""
-        text = bytes(self._stderr).decode("utf-8", "replace")
+        text = bytes(self._last_words).decode("utf-8", "replace")
         code = self._child.exit_code()
         return Ending(
             code if code is not None and code >= 0 else None,
@@ -280,7 +284,7 @@ class StdioClientTransport(ClientTransport):
             if self._shared:
                 return
             try:
-                self._on_loop = LoopReader(loop, self._stdout_fd, self._read_on_loop)
+                self._on_loop = LoopReader(loop, self._stdout, self._read_on_loop)
             except (NotImplementedError, OSError):
                 self._shared = True
             else:
@@ -288,7 +292,7 @@ class StdioClientTransport(ClientTransport):
 
     def _read_on_loop(self, reader: LoopReader) -> None:
         self._used = True
-        if not self._read(reader.fd, reader.loop):
+        if not self._read(reader.source, reader.loop):
             reader.remove()
 
     def wait(self, waiter: ThreadWaiter) -> Any:
@@ -297,9 +301,9 @@ class StdioClientTransport(ClientTransport):
 
     def _read_in_thread(self) -> bool:
         self._lent = self._used = True
-        return self._read(self._stdout_fd)
+        return self._read(self._stdout)
 
-    def _read(self, fd: int, here: asyncio.AbstractEventLoop | None = None) -> bool:
+    def _read(self, source: Readable, here: asyncio.AbstractEventLoop | None = None) -> bool:
         """Read what the server wrote and hand it out, unless another thread is doing that; return whether more may come."""
         if not self._receiving.acquire(blocking=False):
             return True
@@ -307,7 +311,7 @@ class StdioClientTransport(ClientTransport):
             if self._eof:
                 return False
             try:
-                data = os.read(fd, CHUNK)
+                data = source.read(CHUNK)
             except BlockingIOError:
                 return True
             except OSError:
@@ -330,7 +334,7 @@ class StdioClientTransport(ClientTransport):
         return not self._eof
 
     def _stdout_ended(self) -> None:
-        self._close_fd(self._stdout_fd)
+        self._drop(self._stdout)
         self._begin_to_end()
 
     # The reactor.
@@ -339,7 +343,7 @@ class StdioClientTransport(ClientTransport):
         """Return when something is due."""
         with self.lock:
             due = self.machine.next_timeout()
-        if self._lent or self._dying_until is not None or (due is not None and self._process_fd is None):
+        if self._lent or self._dying_until is not None or (due is not None and self._process is None):
             return self._next_look if due is None else min(due, self._next_look)
         return due
 
@@ -347,17 +351,17 @@ class StdioClientTransport(ClientTransport):
         """Give up late requests, and look after a process that has ended or hung up."""
         if self._lent:
             used, self._used = self._used, False
-            self._read(self._stdout_fd)  # what a busy loop has left
+            self._read(self._stdout)  # what a busy loop has left
             if not used:
                 self._take_back()
         self.expire(now)
         if self._dying_until is None:
             self._next_look = now + (_LENT if self._lent else _LOOK)
-            if self._process_fd is None and self._child.exit_code() is not None:
+            if self._process is None and self._child.exit_code() is not None:
                 self._begin_to_end()
             return
         self._next_look = now + _TICK
-        told_all = self._stderr_fd not in self._open and self._stdout_fd not in self._open
+        told_all = self._stdout not in self._open.values() and self._stderr not in self._open.values()
         if (self._child.exit_code() is not None and told_all) or now >= self._dying_until:
             self._dying_until = None
             self.end()
@@ -368,25 +372,28 @@ class StdioClientTransport(ClientTransport):
 
     def handle_readable(self, fd: int) -> None:
         """Read what the server wrote, or see that its process has ended."""
-        if fd not in self._open:
+        source = self._open.get(fd)
+        if source is None:
             return
-        if fd == self._process_fd:
-            self._close_fd(fd)
+        if source is self._process:
+            self._drop(source)
             self._begin_to_end()
-        elif fd == self._stdout_fd:
-            if self._lent:
-                self._next_look = time.monotonic() + _LENT
-                self._reactor.drop_fd(fd)
-            else:
-                self._read(fd)
+        elif source is self._stderr:
+            self._read_stderr()
+        elif self._lent:
+            self._next_look = time.monotonic() + _LENT
+            self._reactor.drop_fd(fd)
         else:
-            try:
-                data = os.read(fd, CHUNK)
-            except OSError:
-                data = b""
-            if not data:
-                self._close_fd(fd)
-            self._keep_stderr(data)
+            self._read(source)
+
+    def _read_stderr(self) -> None:
+        try:
+            data = self._stderr.read(CHUNK)
+        except OSError:
+            data = b""
+        if not data:
+            self._drop(self._stderr)
+        self._keep_stderr(data)
 
     def _take_back(self) -> None:
         """Let the reactor read again."""
@@ -398,8 +405,8 @@ class StdioClientTransport(ClientTransport):
         self._reactor.call(self._watch_stdout)
 
     def _watch_stdout(self) -> None:
-        if self._stdout_fd in self._open:
-            self._reactor.add_fd(self, self._stdout_fd)
+        if self._stdout in self._open.values():
+            self._reactor.add_fd(self, self._stdout.fileno())
 
     def _begin_to_end(self) -> None:
         """Ask nothing more of the server. What it has said is still read, and how it ended is waited for, briefly."""
@@ -416,18 +423,29 @@ class StdioClientTransport(ClientTransport):
             self._reactor.call(self._begin_to_end)
 
     def _keep_stderr(self, data: bytes) -> None:
-        self._stderr += data
-        if len(self._stderr) > 2 * _STDERR_KEPT:
-            del self._stderr[:-_STDERR_KEPT]
-        if text := self._decode_stderr(data, not data):
+        text = self._decode_stderr(data, not data)
+        if self._reports is None:
+            self._keep_printed(text)
+            return
+        for each in [*self._reports.receive(text), *(self._reports.end() if not data else ())]:
+            if isinstance(each, Report):
+                self._owner.report_received(self, each.without(self._command.secrets))
+            self._keep_printed(each.printed if isinstance(each, Report) else each)
+
+    def _keep_printed(self, text: str) -> None:
+        self._last_words += text.encode("utf-8", "replace")
+        if len(self._last_words) > 2 * _STDERR_KEPT:
+            del self._last_words[:-_STDERR_KEPT]
+        if text:
             self._owner.stderr_received(self, text)
 
-    def _close_fd(self, fd: int) -> None:
-        """Watch a descriptor no more. Pipes are closed at the very end, by the child; others are ours."""
-        self._reactor.drop_fd(fd)
-        self._open.discard(fd)
-        if fd == self._process_fd or not can_poll:
-            os.close(fd)
+    def _drop(self, source: Readable) -> None:
+        """Watch something no more. The pipes themselves are closed at the very end, by the child."""
+        fd = source.fileno()
+        if self._open.get(fd) is source:
+            del self._open[fd]
+            self._reactor.drop_fd(fd)
+            source.close()
 
     def _leave(self) -> None:
         """In the reactor's thread, when the process is gone: give everything back."""
@@ -441,14 +459,14 @@ class StdioClientTransport(ClientTransport):
             self._on_loop.end()
         self._read_last_words()
         self._reactor.forget(self)
-        for fd in list(self._open):
-            self._close_fd(fd)
+        for source in list(self._open.values()):
+            self._drop(source)
         self._writer.leave(self._child.close_pipes)
         self._left.set()
 
     def _read_last_words(self) -> None:
         """Read what is left in the pipe of stderr; another process that has it may write without end."""
         for _ in range(_LAST_READS):
-            if self._stderr_fd not in self._open or not DescriptorWaiter(self._stderr_fd).wait(0.0):
+            if self._stderr not in self._open.values() or not DescriptorWaiter(self._stderr.fileno()).wait(0.0):
                 return
-            self.handle_readable(self._stderr_fd)
+            self._read_stderr()
